@@ -17,9 +17,9 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic
 
 __all__ = ["CLUSTER"]

@@ -20,9 +20,9 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Softmax
 
 __all__ = ["Timing", "main", "measure", "table"]

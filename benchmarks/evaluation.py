@@ -29,7 +29,7 @@ from dpglm.evaluation import (
     RegressionTask,
     plan_evaluation,
 )
-from dpglm.evaluation.cells import LOG_ODDS
+from dpglm.evaluation.estimates import LOG_ODDS
 from dpglm.evaluation.task import Task
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import ApproximateDP

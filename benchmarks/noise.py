@@ -26,7 +26,7 @@ from benchmarks.peers.table import write
 from benchmarks.step_cost.__main__ import about_machine
 from dpglm.privacy import OpenDPNoise
 from dpglm.privacy.noise import SystemNoise, add_gaussian
-from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
 
 __all__ = ["Rate", "agreement", "agreement_table", "low_bits", "main", "measure", "rate_table"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from unittest import mock
 
 from benchmarks.evaluation import DELTA, LEVEL, Population, measured, others, populations, shapes
-from dpglm.evaluation.cells import n_cells_for
+from dpglm.evaluation.estimates import n_cells_for
 from dpglm.privacy import ApproximateDP
 from experiments.measured import DOCS, put
 

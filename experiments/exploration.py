@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from dpglm.datasets import load_adult
 from dpglm.exploration import plan_description
 from dpglm.exploration.description import Description
-from dpglm.exploration.numbers import Number
+from dpglm.exploration.results import Number
 from dpglm.privacy import ApproximateDP
-from dpglm.tables.described.columns import CountedColumn, NumberCells
+from dpglm.tables.described import CountedColumn, NumberCells
 from dpglm.tables.schema import Schema
 from experiments.measured import DOCS, put
 

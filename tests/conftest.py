@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dpglm.estimators import _family
+from dpglm.estimators import _private as _family
 from dpglm.estimators._private import warn_of_slow_sums
 from dpglm.exceptions import SlowSumsWarning
 from tests.fits import binary, last_iterate, multinomial, regression, sampled

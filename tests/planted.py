@@ -13,9 +13,8 @@ import numpy as np
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import gradients
+from dpglm.oracle import gradients, scores
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums import scores
 from dpglm.solvers import Plan
 
 __all__ = ["not_shortened", "pythonic", "unchecked", "unclipped"]

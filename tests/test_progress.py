@@ -10,11 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, _progress_shown
-from dpglm._progress import Stage, is_listening, listening, silent, stage, tenths
-from dpglm._progress_shown import Bars, Lines, NotebookBars, shown
+from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV
+from dpglm import _progress as _progress_shown
+from dpglm._progress import (
+    Bars,
+    Lines,
+    NotebookBars,
+    Stage,
+    is_listening,
+    listening,
+    shown,
+    silent,
+    stage,
+    tenths,
+)
 from dpglm.audit import audit
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.estimators.linear import _watching
 from dpglm.report import expected_curve
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from dpglm.privacy.curator import Curator
-from dpglm.privacy.releases import Mechanism
+from dpglm.privacy.releases import Curator, Mechanism
 
 
 @contextlib.contextmanager

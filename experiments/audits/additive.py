@@ -13,7 +13,7 @@ import dpglm
 from dpglm.preprocessing import SplineEncoder
 from dpglm.privacy import Adjacency
 from dpglm.solvers import Newton
-from dpglm.tables.additive.settings import Additive
+from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 from experiments.audits.case import BUDGET, RELATIONS, REPLACE_ONE, ZERO_OUT, Case, Setup, of_plan
 from experiments.audits.local import local_case

@@ -18,10 +18,14 @@ from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping, gradients
 from dpglm.privacy import ApproximateDP, NegativeBinomial, gdp
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian, additive
-from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm, SecretNoise
+from dpglm.privacy.noise.additive import (
+    GaussianLinearTerm,
+    GaussianNoise,
+    L2LinearTerm,
+    SecretNoise,
+)
+from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import (

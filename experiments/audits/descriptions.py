@@ -9,7 +9,7 @@ from unittest import mock
 
 from dpglm.audit import Claim
 from dpglm.exploration import DescriptionPlan, plan_description
-from dpglm.oracle.row_sums import tabulated
+from dpglm.oracle import counts as tabulated
 from dpglm.privacy import Adjacency
 from dpglm.tables.schema import Schema
 from experiments.audits.case import BUDGET, RELATIONS, REPLACE_ONE, ZERO_OUT, Case, Setup, of_plan

@@ -22,8 +22,8 @@ from dpglm.evaluation import (
     plan_evaluation,
 )
 from dpglm.evaluation.task import Task
-from dpglm.oracle.row_sums import tabulated
-from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.oracle import counts as tabulated
+from dpglm.oracle.counts import Cells
 from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SystemNoise
 from experiments.audits.case import (

@@ -10,8 +10,7 @@ from unittest import mock
 
 from dpglm.audit import Neighbours
 from dpglm.data.torch import networks
-from dpglm.data.torch.networks import NetworkRows
-from dpglm.data.torch.row_gradients import RowGradients
+from dpglm.data.torch.networks import NetworkRows, RowGradients
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import D2P2, Plan
 from dpglm.torch import plan_network

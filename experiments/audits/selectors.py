@@ -21,14 +21,15 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, Composed, GaussianAccountant, PrivacyBudget, gdp
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
-from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
 from dpglm.privacy.releases import AnyRelease
 from dpglm.privacy.selection.choices import (
     exponential_mechanism,
+    exponential_mechanism_in_runs,
+    first_above,
     generalized_exponential_mechanism,
     permute_and_flip,
 )
-from dpglm.privacy.selection.rank_choices import exponential_mechanism_in_runs, first_above
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch, method
 from dpglm.solvers import Constant, Method, NoisyGD, Plan, Solver, StepInfo

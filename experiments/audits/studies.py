@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
-from dpglm.data.groups import rows as grouped_rows
-from dpglm.data.groups.ids import Groups
+from dpglm.data import groups as grouped_rows
+from dpglm.data.groups import Groups
 from dpglm.privacy import Adjacency, GaussianAccountant
 from dpglm.privacy.noise import SystemNoise
 from dpglm.study import Split, Study, StudyPlan, certificate, planning, running
-from dpglm.study.parts.exploring import Exploration
-from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
+from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL, Exploration
 from experiments.audits.case import ADD_REMOVE, BUDGET, REPLACE_ONE, Case, Setup
 
 __all__ = ["BUGS", "CASES"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dpglm._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dpglm.data.stream.mapped import MappedRows as MappedRows
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
+    from dpglm.data.stream.stored import MappedRows as MappedRows
     from dpglm.estimators import *  # noqa: F403
     from dpglm.estimators.composed.formula import from_formula as from_formula
     from dpglm.evaluation import evaluate as evaluate
@@ -39,7 +39,7 @@ _HOME = {
     "GaussianDP": "dpglm.privacy",
     "LowSignalWarning": "dpglm.exceptions",
     "NearIdsWarning": "dpglm.exceptions",
-    "MappedRows": "dpglm.data.stream.mapped",
+    "MappedRows": "dpglm.data.stream.stored",
     "NoisyGD": "dpglm.solvers",
     "ParquetRows": "dpglm.data.stream.parquet",
     "PlanMismatchError": "dpglm.exceptions",

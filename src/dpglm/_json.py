@@ -7,31 +7,45 @@ import json
 import math
 import os
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+import unicodedata
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-__all__ = [
-    "DocumentError",
-    "at",
-    "canonical_json",
-    "check_text",
-    "check_writable",
-    "in_file",
-    "load",
-    "parse",
-    "plain_json",
-    "shown",
-]
+# Whether two names stand for one file, however they are spelled.
+
+
+def file_identity(path: str | os.PathLike[str]) -> Hashable:
+    """Return a value that two names share if and only if they stand for one file or folder.
+
+    What exists is known by device and number, as in ``os.path.samefile``: links, hard links and
+    other spellings are the same file. What does not exist yet is known by its folder and name;
+    names that differ only in case, or in how accents are composed, count as one, as they may on the
+    disk.
+    """
+    # Before links and ".." are resolved, a part that does not exist yet would hide what does.
+    real = Path(os.path.realpath(path))
+    try:
+        found = real.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        name = unicodedata.normalize("NFC", real.name).casefold()
+        return file_identity(real.parent), name
+    return found.st_dev, found.st_ino
+
+
+def is_below(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
+    """Whether a name stands for something in a folder, at any depth; neither need exist."""
+    around = file_identity(folder)
+    return any(file_identity(one) == around for one in Path(os.path.realpath(path)).parents)
+
 
 _MOST_BYTES = 1 << 30
 _DEEPEST = 64
 _MOST_DIGITS = 20
 _INTEGERS = range(-(2**63), 2**64)
-
 _shorten = reprlib.Repr()
 _shorten.maxlevel, _shorten.maxstring, _shorten.maxother, _shorten.maxlong = 2, 80, 80, 60
 

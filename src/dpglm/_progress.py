@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import importlib
+import importlib.util
+import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar, final
-
-__all__ = ["Listener", "Stage", "is_listening", "listening", "silent", "stage", "tenths"]
+from typing import Any, TypeAlias, TypeVar, final
 
 T = TypeVar("T")
 _TENTHS = 10
@@ -134,3 +137,213 @@ def tenths(
 
 def _ignore(by: int) -> None:
     """Report nothing."""
+
+
+# Progress shown as bars in a terminal or a notebook, or as lines in a log.
+
+Clock: TypeAlias = Callable[[], float]
+_LINES_OF_A_LOG = 4
+_PATIENCE = 1.0
+"""Seconds after which a stage within another one is worth a bar of its own."""
+_SPEED = {"speed_estimate_period": 3600.0}
+"""Seconds from which rich guesses what is left; a step may take longer than its usual 30."""
+_PAUSE = 0.1
+"""Seconds between two looks at a bar."""
+
+
+def is_watched() -> bool:
+    """Whether standard error is a terminal on which bars can be drawn, or this is a notebook."""
+    return _in_notebook() or _on_terminal()
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """Show the progress of everything that runs in this block.
+
+    In a terminal with rich installed, and in a notebook, bars with the time that is left, which
+    vanish at the end; else a line on standard error after each quarter of the outermost stages.
+    Within another block of this kind it does nothing.
+    """
+    if is_listening():
+        yield
+        return
+    with contextlib.ExitStack() as closing:
+        closing.enter_context(listening(closing.enter_context(_listener())))
+        yield
+
+
+@contextlib.contextmanager
+def _listener() -> Iterator[Listener]:
+    if _in_notebook():
+        display = importlib.import_module("IPython.display")
+        yield NotebookBars(lambda text: display.display(display.HTML(text), display_id=True))
+    elif _on_terminal():
+        bars = _rich_bars()
+        with bars:
+            yield Bars(bars)
+    else:
+        yield Lines(_write_line)
+
+
+@final
+@dataclass
+class Lines:
+    """Writes a line after each quarter of a stage that lies in no other."""
+
+    write: Callable[[str], None]
+    _quarters: int = 0
+
+    def __call__(self, one: Stage) -> None:
+        """Take note of a stage."""
+        if one.depth or one.is_over or not one.total:
+            return
+        before, self._quarters = self._quarters, one.done * _LINES_OF_A_LOG // one.total
+        if self._quarters > before:
+            self.write(f"{one.name}: {one.done} of {one.total}")
+
+
+@final
+@dataclass
+class _Watched:
+    """An open stage: when it began, and when it was last drawn."""
+
+    began: float
+    drawn: float = -1e300
+    bar: Any = None
+
+    def is_due(self, one: Stage, now: float) -> bool:
+        """Whether it should be drawn now."""
+        is_long = one.depth == 0 or self.bar is not None or now - self.began >= _PATIENCE
+        return is_long and (now - self.drawn >= _PAUSE or one.done == one.total)
+
+
+@final
+@dataclass
+class Bars:
+    """Draws bars with rich."""
+
+    bars: Any
+    clock: Clock = time.monotonic
+    _open: dict[int, _Watched] = field(default_factory=dict)
+
+    def __call__(self, one: Stage) -> None:
+        """Take note of a stage."""
+        now = self.clock()
+        if one.is_over:
+            watched = self._open.pop(one.depth, None)
+            if watched is not None and watched.bar is not None:
+                self.bars.remove_task(watched.bar)
+            return
+        watched = self._open.setdefault(one.depth, _Watched(now))
+        if not watched.is_due(one, now):
+            return
+        if watched.bar is None:
+            watched.bar = self.bars.add_task(
+                "  " * one.depth + one.name,
+                total=one.total,
+                left="left" if one.total else "",
+            )
+        self.bars.update(watched.bar, completed=one.done)
+        watched.drawn = now
+
+
+@final
+@dataclass
+class NotebookBars:
+    """Draws bars as HTML in one output, which is replaced, and empty at the end.
+
+    ``display`` takes HTML and returns a handle whose ``update`` takes an object with
+    ``_repr_html_``.
+    """
+
+    display: Callable[[str], Any]
+    clock: Clock = time.monotonic
+    _open: dict[int, _Watched] = field(default_factory=dict)
+    _texts: dict[int, str] = field(default_factory=dict)
+    _handle: Any = None
+
+    def __call__(self, one: Stage) -> None:
+        """Take note of a stage."""
+        now = self.clock()
+        if one.is_over:
+            self._open.pop(one.depth, None)
+            if self._texts.pop(one.depth, None) is not None:
+                self._show()
+            return
+        watched = self._open.setdefault(one.depth, _Watched(now))
+        if watched.is_due(one, now):
+            watched.bar, watched.drawn = True, now
+            self._texts[one.depth] = _bar(one, now - watched.began)
+            self._show()
+
+    def _show(self) -> None:
+        text = "".join(self._texts[depth] for depth in sorted(self._texts))
+        if self._handle is None:
+            self._handle = self.display(text)
+        else:
+            self._handle.update(_Html(text))
+
+
+@final
+@dataclass(frozen=True)
+class _Html:
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.text
+
+
+def _bar(one: Stage, seconds: float) -> str:
+    name = html.escape(one.name)
+    if one.total is None:
+        return f"<div>{name} <progress></progress></div>"
+    bar = f'<progress value="{one.done}" max="{one.total}"></progress>'
+    left = ""
+    if 0 < one.done < one.total:
+        left = f", {_duration(seconds * (one.total - one.done) / one.done)} left"
+    return f"<div>{name} {bar} {one.done} of {one.total}{left}</div>"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _in_notebook() -> bool:
+    """Whether a notebook's kernel runs this; IPython is not imported for it."""
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def _on_terminal() -> bool:
+    if sys.stderr is None or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        return False
+    console = _console()
+    return bool(console.is_terminal and not console.is_dumb_terminal)
+
+
+def _console() -> Any:
+    return importlib.import_module("rich.console").Console(stderr=True)
+
+
+def _rich_bars() -> Any:
+    rich = importlib.import_module("rich.progress")
+    return rich.Progress(*_columns(), console=_console(), transient=True, **_SPEED)
+
+
+def _columns() -> tuple[Any, ...]:
+    """Name, bar, counts, and the remaining time."""
+    rich = importlib.import_module("rich.progress")
+    return (
+        rich.TextColumn("{task.description}", markup=False),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[left]}"),
+    )
+
+
+def _write_line(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

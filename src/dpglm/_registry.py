@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
-
-__all__ = ["makers_in", "snake_case"]
 
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 
@@ -51,3 +51,43 @@ def _needs_nothing(make: Callable[..., Any]) -> bool:
         one.default is not inspect.Parameter.empty or one.kind in optional
         for one in inspect.signature(make).parameters.values()
     )
+
+
+# Optional packages: imported when needed, with an error that says what to install.
+
+
+def require(module: str, extra: str) -> Any:
+    """Import an optional package; the ImportError says which extra of dpglm installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(
+            f"this needs {package}, which is not installed: pip install 'dpglm[{extra}]'"
+        ) from error
+
+
+# Short names of the estimators, for command lines and files.
+
+ESTIMATORS: Mapping[str, str] = MappingProxyType(
+    {
+        "logistic": "LogisticRegression",
+        "svm": "LinearSVC",
+        "robust": "RobustClassifier",
+        "ridge_classifier": "RidgeClassifier",
+        "linear": "LinearRegression",
+        "ridge": "Ridge",
+        "lasso": "Lasso",
+        "elasticnet": "ElasticNet",
+        "huber": "HuberRegressor",
+        "quantile": "QuantileRegressor",
+        "poisson": "PoissonRegressor",
+        "negative_binomial": "NegativeBinomialRegressor",
+        "gamma": "GammaRegressor",
+        "tweedie": "TweedieRegressor",
+        "binomial": "BinomialRegressor",
+        "classifier": "GeneralizedLinearClassifier",
+        "regressor": "GeneralizedLinearRegressor",
+    }
+)
+"""Short names of classes in ``dpglm.estimators``; any of its linear models goes by its own, too."""

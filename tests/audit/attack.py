@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 
-from dpglm.audit.bounds import error_bounds
+from dpglm.audit.report import error_bounds
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec

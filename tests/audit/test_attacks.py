@@ -11,7 +11,7 @@ import pytest
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping as clipping_module
-from dpglm.privacy import curator as mechanisms
+from dpglm.privacy import releases as mechanisms
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP

@@ -11,12 +11,10 @@ import pytest
 
 from dpglm import LogisticRegression, PrivateTransformer, Ridge
 from dpglm.audit import PLANTED, Claim, Neighbours, audit, planted, worst_neighbours
-from dpglm.audit.games import PlanGame, pays_for_all
+from dpglm.audit.games import PlanGame, Recording, Replay, pays_for_all
 from dpglm.audit.guessing import choose_guess
-from dpglm.audit.listening import Recording, Replay
-from dpglm.audit.neighbours import Table
-from dpglm.audit.scores import Observation
-from dpglm.audit.targets import captured, estimator_neighbours
+from dpglm.audit.neighbours import Table, captured, estimator_neighbours
+from dpglm.audit.report import Observation
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp

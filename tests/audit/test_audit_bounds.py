@@ -9,11 +9,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from dpglm.audit import error_bounds, rate_above
-from dpglm.audit.guesses_of_canaries import (
-    best_number_of_guesses,
-    epsilon_of_guesses,
-    p_value_of_guesses,
-)
+from dpglm.audit.guessing import best_number_of_guesses, epsilon_of_guesses, p_value_of_guesses
 from dpglm.privacy import gdp
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from dpglm.audit.laws import GaussianLaw, L2Law, choice_law, flip_law
+from dpglm.audit.games import GaussianLaw, L2Law, choice_law, flip_law
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
 

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from dpglm.audit import planted
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices import coordinates
+from dpglm.oracle import choices as coordinates
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP

@@ -14,7 +14,7 @@ from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, SecretNoise
+from dpglm.privacy.noise.additive import GaussianLinearTerm, SecretNoise
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row

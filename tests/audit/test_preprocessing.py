@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from dpglm.audit import planted
-from dpglm.oracle.choices.quantiles import (
+from dpglm.oracle import counts as means_module
+from dpglm.oracle import targets as magnitudes
+from dpglm.oracle.choices import (
     noisy_radius,
     noisy_unbounded_radius,
     radii,
     rank_release,
     unbounded_radius_release,
 )
-from dpglm.oracle.row_sums import magnitudes
-from dpglm.oracle.row_sums import means as means_module
 from dpglm.preprocessing import Center, InstanceOptimalCenter, Scale
 from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.selection import rank_choices
-from dpglm.privacy.selection.rank_choices import first_above
+from dpglm.privacy.selection import choices as rank_choices
+from dpglm.privacy.selection.choices import first_above
 from tests.audit.attack import delta_at_least, mu_at_least
 from tests.preprocessing.support import make_rows, oracle_of
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from dpglm.audit import planted
 from dpglm.data.projection import GaussianEmbedding
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradient_sums.projection import GaussianMatrix
+from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP

@@ -10,18 +10,18 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import moments as moments_module
+from dpglm.oracle import moments as weighted_module
+from dpglm.oracle import projection as preconditioned_module
+from dpglm.oracle import targets as shells_module
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums import preconditioned as preconditioned_module
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.row_sums import moments as moments_module
-from dpglm.oracle.row_sums import shells as shells_module
-from dpglm.oracle.row_sums import weighted_moments as weighted_module
-from dpglm.oracle.row_sums.moments import noisy_second_moments, normalized_second_moments
-from dpglm.oracle.row_sums.targets import target_sums
+from dpglm.oracle.moments import noisy_second_moments, normalized_second_moments
+from dpglm.oracle.targets import target_sums
 from dpglm.privacy import GaussianDP
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order import newton as newton_module

@@ -11,18 +11,17 @@ import pytest
 from dpglm.audit import planted
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices import loss_choices
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.parts import part_oracles
+from dpglm.oracle import choices as loss_choices
+from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.choices import permute_and_flip
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import method as method_module
-from dpglm.selection import shares as shares_module
+from dpglm.selection import method as shares_module
 from dpglm.solvers import Constant, NoisyGD, run
 from dpglm.solvers import base as base_module
 from tests.audit.attack import epsilon_at_least, mu_at_least, one_row

@@ -10,14 +10,14 @@ import pytest
 
 from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import differences as differences_module
 from dpglm.oracle.clipping import Clipping
-from dpglm.oracle.gradient_sums import differences as differences_module
 from dpglm.privacy import GaussianDP
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import SVRG, SVRGPlusPlus, run
-from dpglm.solvers.gradient import variance_reduction as module
+from dpglm.solvers.gradient import svrg as module
 from tests.audit.attack import mu_at_least, one_row, planted_noise, views
 from tests.planted import unchecked
 from tests.slowly import first_quickly

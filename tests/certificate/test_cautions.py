@@ -13,17 +13,15 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from dpglm import GaussianDP, LogisticRegression, PrivateGridSearchCV, PrivatePipeline
 from dpglm.certificate import PublicFact, verify
-from dpglm.certificate import cautions as module
-from dpglm.certificate.cautions import CAUTIONS, SCOPE, cautions
-from dpglm.certificate.verdict import verdict
-from dpglm.certificate.verify import Check, Verification
+from dpglm.certificate import statement as module
+from dpglm.certificate.statement import CAUTIONS, SCOPE, cautions
+from dpglm.certificate.verify import Check, Verification, verdict
 from dpglm.estimators import PrivateTransformer
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.preprocessing import Center
-from dpglm.privacy.weakness import weak_delta, weak_epsilon
+from dpglm.privacy.budget import weak_delta, weak_epsilon
 from dpglm.report import html, save_model
-from dpglm.report.coefficients import coefficient_table
-from dpglm.report.subject import subject
+from dpglm.report.subject import coefficient_table, subject
 from tests.fits import N_ROWS, fit_classifier, make_rows
 
 RULES = {rule.name: rule for rule in CAUTIONS}

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dpglm.certificate import Certificate, Spending
-from dpglm.certificate.spending import spending, spending_in_words
+from dpglm.certificate.statement import spending, spending_in_words
 from dpglm.estimators import LogisticRegression
 from dpglm.preprocessing import Center, ClipToQuantile
 from dpglm.privacy import Adjacency, gdp

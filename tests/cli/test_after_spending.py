@@ -16,7 +16,7 @@ import pytest
 from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli import main
 from dpglm.cli.app import app
-from dpglm.cli.outputs import reserved
+from dpglm.cli.files import reserved
 from dpglm.report.model_file import load_model
 from tests.slowly import first_quickly
 
@@ -270,7 +270,7 @@ def test_a_result_whose_place_was_taken_is_kept_elsewhere(prepared, run, monkeyp
 
 
 def test_a_full_disk_moves_the_result_to_another(prepared, run, monkeypatch, tmp_path_factory):
-    from dpglm.ledger import files
+    from dpglm.ledger import store as files
 
     other = tmp_path_factory.mktemp("other")
     monkeypatch.setattr("tempfile.tempdir", str(other))
@@ -293,7 +293,7 @@ def test_a_full_disk_moves_the_result_to_another(prepared, run, monkeypatch, tmp
 
 
 def test_a_fit_that_fails_after_its_charge_says_how_to_go_on(prepared, run, monkeypatch):
-    from dpglm.cli.interruption import SpendingWatch
+    from dpglm.cli.files import SpendingWatch
 
     def fail(self, info):
         raise MemoryError
@@ -335,7 +335,7 @@ def test_drafts_of_a_killed_command_are_removed(prepared):
 STOPPED_AT = {
     "released": "dpglm.solvers.checkpoint.Checkpoint.save",
     "writing": "dpglm.report.html.write_report",
-    "moving": "dpglm.cli.outputs._move",
+    "moving": "dpglm.cli.files._move",
 }
 
 

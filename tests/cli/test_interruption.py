@@ -12,7 +12,7 @@ import pytest
 import dpglm
 from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli.app import app
-from dpglm.cli.interruption import SpendingWatch
+from dpglm.cli.files import SpendingWatch
 from dpglm.solvers.checkpoint import Checkpoint
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}

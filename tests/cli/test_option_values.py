@@ -4,7 +4,7 @@ import click
 import pytest
 
 from dpglm.cli.app import app
-from dpglm.cli.paths import CommandPath
+from dpglm.cli.console import CommandPath
 
 TEXTS = ("", "x", "-1", "0", "nan", "1e999", "9" * 400, "[]", '{"a": 1}', "=", "age=", "age=1",
          "=x", ",", "0,1", "1,0", "age,ill", ":", "age:age", "C=[]", "C={}", "segments={}",

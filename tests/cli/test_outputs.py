@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpglm.cli.outputs import all_or_none
+from dpglm.cli.files import all_or_none
 
 
 def publish(targets, force=False):

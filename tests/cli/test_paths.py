@@ -8,8 +8,8 @@ import click
 import pytest
 
 from dpglm import ApproximateDP, LogisticRegression, PrivacyLedger
-from dpglm._paths import file_identity, is_below
-from dpglm.cli.outputs import all_or_none
+from dpglm._json import file_identity, is_below
+from dpglm.cli.files import all_or_none
 from dpglm.report import save_model
 
 

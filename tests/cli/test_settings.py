@@ -7,8 +7,13 @@ import typing
 import numpy as np
 import pytest
 
-from dpglm.cli.options import _NOT_SETTABLE, ESTIMATORS, estimator_class, make_estimator
-from dpglm.cli.settings import settings_of
+from dpglm.cli.options import (
+    _NOT_SETTABLE,
+    ESTIMATORS,
+    estimator_class,
+    make_estimator,
+    settings_of,
+)
 from dpglm.report.model_file import load_model
 from dpglm.solvers import SOLVERS
 

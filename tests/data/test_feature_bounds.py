@@ -17,8 +17,8 @@ from dpglm import (
     PrivateTransformer,
     Ridge,
 )
-from dpglm.data import feature_bounds
-from dpglm.data.feature_bounds import check_feature_bounds, read_feature_bounds
+from dpglm.data import prepare as feature_bounds
+from dpglm.data.prepare import check_feature_bounds, read_feature_bounds
 from dpglm.exceptions import EqualBoundsWarning
 from dpglm.preprocessing import Center
 

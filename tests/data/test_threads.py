@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from dpglm.data import threads
+from dpglm.data import rows as threads
 from dpglm.data.prepare import prepare_rows
+from dpglm.data.rows import block_map
 from dpglm.data.spec import DataSpec
-from dpglm.data.threads import block_map
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen on Linux only")
 SPEC = DataSpec(n_rows=120_000, n_features=50, row_norm=10.0)

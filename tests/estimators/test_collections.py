@@ -18,10 +18,11 @@ from dpglm import (
     PrivatePipeline,
     Ridge,
 )
-from dpglm.data.stream import mapped, stored
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream import stored
+from dpglm.data.stream import stored as mapped
 from dpglm.data.stream.parquet import ParquetRows
-from dpglm.data.torch import collection as tensor_collection
+from dpglm.data.stream.stored import MappedRows
+from dpglm.data.torch import tensors as tensor_collection
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP

@@ -10,12 +10,12 @@ import pytest
 from sklearn.base import clone
 
 from dpglm import LinearRegression, LogisticRegression, PrivateTransformer
-from dpglm.data.stream.mapped import MappedRows
 from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.preprocessing import Center
 from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD
-from dpglm.tables.finite import check_finite, column_in_words
+from dpglm.tables.cells import check_finite, column_in_words
 
 NAMES = ["age", "pay", "years"]
 N = 40

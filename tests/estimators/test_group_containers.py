@@ -8,8 +8,8 @@ import pytest
 from pyarrow import parquet
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivatePipeline
-from dpglm.data.dask.groups import groups_of_partitions
-from dpglm.data.groups.ids import Groups
+from dpglm.data.dask.arrays import groups_of_partitions
+from dpglm.data.groups import Groups
 from dpglm.data.stream import streamed
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center

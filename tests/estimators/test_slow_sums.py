@@ -11,7 +11,7 @@ import torch
 import dpglm
 from dpglm import LogisticRegression, NoisyGD
 from dpglm.data.compiled import kernels
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.estimators import _private
 
 

@@ -24,8 +24,9 @@ from dpglm import (
     PrivatePipeline,
     UnpaidReleaseWarning,
 )
-from dpglm.estimators import PrivateTransformer, _family
-from dpglm.estimators._family import Family
+from dpglm.estimators import PrivateTransformer
+from dpglm.estimators import _private as _family
+from dpglm.estimators._private import Family
 from dpglm.preprocessing import Center
 from dpglm.privacy.adjacency import Unit
 from dpglm.privacy.noise import SeededNoise

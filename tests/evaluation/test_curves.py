@@ -9,25 +9,23 @@ from sklearn.metrics import roc_auc_score
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation import BinaryTask, evaluate_predictions, plan_evaluation
-from dpglm.evaluation.cells import (
+from dpglm.evaluation.estimates import (
     MergedCells,
+    area_under_roc,
     keys_of,
+    largest_gap,
     n_cells_for,
     n_fine_for,
-    refined_column,
-    scores_of,
-)
-from dpglm.evaluation.curves import (
-    area_under_roc,
-    largest_gap,
     order_variance,
     precision_recall_points,
+    refined_column,
     roc_points,
+    scores_of,
 )
-from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.oracle.counts import Cells
 from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.solvers.composite.score_tables import KEY_UNIT, plan_score_tables
+from dpglm.solvers.composite.tabulation import KEY_UNIT, plan_score_tables
 from dpglm.solvers.run import run
 
 

@@ -30,7 +30,7 @@ from dpglm.evaluation import (
     plan_evaluation,
 )
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
-from dpglm.exploration.numbers import Number
+from dpglm.exploration.results import Number
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
 from tests.evaluation.conftest import N

@@ -11,8 +11,6 @@ import dpglm.estimators
 import dpglm.preprocessing
 import dpglm.selection
 from dpglm.audit import PLANTED
-from dpglm.privacy.noise import l2 as l2_noise
-from dpglm.privacy.selection import choices, rank_choices
 from dpglm.solvers import SOLVERS
 from experiments.audits import __main__ as command
 from experiments.audits import local, table
@@ -33,9 +31,14 @@ BUGS = [case for case in CAMPAIGN if case.bug]
         dpglm.preprocessing.__all__,
         dpglm.selection.__all__,
         dpglm.estimators.__all__,
-        choices.__all__,
-        rank_choices.__all__,
-        l2_noise.__all__,
+        [
+            "exponential_mechanism",
+            "generalized_exponential_mechanism",
+            "generalized_scores",
+            "permute_and_flip",
+        ],
+        ["exponential_mechanism_in_runs", "first_above"],
+        ["add_l2_noise", "add_laplace"],
         ["add_gaussian"],
         ["D2P2Optimizer"],
         ["Study"],

@@ -5,7 +5,7 @@ import pytest
 
 from dpglm import ParquetRows
 from dpglm.exploration import describe
-from dpglm.exploration.rows import open_table
+from dpglm.exploration.design import open_table
 from dpglm.tables.files import write_table
 
 

@@ -11,7 +11,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.exploration import describe, plan_description
-from dpglm.exploration.summary import two_digits
+from dpglm.exploration.description import two_digits
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise

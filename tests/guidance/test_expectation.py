@@ -9,7 +9,7 @@ import pytest
 from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from dpglm.guidance import guidance
 from dpglm.guidance.expectation import signal_to_noise
-from dpglm.report.coefficients import coefficient_table
+from dpglm.report.subject import coefficient_table
 from tests.fits import fit_classifier
 from tests.inference.planted import given
 

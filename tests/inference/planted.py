@@ -18,7 +18,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.planning import calibrated
+from dpglm.solvers.parts.defaults import calibrated
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 

@@ -20,7 +20,7 @@ from dpglm import (
 from dpglm.inference import Estimates
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
-from dpglm.tables.units import LinearUnits
+from dpglm.tables.encoding import LinearUnits
 from tests.inference.planted import given
 from tests.inference.test_inference import fitted
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.groups import GroupedRows
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import prepare_rows

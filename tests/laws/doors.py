@@ -36,12 +36,12 @@ from dpglm import (
     PrivateTransformer,
     RidgeClassifier,
 )
-from dpglm.data.groups.rows import GroupedRows
-from dpglm.estimators import _family
+from dpglm.data.groups import GroupedRows
+from dpglm.estimators import _private as _family
 from dpglm.estimators.composed import transformer
 from dpglm.estimators.linear import _base
 from dpglm.evaluation import planning as evaluations
-from dpglm.exploration import planning as descriptions
+from dpglm.exploration import describe as descriptions
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,
@@ -55,7 +55,7 @@ from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers import D2P2, SOLVERS, JohnsonLindenstrauss, NoisySGD, dpsgd_f
 from dpglm.study import Study, running
-from dpglm.study.parts.part import EVALUATION, EXPLORATION
+from dpglm.study.parts import EVALUATION, EXPLORATION
 from tests.laws.transcripts import Transcript, excess, listening
 
 __all__ = ["DOORS", "OF_ROWS", "UNITS", "World", "compared", "of_erased_rows", "suited"]

@@ -29,13 +29,14 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.noise import additive
 from dpglm.privacy.noise.additive import (
+    GaussianLinearTerm,
     GaussianNoise,
+    L2LinearTerm,
     L2Noise,
     LocalGaussianNoise,
     Messages,
     ProjectedGaussianNoise,
 )
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm
 from dpglm.privacy.releases import Mechanism, Release
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.mechanisms import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpglm
-from dpglm.solvers.second_order import starts
+from dpglm.solvers.second_order import likelihood as starts
 
 N, TIMES = 6000, (1.0, 10.0, 100.0, 1000.0, 1e6)
 RNG = np.random.default_rng(5)

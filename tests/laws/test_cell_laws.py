@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpglm.tables.described.columns import LevelCells
+from dpglm.tables.described import LevelCells
 from dpglm.tables.schema import Schema
 
 COLUMNS = {

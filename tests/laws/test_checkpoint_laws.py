@@ -27,9 +27,9 @@ from dpglm import (
 )
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream.mapped import MappedRows
 from dpglm.data.stream.parquet import ParquetRows
-from dpglm.estimators.linear import _identity
+from dpglm.data.stream.stored import MappedRows
+from dpglm.estimators.linear import _watching as _identity
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP

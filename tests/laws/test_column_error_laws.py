@@ -16,7 +16,7 @@ from sklearn.preprocessing import Normalizer, OneHotEncoder
 from dpglm import LogisticRegression, PrivatePipeline, PrivateTransformer
 from dpglm.preprocessing import Center, SchemaEncoder
 from dpglm.solvers import NoisyGD
-from dpglm.tables import finite
+from dpglm.tables import cells as finite
 
 N = 12
 # Without quotes and backslashes, which a message may have to escape.
@@ -189,7 +189,7 @@ def test_a_name_that_is_lost_on_the_way_is_found_out(monkeypatch):
     # The planted bug: columns are called by their numbers, names or not.
     monkeypatch.setattr(finite, "column_in_words", lambda names, column: f"column {column + 1}")
     monkeypatch.setattr(
-        "dpglm.tables.user_matrix.column_in_words", lambda names, column: f"column {column + 1}"
+        "dpglm.tables.given.column_in_words", lambda names, column: f"column {column + 1}"
     )
     for reader in (in_fit, in_prediction, in_private_step, in_fixed_step, in_remainder):
         with pytest.raises(AssertionError):

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import all_estimators
 
 import dpglm
-from dpglm.estimators import _family
+from dpglm.estimators import _private as _family
 from dpglm.estimators.linear import _base
 from dpglm.exceptions import SeededNoiseWarning, UnpaidReleaseWarning
 from dpglm.privacy.noise import SeededNoise

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from dpglm.audit import worst_neighbours
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.oracle.choices import quantiles
-from dpglm.oracle.row_sums import magnitudes, means
+from dpglm.oracle import choices as quantiles
+from dpglm.oracle import counts as means
+from dpglm.oracle import targets as magnitudes
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,

@@ -27,7 +27,9 @@ from dpglm import (
     PrivateTransformer,
     Ridge,
     RobustClassifier,
-    _all_or_nothing,
+)
+from dpglm import (
+    _fitting as _all_or_nothing,
 )
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import BudgetExceededError

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm import AdditiveClassifier, LogisticRegression, MappedRows, PrivatePipeline
-from dpglm.data.groups import rows as grouped_rows
-from dpglm.data.groups.ids import Groups
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data import groups as grouped_rows
+from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.stream import streamed
-from dpglm.data.stream.grouped import GroupedStream
+from dpglm.data.stream.streamed import GroupedStream
 from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP

@@ -165,8 +165,8 @@ def test_no_modules_import_each_other(sources):
         ("dpglm.privacy.budget", "def f():\n    from dpglm.tables import schema"),
         ("dpglm.data.rows", "import dpglm.solvers.run"),
         ("dpglm.tables.schema", "from dpglm.report import verify"),
-        ("dpglm.solvers.base", "from dpglm.certificate.verdict import verdict"),
-        ("dpglm.certificate.verdict", "from dpglm.estimators import Ridge"),
+        ("dpglm.solvers.base", "from dpglm.certificate.verify import verdict"),
+        ("dpglm.certificate.verify", "from dpglm.estimators import Ridge"),
         ("dpglm.estimators._private", "from dpglm.report.plots import coefficients"),
         ("dpglm.datasets.adult", "from dpglm.estimators import Ridge"),
         ("dpglm._json", "from dpglm.privacy.budget import PrivacyBudget"),
@@ -247,5 +247,5 @@ def test_a_fit_of_an_array_loads_no_other_backend_and_no_report():
 
 
 def test_what_a_fit_loads_is_found():
-    planted = "import dpglm.data.stream.mapped"
+    planted = "import dpglm.data.stream.stored"
     assert loaded_by_a_fit(planted) & set(NOT_LOADED) == {"dpglm.data.stream"}

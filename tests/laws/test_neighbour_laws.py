@@ -14,10 +14,10 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices import coordinates
+from dpglm.oracle import choices as coordinates
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Problem, Squared, Target
 from dpglm.solvers import run
 from tests.laws.budgets import examples

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpglm.cli.app import app
-from dpglm.cli.console import guarded
+from dpglm.cli.console import CommandPath, Use, guarded
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE
-from dpglm.cli.paths import CommandPath, Use
 
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
 # Options whose value is free text and no path. Whoever adds one says so here.
@@ -231,5 +230,5 @@ class TestPlanted:
     @pytest.mark.parametrize("resolve", [Path, lambda path: Path(os.path.abspath(path))])
     def test_comparing_names_is_not_enough(self, tmp_path, monkeypatch, resolve):
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("dpglm.cli.paths.file_identity", resolve)
+        monkeypatch.setattr("dpglm.cli.console.file_identity", resolve)
         assert any(one is not None for one in violations(app, tmp_path))

@@ -19,7 +19,7 @@ from dpglm import estimators
 from dpglm._codec import decode, encode, type_name
 from dpglm.certificate import Certificate, verify
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact
+from dpglm.certificate.statement import PublicFact
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators import (
@@ -48,10 +48,9 @@ from dpglm.problem import (
     Squared,
 )
 from dpglm.problem.constraints import Constraint
-from dpglm.problem.regularizers import Regularizer
+from dpglm.problem.problem import Regularizer
 from dpglm.report import load_model, save_model
-from dpglm.selection.choices import Choice
-from dpglm.selection.scores import Score
+from dpglm.selection.choices import Choice, Score
 from dpglm.solvers import SOLVERS as NAMED
 from dpglm.solvers import Method, NoisyGD, Plan, Solver, run
 from tests.fits import admitted_targets

@@ -27,7 +27,7 @@ from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import L2, ElasticNet, L1Ball, Logistic, Problem, Softmax, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.selection import shares as shares_module
+from dpglm.selection import method as shares_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import (
     D2P2,

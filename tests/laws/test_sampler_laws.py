@@ -15,10 +15,9 @@ import pytest
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.privacy import ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import PoissonSampled, canonical
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.releases import Bounded, Release
+from dpglm.privacy.releases import Bounded, Curator, Release
 from dpglm.solvers import run
 from tests.laws.test_solver_laws import SOLVERS, first_problem, make_data
 

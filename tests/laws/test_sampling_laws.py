@@ -11,21 +11,21 @@ import torch
 
 from dpglm.data import sampled
 from dpglm.data.compiled import kernels
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.groups import GroupedRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.stream import streamed
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.data.torch import networks
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.gradient_sums.differences import clipped_difference_sum
+from dpglm.oracle.differences import clipped_difference_sum
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.views import View
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Hinge, Huber, Logistic, OneVsRest, Poisson, Savage, Softmax
 from tests.oracle.test_clipped_sum import make_rows, make_targets
 from tests.slowly import first_quickly

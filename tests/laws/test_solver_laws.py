@@ -417,5 +417,5 @@ def test_threads_change_nothing(name, monkeypatch):
     plan = SOLVERS[name].solver.plan(problem, ApproximateDP(1.0, 1e-5), spec)
     rows = prepare_rows(X, y, spec)
     serial = run(plan, rows, SeededNoise(2)).w
-    monkeypatch.setattr("dpglm.data.threads._PARALLEL_ENTRIES", 1)
+    monkeypatch.setattr("dpglm.data.rows._PARALLEL_ENTRIES", 1)
     np.testing.assert_array_equal(run(plan, rows, SeededNoise(2)).w, serial)

@@ -18,10 +18,10 @@ from pyarrow import csv, parquet
 
 import dpglm
 from dpglm import AdditiveClassifier, LogisticRegression, ParquetRows, describe
-from dpglm.cli.reading import read_rows
-from dpglm.data.dask.groups import groups_of_partitions
-from dpglm.data.groups import ids as ids_module
-from dpglm.data.groups.ids import Groups
+from dpglm.cli.files import read_rows
+from dpglm.data import groups as ids_module
+from dpglm.data.dask.arrays import groups_of_partitions
+from dpglm.data.groups import Groups
 from dpglm.exceptions import NearIdsWarning
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy.noise import SeededNoise

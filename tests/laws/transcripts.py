@@ -16,9 +16,8 @@ from unittest import mock
 
 import numpy as np
 
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import Curator, Release
 from tests.laws.mechanisms import CASES, Asked
 
 

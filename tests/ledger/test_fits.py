@@ -27,7 +27,7 @@ from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger import LedgerReference
 from dpglm.preprocessing import Center
 from dpglm.privacy import Gaussian
-from dpglm.privacy.curator import Curator
+from dpglm.privacy.releases import Curator
 
 # The package has a function of this name.
 solvers_run = importlib.import_module("dpglm.solvers.run")

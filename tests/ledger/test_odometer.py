@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.ledger.filters import make_filter
-from dpglm.ledger.odometer import brackets
+from dpglm.ledger.filters import brackets, make_filter
 from dpglm.privacy import Adjacency, ApproximateDP, Gaussian, GaussianDP, Pure
 
 DELTA = 1e-3

@@ -11,45 +11,45 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.oracle import choices as loss_choices
+from dpglm.oracle import choices as quantiles
 from dpglm.oracle import rounding
-from dpglm.oracle.choices import loss_choices, quantiles
-from dpglm.oracle.gradient_sums.scores import (
-    Scores,
-    hessian_release,
-    length_release,
-    score_moment_release,
-)
+from dpglm.oracle.counts import Cells, mean_release, noisy_mean, noisy_tables, table_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.magnitudes import magnitudes_release, noisy_magnitudes
-from dpglm.oracle.row_sums.means import mean_release, noisy_mean
-from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
-from dpglm.oracle.row_sums.score_sums import ScoreShares, noisy_score_sums
-from dpglm.oracle.row_sums.score_sums import score_release as sums_of
-from dpglm.oracle.row_sums.shells import Shells, noisy_shell_counts, shell_release
-from dpglm.oracle.row_sums.tabulated import Cells, noisy_tables, table_release
-from dpglm.oracle.row_sums.target_means import (
+from dpglm.oracle.losses import ScoreShares, noisy_score_sums
+from dpglm.oracle.losses import score_release as sums_of
+from dpglm.oracle.moments import (
+    MomentShares,
+    View,
+    noisy_second_moments,
+    noisy_weighted_moments,
+    second_moment_release,
+    weighted_moment_release,
+)
+from dpglm.oracle.scores import Scores, hessian_release, length_release, score_moment_release
+from dpglm.oracle.targets import (
+    Shells,
+    TargetShares,
+    magnitudes_release,
+    noisy_magnitudes,
+    noisy_shell_counts,
     noisy_squared_slope,
     noisy_target_means,
     noisy_target_sizes,
+    noisy_target_sums,
+    shell_release,
     squared_slope_release,
     target_mean_release,
+    target_release,
     target_size_release,
 )
-from dpglm.oracle.row_sums.targets import TargetShares, noisy_target_sums, target_release
-from dpglm.oracle.row_sums.weighted_moments import (
-    MomentShares,
-    View,
-    noisy_weighted_moments,
-    weighted_moment_release,
-)
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import Release
+from dpglm.privacy.releases import Curator, Release
 from dpglm.problem import Logistic, Squared
 from tests.oracle.watching import watching
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpglm import _arrays
+from dpglm import _validation as _arrays
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum

@@ -9,13 +9,12 @@ from scipy import sparse
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
-from dpglm.oracle.parts import part_oracles
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release, part_oracles
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic
 
 CLIP = FlatClipping(0.5)

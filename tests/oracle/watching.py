@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.observer import Observer
+from dpglm.privacy.noise.source import Observer
 from dpglm.privacy.releases import AnyRelease
 
 __all__ = ["Watching", "move_allowed", "watching"]

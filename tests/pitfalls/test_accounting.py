@@ -22,9 +22,9 @@ from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.privacy.accounting import fourier
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.convolution import fourier
-from dpglm.privacy.accounting.convolution.tilted_sums import Mixture
+from dpglm.privacy.accounting.convolution import Mixture
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import (
@@ -41,7 +41,7 @@ from dpglm.privacy.releases import Bounded
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.solvers.parts import planning
+from dpglm.solvers.parts import defaults as planning
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import PLANNED, SHORT, caught, model, small, unasked
 from tests.privacy.pld import PLD

@@ -17,7 +17,7 @@ from dpglm.estimators._private import PrivateEstimator
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.oracle import gradients
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import curator as mechanisms
+from dpglm.privacy import releases as mechanisms
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise, SystemNoise, additive
 from dpglm.problem import Logistic, Problem, Softmax

@@ -16,9 +16,9 @@ from dpglm.data.prepare import ColumnScaling, column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle import clipping, gradients, rounding
+from dpglm.oracle import objective as minimizers
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
-from dpglm.oracle.objective import minimizers
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
@@ -26,8 +26,9 @@ from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, OutputPerturbation, run
-from dpglm.solvers.gradient import amplification, noisy_gd_method
-from dpglm.solvers.parts import planning
+from dpglm.solvers.gradient import noisy_gd_method
+from dpglm.solvers.gradient import noisy_gd_method as amplification
+from dpglm.solvers.parts import defaults as planning
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import SHORT, caught, model, small, unasked
 from tests.planted import pythonic, unclipped

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scipy import sparse
 
 from dpglm import GaussianDP, LogisticRegression, MappedRows, NoisyGD, PrivacyLedger
-from dpglm.cli import paths
+from dpglm.cli import console as paths
 from dpglm.cli.app import app
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
@@ -27,10 +27,10 @@ from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic, Poisson, Problem
-from dpglm.selection import shares
+from dpglm.selection import method as shares
 from dpglm.selection.search import Candidate, HeldOutSearch
 from dpglm.solvers import FrankWolfe, ObjectivePerturbation, pure_gd, run
-from dpglm.tables.unchanged import Watch
+from dpglm.tables.files import Watch
 from tests.pitfalls.support import caught, model, small, unasked
 
 PROBLEM = Problem(Logistic())

@@ -10,8 +10,8 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic
 
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]

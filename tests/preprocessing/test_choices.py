@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from dpglm.preprocessing.choices import bounded_range_epsilon, pure_epsilon
+from dpglm.preprocessing.base import bounded_range_epsilon, pure_epsilon
 from dpglm.privacy import Adjacency, gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import BoundedRange, Pure

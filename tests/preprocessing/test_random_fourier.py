@@ -113,7 +113,7 @@ def test_seeds_give_other_directions():
 
 def test_blocks_do_not_show(monkeypatch):
     whole = RandomFourierFeatures(10).transform(rows())
-    monkeypatch.setattr("dpglm.preprocessing.random_fourier._BLOCK_ENTRIES", 70)
+    monkeypatch.setattr("dpglm.preprocessing.features._BLOCK_ENTRIES", 70)
     assert np.array_equal(RandomFourierFeatures(10).transform(rows()), whole)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import row_by_row_product
+from dpglm.oracle.moments import row_by_row_product
 from dpglm.preprocessing import RowMap
 from dpglm.preprocessing.base import dense_spec
 from tests.preprocessing.support import LAYOUTS, dense, make_rows

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import final
 
-from dpglm.certificate.checker.hockey_sticks import HockeySticks
+from dpglm.certificate.checker.divergences import HockeySticks
 from dpglm.privacy.accounting.accountant import Accountant
 from dpglm.privacy.accounting.reduction import least_epsilon
 from dpglm.privacy.events import Mechanism

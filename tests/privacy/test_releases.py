@@ -12,7 +12,6 @@ from dpglm._codec import decode, encode
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy import releases as module
 from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import (
     Composed,
     Gaussian,
@@ -26,14 +25,15 @@ from dpglm.privacy.events import (
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.privacy.noise.additive import (
     CalibratedNoise,
+    GaussianLinearTerm,
     GaussianNoise,
+    L2LinearTerm,
     L2Noise,
     LocalGaussianNoise,
     Messages,
 )
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm
-from dpglm.privacy.observer import Observer
-from dpglm.privacy.releases import Bounded, Mechanism, Release, check_can_be_asked
+from dpglm.privacy.noise.source import Observer
+from dpglm.privacy.releases import Bounded, Curator, Mechanism, Release, check_can_be_asked
 from dpglm.privacy.selection.mechanisms import (
     BoundedScores,
     Runs,

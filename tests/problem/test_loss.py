@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm.problem import Logistic, Target
-from dpglm.problem._functions import as_float, sigmoid
+from dpglm.problem.links import as_float, sigmoid
 
 
 @pytest.mark.parametrize(

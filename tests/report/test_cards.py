@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpglm import ApproximateDP, LogisticRegression, PrivacyLedger
-from dpglm._html import card, visible
+from dpglm._words import card, visible
 from dpglm.audit import audit
 from dpglm.certificate import PublicFact, verify
 from dpglm.guidance import guidance
@@ -56,7 +56,7 @@ def test_whatever_is_in_a_card_is_only_text(title, name, value, sentence):
 
 
 def test_the_check_sees_text_that_is_not_escaped(monkeypatch):
-    monkeypatch.setattr("dpglm._html._text", str)
+    monkeypatch.setattr("dpglm._words._text", str)
     with pytest.raises(AssertionError):
         Card(card(NASTY, []))
 

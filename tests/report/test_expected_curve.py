@@ -13,8 +13,7 @@ from dpglm.guidance import guidance
 from dpglm.guidance.expectation import signal_to_noise
 from dpglm.problem import Target
 from dpglm.report import expected_curve
-from dpglm.report.expected_curve import _stand_in, _stretched, default_epsilons
-from dpglm.report.generated_rows import GeneratedRows
+from dpglm.report.expected_curve import GeneratedRows, _stand_in, _stretched, default_epsilons
 from dpglm.solvers import NoisyGD
 
 REAL = {"target_low": -1.0, "target_high": 1.0}

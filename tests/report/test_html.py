@@ -14,7 +14,7 @@ import pytest
 from dpglm.estimators import LogisticRegression
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.report import html, plots
-from dpglm.report.coefficients import coefficient_table
+from dpglm.report.subject import coefficient_table
 from tests.fits import fit_classifier, make_rows
 from tests.inference.planted import given
 

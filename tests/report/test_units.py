@@ -9,8 +9,8 @@ from sklearn.pipeline import make_pipeline
 from dpglm import LinearRegression, LogisticRegression, PoissonRegressor, PrivatePipeline
 from dpglm.preprocessing import Center, SchemaEncoder
 from dpglm.report import plots
-from dpglm.report.coefficients import coefficient_table
 from dpglm.report.html import report_page
+from dpglm.report.subject import coefficient_table
 from dpglm.tables.schema import Schema
 
 SLOPE, EFFECT, BASE = 0.05, 0.8, -2.0

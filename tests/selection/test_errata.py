@@ -9,13 +9,13 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import choose_least_generalized, generalized_choice_release
+from dpglm.oracle.choices import choose_least_generalized, generalized_choice_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.losses import clipped_loss_sums
+from dpglm.oracle.losses import clipped_loss_sums
 from dpglm.privacy import Adjacency
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection import choices
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.choices import generalized_scores

@@ -19,7 +19,7 @@ from dpglm.problem import (
     Target,
     Tempered,
 )
-from dpglm.selection.loss_bounds import default_loss_bound, largest_at_zero, largest_within
+from dpglm.selection.choices import default_loss_bound, largest_at_zero, largest_within
 
 LOSSES = [
     Logistic(),

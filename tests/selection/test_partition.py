@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.selection.partition import part_sizes, partition
-from dpglm.solvers.parts.seeds import stage_seed
+from dpglm.selection.method import part_sizes, partition
+from dpglm.solvers.parts.defaults import stage_seed
 
 
 @pytest.mark.parametrize("n_rows", [2, 3, 7, 100, 10_001])

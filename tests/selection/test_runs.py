@@ -17,15 +17,15 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import gradient_release
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection.mechanisms import PermuteAndFlip
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.selection.partition import partition
+from dpglm.selection.method import partition
 from dpglm.solvers import Constant, NoisyGD, Solver, run
 from dpglm.solvers.base import Method, Plan, StepInfo
-from dpglm.solvers.parts.seeds import stage_seed
+from dpglm.solvers.parts.defaults import stage_seed
 from tests.audit.attack import released_sums
 
 BUDGET = ApproximateDP(1.0, 1e-5)

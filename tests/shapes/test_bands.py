@@ -16,10 +16,9 @@ from dpglm import (
 )
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
-from dpglm.shapes.bands import Errors, half_widths
-from dpglm.shapes.terms import public_weights, terms_of
+from dpglm.shapes.shape import Errors, half_widths, public_weights, terms_of
 from dpglm.solvers.uncertainty import Doubt
-from dpglm.tables.additive.settings import Additive
+from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 
 SCHEMA = Schema.from_dict(
@@ -102,7 +101,7 @@ def test_many_levels_have_the_same_errors(is_sparse, monkeypatch):
     weights = np.full(30, 1 / 30)
     given = sparse.csr_array(matrix) if is_sparse else matrix
     joint = half_widths(given, weights, covariance, 0.95, np.inf, False)
-    monkeypatch.setattr("dpglm.shapes.bands._MOST_JOINT", 10)
+    monkeypatch.setattr("dpglm.shapes.shape._MOST_JOINT", 10)
     np.testing.assert_allclose(
         half_widths(given, weights, covariance, 0.95, np.inf, False), joint, rtol=1e-9
     )
@@ -113,7 +112,7 @@ def test_many_levels_have_the_same_errors(is_sparse, monkeypatch):
 @pytest.mark.parametrize("most_joint", [200, 2])
 def test_bands_are_longer_by_what_noise_hides_of_curvature(most_joint, monkeypatch):
     """Each by its own factor; without an end where nothing is seen, and no wider where all is 0."""
-    monkeypatch.setattr("dpglm.shapes.bands._MOST_JOINT", most_joint)
+    monkeypatch.setattr("dpglm.shapes.shape._MOST_JOINT", most_joint)
     one = np.eye(3)
     none = np.zeros((3, 3))
     doubt = Doubt(one, np.diag([1.0, 0.5, 0.1]), 0.1 * one, none, none)
@@ -148,7 +147,7 @@ def test_projected_ends_that_are_unknown_are_bounded_by_neighbours(direction, mo
     center = np.zeros((1, size))
     center[0, term.features] = np.linalg.lstsq(term.matrix, values, rcond=None)[0]
     half = np.array([0.3, np.inf, 0.3, 0.3, np.inf])
-    monkeypatch.setattr("dpglm.shapes.bands.half_widths", lambda *_: half)
+    monkeypatch.setattr("dpglm.shapes.shape.half_widths", lambda *_: half)
     errors = Errors(center, np.eye(size), np.ones(1), True)
     (band,) = errors.band(term, weights, 0.95, True, direction)
     ends = [direction * one for one in (band if direction > 0 else band[:, ::-1]).T]

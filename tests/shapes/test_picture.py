@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, PrivatePipeline
-from dpglm.pictures.text import told_apart, width_of
+from dpglm.pictures.drawing import told_apart, width_of
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report.html import report_page
 from dpglm.shapes.picture import draw_shape, reach_of
-from dpglm.shapes.shape import Shape
-from dpglm.shapes.terms import terms_of
-from dpglm.tables.additive.settings import Additive
+from dpglm.shapes.shape import Shape, terms_of
+from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 
 pytest.importorskip("matplotlib")

@@ -9,10 +9,9 @@ from dpglm import LogisticRegression, PrivatePipeline, Ridge
 from dpglm.certificate import verify
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
-from dpglm.shapes.shape import Shape
-from dpglm.shapes.terms import terms_of
-from dpglm.tables.additive.axes import CategoricalAxis
-from dpglm.tables.additive.settings import Additive
+from dpglm.shapes.shape import Shape, terms_of
+from dpglm.tables.additive import Additive
+from dpglm.tables.additive_terms import CategoricalAxis
 from dpglm.tables.schema import Schema
 
 CURVES = Additive(segments=4, reach=1.0, interactions=(("dose", "region"),), pair_segments=2)

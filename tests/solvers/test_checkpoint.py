@@ -34,9 +34,11 @@ from dpglm.solvers import (
     Preprocessed,
     SufficientStatistics,
     checkpoint,
-    checkpoint_file,
     pure_gd,
     run,
+)
+from dpglm.solvers import (
+    checkpoint as checkpoint_file,
 )
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDState
 

@@ -29,10 +29,9 @@ from dpglm.problem import (
     SquaredHinge,
 )
 from dpglm.solvers import Auto, Newton, NoisyGD, Preprocessed, SufficientStatistics, run
-from dpglm.solvers.minimizer import pure_strength
-from dpglm.solvers.parts import shrinkage
-from dpglm.solvers.parts.defaults import slope_unit
-from dpglm.solvers.parts.shrinkage import is_neutral, kept_share, shrunk
+from dpglm.solvers.minimizer import strongly_convex as pure_strength
+from dpglm.solvers.parts import defaults as shrinkage
+from dpglm.solvers.parts.defaults import is_neutral, kept_share, shrunk, slope_unit
 from dpglm.solvers.second_order import newton
 
 

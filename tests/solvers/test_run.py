@@ -17,11 +17,10 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Event, Gaussian, PoissonSampled, Repeated, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import Bounded, Release
+from dpglm.privacy.releases import Bounded, Curator, Release
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import NoisyGD, run
 from dpglm.solvers.base import Method, Plan, StepInfo

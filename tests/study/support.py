@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.study import Study
-from dpglm.study.parts.learning import Learning
-from dpglm.study.parts.part import DeclaredPart, PlannedPart
+from dpglm.study.parts import DeclaredPart, Learning, PlannedPart
 
 SCHEMA = {
     "columns": {
@@ -74,7 +73,7 @@ def learning(**settings):
 
 def study(test_share=0.25, inner=None, **options):
     """Three fits of noted rows, in the places of the parts of a study."""
-    from dpglm.study.split import Split
+    from dpglm.study.division import Split
 
     parts = {name: Noting(learning() if inner is None else inner) for name in PARTS}
     made = Study(SCHEMA, delta=1e-5, parts=parts, split=Split(test_share), **options)

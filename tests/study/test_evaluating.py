@@ -9,8 +9,7 @@ from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split
-from dpglm.study.parts.evaluating import Evaluating
-from dpglm.study.parts.learning import Learning
+from dpglm.study.parts import Evaluating, Learning
 from dpglm.tables.schema import Schema
 from tests.study.support import SCHEMA, table
 

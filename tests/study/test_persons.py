@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dpglm import PrivacyLedger, Study
-from dpglm.data.groups.ids import Groups
+from dpglm.data.groups import Groups
 from dpglm.privacy import Adjacency, ApproximateDP, SplitByCoins, default_delta
 from dpglm.privacy.adjacency import Unit
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split, StudyCertificate, verify_study
-from dpglm.study.persons import Persons
+from dpglm.study.division import Persons
 from dpglm.study.reading import read_study
 from tests.study.support import PARTS, SCHEMA, study, table
 

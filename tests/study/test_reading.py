@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpglm.datasets import load_adult
-from dpglm.study.parts.exploring import Exploration
-from dpglm.study.parts.learning import Learning
+from dpglm.study.parts import Exploration, Learning
 from dpglm.study.reading import read_study
 from tests.study.support import SCHEMA
 

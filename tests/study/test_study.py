@@ -12,9 +12,9 @@ from dpglm import Adjacency, GaussianDP, PrivacyLedger, Study, ZeroConcentratedD
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.privacy import ApproximateDP, gdp
 from dpglm.solvers import NoisySGD
-from dpglm.solvers.checkpoint_file import read_arrays
+from dpglm.solvers.checkpoint import read_arrays
 from dpglm.study import Purpose, Split, StudyCertificate, verify_study
-from dpglm.study.parts.learning import Learning
+from dpglm.study.parts import Learning
 from tests.study.support import PARTS, SCHEMA, learning, study, table, without
 
 RELATIONS = [one.value for one in Adjacency]

@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 from dpglm.tables.columns import CategoricalColumn, IndicatorBall, NumericColumn
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget
-from dpglm.tables.units import LinearUnits
 
 AGE = NumericColumn("age", 16, 90)
 PAY = NumericColumn("pay", -2e3, 1e5)

@@ -14,8 +14,8 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers import optimizer as opacus_optimizer
 
-from dpglm.audit.listening import Recording
-from dpglm.oracle.gradient_sums.projection import GaussianMatrix
+from dpglm.audit.games import Recording
+from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SeededNoise, bernoulli
 from dpglm.solvers import D2P2, LeastSquares, TailAverage, run

@@ -11,13 +11,12 @@ import torch
 from scipy import stats
 
 from dpglm.data.torch import networks as network_rows
-from dpglm.data.torch.networks import _bounded
-from dpglm.data.torch.row_gradients import RowGradients
+from dpglm.data.torch.networks import RowGradients, _bounded
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.oracle.gradient_sums.projection import projected_rounding
+from dpglm.oracle.projection import projected_rounding
 from dpglm.privacy import Adjacency
 from dpglm.solvers import D2P2
-from dpglm.solvers.network.blocks import BlockMatrices
+from dpglm.solvers.network import BlockMatrices
 from tests.torch_networks.networks import (
     SHORT,
     cross_entropy,

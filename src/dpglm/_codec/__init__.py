@@ -1,8 +1,17 @@
 """Dataclasses as JSON and back: single values, and kinds made of them."""
 
-from dpglm._codec.arrays import Matrix, Vector
 from dpglm._codec.kinds import Format, Text, decode, encode, named, type_name
-from dpglm._codec.values import Form, arrays_apart, each, items, line, mapping, number
+from dpglm._codec.values import (
+    Form,
+    Matrix,
+    Vector,
+    arrays_apart,
+    each,
+    items,
+    line,
+    mapping,
+    number,
+)
 
 __all__ = [
     "Form",

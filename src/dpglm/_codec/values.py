@@ -8,35 +8,15 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Annotated, Any, TypeAlias, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpglm._json import at, check_text, check_writable, shown
 
-__all__ = [
-    "APART",
-    "SCALAR",
-    "Form",
-    "Way",
-    "arrays_apart",
-    "boolean",
-    "each",
-    "integer",
-    "items",
-    "line",
-    "mapping",
-    "number",
-    "read_float",
-    "text",
-    "write_float",
-    "write_integer",
-    "write_json",
-]
-
 T = TypeVar("T")
 Way: TypeAlias = Callable[[Any], Any]
-
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
 APART: ContextVar[dict[str, Any] | None] = ContextVar("dpglm_arrays", default=None)
 """Arrays that are written apart, by name; see ``arrays_apart``."""
@@ -182,3 +162,22 @@ SCALAR = Form(
     lambda value: value if isinstance(value, bool | int) else read_float(value),
 )
 """A number, or anything else that is no float."""
+
+
+# Vectors and matrices as JSON and back.
+
+
+def _vector(value: object) -> NDArray[np.float64]:
+    return np.array(items(number)(value), dtype=np.float64)
+
+
+def _matrix(value: object) -> NDArray[np.float64]:
+    rows = items(_vector)(value)
+    width = len(rows[0]) if rows else 0
+    if any(len(row) != width for row in rows):
+        raise ValueError("must be a matrix, with rows of one length")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), width)
+
+
+Vector: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _vector)]
+Matrix: TypeAlias = Annotated[NDArray[np.float64], Form(np.ndarray.tolist, _matrix)]

@@ -1,14 +1,11 @@
 """Attacks that try to refute the library's own claims."""
 
 from dpglm.audit.attack import audit
-from dpglm.audit.bounds import ErrorBounds, error_bounds, rate_above
-from dpglm.audit.claims import Claim
 from dpglm.audit.exact import exact_audit
-from dpglm.audit.guesses_of_canaries import epsilon_of_guesses, p_value_of_guesses
+from dpglm.audit.guessing import audit_in_one_run, epsilon_of_guesses, p_value_of_guesses
 from dpglm.audit.neighbours import Neighbours, worst_neighbours
-from dpglm.audit.one_run import audit_in_one_run
 from dpglm.audit.planted import PLANTED, PlantedBug, planted
-from dpglm.audit.report import AuditReport
+from dpglm.audit.report import AuditReport, Claim, ErrorBounds, error_bounds, rate_above
 
 __all__ = [
     "PLANTED",

@@ -13,14 +13,11 @@ from sklearn.base import BaseEstimator
 
 from dpglm._progress import stage
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.audit.claims import Claim
 from dpglm.audit.games import FunctionGame, Game, PlanGame, pays_for_all
 from dpglm.audit.guessing import choose_guess, first_unless_beaten, ratio_to
-from dpglm.audit.neighbours import Neighbours, worst_neighbours
+from dpglm.audit.neighbours import Neighbours, estimator_neighbours, worst_neighbours
 from dpglm.audit.planted import planted
-from dpglm.audit.report import AuditReport, described
-from dpglm.audit.scores import Observation
-from dpglm.audit.targets import estimator_neighbours
+from dpglm.audit.report import AuditReport, Claim, Observation, described
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.solvers.base import Plan
 

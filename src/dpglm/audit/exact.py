@@ -8,13 +8,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.audit.claims import Claim
-from dpglm.audit.games import PlanGame, left_out, pays_for_all
-from dpglm.audit.laws import ChoiceLaw, DensityLaw
-from dpglm.audit.listening import Recording
+from dpglm.audit.games import ChoiceLaw, DensityLaw, PlanGame, Recording, left_out, pays_for_all
 from dpglm.audit.neighbours import worst_neighbours
 from dpglm.audit.planted import planted
-from dpglm.audit.report import AuditReport, described
+from dpglm.audit.report import AuditReport, Claim, described
 from dpglm.privacy import gdp
 from dpglm.privacy.noise import SystemNoise
 from dpglm.solvers.base import Plan

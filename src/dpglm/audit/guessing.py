@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc, expit, gammaln, log_expit, ndtri
 
-from dpglm.audit.bounds import ErrorBounds, error_bounds, rate_above
-from dpglm.audit.claims import Claim
-from dpglm.audit.scores import Observation, Score, candidate_scores
-
-__all__ = ["Guess", "choose_guess", "first_unless_beaten", "ratio_to"]
+from dpglm._validation import check_integer, check_real
+from dpglm.audit.games import GaussianLaw, Recording, Replay, pays_for_all
+from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
+from dpglm.audit.planted import planted
+from dpglm.audit.report import (
+    AuditReport,
+    Claim,
+    ErrorBounds,
+    Observation,
+    Score,
+    candidate_scores,
+    described,
+    error_bounds,
+    rate_above,
+)
+from dpglm.data.rows import Rows
+from dpglm.privacy import gdp
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise import SeededNoise, SystemNoise
+from dpglm.solvers.base import Plan
+from dpglm.solvers.run import run
 
 Worth = Callable[[ErrorBounds], float]
 _THRESHOLDS = 25
@@ -113,3 +131,268 @@ def _expected_bound(count: int, pilot: int, runs: int, confidence: float) -> flo
     """Clopper-Pearson bound from as many counts as a held-out rate lets one expect."""
     expected = (count + 0.5) / (pilot + 1.0) * runs
     return rate_above(round(expected), runs, confidence)
+
+
+# Privacy bounds from guesses about many canaries in one run.
+
+_STEP = 0.01
+_STEPS = np.arange(5000, dtype=np.float64) * _STEP
+# Steps that are looked at together.
+_BLOCK = 64
+
+
+def p_value_of_guesses(
+    canaries: int, guesses: int, right: int, epsilon: float, delta: float
+) -> float:
+    """Bound the probability of so many right guesses, if a mechanism is (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    canaries : int
+        Rows of which each is in, or not, by a fair coin of its own. For replace-one, of which
+        each is one row or another by such a coin.
+    guesses : int
+        How many coins were guessed; from 0 to ``canaries``.
+    right : int
+        How many of them rightly; from 0 to ``guesses``.
+    epsilon, delta : float
+        Of the mechanism, for a change of one coin.
+
+    Returns
+    -------
+    float
+        At most 1.
+
+    Notes
+    -----
+    ``P[right >= v] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i`` with B binomial: as
+    many tries as guesses, each right with probability ``1 / (1 + exp(-epsilon))``, and i from 1
+    to m. It does not matter which coins are guessed, or how that is chosen.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023,
+    Theorem 5.2 (arXiv 2305.08846).
+
+    Examples
+    --------
+    >>> round(p_value_of_guesses(100, 20, 20, 1.0, 0.0), 5)
+    0.0019
+    """
+    canaries = check_integer("canaries", canaries, least=1)
+    guesses = check_integer("guesses", guesses, least=0)
+    right = check_integer("right", right, least=0)
+    if not right <= guesses <= canaries:
+        raise ValueError(
+            f"right must be at most guesses, and these at most canaries, got {right}, {guesses} "
+            f"and {canaries}"
+        )
+    epsilon = check_real("epsilon", epsilon, least=0.0)
+    delta = check_real("delta", delta, least=0.0, below=1.0)
+    return float(_p_values(canaries, guesses, right, np.array([epsilon]), delta)[0])
+
+
+def epsilon_of_guesses(
+    canaries: int, guesses: int, right: int, delta: float, confidence: float
+) -> float:
+    """Bound epsilon at ``delta`` from below by the number of right guesses.
+
+    Parameters
+    ----------
+    canaries, guesses, right, delta
+        As for ``p_value_of_guesses``.
+    confidence : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Up to which each epsilon, in steps of 0.01, has a p-value of at most ``1 - confidence``:
+        at most the true epsilon, with probability at least ``confidence``. For if it is above,
+        then the first step above the true epsilon has such a p-value, and the mechanism is
+        (that step, delta)-DP.
+    """
+    check_integer("canaries", canaries, least=1)
+    level = 1.0 - check_real("confidence", confidence, above=0.0, below=1.0)
+    low = 0
+    while low < _STEPS.size:
+        block = _STEPS[low : low + _BLOCK]
+        above = _p_values(canaries, guesses, right, block, delta) > level
+        if above.any():
+            return max(0.0, float(_STEPS[low + int(above.argmax())]) - _STEP)
+        low += _BLOCK
+    return float(_STEPS[-1])
+
+
+def best_number_of_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:
+    """Choose how many coins to guess if the scores of canaries tell as much as mu-GDP allows.
+
+    ``mu`` is public, so that the choice does not depend on the run.
+    """
+    # |log-likelihood ratio| of N(mu^2 / 2, mu^2), which tells the chance of being right.
+    levels = (np.arange(1000) + 0.5) / 1000.0
+    sure = expit(np.sort(np.abs(0.5 * mu * mu + mu * ndtri(levels)))[::-1])
+    found = []
+    for share in np.geomspace(min(1.0, 8.0 / canaries), 1.0, 12):
+        guesses = max(1, round(share * canaries))
+        rate = float(sure[: max(1, round(share * sure.size))].mean())
+        right = math.floor(rate * guesses)
+        found.append((epsilon_of_guesses(canaries, guesses, right, delta, confidence), guesses))
+    return int(max(found)[1])
+
+
+def _p_values(
+    canaries: int, guesses: int, right: int, epsilons: NDArray[np.float64], delta: float
+) -> NDArray[np.float64]:
+    """Return the p-value for each epsilon."""
+    if right == 0:
+        return np.ones(epsilons.size)
+    at_least = betainc(right, guesses - right + 1, expit(epsilons))
+    # Beyond i = right the probability grows no more, and is divided by more.
+    below = np.arange(right - 1, -1, -1)
+    ways = gammaln(guesses + 1) - gammaln(below + 1) - gammaln(guesses - below + 1)
+    logs = (
+        ways
+        + np.outer(log_expit(epsilons), below)
+        + np.outer(log_expit(-epsilons), guesses - below)
+    )
+    shares = np.cumsum(np.exp(logs), axis=1) / np.arange(1, right + 1)
+    p_values: NDArray[np.float64] = at_least + 2.0 * canaries * delta * shares.max(axis=1)
+    return np.minimum(1.0, p_values)
+
+
+# An audit by a single run: many rows of interest at once, each in or out by a coin.
+
+
+def audit_in_one_run(
+    plan: Plan,
+    *,
+    confidence: float = 0.95,
+    random_state: int | None = None,
+    seed: int | None = None,
+    planted_bug: str | None = None,
+) -> AuditReport:
+    """Attack a plan by one run on canaries, and bound its privacy loss from below.
+
+    Parameters
+    ----------
+    plan : Plan
+        One that releases noisy sums with a value for each column, such as gradient descent. It
+        has as many canaries as rows, or columns if these are fewer: row i is huge in column i.
+        Hundreds of canaries are needed.
+    confidence : float, default=0.95
+        Of the bound.
+    random_state : int, optional
+        Of the canaries' coins; by default they come from the operating system.
+    seed : int, optional
+        Of the run's own noise, for tests; by default the operating system's.
+    planted_bug : str, optional
+        One of ``dpglm.audit.planted.PLANTED``.
+
+    Returns
+    -------
+    AuditReport
+        Its ``ratio`` is of epsilon.
+
+    Raises
+    ------
+    ValueError
+        If the plan releases something else.
+
+    Notes
+    -----
+    A fair coin for each canary says whether it is there (under replace-one: whether it or its
+    opposite). The attacker guesses the coins about which the run is most informative, see
+    ``dpglm.audit.guessing``. One run suffices where runs are expensive, but shows less
+    than many runs do; canaries in columns of their own do not disturb each other.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic, Problem
+    >>> from dpglm.solvers import NoisyGD
+    >>> solver, data = NoisyGD(n_steps=2, clip=0.25), DataSpec(n_rows=200, n_features=200)
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(8.0, 1e-5), data)
+    >>> audit_in_one_run(plan).refuted
+    False
+    """
+    confidence = check_real("confidence", confidence, above=0.0, below=1.0)
+    claim = Claim.of(plan)
+    canaries = min(plan.data.n_rows, plan.data.n_features)
+    check_integer("n_rows", canaries, least=2)
+    if not pays_for_all(plan):
+        raise ValueError(f"plan must pay for all that it releases, got {plan.method!r}")
+    coins = np.random.default_rng(random_state).random(canaries) < 0.5
+    noise = SystemNoise() if seed is None else SeededNoise(seed)
+    with planted(planted_bug):
+        scores = _scores(plan, canaries, coins, Recording(noise))
+    mu = gdp.mu(claim.epsilon, claim.delta) if claim.mu is None else claim.mu
+    guesses = best_number_of_guesses(canaries, mu, claim.delta, confidence)
+    surest = np.argsort(-np.abs(scores))[:guesses]
+    right = int(((scores[surest] > 0.0) == coins[surest]).sum())
+    epsilon = epsilon_of_guesses(canaries, guesses, right, claim.delta, confidence)
+    return AuditReport(
+        target=described(plan),
+        claim=claim,
+        release="all",
+        method=f"{right} of {guesses} guesses right about {canaries} canaries",
+        neighbours="canaries in one run, each there by a coin",
+        runs=1,
+        pilot_runs=0,
+        confidence=confidence,
+        epsilon=epsilon,
+        mu=gdp.mu(epsilon, claim.delta),
+        ratio=epsilon / claim.epsilon,
+        refuted=epsilon > claim.epsilon,
+        noise=noise.name,
+        planted_bug=planted_bug,
+    )
+
+
+def _scores(
+    plan: Plan, canaries: int, coins: NDArray[np.bool_], recording: Recording
+) -> NDArray[np.float64]:
+    """Log-likelihood ratio of each canary, as if it were alone in its column."""
+    run(plan, _rows(plan, canaries, coins), recording)
+    sides = []
+    for everybody in (True, False):
+        replay = Replay(recording)
+        run(plan, _rows(plan, canaries, np.full(canaries, everybody)), replay)
+        sides.append(replay.laws)
+    scores = np.zeros(canaries)
+    for release, there, gone in zip(recording.releases, *sides, strict=True):
+        scores += _column_scores(release.value, there, gone, plan)[:canaries]
+    return scores
+
+
+def _column_scores(value: Any, there: Any, gone: Any, plan: Plan) -> NDArray[np.float64]:
+    shape = plan.data.coefficient_shape
+    if not isinstance(there, GaussianLaw) or there.mean.shape != shape:
+        raise ValueError(
+            f"plan must release Gaussian sums of shape {shape} only, got {plan.method!r}"
+        )
+    shift = (there.mean - gone.mean) / there.std**2
+    each = shift * (value - 0.5 * (there.mean + gone.mean))
+    scores: NDArray[np.float64] = each.reshape(plan.data.n_columns, -1).sum(axis=1)
+    return scores
+
+
+def _rows(plan: Plan, canaries: int, coins: NDArray[np.bool_]) -> Rows:
+    """Prepare the canaries as their coins say, and rows that contribute nothing."""
+    spec = plan.data
+    target = plan.problem.loss.target
+    far, _ = target_ends(target, spec.n_outputs, spec.target_low, spec.target_high)
+    X = np.zeros((spec.n_rows, spec.n_features))
+    X[np.arange(canaries), np.arange(canaries)] = HUGE * spec.row_norm
+    weights = np.zeros(spec.n_rows)
+    weights[:canaries] = coins
+    if plan.adjacency is Adjacency.REPLACE_ONE:
+        X[:canaries] *= np.where(coins, 1.0, -1.0)[:, np.newaxis]
+        weights[:canaries] = 1.0
+    rows = prepared(Table(X, np.full(spec.n_rows, far), weights), spec)
+    return rows if plan.adjacency.n_is_public else rows.take(np.flatnonzero(weights))

@@ -18,7 +18,7 @@ from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import NoiseSource, SeededNoise, additive
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm, SecretNoise
+from dpglm.privacy.noise.additive import GaussianLinearTerm, L2LinearTerm, SecretNoise
 from dpglm.privacy.releases import Release
 from dpglm.privacy.selection import mechanisms as selections
 

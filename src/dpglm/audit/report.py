@@ -2,18 +2,349 @@
 
 from __future__ import annotations
 
+import abc
 import json
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv, ndtr, ndtri
 
 from dpglm._codec import Text, encode
-from dpglm._html import card
-from dpglm.audit.claims import Claim
-from dpglm.ledger.files import write_text
+from dpglm._validation import check_integer, check_real
+from dpglm._words import card
+from dpglm.ledger.store import write_text
+from dpglm.privacy import gdp
+from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
+from dpglm.privacy.budget import default_delta
 from dpglm.solvers.base import Plan
 
-__all__ = ["AuditReport", "described"]
+# Confidence bounds on privacy loss from counts of guesses.
+
+
+def rate_above(successes: int, trials: int, confidence: float) -> float:
+    """Bound a probability from above by counted successes.
+
+    Parameters
+    ----------
+    successes : int
+        From 0 to ``trials``.
+    trials : int
+        Independent repetitions, at least 1.
+    confidence : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        Clopper-Pearson bound: below the true probability with probability at most
+        ``1 - confidence``, whatever that is and for any number of trials.
+
+    References
+    ----------
+    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of
+    the binomial", Biometrika 26 (1934).
+
+    Examples
+    --------
+    >>> round(rate_above(0, 10, 0.95), 4)
+    0.2589
+    """
+    trials = check_integer("trials", trials, least=1)
+    successes = check_integer("successes", successes, least=0)
+    if successes > trials:
+        raise ValueError(f"successes must be at most trials={trials}, got {successes}")
+    confidence = check_real("confidence", confidence, above=0.0, below=1.0)
+    if successes == trials:
+        return 1.0
+    return float(betaincinv(successes + 1, trials - successes, confidence))
+
+
+@final
+@dataclass(frozen=True)
+class ErrorBounds:
+    """Upper confidence bounds on both error rates of a test.
+
+    Parameters
+    ----------
+    missed : float
+        On the probability of guessing "second" where the rows are the first of two neighbours.
+    false : float
+        On the probability of guessing "first" where they are the second.
+    """
+
+    missed: float
+    false: float
+
+    def mu(self) -> float:
+        """Bound mu from below, for any mechanism that is mu-GDP.
+
+        Returns
+        -------
+        float
+            At least 0.
+
+        References
+        ----------
+        Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022, Definition 4: each test
+        has ``Phi^-1(1 - false) - Phi^-1(missed) <= mu``. This falls in both rates, so upper
+        bounds on them give a lower bound.
+        """
+        return max(0.0, float(ndtri(1.0 - self.false) - ndtri(self.missed)))
+
+    def epsilon(self, delta: float) -> float:
+        """Bound epsilon from below at ``delta``, for any mechanism.
+
+        Returns
+        -------
+        float
+            At least 0.
+
+        References
+        ----------
+        Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", ICML 2015,
+        Theorem 2.1: ``1 - missed <= exp(epsilon) false + delta``, and with the two exchanged.
+        """
+        found = 0.0
+        for hit, other in ((1.0 - self.missed, self.false), (1.0 - self.false, self.missed)):
+            if hit > delta and other > 0.0:
+                found = max(found, math.log((hit - delta) / other))
+        return found
+
+    def delta(self, epsilon: float) -> float:
+        """Bound delta from below at ``epsilon``, for any mechanism; as ``epsilon`` does."""
+        one_way = (1.0 - self.missed) - math.exp(epsilon) * self.false
+        other_way = (1.0 - self.false) - math.exp(epsilon) * self.missed
+        return max(one_way, other_way, 0.0)
+
+
+def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float) -> ErrorBounds:
+    """Bound both error rates from guesses in independent runs.
+
+    Parameters
+    ----------
+    guesses : array_like of bool
+        One guess "these are the first rows" for each run on the first rows.
+    guesses_other : array_like of bool
+        The same for runs on the second rows.
+    confidence : float
+        With which both bounds hold together, in (0, 1).
+
+    Returns
+    -------
+    ErrorBounds
+        Each bound has half of the error probability (Bonferroni).
+
+    Notes
+    -----
+    The rule for guessing must not depend on the runs that are counted.
+
+    Examples
+    --------
+    >>> found = error_bounds([True] * 100, [False] * 100, 0.95)
+    >>> round(found.mu(), 2), round(found.epsilon(1e-5), 2)
+    (3.59, 3.28)
+    """
+    first, second = np.asarray(guesses, dtype=bool), np.asarray(guesses_other, dtype=bool)
+    each = 0.5 + 0.5 * check_real("confidence", confidence, above=0.0, below=1.0)
+    return ErrorBounds(
+        missed=rate_above(int((~first).sum()), first.size, each),
+        false=rate_above(int(second.sum()), second.size, each),
+    )
+
+
+# Statistics of what an attacker sees, high for the first data set.
+
+Floats = NDArray[np.float64]
+Pair = tuple[Floats, Floats]
+_RIDGE = 1e-9
+# Fewer runs than this for each value do not determine a covariance.
+_RUNS_PER_VALUE = 4
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What one run shows: values, and their log-likelihood ratio by the declared noise."""
+
+    values: NDArray[np.float64]
+    log_ratio: float | None
+
+
+class Score(abc.ABC):
+    """A statistic, fixed before the runs that are counted."""
+
+    name: str
+    """In reports."""
+    is_learned: ClassVar[bool] = True
+    """Whether held-out runs taught it."""
+
+    @abc.abstractmethod
+    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
+        """Score each observation; shape (runs,)."""
+
+
+@final
+@dataclass(frozen=True)
+class LikelihoodRatio(Score):
+    """The log-likelihood ratio by the declared noise: no statistic has more power."""
+
+    name: str = "likelihood ratio of all releases"
+    is_learned: ClassVar[bool] = False
+
+    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
+        return np.array([one.log_ratio for one in observations], dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Linear(Score):
+    """A direction that separates the runs on two data sets."""
+
+    direction: NDArray[np.float64]
+    name: str = "learned direction"
+
+    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
+        scores: NDArray[np.float64] = _values(observations) @ self.direction
+        return scores
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Quadratic(Score):
+    """The log-likelihood ratio of two normal laws of scaled values: sees variances too."""
+
+    scale: NDArray[np.float64]
+    means: Pair
+    precisions: Pair
+    name: str = "learned normal laws"
+
+    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
+        values = _values(observations) / self.scale
+        far = [
+            np.einsum("ij,jk,ik->i", values - mean, precision, values - mean)
+            for mean, precision in zip(self.means, self.precisions, strict=True)
+        ]
+        scores: NDArray[np.float64] = far[1] - far[0]
+        return scores
+
+
+def candidate_scores(
+    first: Sequence[Observation], second: Sequence[Observation]
+) -> tuple[Score, ...]:
+    """Learn statistics from held-out runs; the linear one is Fisher's discriminant."""
+    scores: list[Score] = [] if first[0].log_ratio is None else [LikelihoodRatio()]
+    a, b = _values(first), _values(second)
+    together = np.concatenate([a, b])
+    scale = together.std(axis=0)
+    scale[scale == 0.0] = 1.0
+    a, b = a / scale, b / scale
+    means: Pair = (a.mean(axis=0), b.mean(axis=0))
+    within = (a - means[0]).T @ (a - means[0]) + (b - means[1]).T @ (b - means[1])
+    within /= len(together)
+    ridge = _RIDGE * np.eye(scale.size)
+    is_determined = len(together) >= _RUNS_PER_VALUE * scale.size
+    pooled = within + ridge if is_determined else np.diag(within.diagonal()) + ridge
+    scores.append(Linear(np.linalg.solve(pooled, means[0] - means[1]) / scale))
+    if is_determined:
+        scores.append(Quadratic(scale, means, (_precision(a, ridge), _precision(b, ridge))))
+    return tuple(scores)
+
+
+def _values(observations: Sequence[Observation]) -> NDArray[np.float64]:
+    return np.array([one.values for one in observations], dtype=np.float64)
+
+
+def _precision(values: Floats, ridge: Floats) -> Floats:
+    """Inverse covariance of rows of values."""
+    centred = values - values.mean(axis=0)
+    return np.asarray(np.linalg.inv(centred.T @ centred / len(values) + ridge), dtype=np.float64)
+
+
+# Claims of mechanisms, as the error rates that every test must then have.
+
+# Shares of epsilon at which a claim is looked up: few, as each is a numerical computation.
+_SHARES = (0.0, 0.02, 0.1, 0.3, 0.6)
+
+
+@final
+@dataclass(frozen=True)
+class Claim:
+    """A privacy claim, for both orders of any two neighbours.
+
+    Parameters
+    ----------
+    epsilon : float
+        At least 0.
+    delta : float
+        In [0, 1).
+    mu : float, optional
+        Where the claim is mu-GDP; epsilon and delta are then one consequence of it.
+    profile : tuple of (float, float), default=()
+        Further pairs (epsilon, delta) that are claimed, of the same mechanism.
+
+    Examples
+    --------
+    >>> Claim(1.0, 1e-5).least_missed(0.1) > 0.7
+    True
+    """
+
+    epsilon: float
+    delta: float
+    mu: float | None = None
+    profile: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, least=0.0)
+        check_real("delta", self.delta, least=0.0, below=1.0)
+        if self.mu is not None:
+            check_real("mu", self.mu, least=0.0)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Claim:
+        """Return the claim of a plan's certificate.
+
+        Epsilon is at the budget's delta; at ``default_delta`` for budgets without one.
+        """
+        accountant = accountant_for(plan.event, plan.adjacency)
+        stated = plan.budget.to_dict()
+        delta = float(stated.get("delta", default_delta(plan.data.n_rows)))
+        epsilon = accountant.epsilon(plan.event, plan.adjacency, delta)
+        gaussian = GaussianAccountant()
+        if gaussian.supports(plan.event, plan.adjacency):
+            return cls(epsilon, delta, gaussian.mu(plan.event, plan.adjacency))
+        profile = tuple(
+            (share * epsilon, accountant.delta(plan.event, plan.adjacency, share * epsilon))
+            for share in _SHARES
+        )
+        return cls(epsilon, delta, None, profile)
+
+    def least_missed(self, false: float) -> float:
+        """Return the least rate of misses that the claim allows at a rate of false alarms.
+
+        References
+        ----------
+        Dong, Roth and Su 2022, Definition 4 and Proposition 3 (the trade-off functions of mu-GDP
+        and of (epsilon, delta)-DP).
+        """
+        least = 0.0 if self.mu is None else float(ndtr(ndtri(1.0 - false) - self.mu))
+        for epsilon, delta in ((self.epsilon, self.delta), *self.profile):
+            steep = 1.0 - delta - math.exp(min(epsilon, 700.0)) * false
+            flat = math.exp(-epsilon) * (1.0 - delta - false)
+            least = max(least, steep, flat)
+        return least
+
+    def mu_at(self, false: float) -> float:
+        """Return the largest mu that a test with this rate of false alarms may prove."""
+        return float(ndtri(1.0 - false) - ndtri(self.least_missed(false)))
+
+    def epsilon_of_mu(self, mu: float) -> float:
+        """Return the epsilon at ``delta`` of a mechanism that is mu-GDP and no better."""
+        return gdp.epsilon(self.delta, mu)
 
 
 def described(plan: Plan) -> str:

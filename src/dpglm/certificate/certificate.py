@@ -16,18 +16,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._codec import Format, decode
-from dpglm._html import card, visible
 from dpglm._json import at, in_file, load
 from dpglm._validation import check_real
-from dpglm._words import rounded_up
-from dpglm.certificate.cautions import cautions
-from dpglm.certificate.facts import PublicFact
-from dpglm.certificate.spending import Spending, spending
-from dpglm.certificate.statement import relation_in_words, sections
+from dpglm._words import card, rounded_up, visible
+from dpglm.certificate.statement import (
+    PublicFact,
+    Spending,
+    cautions,
+    relation_in_words,
+    sections,
+    spending,
+)
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
-from dpglm.ledger.files import write_json
+from dpglm.ledger.store import write_json
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, default_delta

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from dpglm._codec import encode
-from dpglm._html import card
-from dpglm._words import plain_number
-from dpglm.certificate.cautions import SCOPE
+from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import (
     Certificate,
     check_size,
     library_versions,
     loss_in_words,
 )
-from dpglm.certificate.checker.cost import check_cost
-from dpglm.certificate.checker.recompute import Recomputation, gaussian_mu, recompute
+from dpglm.certificate.checker.recompute import Recomputation, check_cost, gaussian_mu, recompute
+from dpglm.certificate.statement import SCOPE
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (
@@ -35,8 +33,6 @@ from dpglm.privacy.events import (
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.opendp import OpenDPNoise
 from dpglm.solvers.base import Plan
-
-__all__ = ["Check", "Verification", "check_claim", "guarded", "verify"]
 
 _ROUNDING = 1e-6
 _LAST_DIGITS = 1e-9
@@ -407,3 +403,23 @@ _CHECKS_OF_PLAN: dict[str, Callable[[Certificate, Plan], str | None]] = {
     "noise was large enough": _check_noise,
     "public facts": _check_facts,
 }
+
+
+# Whether a page may call a fit private, and why not.
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """What stands at the top of a page: private only without failed checks and without cautions."""
+
+    is_private: bool
+    failures: tuple[str, ...]
+    cautions: tuple[str, ...]
+    scope: str = SCOPE
+
+
+def verdict(verification: Verification, others: Sequence[str] = ()) -> Verdict:
+    """Decide whether a fit may be called private."""
+    cautions = (*others, *verification.caveats)
+    return Verdict(verification.ok and not cautions, verification.findings, cautions)

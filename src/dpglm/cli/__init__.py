@@ -30,7 +30,7 @@ def _run() -> None:
         raise SystemExit(2)
     from dpglm.cli.app import app
     from dpglm.cli.console import unfailing_streams
-    from dpglm.cli.interruption import listen
+    from dpglm.cli.files import listen
 
     unfailing_streams()
     listen()

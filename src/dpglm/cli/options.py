@@ -3,63 +3,148 @@
 from __future__ import annotations
 
 import json
+import math
+import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import click
 
-from dpglm._estimator_names import ESTIMATORS
-from dpglm.cli.console import InputError
-from dpglm.cli.paths import CommandPath, Use
-from dpglm.cli.settings import Setting, settings_of
+from dpglm._registry import ESTIMATORS
+from dpglm.cli.console import CommandPath, InputError, Use
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import CountTarget, TargetColumn
 
-__all__ = [
-    "CHECKPOINT",
-    "ESTIMATORS",
-    "FORMULA",
-    "INFERENCE",
-    "INPUT_DATA",
-    "INPUT_FILE",
-    "INPUT_FOLDER",
-    "INPUT_LEDGER",
-    "INPUT_STREAM",
-    "LEDGER",
-    "OUTPUT_FILE",
-    "OUTPUT_STREAM",
-    "REFERENCE",
-    "STREAM",
-    "STUDY_CHECKPOINT",
-    "TRIALS",
-    "budget_options",
-    "check_intercept",
-    "check_trials",
-    "coded_schema",
-    "encoded_parameters",
-    "estimator_class",
-    "estimator_for",
-    "estimator_options",
-    "examples",
-    "force_option",
-    "make_estimator",
-    "output_folder",
-    "read_settings",
-    "set_up",
-]
+# Values of settings, read from text as the annotation of the parameter says.
+
+_READ_AS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
+
+
+def _none(text: str) -> None:
+    if text.strip().lower() not in ("none", "null"):
+        raise ValueError
+
+
+def _truth(text: str) -> bool:
+    try:
+        return _READ_AS[text.strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _whole(text: str) -> int:
+    if "_" in text:
+        raise ValueError
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return _whole(text)
+    except ValueError:
+        value = float(text)
+        if "_" in text or math.isnan(value):
+            raise ValueError from None
+        return value
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
+def _text(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return value if isinstance(value, str) else text
+
+
+@final
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one kind of value."""
+
+    read: Callable[[str], Any]
+    words: str
+
+
+# In this order: what one of them takes is not text.
+_READERS: Mapping[Any, _Reader] = MappingProxyType(
+    {
+        types.NoneType: _Reader(_none, "none"),
+        bool: _Reader(_truth, "true or false"),
+        int: _Reader(_whole, "a whole number"),
+        float: _Reader(_number, "a number"),
+        Mapping: _Reader(_mapping, 'a JSON object such as {"yes": 2}'),
+        str: _Reader(_text, "text"),
+    }
+)
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """A parameter that can be set by text."""
+
+    name: str
+    readers: tuple[_Reader, ...]
+
+    def value(self, text: str) -> Any:
+        """Read a value: None, a bool, a number, a dict or text."""
+        for reader in self.readers:
+            try:
+                return reader.read(text)
+            except ValueError:
+                continue
+        allowed = " or ".join(reader.words for reader in self.readers)
+        raise ValueError(f"{self.name} must be {allowed}, got {text!r}")
+
+
+def settings_of(annotations: Mapping[str, Any]) -> dict[str, Setting]:
+    """List the parameters, of types as ``typing.get_type_hints`` gives them, that text can set."""
+    found = {name: Setting(name, _readers(kind)) for name, kind in annotations.items()}
+    nothing = _READERS[types.NoneType]
+    return {name: one for name, one in sorted(found.items()) if set(one.readers) - {nothing}}
+
+
+def _readers(kind: Any) -> tuple[_Reader, ...]:
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        return (_choice(typing.get_args(kind)),)
+    if origin in (types.UnionType, typing.Union):
+        parts = [one for part in typing.get_args(kind) for one in _readers(part)]
+        known = list(_READERS.values())
+        return tuple(sorted(parts, key=lambda one: known.index(one) if one in known else 0))
+    reader = _READERS.get(origin or kind)
+    return () if reader is None else (reader,)
+
+
+def _choice(allowed: tuple[Any, ...]) -> _Reader:
+    def read(text: str) -> Any:
+        if _text(text) not in allowed:
+            raise ValueError
+        return _text(text)
+
+    return _Reader(read, " or ".join(map(repr, allowed)))
+
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
 else:  # not generic before click 8.2
     _Choice = click.Choice
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _data_files(path: Path) -> Iterable[Path]:
-    from dpglm.data.stream.parquet_source import parquet_files
+    from dpglm.data.stream.parquet import parquet_files
 
     return [path, *parquet_files(path)]
 
@@ -71,7 +156,7 @@ def _ledger_files(path: Path) -> Iterable[Path]:
 
 
 def _study_files(path: Path) -> Iterable[Path]:
-    from dpglm.study.kept import files_of
+    from dpglm.study.running import files_of
 
     return [path, *files_of(path)]
 
@@ -95,7 +180,6 @@ STREAM = Path("-")
 """Standard input or output, in the place of a file."""
 INPUT_STREAM = CommandPath(Use.READ, exists=True, dir_okay=False, allow_dash=True)
 OUTPUT_STREAM = CommandPath(Use.WRITTEN, allow_dash=True)
-
 _ADJACENCIES = ("zero_out", "add_remove", "replace_one")
 # Other options decide these, or they take Python objects.
 _NOT_SETTABLE = frozenset(
@@ -293,7 +377,6 @@ INFERENCE = click.option(
     help="Also release what standard errors, confidence intervals and tests need, within the same "
     "budget. 'model' assumes that the model is right, 'robust' does not.",
 )
-
 force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -11,25 +14,43 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dpglm._arrays import like, namespace, rounded_up
+from dpglm._validation import in_one_line, like, namespace, rounded_up
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
-from dpglm.data.registry import maker_of_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
-from dpglm.tables.finite import column_in_words
-from dpglm.tables.units import LinearUnits
+from dpglm.exceptions import EqualBoundsWarning
+from dpglm.tables.cells import NUMBER_KINDS, check_unique, column_in_words, spelled_in
+from dpglm.tables.encoding import LinearUnits
 
-__all__ = [
-    "ColumnScaling",
-    "Matrix",
-    "column_scaling",
-    "column_units",
-    "derived_rows",
-    "largest_norm",
-    "prepare_rows",
-    "row_lengths",
-]
+# Backends by the packages whose objects they take; each is loaded when it is first needed.
+#
+# The module or folder of ``dpglm.data`` that is called as another package takes the objects of that
+# package. Its ``collection_of`` (X, y, weights) returns a Collection, or None for what is read as a
+# matrix in memory; its ``rows_of`` is the class of rows that keeps dense matrices where they are.
+
+
+def maker_of_collections(kind: type) -> Callable[..., Any] | None:
+    """Return the maker of collections of objects of a type; None for matrices in memory."""
+    package = kind.__module__.partition(".")[0]
+    if (package, kind.__name__) == ("numpy", "memmap"):
+        # Of NumPy's arrays these alone are not in memory.
+        return _backend("stream.mapped").get("mapped_rows")
+    return _backend(package).get("collection_of")
+
+
+def maker_of_rows(kind: type) -> Callable[..., Any] | None:
+    """Return the class of rows that keeps dense matrices of a type in place; None for NumPy's."""
+    return _backend(kind.__module__.partition(".")[0]).get("rows_of")
+
+
+@functools.cache
+def _backend(package: str) -> Mapping[str, Any]:
+    name = f"{__package__}.{package}"
+    if importlib.util.find_spec(name) is None:
+        return {}
+    return vars(importlib.import_module(name))
+
 
 Matrix: TypeAlias = "Floats | sparse.csr_array"
 
@@ -338,3 +359,132 @@ def _scale_rows(X: Matrix, factors: Floats) -> Matrix:
         data = X.data * np.repeat(factors, np.diff(X.indptr))
         return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
     return X * factors[:, None]
+
+
+# ``feature_bounds``: the ways in which bounds of columns can be written, and how each is read.
+
+FeatureBounds: TypeAlias = (
+    tuple[ArrayLike, ArrayLike]
+    | Sequence[tuple[float, float]]
+    | Mapping[str, tuple[float, float]]
+    | Mapping[int, tuple[float, float]]
+)
+"""Bounds of columns, as users write them: see ``read_feature_bounds``."""
+_SHOWN = 5
+
+
+def read_feature_bounds(
+    bounds: FeatureBounds, n_features: int, names: Sequence[str] | NDArray[Any] | None = None
+) -> ColumnScaling:
+    """Read bounds of columns, in any of the forms of ``FeatureBounds``.
+
+    They are a pair (low, high) of numbers or of arrays of shape (n_features,); or one pair for
+    each column, in order; or a mapping from every column's name, or its number, to its pair.
+    ``names`` are the columns' names.
+    """
+    if isinstance(bounds, Mapping):
+        return column_scaling(_by_column(bounds, n_features, names), n_features, names)
+    # A matrix is read as the list of its rows.
+    rows = bounds if isinstance(bounds, list | tuple) else np.asarray(bounds).tolist()
+    rows = rows if isinstance(rows, list | tuple) else ()
+    is_pair = len(rows) == 2 and all(_shape(row) in ((), (1,), (n_features,)) for row in rows)
+    is_by_column = len(rows) == n_features and all(_shape(row) == (2,) for row in rows)
+    if not is_pair and not is_by_column:
+        raise ValueError(
+            "feature_bounds must be a mapping from column to (low, high), a pair (low, high) of "
+            f"numbers or of arrays of shape ({n_features},), or a sequence of {n_features} such "
+            f"pairs, got {in_one_line(bounds)}"
+        )
+    if is_pair and is_by_column and all(isinstance(row, list | tuple) for row in rows):
+        square = np.asarray(rows, dtype=np.float64)
+        if not np.array_equal(square, square.T):
+            raise ValueError(
+                "feature_bounds of two columns can be read as (lows, highs) or as one (low, high) "
+                f"for each, got {in_one_line(bounds)}; write {{0: (low, high), 1: (low, high)}} "
+                "with names in place of numbers where columns have them, or (numpy.array(lows), "
+                "numpy.array(highs))"
+            )
+    if is_pair:
+        return column_scaling((rows[0], rows[1]), n_features, names)
+    low, high = np.asarray(rows, dtype=np.float64).T
+    return column_scaling((low, high), n_features, names)
+
+
+def check_feature_bounds(bounds: FeatureBounds, n_features: int) -> None:
+    """Check bounds before any row is seen, when column names are unknown."""
+    keys = list(bounds) if isinstance(bounds, Mapping) else []
+    names = [str(key) for key in keys if isinstance(key, str)]
+    if names and len(keys) != n_features:
+        raise ValueError(
+            f"feature_bounds must have one (low, high) for each of {n_features} columns, got "
+            f"{len(keys)}"
+        )
+    read_feature_bounds(bounds, n_features, names or None)
+
+
+def warn_of_equal_bounds(
+    scaling: ColumnScaling,
+    names: Sequence[str] | NDArray[Any] | None = None,
+    *,
+    stacklevel: int = 2,
+) -> None:
+    """Warn of columns whose bounds are equal, so that every row has the same value there."""
+    equal = np.flatnonzero(scaling.low == scaling.high).tolist()
+    if equal:
+        shown = ", ".join(column_in_words(names, column) for column in equal[:_SHOWN])
+        more = f" and {len(equal) - _SHOWN} more" if len(equal) > _SHOWN else ""
+        warnings.warn(
+            f"feature_bounds has low equal to high for {shown}{more}: every row is given this one "
+            "value there, whatever it holds",
+            EqualBoundsWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _by_column(
+    bounds: Mapping[Any, Any], n_features: int, names: Sequence[str] | NDArray[Any] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Put the pairs of a mapping into the order of the columns."""
+    by_number = all(isinstance(key, int | np.integer) for key in bounds)
+    if names is None and not by_number:
+        raise ValueError(
+            f"feature_bounds must have the numbers 0 to {n_features - 1} of columns as keys where "
+            f"X has no names of columns, got {list(bounds)[:_SHOWN]!r}"
+        )
+    columns = list(range(n_features)) if by_number or names is None else list(names)
+    texts = [key for key in bounds if isinstance(key, str)]
+    check_unique(texts, "column of feature_bounds")
+    spelled = spelled_in(texts, columns)
+    bounds = {spelled.get(key, key): pair for key, pair in bounds.items()}
+    missing = [column for column in columns if column not in bounds]
+    unknown = [key for key in bounds if key not in set(columns)]
+    if missing or unknown:
+        raise ValueError(
+            "feature_bounds must have one (low, high) for each column; "
+            + "; ".join(
+                f"{what}: {keys[:_SHOWN]!r}" + (" and others" if len(keys) > _SHOWN else "")
+                for what, keys in (("without bounds", missing), ("not in X", unknown))
+                if keys
+            )
+        )
+    for column in columns:
+        if _shape(bounds[column]) != (2,):
+            raise ValueError(
+                f"feature_bounds[{column!r}] must be a pair (low, high) of numbers, got "
+                f"{in_one_line(bounds[column])}"
+            )
+    low, high = np.array([bounds[column] for column in columns], dtype=np.float64).T
+    return low, high
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Shape of a value as an array of numbers; None if it is not one, or has text in it."""
+    try:
+        shape = np.asarray(value, dtype=np.float64).shape
+    except (TypeError, ValueError):
+        return None
+    cells = np.asarray(value)
+    is_number = cells.dtype.kind in NUMBER_KINDS or not any(
+        isinstance(one, str | bytes) for one in np.asarray(value, dtype=object).flat
+    )
+    return shape if is_number else None

@@ -6,9 +6,8 @@ already and are not wrapped.
 
 from dpglm.datasets.adult import load_adult
 from dpglm.datasets.california_housing import load_california_housing
-from dpglm.datasets.cifar100 import load_cifar100_features
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
-from dpglm.datasets.mnist import load_fashion_mnist, load_mnist
+from dpglm.datasets.images import load_cifar100_features, load_fashion_mnist, load_mnist
 
 __all__ = [
     "Columns",

@@ -7,8 +7,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from dpglm._validation import check_bool
-from dpglm.datasets.dataset import Columns, Dataset
-from dpglm.datasets.files_io import read_csv, read_schema, to_frame
+from dpglm.datasets.dataset import Columns, Dataset, read_csv, read_schema, to_frame
 
 __all__ = ["load_adult"]
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_bool
-from dpglm.datasets.dataset import Columns, Dataset, split_by_index
-from dpglm.datasets.files_io import read_csv, read_schema, to_frame
+from dpglm.datasets.dataset import Columns, Dataset, read_csv, read_schema, split_by_index, to_frame
 
 __all__ = ["load_california_housing"]
 

@@ -10,11 +10,18 @@ from dpglm.estimators.composed import pipeline, search, transformer
 from dpglm.estimators.composed.pipeline import *
 from dpglm.estimators.composed.search import *
 from dpglm.estimators.composed.transformer import *
-from dpglm.estimators.linear import classifiers, least_squares, regressors, ridge_classifier
+from dpglm.estimators.linear import (
+    classifiers,
+    regressors,
+)
+from dpglm.estimators.linear import (
+    classifiers as ridge_classifier,
+)
+from dpglm.estimators.linear import (
+    regressors as least_squares,
+)
 from dpglm.estimators.linear.classifiers import *
-from dpglm.estimators.linear.least_squares import *
 from dpglm.estimators.linear.regressors import *
-from dpglm.estimators.linear.ridge_classifier import *
 
 _MODULES = (
     classifiers,

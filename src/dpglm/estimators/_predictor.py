@@ -7,8 +7,7 @@ from typing import Any
 
 from sklearn.utils.metaestimators import available_if
 
-from dpglm.data.collection import Collection
-from dpglm.data.prediction import Output, scores, with_offset
+from dpglm.data.collection import Collection, Output, scores, with_offset
 from dpglm.problem import ClassLink
 
 __all__ = ["NO_OFFSET", "ClassPredictor", "Predictor"]

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.certificate.certificate import model_digest
-from dpglm.certificate.facts import PublicFact
+from dpglm.certificate.statement import PublicFact
 from dpglm.inference.inference import Inference
-from dpglm.inference.words import is_shrunk
+from dpglm.inference.summary import is_shrunk
 from dpglm.problem import Link
 from dpglm.problem.links import IdentityLink, LogitLink, LogLink
 from dpglm.shapes import Errors, ReleasedModel, Shape, Shapes, shapes_of
-from dpglm.solvers.noise_covariance import NoiseCovariance
+from dpglm.solvers.uncertainty import NoiseCovariance
 from dpglm.tables.schema import Schema
 
 __all__ = ["CURVES", "MONOTONE", "WithShapes", "released_model"]

@@ -15,24 +15,28 @@ from scipy.special import entr
 
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
-from dpglm.evaluation.cells import (
+from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     LEAST_FINE,
+    SHARE,
     MergedCells,
+    Noisy,
+    area_number,
     keys_of,
+    known_area,
     n_cells_for,
     n_fine_for,
     refined_column,
+    roc_points,
+    unknown_area,
 )
-from dpglm.evaluation.curves import roc_points
-from dpglm.evaluation.estimates import SHARE, Noisy, area_number, known_area, unknown_area
 from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
-from dpglm.exploration.numbers import Number, Scale
-from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.exploration.results import Number, Scale
+from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.score_tables import KEY_UNIT, ScoreTables, plan_score_tables
+from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, plan_score_tables
 
 __all__ = ["ClassesResult", "ClassesTask"]
 

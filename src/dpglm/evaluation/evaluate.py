@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_bool, check_list, check_one_of, check_two
-from dpglm.data.collection import as_collection
-from dpglm.data.groups.limited import LimitedGroups, public_size
+from dpglm._validation import check_bool, check_list, check_one_of, check_two, in_one_line
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.statement import LABELS
+from dpglm.data.collection import Collection, as_collection
+from dpglm.data.groups import LimitedGroups, public_size
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
-from dpglm.evaluation.predictions import check_offset_given, predictions_of, task_of
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger
@@ -25,7 +26,129 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.given import Where
 
-__all__ = ["evaluate", "evaluate_predictions"]
+# What a model says of rows, and which task that is.
+
+
+def task_of(
+    model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
+) -> Task:
+    """Return the task of a fitted model, from what it says of itself.
+
+    Parameters
+    ----------
+    model : object
+        With ``classes_`` and ``predict_proba`` or ``decision_function``, or with ``predict``.
+    thresholds : tuple of float
+        Of two classes: scores at which decisions are of interest.
+    target_bounds : pair of float, optional
+        Of numbers: public bounds on the targets; by default the model's own parameter.
+
+    Returns
+    -------
+    Task
+
+    Raises
+    ------
+    ValueError
+        If a classifier has no scores, or there are no bounds on the targets.
+    """
+    classes = getattr(model, "classes_", None)
+    given = None if thresholds is None else tuple(thresholds)
+    if (labels := _labels(model)) is not None:
+        return BinaryTask(labels, given)
+    if classes is None:
+        bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
+        if bounds is None or np.shape(bounds) != (2,):
+            raise ValueError(
+                "target_bounds must be a pair of public bounds on the targets for a model of "
+                f"numbers, got {in_one_line(bounds)}"
+            )
+        return RegressionTask(float(bounds[0]), float(bounds[1]))
+    if len(classes) == 2:
+        return BinaryTask(tuple(classes), given, has_probabilities(model))
+    if not has_probabilities(model):
+        raise ValueError(
+            f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
+            f"{type(model).__name__} has not: give dpglm.evaluate_predictions scores in [0, 1], "
+            "such as scipy.special.softmax(model.decision_function(X), axis=1), whose log loss "
+            "says little"
+        )
+    return ClassesTask(tuple(classes))
+
+
+def predictions_of(
+    model: Any, X: Any, offset: Any = None, exposure: Any = None
+) -> NDArray[np.float64]:
+    """Return a model's scores of classes, or its predictions of numbers. Private.
+
+    Parameters
+    ----------
+    model : object
+        As for ``task_of``.
+    X : array_like, table or collection
+        Rows, of any kind that the model predicts. Those on a cluster are predicted there, and the
+        scores come back.
+    offset, exposure : array_like of shape (n,) or float, optional
+        As for ``predict`` of a regressor of dpglm.
+
+    Returns
+    -------
+    ndarray of shape (n,) or (n, n_classes)
+        Of two classes the second's probability, or the decision value where there is none.
+    """
+    classes = getattr(model, "classes_", None)
+    given = {"offset": offset, "exposure": exposure}
+    given = {name: one for name, one in given.items() if one is not None}
+    if classes is None:
+        if not hasattr(model, "predict"):
+            raise ValueError(f"model must have predict, got {in_one_line(model)}")
+        predicted = _in_memory(model.predict(X, **given))
+        return predicted if _labels(model) is None else np.clip(predicted, 0.0, 1.0)
+    if given:
+        raise ValueError("offset and exposure must be None for a classifier")
+    if has_probabilities(model):
+        scores = _in_memory(model.predict_proba(X))
+        return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
+    return _in_memory(model.decision_function(X))
+
+
+def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
+    """Refuse rows without the offsets that a model of dpglm was fitted with."""
+    certificate = _certificate(model)
+    if certificate is None or certificate.problem.loss.offset_bound == 0.0:
+        return
+    has_own = isinstance(X, Collection) and X.has_offset
+    if offset is None and exposure is None and not has_own:
+        raise ValueError(
+            "exposure or offset must be given, as the model was fitted with one, got neither: "
+            "those of the rows, or exposure=1.0 (offset=0.0) for means at that"
+        )
+
+
+def has_probabilities(model: Any) -> bool:
+    """Whether a classifier, fitted or not, has probabilities."""
+    # Of model files, whose class has the method whether the loss has probabilities or not.
+    return bool(
+        getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))
+    )
+
+
+def _certificate(model: Any) -> Certificate | None:
+    """Return that of a fitted model of dpglm, or of a model file."""
+    found = getattr(model, "privacy_", getattr(model, "certificate", None))
+    return found if isinstance(found, Certificate) else None
+
+
+def _labels(model: Any) -> tuple[Any, Any] | None:
+    """Return failure and success as targets name them, of a model whose means are probabilities."""
+    certificate = _certificate(model)
+    fact = None if certificate is None else certificate.fact(LABELS)
+    return None if fact is None else (fact.value[0], fact.value[1])
+
+
+def _in_memory(values: Any) -> NDArray[np.float64]:
+    found = values.compute() if callable(getattr(values, "compute", None)) else values
+    return np.asarray(found, dtype=np.float64)
 
 
 def evaluate(

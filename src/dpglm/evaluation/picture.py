@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dpglm._extras import require
-from dpglm.evaluation.binary_result import BinaryResult
+from dpglm._registry import require
+from dpglm.evaluation.binary import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
+from dpglm.evaluation.evaluation import Result
 from dpglm.evaluation.regression import RegressionResult
-from dpglm.evaluation.words import Result
-from dpglm.exploration.numbers import Number
+from dpglm.exploration.results import Number
 from dpglm.pictures import drawing as draw
-from dpglm.pictures.text import shortened
+from dpglm.pictures.drawing import shortened
 
 __all__ = ["PICTURES", "draw_one", "draw_panel"]
 

@@ -13,16 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_count, check_list, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, size_facts
-from dpglm.data.groups.limited import LimitedGroups
+from dpglm.certificate.statement import PublicFact, size_facts
+from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.task import Task
-from dpglm.exploration.numbers import normal_quantile
+from dpglm.exploration.results import normal_quantile
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource, noise_source

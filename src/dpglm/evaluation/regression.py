@@ -15,8 +15,8 @@ from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.estimates import Noisy
 from dpglm.evaluation.task import Released, Task, finite, known, weighted
-from dpglm.exploration.numbers import Number, Scale
-from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.exploration.results import Number, Scale
+from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from dpglm._validation import check_one_of, check_real
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
-from dpglm.evaluation.evaluate import evaluate
-from dpglm.evaluation.predictions import task_of
+from dpglm.evaluation.evaluate import evaluate, task_of
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_real, in_one_line
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.tabulated import Cells
+from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan

@@ -2,26 +2,349 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_one_of
-from dpglm.data.groups.limited import LimitedGroups, public_size
-from dpglm.data.spec import GroupBound
+from dpglm._validation import check_count, check_one_of, check_real
+from dpglm._words import card, plain_number
+from dpglm.certificate.certificate import certify
+from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
+from dpglm.data.groups import LimitedGroups, public_size
+from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.exploration.description import Description
-from dpglm.exploration.design import Pair
-from dpglm.exploration.planning import DescriptionPlan, plan_description
-from dpglm.exploration.rows import open_table
-from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.exploration.design import (
+    COUNTS,
+    NUMBERS,
+    PARTS,
+    PRODUCTS,
+    Design,
+    Pair,
+    TableRows,
+    design_of,
+    open_table,
+)
+from dpglm.exploration.results import normal_quantile
+from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
-from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise import NoiseSource, noise_source
+from dpglm.privacy.noise.source import warn_of_seed
+from dpglm.solvers.base import Plan
+from dpglm.solvers.composite.tabulation import plan_tabulation
+from dpglm.solvers.run import run
+from dpglm.tables.described import CellEncoder, counted_columns
 from dpglm.tables.schema import Schema
 
-__all__ = ["describe"]
+# A description before there are rows: its tables, their noise, and what to expect of them.
+
+_NAME = "Description"
+_FEWEST, _MOST = 4, 20
+# Of a bell curve that is a sixth of the range wide, see ``_bins``.
+_BEND = 1.26
+# Variance of a uniform x in [-1, 1].
+_UNIFORM = 1.0 / 3.0
+
+
+@final
+@dataclass(frozen=True)
+class Precision:
+    """What to expect of one kind of number.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        What it is about; empty for sizes of groups.
+    quantity : str
+        ``"share of rows"``, ``"rank of a quantile"`` (as a share of rows), ``"mean"`` (in the
+        column's units) or ``"correlation"``.
+    half_width : float
+        Expected half width of its interval for the table (of privacy noise).
+    """
+
+    columns: tuple[str, ...]
+    quantity: str
+    half_width: float
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class DescriptionPlan:
+    """What a description will release, decided before a row is seen.
+
+    Parameters
+    ----------
+    schema : Schema
+        The public facts about the table.
+    design : Design
+        Its tables.
+    plan : Plan
+        The release that executes it.
+    level : float
+        Level of intervals.
+    chosen : bool, default=False
+        Whether rows count by a private condition, so that their number is private.
+    """
+
+    schema: Schema
+    design: Design
+    plan: Plan
+    level: float
+    chosen: bool = False
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise in each cell, times its weight."""
+        return self.plan.coefficient_noise
+
+    @property
+    def z(self) -> float:
+        """Half width of an interval in standard deviations."""
+        return normal_quantile(self.level)
+
+    @functools.cached_property
+    def _n_rows(self) -> int:
+        return self.plan.data.n_rows
+
+    def precision(self) -> tuple[Precision, ...]:
+        """Say how precise the numbers will be, from public facts alone.
+
+        Returns
+        -------
+        tuple of Precision
+            Shares of rows in each table, ranks of quantiles (the median's), means and correlations
+            (of evenly spread columns).
+        """
+        found = []
+        for part in self.design.parts:
+            kind, *columns = part.key
+            std = math.sqrt(self.design.variance(self.noise_std, *part.key)) / self._n_rows
+            reach = self.z * std
+            if kind == COUNTS:
+                found.append(Precision(tuple(columns), "share of rows", reach))
+            if kind == PARTS:
+                # Half of the cells before the median, each with its share of what they exceed.
+                n_cells = self.design.encoder[columns[0]].n_cells
+                own = math.sqrt(self.design.variance(self.noise_std, COUNTS, *columns))
+                rank = self.z * own * math.sqrt(n_cells / 4.0) / self._n_rows
+                found.append(Precision(tuple(columns), "rank of a quantile", rank))
+            if kind == NUMBERS:
+                half = self.design.encoder[columns[0]].half_range
+                found.append(Precision(tuple(columns), "mean", half * reach))
+            if kind == PRODUCTS:
+                found.append(Precision(tuple(columns), "correlation", reach / _UNIFORM))
+        return tuple(found)
+
+    def _title(self) -> str:
+        names = [one.name for one in self.design.described]
+        return f"Plan of a description of {self._n_rows} rows, {len(names)} columns"
+
+    def _lines(self) -> Iterable[str]:
+        for one in self.precision():
+            name = " x ".join(one.columns) or f"groups by {self.design.by}"
+            yield f"{name}: {one.quantity} ± {plain_number(one.half_width, 2)}"
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>"
+
+    def __str__(self) -> str:
+        lines = [f"{self._title()}: {self.plan.budget!r}, {self.plan.adjacency.value}"]
+        lines += [f"  {line}" for line in self._lines()]
+        return "\n".join([*lines, *(f"  Caution: {one}" for one in self.plan.cautions())])
+
+    def _repr_html_(self) -> str:
+        facts = [("budget", self.plan.budget), ("relation", self.plan.adjacency.value)]
+        expected = f"Half widths of intervals ({100.0 * self.level:g} %)"
+        return card(
+            self._title(),
+            facts,
+            warnings=self.plan.cautions(),
+            sections=[(expected, list(self._lines()))],
+        )
+
+    def run(
+        self,
+        table: Any,
+        *,
+        groups: Any = None,
+        where: ArrayLike | None = None,
+        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+        random_state: int | NoiseSource | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Description:
+        """Execute the plan on a table.
+
+        Parameters
+        ----------
+        table, groups, where, ledger, random_state
+            As for ``describe``.
+        checkpoint : path-like, optional
+            File that keeps what was released: run again with it, the same plan returns the same
+            description and spends nothing twice.
+
+        Returns
+        -------
+        Description
+
+        Raises
+        ------
+        ValueError
+            If the table, or a cell of it, is wrong; nothing is released or spent then.
+        PlanMismatchError
+            If the number of rows is public and not the planned one; nothing is released or spent.
+        LedgerError
+            If the ledger refuses; nothing is released or spent then.
+        """
+        warn_of_seed(random_state)
+        noise = noise_source(random_state)
+        account = as_ledger(ledger)
+        rows = open_table(table, self.design.encoder.names)
+        ids = self._ids(rows, groups)
+        if self.chosen is not (where is not None):
+            raise ValueError("where must be given for a plan with chosen=True, and for no other")
+        prepared = rows.prepared(self.design.encoder, self.plan.data, ids, noise, where)
+        # What no certificate could hold is refused before anything is spent.
+        _ = self.plan.document
+        facts = self._facts()
+        solution = run(self.plan, prepared, noise, ledger=account, checkpoint=checkpoint)
+        certificate = certify(_NAME, solution, noise, facts, solution.w, 0.0)
+        return Description(self, solution, certificate)
+
+    def _ids(self, rows: TableRows, groups: Any) -> Any:
+        """Return the group of each row, for a plan with groups, after a check of their numbers."""
+        data = self.plan.data
+        if data.groups is None and groups is None:
+            return None
+        ids = None if groups is None else rows.group_ids(groups)
+        LimitedGroups.planned(ids, data, self.plan.adjacency, rows.n_rows)
+        return ids
+
+    def _facts(self) -> tuple[PublicFact, ...]:
+        tables = [" x ".join(part.key[1:]) for part in self.design.parts if part.key[0] == COUNTS]
+        return (
+            *size_facts(self.plan.data, self.plan.adjacency, chosen=self.chosen),
+            *schema_facts(self.schema),
+            PublicFact("tables", [one or str(self.design.by) for one in tables], "declared"),
+        )
+
+
+def plan_description(
+    schema: Schema | Mapping[str, Any],
+    n_rows: int,
+    budget: PrivacyBudget,
+    *,
+    adjacency: str = "zero_out",
+    columns: Sequence[str] | None = None,
+    two_way: Iterable[Pair] = (),
+    correlations: Iterable[Pair] | bool = (),
+    by: str | None = None,
+    bins: Mapping[str, Any] | None = None,
+    level: float = 0.95,
+    groups: GroupBound | None = None,
+    chosen: bool = False,
+) -> DescriptionPlan:
+    """Plan a description from public facts.
+
+    Parameters
+    ----------
+    schema : Schema or mapping
+        The public facts about the table, or their JSON form.
+    n_rows : int
+        Public number of rows, at least 1.
+    budget : PrivacyBudget
+        What may be spent: ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta
+        above 0.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Neighbouring relation.
+    columns, two_way, correlations, by, bins, level
+        As for ``describe``.
+    groups : GroupBound, optional
+        Number of groups whose rows are protected together, and the most rows that one has.
+    chosen : bool, default=False
+        Whether rows count by a private condition (``where`` of ``run``); their number is private.
+
+    Returns
+    -------
+    DescriptionPlan
+
+    Raises
+    ------
+    ValueError
+        If an argument is wrong; the message names it, the value and what is allowed.
+
+    Notes
+    -----
+    Privacy: one Gaussian release. A row is in one cell of each table, so that its contribution to
+    all tables together has a length of at most 1, weights included; ``replace_one`` moves it
+    by up to twice that.
+
+    Examples
+    --------
+    >>> from dpglm.datasets import load_adult
+    >>> from dpglm.privacy import GaussianDP
+    >>> adult = load_adult()
+    >>> plan = plan_description(adult.schema, 48842, GaussianDP(0.1), columns=["age", "sex"])
+    >>> for one in plan.precision():
+    ...     print(one.columns, one.quantity, round(one.half_width, 4))
+    ('age',) share of rows 0.0007
+    ('age',) rank of a quantile 0.0015
+    ('age',) mean 0.0354
+    ('sex',) share of rows 0.001
+    """
+    if not isinstance(schema, Schema):
+        schema = Schema.from_dict(schema)
+    n_rows = check_count("n_rows", n_rows)
+    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    level = check_real("level", level, above=0.0, below=1.0)
+    if not isinstance(budget, PrivacyBudget):
+        raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
+
+    if by is not None and columns is not None and not isinstance(columns, str):
+        # Whatever is described, it is for the levels of this one.
+        columns = list(dict.fromkeys([*columns, by]))
+
+    def designed(most_bins: int) -> Design:
+        encoder = counted_columns(schema, columns, bins, most_bins)
+        return design_of(encoder, two_way, correlations, by)
+
+    def planned(design: Design) -> Plan:
+        return plan_tabulation(
+            _spec(design.encoder, n_rows, groups), budget, relation, design.tables
+        )
+
+    draft = designed(_MOST)
+    design = designed(_bins(draft, planned(draft)))
+    return DescriptionPlan(schema, design, planned(design), level, chosen)
+
+
+def _bins(draft: Design, plan: Plan) -> int:
+    """Return the most bins of a column, from public facts.
+
+    K bins over a range of length 1 estimate a density f with an integrated squared error of K^2
+    t^2, t being the standard deviation of the noise in the share of a bin, and a squared bias of
+    about R / (12 K^2), R being the integral of f'^2 (Scott, "On optimal and data-based histograms",
+    Biometrika 1979). The sum is least at K = (R / (12 t^2))^(1/4), which for a normal density with
+    a sixth of the range as standard deviation, R = 216 / (4 sqrt(pi)), is 1.26 / sqrt(t).
+    """
+    noises = [
+        draft.variance(plan.coefficient_noise, COUNTS, column.name)
+        for column in draft.described
+        if column.n_bins
+    ]
+    if not noises:
+        return _FEWEST
+    t = math.sqrt(max(noises)) / plan.data.n_rows
+    return int(min(max(_BEND / math.sqrt(t), _FEWEST), _MOST))
+
+
+def _spec(encoder: CellEncoder, n_rows: int, groups: GroupBound | None) -> DataSpec:
+    """Return what is public about encoded rows."""
+    return DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm, groups=groups)
 
 
 def describe(

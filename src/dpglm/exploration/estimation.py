@@ -9,19 +9,23 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.exploration.consistency import (
+from dpglm.exploration.design import COUNTS, NUMBERS, PARTS, PRODUCTS, SQUARES, Design, Pair
+from dpglm.exploration.results import (
+    ColumnDescription,
+    GroupDescription,
+    Number,
+    Ranks,
+    Scale,
     Total,
+    TwoWayTable,
     Whole,
     nearest_counts,
     nearest_table,
+    number,
     pooled,
     whole_of,
 )
-from dpglm.exploration.design import COUNTS, NUMBERS, PARTS, PRODUCTS, SQUARES, Design, Pair
-from dpglm.exploration.numbers import Number, Scale, number
-from dpglm.exploration.ranks import Ranks
-from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
-from dpglm.tables.described.columns import CountedColumn
+from dpglm.tables.described import CountedColumn
 
 __all__ = ["QUANTILES", "estimated"]
 

@@ -8,15 +8,13 @@ from typing import final
 
 import numpy as np
 
-from dpglm._html import card
-from dpglm._words import plain_number
+from dpglm._words import card, plain_number
 from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
-from dpglm.oracle.row_sums.target_means import SIZES
+from dpglm.oracle.targets import SIZES
 from dpglm.privacy import gdp
-from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
-from dpglm.privacy.weakness import LARGEST_EPSILON
+from dpglm.privacy.budget import LARGEST_EPSILON, ApproximateDP, default_delta, is_pure
 from dpglm.problem import LogLink, Target
 from dpglm.solvers.base import Plan
 

@@ -5,22 +5,30 @@ from __future__ import annotations
 import html
 import math
 import textwrap
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._html import visible
+from dpglm._registry import snake_case
+from dpglm._words import plain_number, rounded_up, visible
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.statement import LABELS, WHERE
+from dpglm.inference.estimates import Estimates, TargetScale
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.events import Repeated
+from dpglm.problem import L2, IdentityLink, Loss, NoPenalty
+from dpglm.tables.cells import listed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Column", "Kind", "Summary"]
 
 Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share"]
 """How numbers are written."""
-
 _WIDTH = 78
 _MOST_DECIMALS = 15
 # By how many characters fixed notation may be longer than scientific: R's option scipen.
@@ -194,3 +202,228 @@ class Summary:
             f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
             f"<ol>{notes}</ol></div>"
         )
+
+
+# What intervals rest on, in words.
+
+# In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
+_HARMLESS_PENALTY = 1e-3
+# Standard deviations of noise beyond which a share is more than none.
+_SURE = 2.0
+_UNITS = (
+    "Coefficients are per unit of the columns of the fit. Where a SchemaEncoder made these of a "
+    "table, in_units(encoder.units()) is per unit of the table's columns."
+)
+_KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
+
+
+def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, str], ...]:
+    """Name what was fitted, to what, with which budget."""
+    problem = certificate.problem
+    schema = _schema(certificate)
+    spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
+    found = {
+        "Target": schema.get("target", {}).get("name") or _role(certificate, "target"),
+        "Outcome": _outcome(certificate),
+        "Formula": schema.get("formula", ""),
+        "Loss": loss_in_words(certificate),
+        "Exposure": _role(certificate, "exposure"),
+        "Offset": _role(certificate, "offset"),
+        "Intercept": "" if certificate.data.intercept else "none",
+        **_dispersion(problem.loss, estimates),
+        "Penalty": _penalty(certificate),
+        "Rows": _rows(certificate),
+        "Covariance": _KINDS[estimates.kind],
+        "Privacy": f"{spent}; {certificate.adjacency.value} ({certificate.relation})",
+        "Budget": shares_of_budget(certificate),
+    }
+    return tuple((name, text) for name, text in found.items() if text)
+
+
+def _rows(certificate: Certificate) -> str:
+    data = certificate.data
+    some = "" if certificate.fact(WHERE) is None else "some of "
+    of_groups = "" if data.groups is None else f" of {data.n_units} groups"
+    return f"{some}{data.n_rows}{of_groups}"
+
+
+def notes(
+    certificate: Certificate, estimates: Estimates, level: float, *, of_table: bool
+) -> tuple[str, ...]:
+    """Say what the intervals cover, at which level, under which assumptions."""
+    freedom = estimates.degrees_of_freedom
+    law = "the normal distribution"
+    if math.isfinite(freedom):
+        law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
+    covered = (
+        f"{plain_number(100.0 * level)} % intervals, which cover sampling and privacy noise "
+        f"together, by {law}. noise: share of the squared error that is due to privacy."
+    )
+    assumed = (
+        "The model is assumed to be right: its link, and the variance of the target that its loss "
+        "implies. inference='robust' assumes neither."
+    )
+    if certificate.fact("weight_bound") is not None:
+        assumed += " A weight divides that variance, as a number of trials does."
+    if estimates.kind == "robust":
+        assumed = (
+            "Sandwich covariance: the model need not be right. Coefficients are those that "
+            "minimise the expected loss, in which long rows and residuals far out count less: the "
+            "less so, the more rows and budget there are."
+        )
+        weights = certificate.rebuild().method.estimand
+        assumed += f" {weights}" if weights else ""
+        if certificate.data.groups is not None:
+            assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
+    elif certificate.data.groups is not None:
+        assumed += " The rows of a group are assumed to be independent given their features."
+    rows = (
+        "Rows are assumed independent. Values beyond declared bounds are clipped to them before "
+        "the fit, and it is the clipped ones that the coefficients are about."
+    )
+    shrunk = (
+        "The penalty changes the target: intervals are about the coefficients that minimise the "
+        "expected loss with it, which are shrunk towards zero."
+    )
+    shrinks = (shrunk,) if is_shrunk(certificate) else ()
+    units = () if of_table else (_UNITS,)
+    unknown = _unknown(estimates)
+    bound = _bound(estimates)
+    return (covered, *unknown, assumed, *bound, rows, *units, *shrinks, *certificate.caveats())
+
+
+def _bound(estimates: Estimates) -> tuple[str, ...]:
+    """Say on how many rows the limits of a fit bind, and what follows, where it was released."""
+    found = estimates.binding
+    if found is None:
+        return ()
+    values = found.long, found.lost, found.clipped
+    long, lost, clipped = (
+        f"{plain_number(100.0 * share, 2)} %"
+        if share > _SURE * noise
+        else f"at most {plain_number(100.0 * (share + _SURE * noise), 2)} %"
+        for share, noise in zip(values, found.noise, strict=True)
+    )
+    follows = "which does not change what coefficients are about"
+    if estimates.kind == "robust":
+        follows = "which changes what coefficients are about where the model is wrong"
+    said = (
+        f"Limits, by released counts: {long} of the rows are so long that they count less, and "
+        f"lose {lost} of the weight of all rows, {follows}. "
+    )
+    if found.noise[-1] == 0.0:
+        return (said + "No residual is clipped.",)
+    said += f"Residuals of {clipped} of the rows are clipped"
+    if found.clipped <= _SURE * found.noise[-1]:
+        return (said + ", which matters where targets are far more skewed than the model implies.",)
+    said += (
+        ". That biases coefficients, the intercept most, where targets are more skewed than the "
+        "model implies, and intervals may miss by it. With more rows or budget fewer are clipped"
+    )
+    said += "." if estimates.kind == "robust" else ", and with inference='robust'."
+    return (said,)
+
+
+def _unknown(estimates: Estimates) -> tuple[str, ...]:
+    """Say what infinite standard errors mean, where there are any."""
+    unknown = [
+        name
+        for name, error in zip(estimates.names, estimates.standard_errors(), strict=True)
+        if math.isinf(error)
+    ]
+    if not unknown:
+        return ()
+    if len(unknown) == len(estimates.names):
+        said = (
+            "Nothing is known of any coefficient: scores had not settled in the last steps, as "
+            "where classes can nearly be told apart, or noise hides the curvature of the loss. A "
+            "larger budget, fewer columns or a penalty would help."
+        )
+    else:
+        said = (
+            f"Nothing is known of {listed(unknown)}: noise hides what the rows may say of it, and "
+            "the estimate is noise."
+        )
+    return (said,)
+
+
+def is_shrunk(certificate: Certificate) -> bool:
+    """Whether the penalty moves coefficients by an amount that counts beside their errors."""
+    weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
+    return weight > _HARMLESS_PENALTY
+
+
+def loss_in_words(certificate: Certificate) -> str:
+    """Name a loss, with its constants in the units of the user's targets, and its link."""
+    loss = TargetScale.of(certificate).users_loss
+    numbers = [f"{name} {plain_number(one)}" for name, one in loss.constants.items()]
+    parts = [_name(loss) + (f" ({', '.join(numbers)})" if numbers else "")]
+    if loss.link is not None:
+        parts.append(f"{_name(loss.link).removesuffix(' link')} link")
+    is_named = _role(certificate, "exposure") or _role(certificate, "offset")
+    if certificate.problem.loss.without_offset is not certificate.problem.loss and not is_named:
+        parts.append("offsets" if certificate.fact("exposure") is None else "exposures")
+    said = ", ".join(parts)
+    return said[:1].upper() + said[1:]
+
+
+def _name(thing: object) -> str:
+    return snake_case(type(thing).__name__).replace("_", " ")
+
+
+def _schema(certificate: Certificate) -> Mapping[str, Any]:
+    """Return the JSON form of the schema of the table that was fitted; empty without one."""
+    fact = certificate.fact("schema")
+    return {} if fact is None else fact.value
+
+
+def _role(certificate: Certificate, role: str) -> str:
+    """Name the column that has a role; "" where its name is not known."""
+    fact = certificate.fact(role)
+    return fact.value if fact is not None and isinstance(fact.value, str) else ""
+
+
+def _dispersion(loss: Loss, estimates: Estimates) -> dict[str, str]:
+    """State the dispersion where it was estimated; of squared errors its root, in units of y."""
+    if estimates.dispersion is None:
+        return {}
+    if isinstance(loss.link, IdentityLink):
+        said = plain_number(math.sqrt(estimates.dispersion))
+        return {"Residual SD": f"{said}, estimated from what was released"}
+    said = plain_number(estimates.dispersion)
+    return {"Dispersion": f"{said}, estimated from what was released"}
+
+
+def _outcome(certificate: Certificate) -> str:
+    """Say which of two classes or labels the coefficients speak for; "" for numbers."""
+    classes = certificate.fact("classes") or certificate.fact(LABELS)
+    return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
+
+
+def _penalty(certificate: Certificate) -> str:
+    """Name a penalty; "" if there is none."""
+    penalty = certificate.problem.regularizer
+    if isinstance(penalty, NoPenalty) or penalty == L2(0.0):
+        return ""
+    strength = plain_number(penalty.strong_convexity, 3)
+    scaled = "columns" if TargetScale.of(certificate).scale == 1.0 else "columns and targets"
+    return f"{type(penalty).__name__} of strength {strength}, on scaled {scaled}"
+
+
+def shares_of_budget(certificate: Certificate) -> str:
+    """Say which share of mu squared each kind of release took; "" where one is not Gaussian."""
+    exact = GaussianAccountant()
+    counts: dict[str, int] = defaultdict(int)
+    squares: dict[str, float] = defaultdict(float)
+    for release in certificate.releases:
+        event = Repeated(release.event, release.count)
+        if not exact.supports(event, certificate.adjacency):
+            return ""
+        counts[release.quantity] += release.count
+        squares[release.quantity] += exact.mu(event, certificate.adjacency) ** 2
+    total = math.fsum(squares.values())
+    return "; ".join(
+        f"{plain_number(100.0 * square / total, 3)} % {quantity}"
+        + ("" if counts[quantity] == 1 else f" ({counts[quantity]} times)")
+        for quantity, square in squares.items()
+    )

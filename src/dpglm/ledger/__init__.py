@@ -1,6 +1,6 @@
 """The budget ledger: what was spent on a data set, recorded before anything is released."""
 
-from dpglm.ledger.contents import LedgerContents as LedgerContents
+from dpglm.ledger.entry import LedgerContents as LedgerContents
 from dpglm.ledger.entry import LedgerEntry as LedgerEntry
 from dpglm.ledger.entry import LedgerReference as LedgerReference
 from dpglm.ledger.entry import LedgerTerms as LedgerTerms

@@ -9,34 +9,110 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, TypeAlias, final
 
+from scipy.special import log_expit, ndtri_exp
+
 from dpglm._codec import Form, decode, encode
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.ledger.dominating import dominating_mu
-from dpglm.ledger.odometer import USUAL_DELTA, brackets
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import accountant_for
+from dpglm.privacy.accounting.accountant import check_parallel_parts
+from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.accounting.renyi import renyi_divergence
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
-from dpglm.privacy.events import Event
+from dpglm.privacy.events import Composed, Event, Mechanism, Repeated
+from dpglm.privacy.events.compositions import branches
 
-__all__ = [
-    "BasicFilter",
-    "Charge",
-    "GaussianFilter",
-    "PrivacyFilter",
-    "RenyiFilter",
-    "filter_from_dict",
-    "make_filter",
-]
+# The Gaussian release that dominates an event.
+
+_ROUNDING = 1.0 + 1e-12
+
+
+def dominating_mu(event: Event, adjacency: Adjacency) -> float:
+    """Return a mu, rounded up, for which an event is mu-GDP.
+
+    Exact where all is Gaussian; else the root of the sum of squares, an epsilon-DP part counted
+    with ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``. Of parts on disjoint rows, the largest.
+
+    >>> from dpglm.privacy.events import Pure
+    >>> round(dominating_mu(Pure(0.1), Adjacency.ZERO_OUT), 5)
+    0.12531
+    """
+    check_parallel_parts(event, adjacency)
+    return max(_mu(one, adjacency) for one in branches(event))
+
+
+def _mu(event: Event, adjacency: Adjacency) -> float:
+    """Bound the mu of a composition without parallel parts."""
+    squares: list[float] = []
+    gaussian: list[Event] = []
+    for basic, count in event.terms():
+        epsilon = basic.pure_epsilon if isinstance(basic, Mechanism) else None
+        if epsilon is not None:
+            squares.append(count * _mu_of_pure(float(epsilon)) ** 2)
+        else:
+            gaussian.append(Repeated(basic, count))
+    rest, accountant = Composed(tuple(gaussian)), GaussianAccountant()
+    if not accountant.supports(rest, adjacency):
+        raise ValueError(
+            "event must be Gaussian or epsilon-DP throughout for a ledger that adds up mu^2; a "
+            f"ledger with filter 'renyi' or 'basic' takes others; got {rest!r}"
+        )
+    if not squares:
+        return accountant.mu(rest, adjacency)
+    return math.sqrt(math.fsum([*squares, accountant.mu(rest, adjacency) ** 2])) * _ROUNDING
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    # ndtri_exp loses digits, but none that matter, where its argument is close to log(1/2).
+    return -2.0 * float(ndtri_exp(log_expit(-epsilon))) * _ROUNDING + 1e-14
+
+
+# What is spent at a time that results choose: brackets of a budget.
+
+USUAL_DELTA = 1e-6
+"""The delta of statements for budgets that have none."""
+
+
+@final
+@dataclass(frozen=True)
+class Bracket:
+    """A limit, ``most / 2^(k - 1)``, and its share ``6 / (pi k)^2`` of delta; shares sum to 1."""
+
+    limit: float
+    share: float
+
+
+def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
+    """List the limits that cover what was spent, any of which may be stated.
+
+    Privacy: *if whatever stays within the k-th limit is (e_k, d_k)-DP, chosen adaptively, then
+    what was shown up to any moment, chosen by looking at it, satisfies
+    ``P(S) <= E_Q(exp(e_k) 1_S) + sum d_k`` for every set S of outcomes, k being a bracket that
+    covers what was spent, chosen by the outcome.* Proof: let the outcomes of S that choose
+    bracket k be ``S_k``. They are outcomes of the interaction that a filter with the k-th limit
+    ends, so ``P(S_k) <= exp(e_k) Q(S_k) + d_k``; add over k. Limits and shares are fixed before
+    anything is spent.
+
+    Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
+    NeurIPS 2016, Definition 3.3. Whitehouse, Ramdas, Rogers and Wu, "Fully-adaptive composition
+    in differential privacy", ICML 2023, for tighter ones.
+
+    >>> [one.limit for one in brackets(0.3, 1.0)]
+    [1.0, 0.5]
+    """
+    halvings = max(0, math.floor(math.log2(most / spent)))
+    while halvings > 0 and math.ldexp(most, -halvings) < spent:
+        halvings -= 1
+    return tuple(
+        Bracket(max(spent, math.ldexp(most, -k)), 6.0 / (math.pi * (k + 1)) ** 2)
+        for k in range(halvings + 1)
+    )
+
 
 Charge: TypeAlias = Mapping[str, float]
 """What one event costs, in the filter's own quantities."""
-
 _TypedBudget: TypeAlias = Annotated[ApproximateDP, Form(PrivacyBudget.to_dict, budget_from_dict)]
 """Written with its type, as the budgets of all filters are."""
-
-_ROUNDING = 1.0 + 1e-12
 _MOST_ORDERS = 10_000
 
 

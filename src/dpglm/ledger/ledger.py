@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from dpglm._codec import line
-from dpglm._html import card
 from dpglm._json import at
 from dpglm._validation import check_one_of, check_path, check_real
-from dpglm._words import named_numbers
+from dpglm._words import card, named_numbers
 from dpglm.exceptions import BudgetExceededError, LedgerError
-from dpglm.ledger.contents import LedgerContents, left_in_words
-from dpglm.ledger.entry import LedgerEntry, LedgerReference, LedgerTerms, Spend
+from dpglm.ledger.entry import (
+    LedgerContents,
+    LedgerEntry,
+    LedgerReference,
+    LedgerTerms,
+    Spend,
+    left_in_words,
+)
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
 from dpglm.privacy.accounting.accountant import own_version

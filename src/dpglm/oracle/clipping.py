@@ -8,8 +8,7 @@ from typing import cast, final
 
 import numpy as np
 
-from dpglm._arrays import finite, namespace
-from dpglm._validation import check_real
+from dpglm._validation import check_real, finite, namespace
 from dpglm.data.rows import Floats
 
 __all__ = ["AutomaticClipping", "Clipping", "FlatClipping"]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.rows import Rows
+from dpglm._validation import check_integer, check_real, namespace
+from dpglm.data.prepare import row_lengths
+from dpglm.data.rows import AnyArrays, Block, Floats, Kernel, Rows
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.differences import crossed_of
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import MOST_ROWS
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.oracle.moments import beside_constant, constant_column, float_weights
+from dpglm.oracle.rounding import MOST_ROWS, norm_margin, sum_release
+from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import Release, SumRelease
-
-__all__ = ["CountedRows", "shrinking_share"]
+from dpglm.privacy.releases import Release, SumMechanism, SumRelease
 
 # Standard deviations that noise exceeds with a probability below any float: Phi(-40) < 1e-349.
 _FARTHEST = 40.0
@@ -92,3 +96,268 @@ def shrinking_share(n_rows: int, most: int) -> float:
     """
     exact = 1.0 - n_rows / (4.0 * most) if n_rows <= 2 * most else most / n_rows
     return _LESS * exact
+
+
+# Bounded sums of the rows of each class, and their numbers, in one release.
+
+
+def class_sums(spec: DataSpec) -> Kernel:
+    """Return the kernel that sums the rows of each class beside a constant, in units of the bound.
+
+    Privacy: a row enters the sum of one class only, so with R the row norm and c the constant it
+    contributes at most its weight times ``|(x, c)| / sqrt(R^2 + c^2)``, whatever the number of
+    classes is; longer rows are scaled down, with a margin for the error of the computed norm.
+    """
+    constant, margin = constant_column(spec), norm_margin(spec.n_features + 1)
+    longest = math.hypot(spec.row_norm, constant)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        rows = beside_constant(block, constant)
+        xp = namespace(rows)
+        lengths = xp.sqrt((rows * rows).sum(axis=1))
+        factors = margin / xp.maximum(lengths, xp.full_like(lengths, longest))
+        labels = xp.arange(spec.n_outputs, device=rows.device)
+        chosen = xp.asarray(block.targets[:, None] == labels, dtype=rows.dtype)
+        factors = factors * float_weights(block)
+        sums = crossed_of(block, chosen * factors[:, None], rows)
+        flat: NDArray[np.float64] = xp.reshape(sums, (*sums.shape[:-2], -1))
+        return flat
+
+    return AnyArrays(block_sum, apart=True)
+
+
+def class_sum_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release that ``noisy_class_sums`` makes.
+
+    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
+    ``second_moment_release``.
+    """
+    return sum_release(
+        "sums and counts of classes",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=(data.n_features + 1) * data.n_outputs,
+    )
+
+
+def noisy_class_sums(
+    oracle: Oracle, declared: SumRelease
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Release sums of rows, of shape (K, n_features), and weights, of shape (K,), of K classes.
+
+    In units of the longest row with its constant, and of the constant over it.
+    """
+    spec = oracle.rows.spec
+    total = oracle.over_blocks(class_sums(spec), declared.coordinates)
+    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    sums = values.reshape(spec.n_outputs, spec.n_features + 1)
+    return sums[:, :-1], sums[:, -1]
+
+
+# Bounded sums of rows, as they are or around a public point, released as noisy means.
+
+
+def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release of the sum of the rows, without their intercept column.
+
+    Privacy: a prepared row is no longer than ``data.row_norm``, which bounds its contribution: a
+    row counts once, or not at all (``counted``). ``sum_rounding`` covers the error of the computed
+    row norm.
+    """
+    return sum_release(
+        "row sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.row_norm,
+        coordinates=data.n_features,
+        directions=1,
+    )
+
+
+def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
+    """Release the mean of the rows, without their intercept column, of shape (n_features,).
+
+    Sun et al. 2023, Algorithm 3, where the noise lacks the factor 1/n.
+    """
+    spec = oracle.rows.spec
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        return block.weighted_sum(counted(block))[: spec.n_features]
+
+    total = oracle.over_blocks(AnyArrays(block_sum), spec.n_features)
+    return oracle.noisy_mean(declared, total, spec.row_norm)
+
+
+def clipped_mean_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+) -> SumRelease:
+    """Declare the release of the sum of rows around a point, in units of a radius.
+
+    Privacy: each ``(x - center) / radius`` is scaled down to length 1, with a margin for the error
+    of its computed length, so a row contributes at most 1 whatever the center and the radius are.
+    Computed in float64, in blocks no longer than ``sum_rounding`` assumes. A row counts once, or
+    not at all (``counted``).
+    """
+    return sum_release(
+        "row sum in radii", data, adjacency, mechanism, bound=1.0, coordinates=data.n_features
+    )
+
+
+def noisy_clipped_mean(
+    oracle: Oracle, declared: SumRelease, center: NDArray[np.float64], radius: float
+) -> NDArray[np.float64]:
+    """Release the mean of the rows, each moved to within a public radius of a public center."""
+    d = oracle.rows.spec.n_features
+    margin = norm_margin(d)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z = centered_rows(block, center)
+        z *= (margin / np.maximum(row_lengths(z), radius) * counted(block))[:, np.newaxis]
+        total: NDArray[np.float64] = z.sum(axis=0)
+        return total
+
+    mean = oracle.noisy_mean(declared, oracle.over_blocks(block_sum, d), 1.0)
+    return np.asarray(center + radius * mean)
+
+
+def counted(block: Block) -> Floats:
+    """Return 1 for each row of a block, but 0 for rows of weight 0, which are erased. Private.
+
+    For sums, counts and ranks that leave weights out otherwise.
+
+    Privacy: a factor of 0 or 1 that depends on its own row alone leaves every bound as it is, and
+    erasing a row removes all that it contributes, whatever an earlier step made of it.
+    """
+    ones: Floats = namespace(block.norms).ones_like(block.norms)
+    return ones if block.weights is None else ones * (block.weights > 0.0)
+
+
+def centered_rows(block: Block, center: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Subtract a public point from the rows of a block, in float64. Private."""
+    # Row after row in memory, so that sums over a row do not depend on where it stands.
+    return block.features().astype(np.float64, order="C") - center
+
+
+# Counts of rows in cells, and sums of their numbers there, and their joint release.
+
+
+@final
+@dataclass(frozen=True)
+class Cells:
+    """A table of cells, of which each row is in one, and what a row adds to its cell.
+
+    The cell is at the whole numbers in ``columns`` of the row, each clipped to its range, from 0 to
+    the size less 1; of no columns there is one cell. A row adds 1, or the product of the numbers in
+    the columns ``values``, each clipped to [-1, 1] and all to [-bound, bound]; times ``weight``.
+    """
+
+    columns: tuple[int, ...]
+    sizes: tuple[int, ...]
+    weight: float = 1.0
+    values: tuple[int, ...] = ()
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.columns) != len(self.sizes):
+            raise ValueError(f"sizes must be as many as columns, got {self.sizes!r}")
+        for name in ("columns", "sizes", "values"):
+            for value in getattr(self, name):
+                check_integer(name, value, least=int(name == "sizes"))
+        check_real("weight", self.weight, above=0.0)
+        check_real("bound", self.bound, above=0.0, most=1.0)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.sizes)
+
+    @property
+    def reach(self) -> float:
+        """The most that one row adds to its cell, in magnitude."""
+        return self.weight * (self.bound if self.values else 1.0)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether a row may add less than 0: products of squares are never negative."""
+        return any(self.values.count(value) % 2 for value in self.values)
+
+    def sums(
+        self, X: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up rows, each times a weight of its own, not times ``weight``; shape (size,).
+
+        Private.
+        """
+        place = np.zeros(len(X), np.intp)
+        for column, size in zip(self.columns, self.sizes, strict=True):
+            place = place * size + np.clip(np.rint(X[:, column]), 0, size - 1).astype(np.intp)
+        added = np.ones(len(X))
+        if self.values:
+            factors = np.clip(X[:, list(self.values)], -1.0, 1.0)
+            added = np.clip(factors.prod(axis=1), -self.bound, self.bound)
+        if weights is not None:
+            added = added * weights
+        return np.asarray(np.bincount(place, added, self.size), np.float64)
+
+
+def table_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    mechanism: SumMechanism,
+    tables: tuple[Cells, ...],
+    count: int = 1,
+) -> SumRelease:
+    """Declare the joint release of tables, ``count`` times.
+
+    Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight, so that
+    its contribution is at most the square root of the sum of their squares long, times the bound on
+    weights. Only tables with signs add less than 0 to the inner product of two contributions, each
+    at most the square of its ``reach``.
+    """
+    signed = math.fsum(table.reach**2 for table in tables if table.is_signed)
+    return sum_release(
+        "weighted tables",
+        data,
+        adjacency,
+        mechanism,
+        bound=_bound(tables) * data.weight_bound,
+        coordinates=sum(table.size for table in tables),
+        count=count,
+        directions=1,
+        opposition=min(1.0, signed / math.fsum(table.reach**2 for table in tables)),
+    )
+
+
+def noisy_tables(
+    oracle: Oracle,
+    declared: SumRelease,
+    tables: tuple[Cells, ...],
+    recoded: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+) -> NDArray[np.float64]:
+    """Release all cells of all tables, one after the other, weights included.
+
+    ``recoded`` changes rows first, each by itself.
+
+    Privacy: ``declared.event``. Counts are whole numbers, which add up without rounding.
+    """
+    weights = np.repeat([table.weight for table in tables], [table.size for table in tables])
+
+    def block_sums(block: Block) -> NDArray[np.float64]:
+        X = np.asarray(block.features(), np.float64)
+        X = X if recoded is None else recoded(X)
+        return np.concatenate([table.sums(X, block.weights) for table in tables])
+
+    bound = _bound(tables) * oracle.rows.spec.weight_bound
+    if oracle.rows.unit is Unit.GROUP:
+        # Groups are held to the bound on what they contribute, weights included.
+        weighted = oracle.over_blocks(lambda block: weights * block_sums(block), weights.size)
+        return oracle.noisy_sum(declared, weighted, bound)
+    over_blocks = oracle.over_blocks(block_sums, weights.size)
+    return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
+
+
+def _bound(tables: tuple[Cells, ...]) -> float:
+    return math.sqrt(math.fsum(table.reach**2 for table in tables))

@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import finite, weighted
+from dpglm._validation import finite, weighted
+from dpglm.data.compiled.kernels import Rule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.clipping import Clipping
-from dpglm.oracle.compiled import compiled_rule
+from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.rounding import MOST_ROWS, sum_release
 from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.curator import Curator
-from dpglm.privacy.releases import AnyRelease, Bounded, Mechanism, Release, SumRelease
+from dpglm.privacy.releases import AnyRelease, Bounded, Curator, Mechanism, Release, SumRelease
+from dpglm.problem import Huber, Logistic, Softmax, Squared, SquaredHinge
 from dpglm.problem.loss import Loss
 
-__all__ = ["Oracle", "clipped_gradient_sum", "clipped_slopes", "gradient_release"]
+# Which losses and clippings the compiled sums know.
+
+
+def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
+    """Return the compiled code's description of a clipped gradient; None where it has none.
+
+    Privacy: the compiled code clips as ``Clipping.scale`` does, in float64, and drops slopes that
+    are not finite, so its contributions have the same bound.
+    """
+    if type(loss) not in _LOSSES or type(clipping) not in _CLIPPINGS:
+        return None
+    code, parameter = _LOSSES[type(loss)](loss)
+    kind, stability = _CLIPPINGS[type(clipping)](clipping)
+    return Rule(code, kind, parameter, clipping.bound, stability)
+
+
+def has_compiled_scores(loss: Loss) -> bool:
+    """Whether the compiled code knows a loss's slope and curvature in a basis."""
+    return type(loss) is Logistic
+
+
+# The numbers are those of the enumerations in data/compiled/_kernels.c.
+_LOSSES: Mapping[type[Loss], Callable[[Any], tuple[int, float]]] = MappingProxyType(
+    {
+        Logistic: lambda loss: (0, 0.0),
+        Squared: lambda loss: (1, 0.0),
+        Huber: lambda loss: (2, loss.threshold),
+        SquaredHinge: lambda loss: (3, 0.0),
+        Softmax: lambda loss: (4, 0.0),
+    }
+)
+_CLIPPINGS: Mapping[type[Clipping], Callable[[Any], tuple[int, float]]] = MappingProxyType(
+    {
+        FlatClipping: lambda clipping: (0, 0.0),
+        AutomaticClipping: lambda clipping: (1, clipping.stability * clipping.bound),
+    }
+)
+
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -184,4 +222,24 @@ def gradient_release(
         count=count,
         sampling_rate=sampling_rate,
         extra_rounding=extra_rounding,
+    )
+
+
+# Disjoint parts of the rows, each with an oracle of its own.
+
+
+def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Oracle, ...]:
+    """Return one oracle for each of some disjoint, non-empty parts of the rows.
+
+    The row indices of each part must be public: they may not depend on any row's values.
+
+    Privacy: all parts together release ``Parallel``, see ``Curator.parts``. A row in two parts
+    would be paid for once and used twice, so ``ValueError`` is raised before anything is released.
+    """
+    if (np.bincount(np.concatenate(parts), minlength=oracle.rows.n_units) > 1).any():
+        raise ValueError("parts must be disjoint, but some row is in more than one place")
+    curators = oracle.curator.parts(len(parts))
+    return tuple(
+        Oracle(oracle.rows.part(indices), oracle.loss, curator, oracle.map_blocks)
+        for indices, curator in zip(parts, curators, strict=True)
     )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dpglm.data.groups.ids import GROUP_BATCH
+from dpglm.data.groups import GROUP_BATCH
 from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency

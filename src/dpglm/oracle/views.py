@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import like, namespace, rounded_up
+from dpglm._validation import like, namespace, rounded_up
 from dpglm.data.compiled.kernels import Rule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.sampled import SampledRows, sampled_rows

@@ -5,25 +5,163 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from dataclasses import dataclass
 from typing import ClassVar, final
 
+import numpy as np
+
 from dpglm.data.spec import DataSpec
-from dpglm.papers._constants import Constants, check_penalty
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.problem import Problem
+from dpglm.problem import Problem, Unconstrained
 from dpglm.solvers.base import Plan, Solver
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from dpglm.solvers.parts.outputs import Output
-from dpglm.solvers.parts.planning import check_given
-from dpglm.solvers.parts.schedules import Constant
+from dpglm.solvers.parts.defaults import check_given
+from dpglm.solvers.parts.schedules import Constant, Output
 from dpglm.solvers.theorem import Theorem
 
-__all__ = ["MOST_STEPS", "TheoremDescent", "TheoremSettings", "whole_steps"]
+# The constants that the papers' theorems speak of, from public facts, and their conditions.
+
+
+@final
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the mean row loss as a function of the parameter."""
+
+    radius: float  # B, the largest norm within the constraint; inf without one.
+    # G, the largest norm of a row's gradient there, or the clip if that is smaller.
+    lipschitz: float
+    smoothness: float  # H, a Lipschitz constant of the mean gradient; inf if there is none.
+    # Standard deviation of the noise in each coordinate of a mean gradient if one were released;
+    # that of each of T steps is sqrt(T) times this.
+    noise_of_one_step: float
+
+
+def constants(
+    problem: Problem,
+    budget: PrivacyBudget,
+    data: DataSpec,
+    adjacency: Adjacency,
+    clip: float | None = None,
+) -> Constants:
+    """Find the constants of a problem, if the whole budget goes to full-batch gradients.
+
+    A clip makes a convex loss with one output Lipschitz, and no less smooth (Song et al. 2021,
+    Lemma 5.1). Raises ValueError if row gradients are not bounded.
+
+    Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
+    ``sqrt(T) / mu``. So their noise is known, up to rounding, before anything is calibrated.
+    """
+    loss, norm = problem.loss, data.augmented_row_norm
+    low, high = data.target_range(loss.target.bounds)
+    radius = problem.constraint.norm_bound(data.n_coefficients)
+    lipschitz = loss.slope_bound_on(radius * norm, low, high) * norm
+    if clip is not None:
+        lipschitz = min(lipschitz, clip)
+    if not math.isfinite(lipschitz):
+        raise ValueError(
+            f"loss must have bounded slopes within the constraint, got {loss!r} within "
+            f"{problem.constraint!r}"
+        )
+    sensitivity = adjacency.sum_sensitivity(lipschitz * data.unit_weight)
+    return Constants(
+        radius=radius,
+        lipschitz=lipschitz,
+        smoothness=loss.smoothness_on(math.inf, low, high) * norm**2 * data.weight_bound,
+        noise_of_one_step=sensitivity / (budget.gdp_mu() * data.n_rows),
+    )
+
+
+def smooth_constants(
+    problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
+) -> Constants:
+    """Find the constants of a problem whose loss must be smooth and non-negative."""
+    known = constants(problem, budget, data, adjacency)
+    if not (math.isfinite(known.smoothness) and problem.loss.nonnegative):
+        raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
+    return known
+
+
+def loss_at_zero(problem: Problem, data: DataSpec) -> float:
+    """Bound the mean loss at the parameter zero, from the public range of the targets."""
+    low, high = data.target_range(problem.loss.target.bounds)
+    # Losses of real targets are convex in the target there, so an end of the range is worst;
+    # for class indices every class is alike.
+    scalar = data.n_outputs == 1
+    targets = np.array([low, high]) if scalar else np.array([0])
+    if not np.isfinite(targets).all():
+        raise ValueError(f"target_low and target_high must be finite, got {low!r} and {high!r}")
+    predictions = np.zeros(2) if scalar else np.zeros((1, data.n_outputs))
+    return float(problem.loss.value(predictions, targets).max()) * data.weight_bound
+
+
+def needed_steps(reach: float, known: Constants, directions: int) -> float:
+    """Return the least T for which the bound of ``best_step_size`` is about what any T can give."""
+    noise = known.noise_of_one_step * math.sqrt(directions)
+    return min((known.lipschitz / noise) ** 2, known.smoothness * reach / noise)
+
+
+def best_step_size(reach: float, known: Constants, directions: int, n_steps: int) -> float:
+    """Choose the step size by the error bound for convex losses.
+
+    ``reach`` is the distance B from zero to the minimiser, or a guess, and noise counts in r
+    directions. With exact gradients g and independent noise of variance ``T s^2`` in each, the
+    average w of the iterates 0 to T - 1 has, for every step size eta,
+
+        E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + r T s^2) / 2,
+
+    and for ``eta <= 1/H`` the same without ``G^2`` if the gradient vanishes at w*. Proof:
+    ``|w_{t+1} - w*|^2``, projected or not, is in expectation at most
+    ``|w_t - w*|^2 - 2 eta <g, w_t - w*> + eta^2 |g|^2 + eta^2 r T s^2``. Convexity gives
+    ``<g, w_t - w*> >= F(w_t) - F(w*)``, with ``|g|^2 / (2 H)`` more if F is smooth, which pays
+    for ``eta^2 |g|^2``. Add up over t. (At a w* held back by a constraint the gradient does
+    not vanish; the second bound then holds for iterates 1 to T with twice its noise term.) Large
+    T make either bound ``B s sqrt(r)``: the first up to sqrt(2) from ``G^2 / (r s^2)`` on, the
+    second from ``H B / (s sqrt(r))`` on.
+    """
+    total = n_steps * (known.noise_of_one_step * math.sqrt(directions)) ** 2
+    step_size = reach / math.sqrt(n_steps * (known.lipschitz**2 + total))
+    if math.isfinite(known.smoothness):
+        smooth = min(1.0 / known.smoothness, reach / math.sqrt(n_steps * total))
+        with_slopes = reach**2 / (step_size * n_steps)
+        without = reach**2 / (2.0 * smooth * n_steps) + smooth * total / 2.0
+        step_size = smooth if without < with_slopes else step_size
+    return step_size
+
+
+def check_convex(problem: Problem) -> None:
+    """Raise ValueError unless the loss is convex."""
+    if not problem.loss.convex:
+        raise ValueError(f"loss must be convex, got {problem.loss!r}")
+
+
+def check_penalty(problem: Problem) -> None:
+    """Raise ValueError unless the penalty is quadratic, or there is none."""
+    if not math.isfinite(problem.regularizer.smoothness):
+        raise ValueError(f"regularizer must be NoPenalty or L2, got {problem.regularizer!r}")
+
+
+def check_unconstrained(problem: Problem) -> None:
+    """Raise ValueError unless every parameter is allowed."""
+    if problem.constraint != Unconstrained():
+        raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
+
+
+def check_bounded(problem: Problem, data: DataSpec) -> None:
+    """Raise ValueError unless all coefficients are held within a bounded set."""
+    if not math.isfinite(problem.constraint.norm_bound(data.n_coefficients)):
+        raise ValueError(
+            f"constraint must be bounded, such as L2Ball(radius), got {problem.constraint!r}"
+        )
+    if data.intercept > 0.0 and not problem.penalize_intercept:
+        raise ValueError(
+            "penalize_intercept must be True for the constraint to hold the intercept, too "
+            f"(or there must be no intercept), got {problem.penalize_intercept!r}"
+        )
+
 
 MOST_STEPS = 2000
 """Unless a number of steps is given; a plan says where its theorem needs more."""
-
 _COUNTED = 10**15
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpglm.data.spec import LARGEST, DataSpec
-from dpglm.papers._constants import (
+from dpglm.papers._descent import (
     Constants,
+    TheoremDescent,
+    TheoremSettings,
     best_step_size,
     check_bounded,
     check_convex,
@@ -18,17 +20,15 @@ from dpglm.papers._constants import (
     needed_steps,
     smooth_constants,
 )
-from dpglm.papers._descent import TheoremDescent, TheoremSettings
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
-from dpglm.selection.boosting import ConfidenceBoosting
-from dpglm.selection.grid_search import NormGridSearch
-from dpglm.selection.loss_bounds import largest_within
+from dpglm.selection.choices import largest_within
+from dpglm.selection.grid_search import ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.base import Solver
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.outputs import Output, UniformAverage
+from dpglm.solvers.parts.schedules import Output, UniformAverage
 
 __all__ = [
     "Arora2022GridSearch",

@@ -6,8 +6,7 @@ import math
 
 from dpglm._validation import check_integer
 from dpglm.solvers.gradient.d2p2 import D2P2
-from dpglm.solvers.parts.outputs import RandomIterate, UniformAverage
-from dpglm.solvers.parts.schedules import MOST_LEVELS
+from dpglm.solvers.parts.schedules import MOST_LEVELS, RandomIterate, UniformAverage
 
 __all__ = ["d2p2_theorems"]
 

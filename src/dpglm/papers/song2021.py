@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpglm.data.spec import DataSpec
-from dpglm.papers._constants import (
+from dpglm.papers._descent import (
     Constants,
+    TheoremDescent,
+    TheoremSettings,
     best_step_size,
     check_convex,
     check_penalty,
@@ -17,15 +19,15 @@ from dpglm.papers._constants import (
     loss_at_zero,
     needed_steps,
     smooth_constants,
+    whole_steps,
 )
-from dpglm.papers._descent import TheoremDescent, TheoremSettings, whole_steps
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.best_iterate import BestIterate
 from dpglm.solvers.base import Solver
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.outputs import Output, UniformAverage
+from dpglm.solvers.parts.schedules import Output, UniformAverage
 
 __all__ = ["Song2021", "Song2021NonConvex"]
 

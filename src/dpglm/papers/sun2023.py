@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpglm.papers.song2021 import Song2021
-from dpglm.preprocessing.clip_to_quantile import ClipToQuantile
-from dpglm.preprocessing.instance_optimal_center import InstanceOptimalCenter
+from dpglm.preprocessing.centering import InstanceOptimalCenter
+from dpglm.preprocessing.scaling import ClipToQuantile
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpglm.data.spec import DataSpec
-from dpglm.papers._constants import (
+from dpglm.papers._descent import (
     Constants,
+    TheoremDescent,
+    TheoremSettings,
     check_bounded,
     check_convex,
     check_unconstrained,
     loss_at_zero,
     smooth_constants,
+    whole_steps,
 )
-from dpglm.papers._descent import TheoremDescent, TheoremSettings, whole_steps
 from dpglm.papers.song2021 import guessed_norm
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -25,9 +27,8 @@ from dpglm.solvers.gradient.accelerated_mirror_descent import (
     AcceleratedMirrorDescent,
     balanced_steps,
 )
-from dpglm.solvers.gradient.svrg import SVRG
-from dpglm.solvers.gradient.svrg_plus_plus import SVRGPlusPlus
-from dpglm.solvers.parts.outputs import Last, Output, RandomIterate, UniformAverage
+from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
+from dpglm.solvers.parts.schedules import Last, Output, RandomIterate, UniformAverage
 
 __all__ = [
     "Wang2017MirrorDescent",

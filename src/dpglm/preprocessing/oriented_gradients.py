@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
-from dpglm._all_or_nothing import all_or_nothing
+from dpglm._fitting import all_or_nothing
 from dpglm._validation import check_integer
 from dpglm.data.rows import Floats
-from dpglm.preprocessing.public_transformer import PublicTransformer
-from dpglm.tables.user_matrix import refuse_types
+from dpglm.preprocessing.features import PublicTransformer
+from dpglm.tables.given import refuse_types
 
 __all__ = ["OrientedGradients"]
 

@@ -8,12 +8,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import contiguous, like, namespace
-from dpglm._validation import check_bools
+from dpglm._validation import check_bools, contiguous, like, namespace
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import row_by_row_product
+from dpglm.oracle.moments import row_by_row_product
 
 __all__ = ["RowMap"]
 

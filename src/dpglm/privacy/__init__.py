@@ -9,7 +9,7 @@ from dpglm.privacy.accounting.accountants import accountant_for as accountant_fo
 from dpglm.privacy.accounting.calibrate import calibrate as calibrate
 from dpglm.privacy.accounting.calibrate import spent as spent
 from dpglm.privacy.accounting.calibrate import within_budget as within_budget
-from dpglm.privacy.accounting.convolution.fourier import FourierAccountant as FourierAccountant
+from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.adjacency import Adjacency as Adjacency
 from dpglm.privacy.adjacency import Unit as Unit
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP

@@ -10,20 +10,8 @@ from typing import Any, Literal, final
 
 from dpglm._codec import decode, encode
 from dpglm._validation import check_count, check_real
+from dpglm._words import rounded_up
 from dpglm.privacy import gdp
-
-__all__ = [
-    "SMALLEST_DELTA",
-    "ApproximateDP",
-    "GaussianDP",
-    "PrivacyBudget",
-    "ZeroConcentratedDP",
-    "budget_from_dict",
-    "default_delta",
-    "is_pure",
-    "stated_budget",
-]
-
 
 SMALLEST_DELTA = 1e-70
 """Least delta above 0 of a budget."""
@@ -281,3 +269,49 @@ def stated_budget(
             raise ValueError(f"delta must be a number from 0 to below 1, or 'auto', got {delta!r}")
         return ApproximateDP(epsilon, default_delta(n_units))
     return ApproximateDP(epsilon, check_real("delta", delta, least=0.0, below=1.0))
+
+
+# Budgets that protect too little, whatever is done with them.
+
+LARGEST_EPSILON = 10.0
+"""Above it, epsilon protects hardly anything."""
+_LARGEST_DELTA = 0.01
+# So that 1/n is at least 1/n however it was rounded.
+_ALMOST = 1.0 - 1e-9
+
+
+def weak_epsilon(epsilon: float) -> str | None:
+    """Return the caution about a large epsilon, or None."""
+    if epsilon <= LARGEST_EPSILON:
+        return None
+    return f"epsilon {rounded_up(epsilon)} protects hardly anything; 1 is a usual choice."
+
+
+def weak_delta(delta: float, n_units: int | None) -> str | None:
+    """Return the caution about a delta that allows publishing rows (or groups), or None."""
+    # A quotient, as a file may hold a number of rows that is no float.
+    if n_units is not None and delta > 0.0 and n_units >= _ALMOST / delta:
+        return (
+            f"delta {rounded_up(delta)} is at least 1/{n_units}: publishing a row at random would "
+            "be allowed. Choose it far below, or 'auto'."
+        )
+    if delta >= _LARGEST_DELTA:
+        return (
+            f"delta {rounded_up(delta)} is at least {_LARGEST_DELTA:g}: publishing each row with "
+            "that probability would be allowed. Choose it far below, or 'auto'."
+        )
+    return None
+
+
+def weak(epsilon: float, delta: float, n_units: int | None) -> tuple[str, ...]:
+    """Return the cautions about what is promised to rows (or groups), or planned to be."""
+    said = (weak_epsilon(epsilon), weak_delta(delta, n_units))
+    return tuple(sentence for sentence in said if sentence is not None)
+
+
+def weak_budget(budget: PrivacyBudget, n_units: int) -> tuple[str, ...]:
+    """Return the cautions about what a budget promises, before anything is spent."""
+    if isinstance(budget, ApproximateDP):
+        return weak(budget.epsilon, budget.delta, n_units)
+    delta = default_delta(n_units)
+    return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, n_units)

@@ -5,10 +5,9 @@ from types import MappingProxyType
 
 from dpglm._registry import makers_in
 from dpglm.problem.binomial_losses import Binomial, ComplementaryLogLog, Probit
-from dpglm.problem.class_losses import Softmax, Sparsemax
-from dpglm.problem.clipped import ClippedLoss, clipped_slope, clipped_value
+from dpglm.problem.class_losses import OneVsRest, Softmax, Sparsemax
+from dpglm.problem.clipped import ClippedLoss, WithOffset, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
-from dpglm.problem.hinge_losses import Hinge, SmoothedHinge, SquaredHinge
 from dpglm.problem.links import (
     BinaryLink,
     ClassLink,
@@ -24,12 +23,17 @@ from dpglm.problem.links import (
 )
 from dpglm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
-from dpglm.problem.losses import Huber, Logistic, Pinball, Squared
-from dpglm.problem.one_vs_rest import OneVsRest
-from dpglm.problem.problem import Problem
-from dpglm.problem.regularizers import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
+from dpglm.problem.losses import (
+    Hinge,
+    Huber,
+    Logistic,
+    Pinball,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+)
+from dpglm.problem.problem import L1, L2, ElasticNet, GroupLasso, NoPenalty, Problem, Regularizer
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
-from dpglm.problem.with_offset import WithOffset
 
 __all__ = [
     "L1",

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from dpglm._arrays import namespace
-from dpglm.problem._functions import (
+from dpglm._validation import namespace
+from dpglm.problem.links import (
     EXPONENT_LIMIT,
+    ComplementaryLogLogLink,
     FloatArray,
+    LogitLink,
+    ProbitLink,
     exp_or_inf,
     exp_or_zero,
     exp_with_tangent,
@@ -23,7 +26,6 @@ from dpglm.problem._functions import (
     scaled_erfc,
     sigmoid,
 )
-from dpglm.problem.links import ComplementaryLogLogLink, LogitLink, ProbitLink
 from dpglm.problem.loss import ConvexScalarLoss, Target
 
 __all__ = ["Binomial", "ComplementaryLogLog", "Probit"]

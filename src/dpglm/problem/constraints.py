@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erf, gammaln, ndtr
 
 from dpglm._validation import check_integer, check_real
-from dpglm.problem._functions import FloatArray
+from dpglm.problem.links import FloatArray
 
 __all__ = ["Box", "Constraint", "L1Ball", "L2Ball", "Simplex", "Unconstrained"]
 

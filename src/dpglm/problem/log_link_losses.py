@@ -10,11 +10,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import namespace
-from dpglm._validation import check_real
-from dpglm.problem._functions import (
+from dpglm._validation import check_real, namespace
+from dpglm.problem.links import (
     EXPONENT_LIMIT,
     FloatArray,
+    LogLink,
     exp_or_inf,
     exp_or_zero,
     exp_with_tangent,
@@ -23,7 +23,6 @@ from dpglm.problem._functions import (
     product,
     sigmoid,
 )
-from dpglm.problem.links import LogLink
 from dpglm.problem.loss import ConvexScalarLoss, Target
 
 __all__ = ["Gamma", "NegativeBinomial", "Poisson", "Tweedie"]

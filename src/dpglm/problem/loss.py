@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._arrays import like
-from dpglm.problem._functions import FloatArray, as_float
-from dpglm.problem.links import Link
+from dpglm._validation import like
+from dpglm.problem.links import FloatArray, Link, as_float
 
 __all__ = ["ConvexScalarLoss", "Loss", "Target"]
 
@@ -130,7 +129,7 @@ class Loss(abc.ABC):
     No method changes its arguments.
 
     ``slope`` also takes tensors of torch, and returns one where they are. Its formula is written
-    once, with the functions of ``dpglm._arrays.namespace``.
+    once, with the functions of ``dpglm._validation.namespace``.
 
     A new loss defines ``target``, ``link``, ``convex``, ``nonnegative`` and the
     underscored methods, which may rely on checked arguments.

@@ -11,9 +11,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._arrays import namespace
-from dpglm.problem._functions import FloatArray, sigmoid
-from dpglm.problem.links import LogitLink, TangentLink
+from dpglm._validation import namespace
+from dpglm.problem.links import FloatArray, LogitLink, TangentLink, sigmoid
 from dpglm.problem.loss import Loss, Target
 
 __all__ = ["Savage", "Tangent", "Tempered"]

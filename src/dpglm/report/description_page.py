@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpglm.certificate.verify import verify
-from dpglm.exploration.description import Description
-from dpglm.exploration.numbers import Number
-from dpglm.exploration.results import ColumnDescription, GroupDescription, TwoWayTable
-from dpglm.exploration.summary import (
+from dpglm.exploration.description import (
+    Description,
     ends_of,
     estimate_of,
     rest_in_words,
@@ -19,7 +17,8 @@ from dpglm.exploration.summary import (
     two_digits,
     with_interval,
 )
-from dpglm.ledger.files import write_text
+from dpglm.exploration.results import ColumnDescription, GroupDescription, Number, TwoWayTable
+from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
 
 __all__ = ["description_page", "shown_description", "write_description"]

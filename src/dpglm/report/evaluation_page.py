@@ -10,14 +10,21 @@ import numpy as np
 
 from dpglm._words import plain_number
 from dpglm.certificate.verify import verify
-from dpglm.evaluation.binary_result import BinaryResult
+from dpglm.evaluation.binary import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
-from dpglm.evaluation.evaluation import Evaluation
+from dpglm.evaluation.evaluation import (
+    Evaluation,
+    Result,
+    named,
+    numbers_of,
+    of_rows,
+    population,
+    written,
+)
 from dpglm.evaluation.picture import PICTURES, draw_panel
 from dpglm.evaluation.regression import RegressionResult
-from dpglm.evaluation.words import Result, named, numbers_of, of_rows, population, written
-from dpglm.exploration.numbers import Number
-from dpglm.ledger.files import write_text
+from dpglm.exploration.results import Number
+from dpglm.ledger.store import write_text
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.report.page import page_of
 

@@ -14,16 +14,14 @@ from dpglm.certificate.verify import verify
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference
-from dpglm.inference.words import loss_in_words
-from dpglm.ledger.files import write_text
+from dpglm.inference.summary import loss_in_words
+from dpglm.ledger.store import write_text
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
-from dpglm.report.coefficients import coefficient_table
-from dpglm.report.page import NARROW, page_of, shown_figures
-from dpglm.report.pictures.coefficient_picture import draw_table
-from dpglm.report.shapes import shapes_view
-from dpglm.report.subject import subject
+from dpglm.report.page import NARROW, page_of, shapes_view, shown_figures
+from dpglm.report.pictures import draw_table
+from dpglm.report.subject import coefficient_table, subject
 from dpglm.solvers.base import Plan
 from dpglm.solvers.solution import Solution
 from dpglm.tables.schema import Schema

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._words import plain_number
 from dpglm.pictures import drawing as draw
-from dpglm.pictures.text import shortened
+from dpglm.pictures.drawing import shortened
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Target
-from dpglm.report.pictures.coefficient_picture import coefficients
-from dpglm.report.pictures.training_picture import training_history
+from dpglm.report.pictures import coefficients, training_history
 
 __all__ = ["accuracy_against_epsilon", "clipped_loss", "coefficients", "training_history"]
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, final
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._words import rounded_up
+from dpglm.data.prepare import column_scaling, column_units
+from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.inference.inference import Inference
+from dpglm.solvers.uncertainty import NoiseCovariance
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.schema import Schema
-from dpglm.tables.units import LinearUnits
-
-__all__ = ["Subject", "subject"]
 
 
 @final
@@ -140,3 +144,91 @@ def _said(name: str, step: Any) -> str | None:
             "put it into a PrivatePipeline, which asks nothing."
         )
     return None
+
+
+# The coefficients of a fitted estimator beside the noise that is expected in them.
+
+TARGET = "target"
+"""Name of a regressor's output."""
+
+
+def coefficient_table(
+    estimator: Any, feature_names: Sequence[str] | None = None, schema: Schema | None = None
+) -> CoefficientTable:
+    """Collect an estimator's effects, in the user's units, and the noise expected in them.
+
+    The units are those of the table that ``schema`` encoded, by default the schema of the pipeline
+    or of the certificate; without one, those of the columns that the estimator was given. Names
+    of features are, by default, those of the effects, of the pipeline's columns, or of the
+    estimator's, else ``x0``, ...
+    """
+    about = subject(estimator)
+    estimator = about.estimator
+    table_units = about.units if schema is None else schema.units
+    values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
+    intercepts = np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64))
+    n_features = values.shape[1]
+    units = LinearUnits.identity(n_features) if table_units is None else table_units
+    if units.matrix.shape[1] != n_features + 1:
+        raise ValueError(
+            f"schema must have {n_features} features, as the model has, got "
+            f"{units.matrix.shape[1] - 1}"
+        )
+    n_effects = units.matrix.shape[0] - 1
+    if feature_names is None:
+        feature_names = units.names or about.feature_names
+    if feature_names is None:
+        default = [f"x{column}" for column in range(n_features)]
+        feature_names = getattr(estimator, "feature_names_in_", default)
+    names = tuple(str(name) for name in feature_names)
+    if len(names) != n_effects:
+        raise ValueError(f"feature_names must have {n_effects} names, got {len(names)}")
+    effects = units.coefficients(np.vstack([values.T, intercepts]))
+    return CoefficientTable(
+        features=names,
+        outputs=_output_names(estimator, len(values)),
+        values=np.ascontiguousarray(effects[:-1].T),
+        noise=_noise(estimator, units),
+        reach=_reach(estimator, units),
+        of_table=table_units is not None,
+        intercepts=effects[-1],
+        inference=_inference(estimator, table_units, names),
+    )
+
+
+def _noise(estimator: Any, units: LinearUnits) -> NDArray[np.float64] | None:
+    """Return standard deviations of the noise in effects and intercept, where it is known."""
+    known: NoiseCovariance | None = vars(estimator).get("_noise_covariance")
+    return None if known is None else known.in_units(units).deviations.T
+
+
+def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) -> Inference | None:
+    """Return an estimator's intervals in the units of a table, if there is one."""
+    own: Inference | None = getattr(estimator, "inference_", None)
+    if own is None:
+        return None
+    # The certificate may have learned of the table since the fit.
+    own = dataclasses.replace(own.of_features, certificate=estimator.privacy_)
+    if units is None:
+        return dataclasses.replace(own, estimates=own.estimates.renamed(names))
+    return own.in_units(units, names)
+
+
+def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
+    """Half the width of the declared bounds of each effect's column; 1 where there are none."""
+    if units.matrix.shape[0] != units.matrix.shape[1]:
+        # Values of curves are as large as they are, and no slopes.
+        return np.ones(units.matrix.shape[0] - 1)
+    data, bounds = estimator.solution_.plan.data, estimator.privacy_.fact("feature_bounds")
+    scaling = None if bounds is None else column_scaling(bounds.value, data.n_features)
+    slopes = units.after(column_units(data, scaling)).matrix.diagonal()[: data.n_features]
+    reach: NDArray[np.float64] = 1.0 / np.abs(slopes)
+    return reach
+
+
+def _output_names(estimator: Any, n_outputs: int) -> tuple[str, ...]:
+    labels = getattr(estimator, "classes_", None)
+    if labels is None:
+        return (TARGET,)
+    # One score for two classes speaks for the second.
+    return tuple(str(label) for label in labels[-n_outputs:].tolist())

@@ -1,7 +1,6 @@
 """Selection: solvers that train several models, or keep several iterates, and choose one."""
 
 from dpglm.selection.best_iterate import BestIterate
-from dpglm.selection.boosting import ConfidenceBoosting
-from dpglm.selection.grid_search import NormGridSearch
+from dpglm.selection.grid_search import ConfidenceBoosting, NormGridSearch
 
 __all__ = ["BestIterate", "ConfidenceBoosting", "NormGridSearch"]

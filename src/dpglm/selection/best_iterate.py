@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.gradient_norms import choose_shortest_gradient, shortest_gradient_release
+from dpglm.oracle.choices import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -23,7 +23,7 @@ from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, NoisyGDState
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.planning import calibrated, check_given
+from dpglm.solvers.parts.defaults import calibrated, check_given
 from dpglm.solvers.parts.schedules import Constant
 
 __all__ = ["BestIterate", "BestIterateMethod"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import (
+from dpglm.oracle.choices import (
     GeneralizedRelease,
     choose_least_generalized,
     choose_least_loss,
@@ -24,8 +25,134 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Pure
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
+from dpglm.problem import Link, Loss, Target, WithOffset
 
-__all__ = ["MOST_EPSILON", "Choice", "LeastLoss", "LeastLossByNorm", "epsilon_of_choice"]
+# Public bounds at which losses are clipped before models are compared.
+
+_OF_LOSS_AT_ZERO = 4.0
+
+
+def largest_at_zero(loss: Loss, data: DataSpec) -> float:
+    """Return the largest loss of a row whose prediction is zero, of a loss that is never negative.
+
+    For real targets, whose bounds must be public, the larger of the values at both ends of their
+    range; 1 if that is 0.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Squared
+    >>> largest_at_zero(Squared(), DataSpec(100, 3, target_low=-2.0, target_high=1.0))
+    2.0
+    """
+    if not loss.nonnegative:
+        raise ValueError(
+            f"loss must be one that is never negative to compare models by it, got {loss!r}"
+        )
+    if loss.target is Target.CLASS:
+        n = data.n_outputs
+        return float(loss.value(np.zeros((n, n)), np.arange(n)).max())
+    ends = data.target_range(loss.target.bounds)
+    if not all(map(math.isfinite, ends)):
+        raise ValueError(f"targets must have public bounds to compare models, got {ends}")
+    return float(loss.value(np.zeros(2), np.array(ends)).max()) or 1.0
+
+
+def default_loss_bound(loss: Loss, data: DataSpec) -> float:
+    """Return four times the largest loss at prediction zero.
+
+    A model that is better than none has a mean loss below that at zero, so at most a quarter of its
+    rows can lose as much as this.
+    """
+    return _OF_LOSS_AT_ZERO * largest_at_zero(loss, data)
+
+
+def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
+    """Bound the loss of any row for coefficient vectors no longer than ``norm_bound``.
+
+    The loss at zero plus the length of the longest prediction times the steepest slope.
+
+    Examples
+    --------
+    >>> from dpglm.problem import Hinge
+    >>> largest_within(Hinge(), DataSpec(100, 3, row_norm=2.0), 1.5)
+    4.0
+    """
+    reach = norm_bound * data.augmented_row_norm
+    steepest = loss.slope_bound_on(reach, *data.target_range(loss.target.bounds))
+    return largest_at_zero(loss, data) + reach * steepest
+
+
+# Scores by which models are compared: a bounded error of each prediction.
+
+
+class Score(abc.ABC):
+    """An error of predictions, whatever loss the models were trained with."""
+
+    @property
+    @abc.abstractmethod
+    def bound(self) -> float:
+        """Largest value."""
+
+    @abc.abstractmethod
+    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        """Return the loss of each row for linear predictions of shape (n,) or (n, K)."""
+
+
+@final
+@dataclass(frozen=True)
+class Errors(Score):
+    """Misclassification: 1 for a row whose label is wrong, else 0.
+
+    Examples
+    --------
+    >>> Errors().value(np.array([0.5, -2.0, 0.0]), np.array([1, 1, -1])).tolist()
+    [0.0, 1.0, 0.0]
+    """
+
+    bound = 1.0
+
+    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        wrong = (z > 0.0) != (y > 0.0) if z.ndim == 1 else z.argmax(axis=1) != y
+        return np.asarray(wrong, dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class AbsoluteError(Score):
+    """Absolute error of predictions, clipped to the public range of the target.
+
+    Examples
+    --------
+    >>> from dpglm.problem import IdentityLink
+    >>> score = AbsoluteError(IdentityLink(), -1.0, 1.0)
+    >>> score.bound, score.value(np.array([5.0, 0.5]), np.array([0.0, 1.0])).tolist()
+    (2.0, [1.0, 0.5])
+    """
+
+    link: Link
+    low: float
+    high: float
+
+    @property
+    def bound(self) -> float:
+        # Where there is one possible target only, any bound will do.
+        return self.high - self.low or 1.0
+
+    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        means = np.clip(self.link.inverse(z), self.low, self.high)
+        return np.asarray(np.abs(means - y))
+
+
+def score_for(loss: Loss, data: DataSpec) -> Score:
+    """Return the score of a loss: misclassification for classes, absolute error for numbers."""
+    if not loss.target.is_number:
+        return Errors()
+    if isinstance(loss, WithOffset):
+        raise ValueError("loss must have no offset where models are compared by means")
+    if loss.link is None:
+        raise ValueError(f"loss must have a link, as models are compared by means, got {loss!r}")
+    return AbsoluteError(loss.link, *data.target_range(loss.target.bounds))
+
 
 MOST_EPSILON = 50.0
 """Largest epsilon of a choice: odds of e^50 leave nothing to gain."""

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import choose_least_loss
+from dpglm.oracle.choices import choose_least_loss
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.losses import noisy_loss, noisy_loss_release
+from dpglm.oracle.losses import noisy_loss, noisy_loss_release
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.calibrate import calibrate, excess
-from dpglm.privacy.accounting.fill import largest_share
+from dpglm.privacy.accounting.mixture import largest_share
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
@@ -27,14 +27,18 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import Problem
-from dpglm.selection.choices import Choice, LeastLoss, epsilon_of_choice
-from dpglm.selection.method import Training
-from dpglm.selection.partition import part_sizes
-from dpglm.selection.scores import Score, score_for
-from dpglm.selection.shares import Candidate, are_gaussian, held_out, trainings_of
+from dpglm.selection.choices import Choice, LeastLoss, Score, epsilon_of_choice, score_for
+from dpglm.selection.method import (
+    Candidate,
+    Training,
+    are_gaussian,
+    held_out,
+    part_sizes,
+    trainings_of,
+)
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo
-from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.steps import finished, prepared, take_steps
+from dpglm.solvers.uncertainty import NoiseCovariance
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_bool, check_real, in_one_line
-from dpglm.ledger.files import write_text
-from dpglm.shapes.bands import Errors
-from dpglm.shapes.shape import Shape
-from dpglm.shapes.terms import ValuedTerm, public_weights, terms_of
-from dpglm.tables.additive.terms import as_dense
+from dpglm.ledger.store import write_text
+from dpglm.shapes.shape import Errors, Shape, ValuedTerm, public_weights, terms_of
+from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:

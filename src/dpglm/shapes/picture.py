@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._extras import require
+from dpglm._registry import require
 from dpglm._validation import check_integer
 from dpglm._words import plain_number
 from dpglm.pictures import drawing as draw
-from dpglm.pictures.text import shortened, told_apart, width_of
+from dpglm.pictures.drawing import shortened, told_apart, width_of
 from dpglm.shapes.shape import Shape
-from dpglm.tables.additive.axes import Axis, CategoricalAxis, NumericAxis
+from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis
 
 if TYPE_CHECKING:
     from dpglm.shapes.collection import Shapes

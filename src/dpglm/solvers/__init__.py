@@ -9,30 +9,32 @@ from dpglm.solvers.auto import Auto, choose
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.calibrated import Calibrated
-from dpglm.solvers.composite.dpsgd_f import dpsgd_f
 from dpglm.solvers.composite.johnson_lindenstrauss import JohnsonLindenstrauss
-from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.solvers.composite.preprocessed import Preprocessed, dpsgd_f
 from dpglm.solvers.gradient.accelerated_mirror_descent import AcceleratedMirrorDescent
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.gradient.frank_wolfe import FrankWolfe
 from dpglm.solvers.gradient.local_sgd import LocalSGD
-from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
-from dpglm.solvers.gradient.noisy_sgd import NoisySGD
-from dpglm.solvers.gradient.svrg import SVRG
-from dpglm.solvers.gradient.svrg_plus_plus import SVRGPlusPlus
+from dpglm.solvers.gradient.noisy_gd import NoisyGD, NoisySGD, pure_gd
+from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
-from dpglm.solvers.network.method import NetworkMethod as NetworkMethod
-from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.parts.lifts import LeastSquares, Lift, Transpose
-from dpglm.solvers.parts.outputs import Last, Output, RandomIterate, TailAverage, UniformAverage
+from dpglm.solvers.network import NetworkMethod as NetworkMethod
 from dpglm.solvers.parts.schedules import (
     Constant,
     Exponential,
     Given,
     InverseSqrt,
+    Last,
+    LeastSquares,
+    Lift,
     LinearDecay,
+    Output,
+    RandomIterate,
     Schedule,
+    TailAverage,
+    Transpose,
+    UniformAverage,
 )
 from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
@@ -41,7 +43,7 @@ from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.solution import Solution
 from dpglm.solvers.theorem import Theorem
-from dpglm.solvers.uncertainty import Uncertainty
+from dpglm.solvers.uncertainty import NoiseCovariance, Uncertainty
 
 __all__ = [
     "D2P2",

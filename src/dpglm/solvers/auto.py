@@ -10,7 +10,7 @@ from typing import final
 
 from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import MOST_COLUMNS, MOST_WHITENED
+from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
@@ -22,13 +22,12 @@ from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.shrinkage import is_neutral
-from dpglm.solvers.second_order.likelihood import check_likelihood
+from dpglm.solvers.parts.defaults import is_neutral
+from dpglm.solvers.second_order.likelihood import check_likelihood, needs_mean
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.solvers.second_order.prototypes import Prototypes
-from dpglm.solvers.second_order.starts import needs_mean
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 

@@ -13,20 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._codec import Format
-from dpglm._html import card
+from dpglm._words import card
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.accounting.calibrate import spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import PrivacyBudget, weak_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
-from dpglm.privacy.weakness import weak_budget
 from dpglm.problem import Problem
-from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.theorem import Theorem
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
 if TYPE_CHECKING:
     from dpglm.preprocessing.row_map import RowMap

@@ -4,26 +4,84 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dpglm._progress import stage
-from dpglm.data.rows import Rows
-from dpglm.data.threads import block_map
+from dpglm.data.rows import Rows, block_map
 from dpglm.exceptions import PlanMismatchError
+from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.curator import Curator
-from dpglm.privacy.events import Composed, canonical
+from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.releases import Curator
 from dpglm.solvers.base import Plan, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
-from dpglm.solvers.recording import record_plan
 from dpglm.solvers.solution import Solution
 from dpglm.solvers.steps import finished, take_steps
 
-__all__ = ["run"]
+# The record that a fit leaves in a budget ledger before it releases anything.
+
+
+def record_plan(
+    plan: Plan, ledger: PrivacyLedger, noise: NoiseSource, seed: int | None = None
+) -> LedgerReference:
+    """Spend what a plan will release, or raise ValueError: nothing may be released then.
+
+    Noise that can be reproduced hides nothing, whatever was spent. ``seed``, the run's public bits,
+    is the key of a run that goes on after an interruption: it is paid for once.
+    """
+    what = plan.method.algorithm
+    if plan.method.fits:
+        what += f" for {plan.problem.loss!r}"
+    key = None if seed is None else f"{seed:016x}"
+    return record(plan, ledger, noise, " ".join(what.split()), key, plan.data.unit)
+
+
+class Spends(Protocol):
+    """What a plan says of its cost."""
+
+    @property
+    def event(self) -> Event:
+        """What will be released."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation."""
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """What may be spent."""
+
+
+def record(
+    plan: Spends,
+    ledger: PrivacyLedger,
+    noise: NoiseSource,
+    what: str,
+    key: str | None,
+    unit: Unit = Unit.ROW,
+) -> LedgerReference:
+    """Spend what a plan of any kind will release, once for a key; as ``record_plan``."""
+    if not noise.is_private:
+        raise ValueError(
+            "random_state must be None or a private NoiseSource for a fit that a ledger records: "
+            f"what it releases with noise that can be reproduced ({noise.name}) is not private, "
+            "and no budget pays for it"
+        )
+    entry = ledger.spend(
+        plan.event,
+        plan.adjacency,
+        what=what,
+        delta=plan.budget.to_dict().get("delta"),
+        key=key,
+        unit=unit,
+    )
+    return ledger.terms().reference(entry)
 
 
 def run(

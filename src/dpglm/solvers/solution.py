@@ -8,12 +8,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._html import card
+from dpglm._words import card
 from dpglm.ledger.entry import LedgerReference
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.solvers.base import Plan, StepInfo
-from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.uncertainty import Uncertainty
+from dpglm.solvers.uncertainty import NoiseCovariance, Uncertainty
 
 __all__ = ["Solution"]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpglm.report.coefficients import coefficient_table
 from dpglm.report.description_page import shown_description
 from dpglm.report.evaluation_page import shown_evaluation
 from dpglm.report.html import model_view
 from dpglm.report.page import page_of, shown_figures
-from dpglm.report.subject import subject
-from dpglm.study.parts.evaluating import PlannedEvaluation
-from dpglm.study.results import StudyResult
+from dpglm.report.subject import coefficient_table, subject
+from dpglm.study.parts import PlannedEvaluation
+from dpglm.study.running import StudyResult
 
 __all__ = ["study_page"]
 

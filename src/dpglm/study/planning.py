@@ -8,28 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._html import card
-from dpglm._words import plain_number, rounded_up
+from dpglm._words import card, plain_number, rounded_up
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta, weak
 from dpglm.privacy.events import Composed, Event, canonical
-from dpglm.privacy.weakness import weak
 from dpglm.solvers.base import Plan
-from dpglm.solvers.parts.beside import MARGIN, plan_beside
-from dpglm.study.division import Purpose, exploration_share
-from dpglm.study.parts.part import (
-    EVALUATION,
-    EXPLORATION,
-    MODEL,
-    DeclaredPart,
-    Expected,
-    PlannedPart,
-)
-from dpglm.study.persons import Persons
-from dpglm.study.split import Split
+from dpglm.solvers.parts.defaults import MARGIN, plan_beside
+from dpglm.study.division import Persons, Purpose, Split, exploration_share
+from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL, DeclaredPart, Expected, PlannedPart
 from dpglm.tables.schema import Schema
 
 __all__ = ["StudyPlan", "plan_study", "sizes_in_words", "whole_event"]

@@ -2,34 +2,208 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import json
 import os
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._codec import Format
+from dpglm._json import in_file, parse
 from dpglm._progress import stage
-from dpglm.certificate.facts import WHERE_IN_WORDS
-from dpglm.data.groups.ids import Groups
+from dpglm._words import card, rounded_up
+from dpglm.certificate.statement import WHERE_IN_WORDS
+from dpglm.certificate.verify import Verification
+from dpglm.data.groups import Groups
+from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.recording import record
-from dpglm.study.certificate import certify_study
-from dpglm.study.kept import kept_in
-from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL, Columns
+from dpglm.solvers.checkpoint import locked, read_arrays, write_arrays
+from dpglm.solvers.description import described, differences
+from dpglm.solvers.run import record
+from dpglm.study.certificate import StudyCertificate, certify_study, verify_study
+from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL, Columns
 from dpglm.study.planning import StudyPlan
-from dpglm.study.results import StudyResult
-from dpglm.tables.cells import as_cells, is_missing
+from dpglm.tables.cells import WHOSE_CURE, as_cells, is_missing
 from dpglm.tables.files import read_table
-from dpglm.tables.finite import WHOSE_CURE
 from dpglm.tables.given import Where
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
-__all__ = ["read_columns", "run"]
+# The folder of a study that can go on after an interruption: its split, and what was released.
+
+_NAME = "study"
+_NAMED = 4
+
+
+@final
+@dataclass(frozen=True)
+class _Header:
+    """What a study must be, and be about, to go on; ``key`` is that of its entry in a ledger."""
+
+    identity: str
+    rows: str
+    key: str
+
+
+_FORMAT = Format("dpglm study in progress", 1, _Header)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a run of a study keeps: which rows are held out, and where each part is kept.
+
+    Privacy: the split is drawn once, and on the disk before anything is spent. A second split
+    would hold out rows that the model has learned from, and these would pay twice; so it is that of
+    the folder, whatever happens, and of the very same table.
+    """
+
+    folder: Path | None
+    held_out: NDArray[np.bool_] | None
+    key: str | None
+
+    def file(self, part: str) -> Path | None:
+        """Return the checkpoint of a part."""
+        return None if self.folder is None else self.folder / part
+
+
+def files_of(folder: Path) -> tuple[Path, ...]:
+    """Return all files that a study may keep in a folder, whether or not they exist."""
+    names = (_NAME, "exploration", "model", "evaluation")
+    return tuple(folder / one for name in names for one in (name, f".{name}.lock"))
+
+
+@contextlib.contextmanager
+def kept_in(
+    folder: str | os.PathLike[str] | None,
+    facts: Mapping[str, Any],
+    rows: str,
+    draw: Callable[[], NDArray[np.bool_] | None],
+) -> Iterator[Kept]:
+    """Open what a folder keeps of a study, or begin to keep it; None keeps nothing.
+
+    ``facts`` are public, ``rows`` a digest of the table. A PlanMismatchError says that the folder
+    keeps another study, or one of another table; OSError that another process is using it.
+    """
+    if folder is None:
+        yield Kept(None, draw(), None)
+        return
+    where = Path(folder)
+    where.mkdir(mode=0o700, parents=True, exist_ok=True)
+    identity = json.dumps({name: described(fact) for name, fact in facts.items()})
+    with locked(where / f".{_NAME}.lock"), warnings.catch_warnings():
+        # That a part is complete is what is wanted here.
+        warnings.filterwarnings("ignore", ".* holds a fit that is complete", UserWarning)
+        found = _load(where / _NAME, identity, rows)
+        if found is None:
+            found = _Header(identity, rows, secrets.token_hex(16)), draw()
+            _save(where / _NAME, *found)
+        header, held_out = found
+        yield Kept(where, held_out, header.key)
+
+
+def _load(path: Path, identity: str, rows: str) -> tuple[_Header, NDArray[np.bool_] | None] | None:
+    if not path.exists():
+        return None
+    with in_file(path):
+        arrays = read_arrays(path)
+        if "header" not in arrays:
+            raise ValueError("is not a study of this version of dpglm")
+        header = _FORMAT.read(parse(arrays["header"].tobytes()))
+        held_out = arrays.get("held_out")
+        if held_out is not None and held_out.dtype != np.bool_:
+            raise ValueError("is damaged: which rows are held out is no mask")
+    different = [] if header.identity == identity else _different(header.identity, identity)
+    if header.rows != rows:
+        different.append("the table, or the order of its rows")
+    if different:
+        raise PlanMismatchError(
+            f"{path.parent} keeps another study: {'; '.join(different[:_NAMED])}. Give another "
+            "folder, or delete this one to start anew (what was spent stays spent)"
+        )
+    return header, held_out
+
+
+def _different(written: str, identity: str) -> list[str]:
+    return differences(json.loads(written), json.loads(identity))
+
+
+def _save(path: Path, header: _Header, held_out: NDArray[np.bool_] | None) -> None:
+    document = json.dumps(_FORMAT.write(header)).encode()
+    arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(document, np.uint8)}
+    if held_out is not None:
+        arrays["held_out"] = held_out
+    write_arrays(path, arrays)
+
+
+# What a study has found, with its certificate.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class StudyResult:
+    """What a study has found.
+
+    Parameters
+    ----------
+    plan : StudyPlan
+        What was planned, and happened.
+    privacy_ : StudyCertificate
+        The certificate of everything together, with those of the parts.
+    exploration : Description or None
+        Counts, quantiles and tables of all rows.
+    model : estimator or None
+        The fitted model.
+    evaluation : Evaluation or None
+        How good the model is on rows held out.
+
+    Notes
+    -----
+    Privacy: all of it was released, and may be published.
+    """
+
+    plan: StudyPlan
+    privacy_: StudyCertificate
+    exploration: Any = None
+    model: Any = None
+    evaluation: Any = None
+
+    @property
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """The results by the names of their parts."""
+        for name in (EXPLORATION, MODEL, EVALUATION):
+            result = getattr(self, name)
+            if result is not None:
+                yield name, result
+
+    def statement(self) -> str:
+        """Return the guarantee in plain words, as text of several paragraphs."""
+        return self.privacy_.statement()
+
+    def verify(self) -> Verification:
+        """Check that the certificate's claim follows from what it records."""
+        return verify_study(self.privacy_)
+
+    def _repr_html_(self) -> str:
+        return card(
+            "Results of a study",
+            [
+                ("parts", ", ".join(name for name, _ in self.parts)),
+                ("epsilon", rounded_up(self.privacy_.epsilon)),
+                ("delta", rounded_up(self.privacy_.delta)),
+            ],
+            warnings=self.privacy_.caveats(),
+        )
 
 
 def read_columns(

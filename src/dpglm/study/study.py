@@ -18,16 +18,18 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.study.division import Purpose
-from dpglm.study.parts.evaluating import Evaluating
-from dpglm.study.parts.exploring import Exploration
-from dpglm.study.parts.learning import Learning
-from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL, DeclaredPart
-from dpglm.study.persons import Persons
+from dpglm.study.division import Persons, Purpose, Split
+from dpglm.study.parts import (
+    EVALUATION,
+    EXPLORATION,
+    MODEL,
+    DeclaredPart,
+    Evaluating,
+    Exploration,
+    Learning,
+)
 from dpglm.study.planning import StudyPlan, plan_study
-from dpglm.study.results import StudyResult
-from dpglm.study.running import read_columns, run
-from dpglm.study.split import Split
+from dpglm.study.running import StudyResult, read_columns, run
 from dpglm.tables.schema import Schema
 
 __all__ = ["Study"]

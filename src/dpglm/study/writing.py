@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpglm.ledger.files import write_json, write_text
+from dpglm.ledger.store import write_json, write_text
 from dpglm.report.model_file import save_model
 from dpglm.study.page import study_page
-from dpglm.study.parts.part import EVALUATION, EXPLORATION, MODEL
-from dpglm.study.results import StudyResult
+from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL
+from dpglm.study.running import StudyResult
 
 __all__ = ["FILES", "files_of_study", "write_study"]
 

@@ -15,22 +15,53 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
-from dpglm.tables.paid import PaidFor, paid_from_dict
 
-__all__ = [
-    "DENSER",
-    "CategoricalColumn",
-    "Column",
-    "Effects",
-    "EntryReader",
-    "IndicatorBall",
-    "NumericColumn",
-    "as_vocabulary",
-    "check_bounds",
-    "check_unit",
-    "column_from_dict",
-    "read_entry",
-]
+# Facts about a column that were learned from private rows, and paid for.
+
+PRIVATE = "private"
+"""Type of a provenance: from the rows, at a price."""
+
+
+@final
+@dataclass(frozen=True)
+class PaidFor:
+    """What was paid for the bounds of a column.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What the release they come from cost, under the relation that its certificate names.
+    certificate : str
+        Digest of that release, as its certificate has it.
+    """
+
+    epsilon: float
+    delta: float
+    certificate: str
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, least=0.0)
+        check_real("delta", self.delta, least=0.0, below=1.0)
+        if type(self.certificate) is not str or not self.certificate:
+            raise ValueError(f"certificate must be a digest, got {self.certificate!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry in the JSON form of a column."""
+        return {"type": PRIVATE, **vars(self)}
+
+
+def paid_from_dict(entry: object) -> PaidFor | None:
+    """Read a column's ``"provenance"``, if it has one; a ValueError says what to write."""
+    if entry is None:
+        return None
+    fields = dict(entry) if isinstance(entry, Mapping) else {}
+    if fields.pop("type", None) != PRIVATE or set(fields) != {"epsilon", "delta", "certificate"}:
+        raise ValueError(
+            '"provenance" must be {"type": "private", "epsilon", "delta", "certificate"}, as '
+            f"a description writes it, got {entry!r}"
+        )
+    return PaidFor(**fields)
+
 
 T = TypeVar("T")
 _Floats: TypeAlias = NDArray[np.float64]
@@ -39,7 +70,6 @@ _Floats: TypeAlias = NDArray[np.float64]
 # (``python -m experiments.additive``).
 DENSER = 100.0
 """How many times as densely values lie at a lower bound of 0 or less as at the upper one."""
-
 _CATEGORY_CURE = (
     'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
     'a missing value); with "other": CATEGORY, all that is not listed counts as that category'

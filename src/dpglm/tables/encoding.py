@@ -4,17 +4,184 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dpglm.tables.columns import Column
-from dpglm.tables.units import LinearUnits
 
-__all__ = ["ColumnEncoding", "Encoding", "Reader"]
+# Affine maps of coefficients: from encoded columns to the units of the user's table.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LinearUnits:
+    """An affine map of coefficients, from one scale of the columns to another.
+
+    Where rows are ``x`` on the user's scale and ``u`` on that of a fit, a linear score is
+    ``x @ coef + intercept`` and ``u @ w[:-1] + w[-1]`` alike; this maps ``w`` to ``(coef,
+    intercept)``. The intercept stands last on both sides.
+
+    Parameters
+    ----------
+    matrix : sparse array of shape (n_coefficients + 1, n_fitted)
+        ``n_fitted`` counts the fitted intercept, if there is one. Of the last column only the
+        last entry is not zero: the intercept of the fit enters no slope.
+    shift : float, default=0.0
+        Added to the intercept.
+    names : tuple of str, optional
+        Names of the coefficients, without the intercept.
+
+    Notes
+    -----
+    Privacy: made of public facts alone.
+
+    Examples
+    --------
+    An age between 16 and 90, fitted as ``u = (age - 53) / 37``:
+
+    >>> import numpy as np
+    >>> units = LinearUnits.of_columns(center=[53.0], scale=[37.0], names=["age"])
+    >>> units.coefficients([0.74, 2.0]).round(3).tolist()
+    [0.02, 0.94]
+    >>> units.covariance(np.diag([37.0**2, 0.0])).round(3).tolist()
+    [[1.0, -53.0], [-53.0, 2809.0]]
+    """
+
+    matrix: sparse.csr_array
+    shift: float = 0.0
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def identity(cls, n_coefficients: int) -> LinearUnits:
+        """Return the map that changes nothing.
+
+        Parameters
+        ----------
+        n_coefficients : int
+            Without the intercept.
+
+        Returns
+        -------
+        LinearUnits
+        """
+        return cls.of_columns(np.zeros(n_coefficients), np.ones(n_coefficients))
+
+    @classmethod
+    def of_columns(
+        cls,
+        center: Any,
+        scale: Any,
+        *,
+        intercept: float = 1.0,
+        names: Sequence[str] | None = None,
+    ) -> LinearUnits:
+        """Return the map for columns that were centred and scaled: ``u = (x - center) / scale``.
+
+        Parameters
+        ----------
+        center, scale : array_like of shape (n_coefficients,)
+            Of each column; scales above 0.
+        intercept : float, default=1.0
+            The entry of the intercept column; 0 for a fit without intercept.
+        names : sequence of str, optional
+            Names of the coefficients.
+
+        Returns
+        -------
+        LinearUnits
+        """
+        slopes = 1.0 / np.asarray(scale, dtype=np.float64)
+        shifts = -np.asarray(center, dtype=np.float64) * slopes
+        return cls.of_blocks([(sparse.diags_array(slopes), shifts)], intercept, names)
+
+    @classmethod
+    def of_blocks(
+        cls,
+        blocks: Sequence[tuple[Any, Any]],
+        intercept: float = 1.0,
+        names: Sequence[str] | None = None,
+    ) -> LinearUnits:
+        """Return the map whose slopes are those of blocks of columns, one below the other.
+
+        Parameters
+        ----------
+        blocks : sequence of pair
+            The matrix of slopes of each block, dense or sparse, of shape (coefficients, fitted),
+            and what its fitted coefficients add to the intercept, of shape (fitted,).
+        intercept : float, default=1.0
+            As for ``of_columns``.
+        names : sequence of str, optional
+            Names of the coefficients.
+
+        Returns
+        -------
+        LinearUnits
+        """
+        slopes = sparse.block_diag([slopes for slopes, _ in blocks])
+        last = sparse.csr_array(np.concatenate([shifts for _, shifts in blocks])[np.newaxis])
+        matrix = sparse.vstack([slopes, last])
+        if intercept:
+            column = np.zeros((matrix.shape[0], 1))
+            column[-1] = intercept
+            matrix = sparse.hstack([matrix, sparse.csr_array(column)])
+        return cls(sparse.csr_array(matrix), names=None if names is None else tuple(names))
+
+    def coefficients(self, w: Any) -> NDArray[np.float64]:
+        """Map coefficients.
+
+        Parameters
+        ----------
+        w : array_like of shape (n_fitted,) or (n_fitted, n_outputs)
+            Fitted coefficients, the intercept last.
+
+        Returns
+        -------
+        ndarray of shape (n_coefficients + 1,) or (n_coefficients + 1, n_outputs)
+            The intercept last.
+        """
+        mapped: NDArray[np.float64] = self.matrix @ np.asarray(w, dtype=np.float64)
+        mapped[-1] += self.shift
+        return mapped
+
+    def covariance(self, covariance: Any) -> NDArray[np.float64]:
+        """Map a covariance matrix of coefficients: ``matrix @ covariance @ matrix.T``.
+
+        Parameters
+        ----------
+        covariance : array_like of shape (n_fitted, n_fitted)
+            That of the fitted coefficients, the intercept last.
+
+        Returns
+        -------
+        ndarray of shape (n_coefficients + 1, n_coefficients + 1)
+        """
+        half = self.matrix @ np.asarray(covariance, dtype=np.float64)
+        mapped: NDArray[np.float64] = (self.matrix @ half.T).T
+        return mapped
+
+    def after(self, inner: LinearUnits) -> LinearUnits:
+        """Return the map that applies ``inner`` first, then this one.
+
+        Parameters
+        ----------
+        inner : LinearUnits
+            Its coefficients are those that this one takes.
+
+        Returns
+        -------
+        LinearUnits
+        """
+        return LinearUnits(
+            sparse.csr_array(self.matrix @ inner.matrix),
+            float(self.matrix[-1, -1]) * inner.shift + self.shift,
+            inner.names if self.names is None else self.names,
+        )
+
 
 Reader: TypeAlias = Callable[[str], NDArray[Any]]
 """Returns the cells of a column by its name."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,21 +15,55 @@ from scipy import sparse
 
 from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
-from dpglm.tables.additive.encoding import AdditiveEncoding
-from dpglm.tables.additive.settings import Additive
-from dpglm.tables.cells import check_unique, composed
-from dpglm.tables.columns import Column, column_from_dict
-from dpglm.tables.encoding import ColumnEncoding, Encoding
-from dpglm.tables.named import Table, named_columns, read_columns
-from dpglm.tables.paid import PaidFor
-from dpglm.tables.references import Reference, referring
+from dpglm.tables.additive import Additive, AdditiveEncoding
+from dpglm.tables.cells import Entry, check_unique, composed
+from dpglm.tables.columns import Column, PaidFor, column_from_dict
+from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits
+from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
 from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
-from dpglm.tables.units import LinearUnits
 
-__all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
+__all__ = ["HELP_KEY", "Reference", "Schema", "Table", "referring"]
+
+
+# Reference categories, to which the others of a column are compared.
+
+Reference: TypeAlias = Mapping[str, Entry] | str | None
+"""Reference categories: by column, or ``"first"``."""
+
+
+def referring(
+    columns: Sequence[Column], reference: Reference, parameter: str = "reference"
+) -> tuple[Column, ...]:
+    """Return columns with reference categories; a ValueError names a column that has no such.
+
+    ``parameter`` is what errors call them.
+    """
+    if isinstance(reference, str):
+        check_one_of(parameter, reference, ("first",))
+        return tuple(column.with_first_reference() for column in columns)
+    chosen = {} if reference is None else reference
+    if not isinstance(chosen, Mapping):
+        raise ValueError(
+            f"{parameter} must be 'first', a mapping from column to category, or None, got "
+            f"{in_one_line(reference)}"
+        )
+    known = [column.name for column in columns]
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{parameter} must name columns of the schema, {columns_in_words(known)}, got "
+            f"{unknown[0]!r}"
+        )
+    try:
+        return tuple(
+            column.with_reference(chosen[column.name]) if column.name in chosen else column
+            for column in columns
+        )
+    except ValueError as error:
+        raise ValueError(f"{parameter}: {error}") from None
+
 
 T = TypeVar("T")
-
 _KEYS = ("columns", "provenance")
 _TARGET, _FORMULA, _ADDITIVE = _OPTIONAL = ("target", "formula", "additive")
 HELP_KEY = "how to fill this in"
@@ -266,7 +300,7 @@ class Schema:
             return self.additive_encoding
         if self.formula is None:
             return ColumnEncoding(self.columns)
-        from dpglm.tables.formula.parsing import read_formula
+        from dpglm.tables.formula.design import read_formula
 
         return read_formula(
             self.formula, self.columns, self.target.name if self.has_target else None
@@ -304,7 +338,7 @@ class Schema:
 
         Examples
         --------
-        >>> from dpglm.tables.additive.settings import Additive
+        >>> from dpglm.tables.additive import Additive
         >>> schema = Schema.from_dict(
         ...     {
         ...         "columns": {

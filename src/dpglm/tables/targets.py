@@ -14,8 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_real
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers
-from dpglm.tables.columns import EntryReader, as_vocabulary, check_bounds, check_unit, read_entry
-from dpglm.tables.paid import PaidFor, paid_from_dict
+from dpglm.tables.columns import (
+    EntryReader,
+    PaidFor,
+    as_vocabulary,
+    check_bounds,
+    check_unit,
+    paid_from_dict,
+    read_entry,
+)
 
 __all__ = [
     "ClassTarget",

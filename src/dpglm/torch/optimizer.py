@@ -10,23 +10,21 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_count
 from dpglm.certificate.certificate import Certificate, certify, model_digest
-from dpglm.certificate.facts import PublicFact, size_facts
-from dpglm.data.torch.networks import NetworkRows
-from dpglm.data.torch.row_gradients import RowGradients, flat_parameters, write_parameters
+from dpglm.certificate.statement import PublicFact, size_facts
+from dpglm.data.torch.networks import NetworkRows, RowGradients, flat_parameters, write_parameters
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import NoiseSource, SystemNoise
+from dpglm.privacy.releases import Curator
 from dpglm.solvers.base import Plan, StepInfo
 from dpglm.solvers.gradient.d2p2 import D2P2
-from dpglm.solvers.network.loss import NetworkLoss
-from dpglm.solvers.network.planning import network_plan
-from dpglm.solvers.recording import record_plan
+from dpglm.solvers.network import NetworkLoss, network_plan
+from dpglm.solvers.run import record_plan
 from dpglm.solvers.solution import Solution
 from dpglm.solvers.steps import finished
 

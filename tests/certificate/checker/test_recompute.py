@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.certificate.checker import hockey_sticks
-from dpglm.certificate.checker.cost import check_cost
-from dpglm.certificate.checker.divergences import divergence_delta
-from dpglm.certificate.checker.hockey_sticks import HockeySticks
-from dpglm.certificate.checker.recompute import gaussian_mu, recompute
+from dpglm.certificate.checker import divergences as hockey_sticks
+from dpglm.certificate.checker.divergences import HockeySticks, divergence_delta
+from dpglm.certificate.checker.recompute import check_cost, gaussian_mu, recompute
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for

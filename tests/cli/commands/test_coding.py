@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dpglm.report.coefficients import coefficient_table
 from dpglm.report.model_file import load_model
+from dpglm.report.subject import coefficient_table
 
 
 def names(path="model.json"):

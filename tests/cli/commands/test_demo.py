@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm import datasets
-from dpglm.cli import comparison
+from dpglm.cli.commands import demo as comparison
 from dpglm.cli.commands import demo as module
 from dpglm.report.model_file import load_model
 from dpglm.study import StudyCertificate, verify_study

@@ -17,7 +17,7 @@ from dpglm.certificate import verify
 from dpglm.certificate.certificate import Certificate
 from dpglm.report.model_file import load_model, save_model
 from dpglm.tables.files import write_table
-from dpglm.tables.offsets import OffsetColumn
+from dpglm.tables.named import OffsetColumn
 from dpglm.tables.schema import Schema
 
 OUTPUTS = ["model.json", "report/certificate.json", "report/report.html"]
@@ -427,7 +427,7 @@ class TestNothingIsReleased:
                 draft.write_text("new")
 
         monkeypatch.setattr("dpglm.cli.commands.fit.write_release", write)
-        monkeypatch.setattr("dpglm.cli.outputs.os.replace", fail_at_the_report)
+        monkeypatch.setattr("dpglm.cli.files.os.replace", fail_at_the_report)
         done = fit("--report", "report", "--force")
         assert done.exit_code == 3
         assert "no space left" in done.stderr

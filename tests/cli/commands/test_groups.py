@@ -36,7 +36,7 @@ def test_a_fit_protects_persons_and_is_the_one_that_was_planned(
 ):
     plans = []
     monkeypatch.setattr(
-        "dpglm.cli.interruption.SpendingWatch.begins", lambda self, plan: plans.append(plan)
+        "dpglm.cli.files.SpendingWatch.begins", lambda self, plan: plans.append(plan)
     )
     ledger = PrivacyLedger.create(
         "people.ledger",

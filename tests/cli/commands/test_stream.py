@@ -1,6 +1,6 @@
 """`dpglm fit` on Parquet that is streamed, and fits that go on after an interruption."""
 
-from dpglm.cli import reading
+from dpglm.cli import files as reading
 from dpglm.solvers.checkpoint import Checkpoint
 
 OPTIONS = ("--schema", "schema.json", "--epsilon", 1, "--model", "model.json")

@@ -138,7 +138,7 @@ def test_too_little_memory_is_no_verdict(run, released, monkeypatch, fails):
 
 
 def test_what_is_too_costly_to_check_neither_holds_nor_fails(run, released, monkeypatch):
-    monkeypatch.setattr("dpglm.certificate.checker.cost._MOST_LAWS", 0)
+    monkeypatch.setattr("dpglm.certificate.checker.recompute._MOST_LAWS", 0)
     done = run("verify", "certificate.json")
     assert done.exit_code == 2
     assert done.stdout.startswith("THE CERTIFICATE IS TOO COSTLY TO CHECK.")

@@ -17,8 +17,7 @@ from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.oracle.compiled import compiled_rule
-from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.gradients import clipped_gradient_sum, compiled_rule
 from dpglm.problem import Huber, Logistic, Savage, Softmax, Squared, SquaredHinge
 
 LOSSES = (Logistic(), Squared(), Huber(0.7), SquaredHinge())

@@ -17,18 +17,17 @@ from scipy import sparse
 from dpglm import LogisticRegression
 from dpglm.data.collection import as_collection
 from dpglm.data.dask import distributed
-from dpglm.data.dask.distributed import DaskRows, rows_on
-from dpglm.data.dask.workers import Workers
+from dpglm.data.dask.distributed import DaskRows, Workers, rows_on
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import NoiseSource, SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import (
     L2,
     L1Ball,

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm import LogisticRegression
-from dpglm.data.groups.ids import GROUP_BATCH, Groups
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.groups import GROUP_BATCH, GroupedRows, Groups
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import derived_rows, prepare_rows
@@ -25,8 +24,8 @@ from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.moments import normalized_second_moments
 from dpglm.oracle.rounding import group_rounding
-from dpglm.oracle.row_sums.moments import normalized_second_moments
 from dpglm.oracle.views import View
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise

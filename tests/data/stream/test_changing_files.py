@@ -22,8 +22,8 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import Squared
-from dpglm.tables.unchanged import FileMark, Watch
-from dpglm.tables.user_matrix import finite_matrix
+from dpglm.tables.files import FileMark, Watch
+from dpglm.tables.given import finite_matrix
 
 N, D = 1500, 4
 CLIP = 0.5

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream import parquet_source
+from dpglm.data.stream import parquet as parquet_source
 from dpglm.data.stream.parquet import ParquetRows
 from dpglm.tables.schema import Schema
 

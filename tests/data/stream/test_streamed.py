@@ -14,9 +14,9 @@ from dpglm.data.memory.dense import BLOCK_ROWS, RUN_ROWS
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream import streamed
-from dpglm.data.stream.mapped import STREAMED_BYTES, MappedRows
 from dpglm.data.stream.parquet import ParquetRows
 from dpglm.data.stream.source import ArraySource
+from dpglm.data.stream.stored import STREAMED_BYTES, MappedRows
 from dpglm.exceptions import RowsChangedError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dpglm import LinearRegression, LogisticRegression, PoissonRegressor, problem
-from dpglm._arrays import like, namespace
+from dpglm._validation import like, namespace
 from dpglm.data.collection import as_collection
 from dpglm.data.memory import dense
 from dpglm.data.prepare import column_scaling, derived_rows, prepare_rows

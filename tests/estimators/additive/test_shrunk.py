@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpglm.estimators.additive._shrunk import shrunk_bends
-from dpglm.tables.additive.settings import Additive
+from dpglm.estimators.additive._curves import shrunk_bends
+from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 from tests.estimators.additive.tables import schema
 

@@ -13,7 +13,7 @@ from dpglm import LogisticRegression, PrivateGridSearchCV, PrivatePipeline
 from dpglm.data.stream.parquet import ParquetRows
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
-from dpglm.report.coefficients import coefficient_table
+from dpglm.report.subject import coefficient_table
 from dpglm.tables.schema import Schema
 
 SCHEMA = {

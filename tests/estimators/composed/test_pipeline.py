@@ -44,7 +44,7 @@ from dpglm import (
 from dpglm.certificate import Certificate, verify
 from dpglm.data import prepare
 from dpglm.exceptions import PlanMismatchError
-from dpglm.oracle.row_sums.means import noisy_mean
+from dpglm.oracle.counts import noisy_mean
 from dpglm.preprocessing import (
     Center,
     OrientedGradients,
@@ -52,7 +52,7 @@ from dpglm.preprocessing import (
     RandomProjection,
     SchemaEncoder,
 )
-from dpglm.preprocessing import center as center_module
+from dpglm.preprocessing import centering as center_module
 from dpglm.privacy import gdp
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.report import load_model, save_model
@@ -363,7 +363,7 @@ def test_the_row_norm_of_the_last_transformer_is_used_where_none_is_declared():
 
 @pytest.mark.parametrize("spoil", ["NaN", "infinity", "length", "class"])
 def test_nothing_is_released_on_bad_input(spoil, monkeypatch):
-    from dpglm.privacy.curator import Curator
+    from dpglm.privacy.releases import Curator
 
     X, y = rows()
     if spoil in ("NaN", "infinity"):

@@ -20,11 +20,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dpglm import LogisticRegression, PrivateTransformer, PublicInformationWarning
 from dpglm.certificate import Certificate, verify
 from dpglm.exceptions import PlanMismatchError
-from dpglm.oracle.row_sums.means import noisy_mean
+from dpglm.oracle.counts import noisy_mean
 from dpglm.preprocessing import Center, ClipToQuantile, RandomProjection, Scale, Whiten
-from dpglm.preprocessing import center as center_module
+from dpglm.preprocessing import centering as center_module
 from dpglm.privacy import GaussianDP, ZeroConcentratedDP, gdp
-from dpglm.privacy.curator import Curator
+from dpglm.privacy.releases import Curator
 from tests.audit.attack import scripted_releases
 
 N = 500

@@ -28,12 +28,12 @@ from dpglm import (
 from dpglm.certificate import verify
 from dpglm.estimators.composed._subjects import Subject
 from dpglm.preprocessing import Center, ClipToQuantile, Scale, Whiten
-from dpglm.preprocessing import center as center_module
+from dpglm.preprocessing import centering as center_module
 from dpglm.privacy import Adjacency, accountant_for, gdp
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Pure, RandomlyRepeated, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.report import load_model, save_model
 from dpglm.selection import NormGridSearch
 from tests.forgeries import forged, put

@@ -22,7 +22,7 @@ from dpglm import (
     TweedieRegressor,
     certificate,
 )
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.problem import Gamma, Pinball, Poisson, Tweedie
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant

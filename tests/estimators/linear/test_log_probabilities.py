@@ -19,7 +19,7 @@ from dpglm import (
     PrivatePipeline,
     RobustClassifier,
 )
-from dpglm.data.stream.mapped import MappedRows
+from dpglm.data.stream.stored import MappedRows
 from dpglm.problem import LogitLink, OneVsRestLink, SoftmaxLink, TangentLink
 from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD

@@ -39,7 +39,7 @@ from dpglm.preprocessing import Center
 from dpglm.problem import Savage, WithOffset
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant, ObjectivePerturbation, OutputPerturbation
-from dpglm.tables.offsets import OffsetColumn
+from dpglm.tables.named import OffsetColumn
 from tests.estimators.linear.test_families import close, maximum_likelihood
 
 N = 700
@@ -149,7 +149,7 @@ def test_every_container_gives_the_same_model(row_norm, tmp_path):
 
 def test_a_large_mapped_array_is_streamed_with_offsets(tmp_path, monkeypatch):
     _, X, exposure, y = rows()
-    monkeypatch.setattr("dpglm.data.stream.mapped.STREAMED_BYTES", 0)
+    monkeypatch.setattr("dpglm.data.stream.stored.STREAMED_BYTES", 0)
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     found = parameters(poisson().fit(mapped, y, exposure=exposure))

@@ -13,19 +13,14 @@ from scipy.stats import chisquare
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices import coordinates
-from dpglm.oracle.choices.coordinates import (
-    choose_coordinate,
-    coordinate_release,
-    entry_bound,
-    largest_entry,
-)
+from dpglm.oracle import choices as coordinates
+from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound, largest_entry
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Poisson, Softmax, Squared
 from tests.oracle.watching import move_allowed, watching

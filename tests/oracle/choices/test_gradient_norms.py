@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.gradient_norms import (
-    choose_shortest_gradient,
-    norm_rounding,
-    shortest_gradient_release,
-)
+from dpglm.oracle.choices import choose_shortest_gradient, norm_rounding, shortest_gradient_release
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Pure

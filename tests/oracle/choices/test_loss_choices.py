@@ -13,18 +13,18 @@ from scipy.stats import chisquare
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices.loss_choices import (
+from dpglm.oracle.choices import (
     choose_least_generalized,
     choose_least_loss,
     generalized_choice_release,
     least_loss_release,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.losses import clipped_loss_sums, loss_rounding
+from dpglm.oracle.losses import clipped_loss_sums, loss_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Hinge, Logistic, OneVsRest, Savage, Softmax, Squared

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import LARGEST
-from dpglm.oracle.choices.quantiles import (
+from dpglm.oracle.choices import (
     CELLS,
     UNBOUNDED_RADII,
     cells_along,
@@ -20,9 +20,9 @@ from dpglm.oracle.choices.quantiles import (
     unbounded_radius_release,
 )
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise
+from dpglm.privacy.releases import Curator
 from tests.oracle.watching import watching
 from tests.preprocessing.support import LAYOUTS, make_rows, oracle_of, worst_pairs
 

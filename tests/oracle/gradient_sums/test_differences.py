@@ -8,21 +8,17 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.oracle import differences as differences_module
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums import differences as differences_module
-from dpglm.oracle.gradient_sums.differences import (
-    clipped_difference_sum,
-    difference_release,
-    noisy_difference,
-)
+from dpglm.oracle.differences import clipped_difference_sum, difference_release, noisy_difference
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian, PoissonSampled
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums
 from tests.oracle.test_clipped_sum import LAYOUTS, make_rows, make_targets

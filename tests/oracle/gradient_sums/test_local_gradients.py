@@ -10,10 +10,7 @@ import pytest
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.local_gradients import (
-    local_gradient_release,
-    locally_noised_gradient,
-)
+from dpglm.oracle.differences import local_gradient_release, locally_noised_gradient
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.adjacency import Adjacency

@@ -11,19 +11,19 @@ import pytest
 
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.preconditioned import (
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
     preconditioned_release,
     rows_turned,
     type_in_basis,
 )
-from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Poisson, Problem, Softmax, Squared
 from dpglm.solvers import run
 from dpglm.solvers.second_order import newton

@@ -14,23 +14,23 @@ from scipy.special import log_ndtr
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import projection as module
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.oracle.gradient_sums import projection as module
-from dpglm.oracle.gradient_sums.projection import (
+from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
     projected_gradient_release,
     projected_magnitude,
     projected_rounding,
 )
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import PoissonSampled, ProjectedGaussian, Repeated
 from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
 from dpglm.privacy.noise.additive import ProjectedGaussianNoise
 from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Softmax
 from tests.audit.attack import released_sums
 

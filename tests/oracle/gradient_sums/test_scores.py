@@ -10,29 +10,29 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.compiled import kernels
-from dpglm.data.compiled.score_kernels import score_sum
+from dpglm.data.compiled.kernels import score_sum
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradient_sums import scores as scores_module
-from dpglm.oracle.gradient_sums.scores import (
+from dpglm.oracle import scores as scores_module
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import pack_symmetric
+from dpglm.oracle.scores import (
     Scores,
     hessian_release,
     limit_release,
     score_moment_release,
     score_release,
 )
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import pack_symmetric
-from dpglm.oracle.row_sums.target_means import (
+from dpglm.oracle.targets import (
     noisy_squared_slope,
     noisy_target_means,
     squared_slope_release,
     target_mean_release,
 )
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Gamma, Logistic, Poisson, WithOffset
 from tests.audit.attack import released_sums
 

@@ -1,4 +1,4 @@
-"""``dpglm.oracle.objective.objectives`` again, in 50 digits and without shared code."""
+"""``dpglm.oracle.objective`` again, in 50 digits and without shared code."""
 
 from __future__ import annotations
 

@@ -9,15 +9,17 @@ import pytest
 from scipy.optimize import minimize
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import objective as minimizers
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.objective import minimizers
-from dpglm.oracle.objective.minimizers import (
+from dpglm.oracle.objective import (
+    Accuracy,
     CertificateError,
+    Objective,
+    Terms,
     attainable,
     certified_minimizer,
     certify,
 )
-from dpglm.oracle.objective.objectives import Accuracy, Objective, Terms
 from dpglm.problem import (
     L1,
     ClippedLoss,

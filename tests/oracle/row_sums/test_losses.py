@@ -8,20 +8,20 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpglm.oracle import losses as module
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.oracle.row_sums import losses as module
-from dpglm.oracle.row_sums.losses import (
+from dpglm.oracle.losses import (
     clipped_loss_difference_sum,
     loss_difference_release,
     noisy_loss_difference,
 )
+from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, OneVsRest, Poisson, Savage, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums
 from tests.oracle.test_clipped_sum import LAYOUTS, make_rows, make_targets

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.oracle.row_sums.magnitudes import LEVELS, magnitudes_release, noisy_magnitudes
+from dpglm.oracle.targets import LEVELS, magnitudes_release, noisy_magnitudes
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from dpglm.oracle import rounding
+from dpglm.oracle.counts import clipped_mean_release, mean_release, noisy_clipped_mean, noisy_mean
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.oracle.row_sums.means import (
-    clipped_mean_release,
-    mean_release,
-    noisy_clipped_mean,
-    noisy_mean,
-)
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise

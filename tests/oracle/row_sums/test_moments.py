@@ -14,29 +14,27 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import sum_rounding
-from dpglm.oracle.row_sums.moments import (
+from dpglm.oracle.moments import (
+    MomentShares,
+    View,
     n_symmetric,
     noisy_second_moments,
+    noisy_weighted_moments,
     normalized_second_moments,
     pack_symmetric,
     rows_in_basis,
     second_moment_release,
     unpack_symmetric,
-)
-from dpglm.oracle.row_sums.targets import TargetShares, target_sums
-from dpglm.oracle.row_sums.weighted_moments import (
-    MomentShares,
-    View,
-    noisy_weighted_moments,
     weighted_moment_release,
     weighted_moments,
 )
+from dpglm.oracle.rounding import sum_rounding
+from dpglm.oracle.targets import TargetShares, target_sums
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Squared
 from tests.audit.attack import released_sums
 

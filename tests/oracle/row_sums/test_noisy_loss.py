@@ -9,14 +9,14 @@ from scipy import sparse
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.losses import loss_rounding, noisy_loss, noisy_loss_release
+from dpglm.oracle.losses import loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, Gaussian
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.releases import Curator
 from dpglm.problem import IdentityLink, Logistic, LogLink
-from dpglm.selection.scores import AbsoluteError, Errors
+from dpglm.selection.choices import AbsoluteError, Errors
 from tests.audit.attack import released_sums
 
 SCORES = [Errors(), AbsoluteError(IdentityLink(), -1.0, 3.0), AbsoluteError(LogLink(), 0.0, 2.0)]

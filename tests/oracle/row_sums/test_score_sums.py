@@ -10,29 +10,17 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import losses as module
 from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_release, score_sums
+from dpglm.oracle.moments import View, n_symmetric
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.oracle.row_sums import score_sums as module
-from dpglm.oracle.row_sums.moments import n_symmetric
-from dpglm.oracle.row_sums.score_sums import (
-    ScoreShares,
-    noisy_score_sums,
-    score_release,
-    score_sums,
-)
-from dpglm.oracle.row_sums.shells import (
-    N_SHELLS,
-    Shells,
-    noisy_shell_counts,
-    shell_counts,
-    shell_release,
-)
-from dpglm.oracle.row_sums.weighted_moments import View
+from dpglm.oracle.targets import N_SHELLS, Shells, noisy_shell_counts, shell_counts, shell_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Squared
 
 CENTER, REACH = 0.4, 0.3

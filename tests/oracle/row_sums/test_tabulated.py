@@ -9,13 +9,13 @@ import pytest
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
+from dpglm.oracle import counts as tabulated
+from dpglm.oracle.counts import Cells, noisy_tables, table_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums import tabulated
-from dpglm.oracle.row_sums.tabulated import Cells, noisy_tables, table_release
 from dpglm.privacy import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Squared
 
 TABLES = (

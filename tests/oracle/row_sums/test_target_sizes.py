@@ -9,13 +9,13 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import targets as target_means
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums import target_means
-from dpglm.oracle.row_sums.target_means import N_SIZES, noisy_target_sizes, target_size_release
+from dpglm.oracle.targets import N_SIZES, noisy_target_sizes, target_size_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import Poisson, WithOffset
 from tests.audit.attack import released_sums
 

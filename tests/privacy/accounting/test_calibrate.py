@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, MixtureAccountant
 from dpglm.privacy.accounting.calibrate import _delta, calibrate, spent, within_budget
-from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
+from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import (

@@ -7,8 +7,8 @@ import pytest
 
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.convolution import rare_losses
-from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
+from dpglm.privacy.accounting import convolution as rare_losses
+from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, ProjectedGaussian, Repeated
 from tests.privacy.accounting.rare_sampling import least_delta
@@ -96,7 +96,7 @@ def test_a_part_left_out_is_seen(monkeypatch):
         return split(*arguments)[:1]
 
     one = event(1e-6, 0.5, 60)
-    monkeypatch.setattr("dpglm.privacy.accounting.convolution.fourier.split", without_the_largest)
+    monkeypatch.setattr("dpglm.privacy.accounting.fourier.split", without_the_largest)
     found = FourierAccountant(cell_fraction=0.021).epsilon(one, ZERO_OUT, 1e-9)
     assert least_delta(1e-6, 0.5, 60, found) > 1e-9
 

@@ -26,7 +26,7 @@ from dpglm.privacy.events import (
     canonical,
     event_from_dict,
 )
-from dpglm.privacy.events.branches import branches, leaves, needs_public_n
+from dpglm.privacy.events.compositions import branches, leaves, needs_public_n
 from tests.privacy.pld import PLD
 
 GAUSSIAN, ORACLE, FOURIER = GaussianAccountant(), PLD(), FourierAccountant()

@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import chisquare, gamma, kstest
 
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Gaussian, ProjectedGaussian, Pure
 from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
 from dpglm.privacy.noise.additive import (
@@ -22,7 +21,7 @@ from dpglm.privacy.noise.additive import (
     ProjectedGaussianNoise,
 )
 from dpglm.privacy.noise.scales import noise_scale
-from dpglm.privacy.releases import Bounded, Release
+from dpglm.privacy.releases import Bounded, Curator, Release
 
 RUNS = 3000
 EPSILON = 1.5

@@ -18,12 +18,10 @@ from dpglm.privacy.noise import (
     grid_limit,
     grid_sensitivity,
 )
-from dpglm.privacy.noise.exact import laplace as _exact_laplace
-from dpglm.privacy.noise.exact import pairs as _exact_pairs
-from dpglm.privacy.noise.exact.laplace import rounded_laplace
-from dpglm.privacy.noise.exact.pairs import rounded_l2
-from dpglm.privacy.noise.exact.refined import CELL, FUNCTION_ERROR
-from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from dpglm.privacy.noise import exact as _exact_laplace
+from dpglm.privacy.noise import exact as _exact_pairs
+from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
+from dpglm.privacy.noise.exact import CELL, FUNCTION_ERROR, rounded_l2, rounded_laplace
 from tests.privacy.noise.support import Script, bad_functions, bits_to_uniform
 
 pytestmark = pytest.mark.one_in(3)

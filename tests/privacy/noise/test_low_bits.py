@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpglm.privacy import OpenDPNoise, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian
-from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
 
 SIGNIFICANCE = 1e-4
 CELL_LOG2 = -24

@@ -27,12 +27,16 @@ from dpglm.privacy.noise import (
     grid_limit,
     grid_sensitivity,
 )
-from dpglm.privacy.noise.exact import bernoulli as _exact_bernoulli
-from dpglm.privacy.noise.exact import pairs as _exact_pairs
-from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
-from dpglm.privacy.noise.exact.pairs import rounded_gaussian
-from dpglm.privacy.noise.exact.refined import CELL, FUNCTION_ERROR
-from dpglm.privacy.noise.l2 import add_l2_noise, add_laplace
+from dpglm.privacy.noise import exact as _exact_bernoulli
+from dpglm.privacy.noise import exact as _exact_pairs
+from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
+from dpglm.privacy.noise.exact import (
+    CELL,
+    FUNCTION_ERROR,
+    bernoulli_by_digits,
+    bernoulli_by_gaps,
+    rounded_gaussian,
+)
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
 from tests.privacy.noise.support import Script, bad_functions, bits_to_uniform
 

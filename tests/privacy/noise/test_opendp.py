@@ -21,7 +21,7 @@ from scipy import stats
 from dpglm.privacy import ApproximateDP, OpenDPNoise, gdp
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise import opendp as opendp_noise
-from dpglm.privacy.noise.exact.pairs import rounded_gaussian
+from dpglm.privacy.noise.exact import rounded_gaussian
 from dpglm.privacy.noise.opendp import _rounded
 from tests.privacy.noise.test_noise import all_differ, draw, draws_in_forks
 

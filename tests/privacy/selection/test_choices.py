@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from dpglm.privacy.noise.exact.choice import coins, uniform_indices
-from dpglm.privacy.noise.exact.refined import FUNCTION_ERROR
+from dpglm.privacy.noise.exact import FUNCTION_ERROR, coins, uniform_indices
 from dpglm.privacy.selection import choices
 from dpglm.privacy.selection.choices import (
     exponential_mechanism,

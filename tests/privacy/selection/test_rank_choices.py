@@ -11,9 +11,12 @@ import pytest
 from scipy.stats import chisquare
 
 from dpglm.privacy.noise import SeededNoise, SystemNoise
-from dpglm.privacy.selection import rank_choices
-from dpglm.privacy.selection.choices import _probabilities
-from dpglm.privacy.selection.rank_choices import exponential_mechanism_in_runs, first_above
+from dpglm.privacy.selection import choices as rank_choices
+from dpglm.privacy.selection.choices import (
+    _probabilities,
+    exponential_mechanism_in_runs,
+    first_above,
+)
 
 
 def law_above(counts, threshold, epsilon):

@@ -44,8 +44,8 @@ from dpglm.problem import (
     Squared,
     Unconstrained,
 )
+from dpglm.selection.method import Candidate
 from dpglm.selection.search import HeldOutSearch
-from dpglm.selection.shares import Candidate
 from dpglm.solvers import Constant, FrankWolfe, JohnsonLindenstrauss, NoisyGD, run
 from dpglm.solvers.composite import johnson_lindenstrauss as module
 from dpglm.solvers.composite.johnson_lindenstrauss import balanced_dimension

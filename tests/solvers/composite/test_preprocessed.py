@@ -35,7 +35,7 @@ from dpglm.solvers import (
     pure_gd,
     run,
 )
-from dpglm.solvers.parts.seeds import stage_seed
+from dpglm.solvers.parts.defaults import stage_seed
 from tests.audit.attack import released_sums
 from tests.preprocessing.support import oracle_of
 

@@ -34,7 +34,7 @@ from dpglm.problem import (
     Unconstrained,
 )
 from dpglm.solvers import AcceleratedMirrorDescent, run
-from dpglm.solvers.parts.mirror_maps import mirror_map_for
+from dpglm.solvers.gradient.accelerated_mirror_descent import mirror_map_for
 from tests.audit.attack import mu_at_least, one_row, planted_noise, released_sums
 from tests.solvers.gradient.test_variance_reduction import chi_square_rejects, make
 

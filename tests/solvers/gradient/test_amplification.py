@@ -46,7 +46,7 @@ from dpglm.solvers import (
     UniformAverage,
     run,
 )
-from dpglm.solvers.gradient.amplification import contraction
+from dpglm.solvers.gradient.noisy_gd_method import contraction
 
 SPEC = DataSpec(n_rows=50, n_features=3)
 PROBLEM = Problem(Logistic(), L2(0.5))

@@ -16,7 +16,7 @@ from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.oracle.gradient_sums.projection import GaussianMatrix
+from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget

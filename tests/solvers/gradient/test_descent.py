@@ -10,7 +10,7 @@ import pytest
 from dpglm.data.spec import DataSpec
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem
 from dpglm.solvers import Last, RandomIterate, TailAverage, UniformAverage
-from dpglm.solvers.gradient.descent import Descent
+from dpglm.solvers.gradient.noisy_gd_method import Descent
 
 DATA = DataSpec(100, 2, intercept=1.0)
 SIZES = (1.0, 0.7, 0.4, 0.4, 0.1)

@@ -22,7 +22,7 @@ from dpglm.privacy.events import Pure, Repeated
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, L2Ball, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, NoisyGD, UniformAverage, pure_gd, run
-from dpglm.solvers.parts import shrinkage
+from dpglm.solvers.parts import defaults as shrinkage
 from tests.forgeries import double, forged, half, put
 
 BUDGET = ApproximateDP(1.0, 0.0)

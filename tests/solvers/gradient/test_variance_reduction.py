@@ -47,7 +47,7 @@ from dpglm.solvers import (
     UniformAverage,
     run,
 )
-from dpglm.solvers.gradient import variance_reduction as module
+from dpglm.solvers.gradient import svrg as module
 from tests.audit.attack import planted_noise, released_sums, scripted_releases
 from tests.planted import pythonic
 

@@ -15,7 +15,7 @@ from dpglm import LogisticRegression
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.objective import certified
+from dpglm.oracle import objective as certified
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.adjacency import Adjacency
@@ -23,7 +23,7 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, Repeated, canonical
 from dpglm.privacy.events import compositions as events
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm
+from dpglm.privacy.noise.additive import GaussianLinearTerm
 from dpglm.problem import (
     L1,
     L2,
@@ -469,7 +469,7 @@ def test_pitfall_06_without_a_certificate_nothing_is_released():
     # Ours raises where the promise cannot be kept.
     method = dataclasses.replace(plan.method, tolerance=1e-300)
     with (
-        mock.patch("dpglm.oracle.objective.minimizers._plain_steps", return_value=iter(())),
+        mock.patch("dpglm.oracle.objective._plain_steps", return_value=iter(())),
         pytest.raises(RuntimeError, match="nothing was released"),
     ):
         run(dataclasses.replace(plan, method=method), rows, SeededNoise(0))

@@ -12,7 +12,7 @@ from scipy import integrate, sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.objective import certified
+from dpglm.oracle import objective as certified
 from dpglm.privacy import gdp
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP

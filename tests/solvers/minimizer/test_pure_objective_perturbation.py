@@ -17,17 +17,15 @@ from dpglm.certificate.checker.recompute import recompute
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.objective.minimizers import CertificateError, certified_minimizer
+from dpglm.oracle.objective import CertificateError, certified_minimizer
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.events import Composed, Pure, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.noise.additive import L2Noise
-from dpglm.privacy.noise.linear_terms import L2LinearTerm, SecretNoise
+from dpglm.privacy.noise.additive import L2LinearTerm, L2Noise, SecretNoise
 from dpglm.privacy.noise.scales import pure_objective_epsilon
-from dpglm.privacy.releases import Bounded
+from dpglm.privacy.releases import Bounded, Curator
 from dpglm.problem import L1, L2, Hinge, Huber, L2Ball, Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, choose, pure_gd, run
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbationMethod
@@ -241,7 +239,7 @@ def test_plain_steps_keep_the_promise_by_themselves(factor):
     rows = prepare_rows(*sample(50, 3, 1.0), spec)
     b = np.array([1.0, -0.5, 0.2]) * plan.method.linear_term.noise_scale * factor
     expected = projected(plan, rows, b)
-    with mock.patch("dpglm.oracle.objective.minimizers._newton_steps", return_value=iter(())):
+    with mock.patch("dpglm.oracle.objective._newton_steps", return_value=iter(())):
         slow = projected(plan, rows, b)
     assert np.linalg.norm(slow - expected) <= 2.0 * plan.method.tolerance
 
@@ -289,7 +287,7 @@ def test_a_promise_for_usual_linear_terms_only_would_be_refuted():
     plan = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, spec)
     rows = prepare_rows(*sample(8, 2, 1.0), spec)
     b = np.array([3.0, 4.0]) * plan.method.linear_term.noise_scale * 1e3
-    with mock.patch("dpglm.oracle.objective.minimizers.certify") as certify:
+    with mock.patch("dpglm.oracle.objective.certify") as certify:
         certify.side_effect = lambda objective, w, g: mock.Mock(w=w, distance=0.0)
         early = projected(plan, rows, b)
     assert np.linalg.norm(early - projected(plan, rows, b)) > 1e3 * plan.method.error
@@ -301,7 +299,7 @@ def test_without_a_certificate_nothing_is_released():
     rows = prepare_rows(*sample(50, 2, 1.0), spec)
     method = dataclasses.replace(plan.method, tolerance=1e-300)
     with (
-        mock.patch("dpglm.oracle.objective.minimizers._plain_steps", return_value=iter(())),
+        mock.patch("dpglm.oracle.objective._plain_steps", return_value=iter(())),
         pytest.raises(CertificateError, match="nothing was released"),
     ):
         run(dataclasses.replace(plan, method=method), rows, SeededNoise(0))

@@ -21,7 +21,12 @@ from dpglm.problem import (
     Simplex,
     Unconstrained,
 )
-from dpglm.solvers.parts.mirror_maps import EntropyMap, EuclideanMap, PNormMap, mirror_map_for
+from dpglm.solvers.gradient.accelerated_mirror_descent import (
+    EntropyMap,
+    EuclideanMap,
+    PNormMap,
+    mirror_map_for,
+)
 
 MAPS = [
     (EuclideanMap(NoPenalty(), Unconstrained()), 2.0),

@@ -13,14 +13,14 @@ from scipy import stats
 import dpglm
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.score_sums import ScoreShares
+from dpglm.oracle.losses import ScoreShares
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
+from dpglm.solvers.second_order import least_squares as intervals_module
 from dpglm.solvers.second_order import sufficient_statistics as solver_module
 from dpglm.solvers.second_order import sufficient_statistics_method as method_module
-from dpglm.solvers.second_order.least_squares import intervals as intervals_module
 from dpglm.solvers.uncertainty import Uncertainty
 
 N, D = 4000, 4

@@ -17,12 +17,12 @@ from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult
-from dpglm.oracle.gradient_sums import preconditioned
+from dpglm.oracle import projection as preconditioned
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.privacy.curator import Curator
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import Curator
 from dpglm.problem import (
     L1,
     L2,

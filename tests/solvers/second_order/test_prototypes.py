@@ -11,7 +11,7 @@ from dpglm import RidgeClassifier
 from dpglm.certificate.verify import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.class_sums import class_sums
+from dpglm.oracle.counts import class_sums
 from dpglm.privacy import ApproximateDP, GaussianDP
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise

@@ -22,8 +22,8 @@ from dpglm.problem import (
     Squared,
     Unconstrained,
 )
+from dpglm.solvers.second_order.likelihood import minimize_quadratic
 from dpglm.solvers.second_order.preconditioner import Basis
-from dpglm.solvers.second_order.quadratic import minimize_quadratic
 
 D = 5
 PENALTIES = [NoPenalty(), L2(0.3), L1(0.2), ElasticNet(0.2, 0.5), GroupLasso(0.1, ((0, 1), (2,)))]

@@ -17,14 +17,14 @@ from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_california_housing
-from dpglm.oracle.row_sums.moments import rows_in_basis
+from dpglm.oracle.moments import rows_in_basis
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import L2, Box, GroupLasso, L1Ball, L2Ball, Logistic, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
 from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
-from dpglm.solvers.second_order.least_squares.equations import Estimate
+from dpglm.solvers.second_order.least_squares import Estimate
 from tests.audit.attack import released_sums, scripted_releases
 
 SPEC = DataSpec(400, 3, intercept=1.0, target_low=-1.0, target_high=3.0)

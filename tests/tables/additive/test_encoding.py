@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpglm.tables.additive.axes import MOST_CORRELATED
-from dpglm.tables.additive.roots import independent_levels, smooth_values
-from dpglm.tables.additive.settings import Additive
+from dpglm.tables.additive import Additive
+from dpglm.tables.additive_terms import MOST_CORRELATED, independent_levels, smooth_values
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from dpglm.tables.described.bins import bin_edges, given_edges
-from dpglm.tables.described.columns import LevelCells, NumberCells
-from dpglm.tables.described.encoder import counted_columns
+from dpglm.tables.described import LevelCells, NumberCells, bin_edges, counted_columns, given_edges
 from dpglm.tables.schema import Schema
 
 AGE = NumberCells("age", (17.0, 20.0, 30.0, 40.0), 10)

@@ -7,28 +7,160 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from scipy.special import erfcx
 
-from dpglm.certificate.checker.divergences import divergence_delta
-from dpglm.certificate.checker.hockey_sticks import HockeySticks
-from dpglm.certificate.checker.repetitions import composed_tries, price_of_tries
+from dpglm.certificate.checker.divergences import (
+    DIVERGENCE,
+    ORDERS,
+    HockeySticks,
+    delta_of,
+    divergence_delta,
+)
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
+from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.accounting.reduction import least_epsilon
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     DisjointParts,
     Event,
     GaussianMechanism,
+    Laplace,
+    Pure,
     RandomlyRepeated,
     canonical,
 )
-from dpglm.privacy.events.branches import branches, has_parts, leaves
+from dpglm.privacy.events.compositions import branches, has_parts, leaves
+from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber, Repetitions
 
-__all__ = ["Recomputation", "closed_form_delta", "gaussian_mu", "recompute"]
+# The cost of recomputing a claim, from its public event alone.
+
+# Each law is put on grids for both orders of the data sets, tilted and transformed several times.
+_MOST_LAWS = 48
+
+
+def check_cost(event: Event) -> None:
+    """Refuse events of more than 48 different mechanisms, before anything is computed.
+
+    They are counted over all choices of one part from each parallel event. Grids that would be too
+    large are refused by the accountants that plan them.
+    """
+    laws = _laws(event)
+    if laws > _MOST_LAWS:
+        raise TooCostlyError(
+            f"{laws} laws of privacy losses would have to be composed, at most {_MOST_LAWS} are"
+        )
+
+
+def _laws(event: Event) -> int:
+    total = 0
+    for branch in branches(event):
+        for basic, _ in branch.terms():
+            tries = basic.events if isinstance(basic, RandomlyRepeated) else ()
+            total += sum(_laws(one) for one in tries) if tries else 1
+    return total
+
+
+# Random repetitions recomputed: from delta of a single try, or by Renyi divergences.
+
+_Array = NDArray[np.float64]
+
+
+def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[float, float]:
+    """Return (ratio, mean): the best of the tries is ``(e + ratio, mean delta(e))``-DP for every e.
+
+    ``delta`` bounds that of any one try at an epsilon of at least 0.
+    """
+    return _LOG_RATIO[type(law)](law, delta), _MEAN[type(law)](law)
+
+
+def composed_tries(event: Event) -> Callable[[float], float] | None:
+    """Bound delta of random repetitions composed with other releases, as a function of epsilon.
+
+    The event has no disjoint parts of the rows; None if a divergence of some part is unknown.
+    """
+    divergence = _divergence(event)
+    return None if divergence is None else lambda epsilon: delta_of(divergence, epsilon)
+
+
+def _divergence(event: Event) -> _Array | None:
+    total = np.zeros_like(ORDERS)
+    for basic, count in canonical(event).terms():
+        one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
+        if one is None:
+            return None
+        total += count * one
+    return total
+
+
+def _best_divergence(event: RandomlyRepeated) -> _Array | None:
+    found = [_divergence(one) for one in event.events]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return None
+    single = np.max(known, axis=0)
+    ratio, mean = price_of_tries(event.repetitions, lambda epsilon: delta_of(single, epsilon))
+    excess = ORDERS - 1.0
+    moment = math.log(mean) + excess * (single + ratio)
+    # Without any try the result is the same for both data sets.
+    none = math.exp(-mean) if isinstance(event.repetitions, PoissonNumber) else 0.0
+    return np.asarray(np.logaddexp(moment, math.log(none) if none else -math.inf) / excess)
+
+
+def _two_losses(upper: _Array, lower: _Array) -> _Array:
+    return np.asarray(np.logaddexp(upper, lower) / (ORDERS - 1.0))
+
+
+_DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
+    **DIVERGENCE,
+    Pure: lambda event: _two_losses(
+        (ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),
+        -(ORDERS - 1.0) * event.epsilon - float(np.logaddexp(0.0, event.epsilon)),
+    ),
+    Laplace: lambda event: _two_losses(
+        np.log(ORDERS / (2.0 * ORDERS - 1.0)) + (ORDERS - 1.0) / event.noise_multiplier,
+        np.log((ORDERS - 1.0) / (2.0 * ORDERS - 1.0)) - ORDERS / event.noise_multiplier,
+    ),
+    RandomlyRepeated: _best_divergence,
+}
+
+
+def _negative_binomial_ratio(law: NegativeBinomial, delta: Callable[[float], float]) -> float:
+    def log_ratio(a: float) -> float:
+        missed = delta(a)
+        corner = (1.0 - missed) / (1.0 + math.exp(a))
+        pairs = ((0.0, missed), (corner, 1.0 - corner))
+        # Chances that a try is worse than some result, and the binomial's successes are over.
+        mixed = [[law.success + (1.0 - law.success) * s for s in pair] for pair in pairs]
+        return (law.shape + 1) * max(math.log(larger / less) for less, larger in mixed)
+
+    high = 1.0
+    while delta(high) > 0.1 * law.success * high:
+        high *= 2.0
+    best = minimize_scalar(log_ratio, bounds=(0.0, high), method="bounded", options=_FINE)
+    return float(best.fun)
+
+
+def _negative_binomial_mean(law: NegativeBinomial) -> float:
+    failures = law.shape * (1.0 - law.success) / law.success
+    return failures / -math.expm1(law.shape * math.log(law.success))
+
+
+_FINE: Any = {"xatol": 1e-10}
+_LOG_RATIO: dict[type[Repetitions], Callable[[Any, Callable[[float], float]], float]] = {
+    NegativeBinomial: _negative_binomial_ratio,
+    PoissonNumber: lambda law, delta: law.rate * delta(0.0),
+}
+_MEAN: dict[type[Repetitions], Callable[[Any], float]] = {
+    NegativeBinomial: _negative_binomial_mean,
+    PoissonNumber: lambda law: law.rate,
+}
+
 
 # Numerical accountants round up, each in its own way, so they agree to this only: most of all
 # where a random mu is spread over nodes. A fiftieth of delta is about a thousandth of epsilon.

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from dpglm._progress_shown import shown
+from dpglm._progress import shown
 from dpglm.cli.console import InputError, guarded, note, print_pairs
+from dpglm.cli.files import all_or_none
 from dpglm.cli.options import (
     OUTPUT_FILE,
     budget_options,
@@ -20,9 +21,8 @@ from dpglm.cli.options import (
     force_option,
     make_estimator,
     read_settings,
+    settings_of,
 )
-from dpglm.cli.outputs import all_or_none
-from dpglm.cli.settings import settings_of
 
 __all__ = ["BUGS", "audit"]
 

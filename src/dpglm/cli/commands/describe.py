@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from dpglm.cli.console import InputError, guarded, note, say, spending
-from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
-from dpglm.cli.interruption import SpendingWatch
+from dpglm.cli.files import SpendingWatch, keep_unprinted, reserved
+from dpglm.cli.fitting import PUBLIC_ROWS, GivenGroups, group_options
 from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
@@ -21,7 +21,6 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import keep_unprinted, reserved
 
 __all__ = ["describe"]
 
@@ -122,12 +121,12 @@ def describe(
     """
     from dpglm.exploration import describe as described
     from dpglm.ledger import PrivacyLedger
-    from dpglm.ledger.files import write_json
+    from dpglm.ledger.store import write_json
     from dpglm.tables.schema import Schema
 
     written = [] if bounded_schema is None else [bounded_schema]
     if report is not None:
-        from dpglm._extras import require
+        from dpglm._registry import require
 
         require("jinja2", "report")
         written += REPORT_FOLDER.files(report)
@@ -194,7 +193,7 @@ def _bins(text: str) -> tuple[str, int]:
 
 
 def _quantiles(text: str) -> tuple[float, float]:
-    from dpglm.exploration.numbers import check_quantiles
+    from dpglm.exploration.results import check_quantiles
 
     try:
         ends = [float(end) for end in _two("--bounds", text)]

@@ -11,10 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError, guarded, note, say, spending
-from dpglm.cli.exposures import GivenOffset, offset_options
-from dpglm.cli.fitting import require_report
-from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
-from dpglm.cli.interruption import SpendingWatch
+from dpglm.cli.files import (
+    SpendingWatch,
+    columns_of,
+    encoded_target,
+    features_of,
+    keep_unprinted,
+    reserved,
+)
+from dpglm.cli.fitting import (
+    PUBLIC_ROWS,
+    GivenGroups,
+    GivenOffset,
+    group_options,
+    offset_options,
+    require_report,
+)
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
@@ -24,8 +36,6 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import keep_unprinted, reserved
-from dpglm.cli.reading import columns_of, encoded_target, features_of
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.files import named_errors, read_table, storage_types
@@ -128,7 +138,7 @@ def evaluate(
     """
     from dpglm.evaluation import evaluate as evaluated
     from dpglm.ledger import PrivacyLedger
-    from dpglm.ledger.files import write_json
+    from dpglm.ledger.store import write_json
     from dpglm.report.model_file import load_model
 
     if levels and by is None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpglm.cli.additive import additive_options, asked_for_curves
 from dpglm.cli.console import (
     InputError,
     guarded,
@@ -16,17 +15,21 @@ from dpglm.cli.console import (
     say,
     spending,
 )
-from dpglm.cli.exposures import exposure_options
+from dpglm.cli.files import SpendingWatch, read_rows, reserved
 from dpglm.cli.fitting import (
+    PUBLIC_ROWS,
+    GivenGroups,
+    additive_options,
+    asked_for_curves,
     check_public_rows,
     declared,
+    exposure_options,
     fit_with_progress,
+    group_options,
     planned,
     require_report,
     write_release,
 )
-from dpglm.cli.groups import PUBLIC_ROWS, GivenGroups, group_options
-from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     CHECKPOINT,
     FORMULA,
@@ -45,8 +48,6 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import reserved
-from dpglm.cli.reading import read_rows
 
 if TYPE_CHECKING:
     from dpglm.ledger import PrivacyLedger
@@ -171,7 +172,7 @@ def fit(
     where the model is or how to go on, and has exit code 3; so does Ctrl-C, with exit code 130.
     """
     from dpglm.guidance.expectation import guidance
-    from dpglm.report.coefficients import coefficient_table
+    from dpglm.report.subject import coefficient_table
     from dpglm.solvers.auto import Auto
 
     watch = spending(SpendingWatch(checkpoint=checkpoint, resumes="FILE"))

@@ -10,6 +10,7 @@ import click
 from dpglm._words import named_numbers
 from dpglm.cli.commands.verify import read_claim
 from dpglm.cli.console import finished, guarded, print_pairs, print_table, say
+from dpglm.cli.files import all_or_none
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_LEDGER,
@@ -18,7 +19,6 @@ from dpglm.cli.options import (
     examples,
     force_option,
 )
-from dpglm.cli.outputs import all_or_none
 
 if TYPE_CHECKING:
     from dpglm.ledger import LedgerContents
@@ -114,7 +114,7 @@ def create(
 @guarded
 def show(file: Path) -> None:
     """Show who spent what, and what is left, in a ledger or an export of one."""
-    from dpglm.ledger.contents import left_in_words
+    from dpglm.ledger.entry import left_in_words
 
     contents = _contents(file)
     terms = contents.terms
@@ -166,7 +166,7 @@ def export(file: Path, target: Path, force: bool) -> None:
     It may be published as far as the rows are concerned: it names who spent what, and nothing that
     was computed from rows.
     """
-    from dpglm.ledger.files import write_json
+    from dpglm.ledger.store import write_json
 
     with all_or_none([target], force=force) as drafts:
         write_json(drafts[target], _contents(file).to_dict())

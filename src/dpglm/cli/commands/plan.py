@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpglm._progress_shown import shown
-from dpglm.cli.additive import additive_options, asked_for_curves
+from dpglm._progress import shown
 from dpglm.cli.console import (
     InputError,
     guarded,
@@ -19,9 +18,16 @@ from dpglm.cli.console import (
     print_sections,
     say,
 )
-from dpglm.cli.exposures import exposure_options
-from dpglm.cli.fitting import declared, planned
-from dpglm.cli.groups import group_options, rows_option
+from dpglm.cli.files import all_or_none
+from dpglm.cli.fitting import (
+    additive_options,
+    asked_for_curves,
+    declared,
+    exposure_options,
+    group_options,
+    planned,
+    rows_option,
+)
 from dpglm.cli.options import (
     FORMULA,
     INFERENCE,
@@ -37,7 +43,6 @@ from dpglm.cli.options import (
     force_option,
     make_estimator,
 )
-from dpglm.cli.outputs import all_or_none
 
 if TYPE_CHECKING:
     from dpglm.solvers.base import Plan
@@ -190,7 +195,7 @@ def _from_sizes(
 
 def _tell(plan: Plan, estimator: str) -> None:
     from dpglm._words import rounded_up
-    from dpglm.certificate.cautions import SCOPE
+    from dpglm.certificate.statement import SCOPE
     from dpglm.guidance.expectation import guidance
     from dpglm.privacy.events import describe_event
 
@@ -216,7 +221,7 @@ def _tell(plan: Plan, estimator: str) -> None:
 
 
 def _check_picture(plot: Path | None) -> None:
-    from dpglm._extras import require
+    from dpglm._registry import require
 
     if plot is None:
         return

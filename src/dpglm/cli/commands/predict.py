@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpglm.cli.console import guarded, note
-from dpglm.cli.exposures import GivenOffset, offset_options
+from dpglm.cli.files import all_or_none, columns_of, features_of
+from dpglm.cli.fitting import GivenOffset, offset_options
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_STREAM,
@@ -19,8 +20,6 @@ from dpglm.cli.options import (
     examples,
     force_option,
 )
-from dpglm.cli.outputs import all_or_none
-from dpglm.cli.reading import columns_of, features_of
 from dpglm.tables.files import (
     PipedTable,
     csv_text,

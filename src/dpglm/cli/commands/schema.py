@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from dpglm.cli.console import InputError, guarded, note, plain
+from dpglm.cli.files import all_or_none
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
-from dpglm.cli.outputs import all_or_none
 from dpglm.tables.files import StorageType, storage_types
 from dpglm.tables.schema import HELP_KEY
 

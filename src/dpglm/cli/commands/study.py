@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpglm._progress_shown import shown
+from dpglm._progress import shown
 from dpglm._words import rounded_up
 from dpglm.cli.console import (
     InputError,
@@ -20,8 +20,8 @@ from dpglm.cli.console import (
     say,
     spending,
 )
+from dpglm.cli.files import SpendingWatch, reserved
 from dpglm.cli.fitting import require_report
-from dpglm.cli.interruption import SpendingWatch
 from dpglm.cli.options import (
     INPUT_FILE,
     LEDGER,
@@ -30,7 +30,6 @@ from dpglm.cli.options import (
     force_option,
     output_folder,
 )
-from dpglm.cli.outputs import reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,7 +157,7 @@ def print_promise(result: StudyResult) -> None:
 
 def print_performance(evaluation: Evaluation) -> None:
     """Print how good a model is, with intervals for the population."""
-    from dpglm.evaluation.words import named, numbers_of, population, written
+    from dpglm.evaluation.evaluation import named, numbers_of, population, written
 
     numbers = numbers_of(evaluation.all_rows, evaluation.plan.thresholds)
     print_table(

@@ -43,7 +43,7 @@ def verify(context: click.Context, certificate: Path) -> None:
     """
     from dpglm.certificate.certificate import Certificate
     from dpglm.certificate.verify import verify as check
-    from dpglm.study.verification import verify_study
+    from dpglm.study.certificate import verify_study
 
     claim, problems = read_claim(certificate)
     found = check(claim) if isinstance(claim, Certificate) else verify_study(claim)

@@ -32,7 +32,7 @@
 
 int64_t kernels_abi(void) { return ABI; }
 
-/* As in oracle/compiled.py. */
+/* As in oracle/gradients.py. */
 enum loss { LOGISTIC, SQUARED, HUBER, SQUARED_HINGE, SOFTMAX };
 enum clipping { FLAT, AUTOMATIC };
 

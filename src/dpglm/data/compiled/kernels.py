@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import platform
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 from scipy import sparse
-
-__all__ = [
-    "COMPILED",
-    "Rule",
-    "bounded_sum",
-    "check_shapes",
-    "function",
-    "pointer",
-    "predictions",
-    "size_t",
-    "softmax_sum",
-    "sparse_bounded_sum",
-    "sum_on_grid",
-]
+from threadpoolctl import threadpool_info
 
 _ABI = 9
 """Changes with the arguments of the C functions, so that an old library is not used."""
@@ -328,3 +318,104 @@ def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:
 def pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
     """Return where an array begins, which must outlive the call; null for None."""
     return ctypes.c_void_p(None if values is None else values.__array_interface__["data"][0])
+
+
+# What decides how a process rounds.
+
+
+@functools.cache
+def arithmetic() -> str:
+    """Name everything that the last bits of a sum may depend on besides its terms."""
+    built = np.show_config(mode="dicts")
+    blas = built["Build Dependencies"]["blas"]
+    # SciPy's own BLAS is loaded by its linear algebra, so that is imported here.
+    kernels = {str(library.get("architecture")) for library in threadpool_info()}
+    parts = (
+        "compiled sums" if COMPILED else "no compiled sums",
+        f"NumPy {np.__version__}",
+        f"SciPy {scipy.__version__}",
+        f"{blas['name']} {blas['version']} for {' and '.join(sorted(kernels - {'None'}))}",
+        " ".join(
+            (*platform.libc_ver(), platform.machine(), *built["SIMD Extensions"].get("found", ()))
+        ),
+    )
+    return ", ".join(parts)
+
+
+# Compiled sums of scores over rows in a public basis; everything in double precision.
+
+_MOST_COLUMNS = 128
+"""As in ``_score_kernels.h``; with more of them a BLAS is as fast."""
+_PANEL = 4
+"""As there."""
+_SUMS = {"scores": 0, "curvature": 1, "squares": 2, "variance": 3}
+ScoreSum: TypeAlias = Literal["scores", "curvature", "squares", "variance"]
+"""What is added up: f s z, or z z^T times f h, (f s)^2, or f^2 h."""
+
+
+@final
+class ScoreRule(ctypes.Structure):
+    """How a row in the basis becomes its contribution: ``Scores`` says what the numbers mean."""
+
+    _fields_ = (
+        ("loss", ctypes.c_int64),
+        ("sums", ctypes.c_int64),
+        ("slope", ctypes.c_double),
+        ("curvature", ctypes.c_double),
+        ("clip", ctypes.c_double),
+        ("square", ctypes.c_double),
+        ("margin", ctypes.c_double),
+    )
+
+
+def score_sum(
+    of: ScoreSum,
+    limits: tuple[float, float, float, float, float],
+    X: Any,
+    basis: NDArray[np.float64],
+    intercept: float,
+    v: NDArray[np.float64],
+    targets: Any,
+    weights: Any,
+) -> NDArray[np.float64] | None:
+    """Sum over rows of logistic scores, or of products of rows in the basis.
+
+    ``limits`` are the largest slope and curvature, those of ``f |z|`` and ``f |z|^2``, and the
+    margin of the norm.
+    None is returned where no compiled code takes such arrays. Of a matrix only the diagonal and
+    what is above it counts.
+    """
+    if not isinstance(X, np.ndarray) or X.dtype not in (np.float32, np.float64):
+        return None
+    columns, size = X.shape[1], basis.shape[1]
+    add_up = function("score_sum", X)
+    if (
+        add_up is None
+        or max(columns, size) > _MOST_COLUMNS
+        or any(s % X.itemsize for s in X.strides)
+    ):
+        return None
+    check_shapes(len(X), size, v, targets, weights)
+    padded = -(-size // _PANEL) * _PANEL
+    panels = np.zeros((padded // _PANEL, columns, _PANEL))
+    filled = np.zeros((len(basis), padded))
+    filled[:, :size] = basis
+    panels[...] = filled[:columns].reshape(columns, -1, _PANEL).transpose(1, 0, 2)
+    level = intercept * filled[columns] if intercept else np.zeros(padded)
+    along = np.zeros(padded)
+    along[:size] = v
+    facts = [
+        None if values is None else np.ascontiguousarray(values, X.dtype)
+        for values in (targets, weights)
+    ]
+    total = np.zeros(padded if of == "scores" else (padded, padded))
+    add_up(
+        ctypes.byref(ScoreRule(0, _SUMS[of], *limits)),
+        pointer(X),
+        *(size_t(stride // X.itemsize) for stride in X.strides),
+        size_t(len(X)),
+        size_t(columns),
+        size_t(padded),
+        *map(pointer, (panels, level, along, *facts, total)),
+    )
+    return total[:size] if of == "scores" else total[:size, :size]

@@ -7,25 +7,23 @@ import functools
 import hashlib
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
-from dpglm.data.compiled.arithmetic import arithmetic
-from dpglm.data.dask.distributed import Partition, PartitionFacts, rows_on
-from dpglm.data.dask.groups import GroupsOfPartitions, groups_of_partitions
-from dpglm.data.dask.workers import current_workers
-from dpglm.data.groups.ids import Groups
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.compiled.kernels import arithmetic
+from dpglm.data.dask.distributed import Partition, PartitionFacts, current_workers, rows_on
+from dpglm.data.groups import MIXTURE, GroupedRows, Groups, Ids, warn_of_near_ids
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
 from dpglm.privacy.noise import NoiseSource, SeededNoise
-from dpglm.tables.finite import (
+from dpglm.tables.cells import (
     NUMBER_KINDS,
     check_finite,
     check_no_date_cells,
@@ -35,7 +33,79 @@ from dpglm.tables.finite import (
 )
 from dpglm.tables.given import as_weights, check_shape
 
-__all__ = ["DaskArrays", "dask_arrays"]
+# Groups of rows in the chunks of a Dask array, none of them in two.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GroupsOfPartitions:
+    """Who the rows of each partition belong to, by Dask's delayed values. Private.
+
+    ``seed`` chooses the rows that are used where there are more than ``most`` of a group: with the
+    partition's place, so that a partition that is lost is prepared alike.
+    """
+
+    ids: tuple[Any, ...]
+    most: int | None
+    seed: int
+    n_rows: int
+    n_groups: int
+
+    def of(self, index: int) -> tuple[Any, int | None, int]:
+        """Return the identifiers of a partition's rows, the limit, and the seed of its draws."""
+        return self.ids[index], self.most, self.seed + index
+
+
+def groups_of_partitions(
+    lengths: Sequence[int], ids: Any, most: int | None, noise: NoiseSource
+) -> GroupsOfPartitions:
+    """Check that each group lies in one partition, and count groups and rows that are used.
+
+    Names are compared by keyed hashes, and do not leave the workers. ``ValueError`` if a group is
+    in two partitions: its parts would be bounded one by one.
+    """
+    import dask
+
+    ask = dask.delayed(functools.partial(_facts, secrets.token_bytes(16), most), pure=False)
+    parts = tuple(ids.to_delayed().ravel())
+    found = dask.compute(*map(ask, lengths, parts))
+    if len({one.is_text for one in found} - {None}) > 1:
+        raise ValueError(MIXTURE)
+    names = [name for one in found for name in one.names]
+    warn_of_near_ids(names, [name for one in found for name in one.folded])
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "groups must each have all their rows in one partition, but there is one in several: "
+            "bring them together first, as with frame.shuffle(on=...) or a larger rechunk"
+        )
+    seed = 0 if most is None else int(noise.words(1)[0])
+    return GroupsOfPartitions(parts, most, seed, sum(one.n_rows for one in found), len(names))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """Keyed hashes of the ids of a partition, as spelled and folded, and its rows that are used."""
+
+    names: list[bytes]
+    folded: list[bytes]
+    n_rows: int
+    is_text: bool | None
+
+
+def _facts(key: bytes, most: int | None, length: int, ids: Any) -> _Facts:
+    found = Ids.of(ids, length)
+    sizes = np.bincount(found.codes, minlength=len(found.names))
+    used = int((sizes if most is None else np.minimum(sizes, most)).sum())
+    # Numbers that were text are apart from other text, and equal ones are one in all partitions.
+    names, folded = ([_hash(key, one) for one in each] for each in (found.names, found.folded))
+    return _Facts(names, folded, used, found.is_text)
+
+
+def _hash(key: bytes, name: Any) -> bytes:
+    name = name if isinstance(name, str) else Fraction(name)
+    return hashlib.blake2b(repr(name).encode(), key=key, digest_size=16).digest()
+
 
 T = TypeVar("T")
 

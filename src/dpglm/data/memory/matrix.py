@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.collection import Collection, Preparation
-from dpglm.data.groups.ids import Groups
-from dpglm.data.groups.rows import GroupedRows
+from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import Matrix, largest_norm

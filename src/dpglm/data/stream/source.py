@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import abc
 import mmap
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
-from dpglm.tables.finite import column_in_words
+from dpglm.tables.cells import column_in_words
+from dpglm.tables.files import Watch, check_length, memory_maps
 from dpglm.tables.given import as_floats
-from dpglm.tables.unchanged import Watch, check_length, memory_maps
-
-__all__ = ["ArraySource", "Piece", "Source"]
 
 Piece: TypeAlias = "tuple[Floats, NDArray[Any], NDArray[Any] | None]"
 """Features, targets and weights of some rows, in the user's units."""
-
 _NONE: NDArray[Any] = np.empty(0)
 # Numbers of these types are exact in float32.
 _SHORT = frozenset({"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"})
@@ -144,3 +143,42 @@ def _mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
     is_shared = bool(maps) and {one.mode for one in maps} <= {"r", "r+", "w+"}
     base: Any = maps[-1].base if is_shared else None
     return base if isinstance(base, mmap.mmap) else None
+
+
+# An array that is written row after row, in memory or in a file without a name.
+
+
+@final
+class Spool:
+    """An array that is written row after row, in memory or in an unnamed file.
+
+    The file vanishes with the array, and with the process, however that ends.
+    """
+
+    def __init__(self, folder: Path | None, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self._shape, self._dtype, self._filled = shape, np.dtype(dtype), 0
+        self._file = None if folder is None else tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        # Memory is taken page by page as it is written.
+        self._array = np.empty(shape, dtype) if folder is None else np.empty(0, dtype)
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Write the next rows; ``OSError`` if the disk is full."""
+        if self._file is None:
+            self._array[self._filled : self._filled + len(rows)] = rows
+        else:
+            # Not through a mapping, where a full disk would kill the process.
+            self._file.write(np.ascontiguousarray(rows, self._dtype).data)
+        self._filled += len(rows)
+
+    def close(self) -> None:
+        """Close the file; arrays that were returned stay valid."""
+        if self._file is not None:
+            self._file.close()
+
+    def array(self) -> NDArray[Any]:
+        """Return all that was written; of a file, a read-only memory map."""
+        if self._file is None:
+            return self._array
+        self._file.flush()
+        # A mapping keeps the file open.
+        return np.memmap(self._file, self._dtype, "r", shape=self._shape)

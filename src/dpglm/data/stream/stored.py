@@ -6,26 +6,22 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
-from dpglm.data.groups.ids import Groups
+from dpglm.data.groups import Groups
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.grouped import GroupedStream
-from dpglm.data.stream.source import Piece, Source
-from dpglm.data.stream.streamed import prepared_stream
+from dpglm.data.stream.source import ArraySource, Piece, Source
+from dpglm.data.stream.streamed import GroupedStream, prepared_stream
 from dpglm.privacy.noise import NoiseSource
-from dpglm.tables.finite import check_finite
-from dpglm.tables.given import as_offset
-
-__all__ = ["StoredRows"]
+from dpglm.tables.cells import NUMBER_KINDS, check_finite, check_no_date_cells, unmasked
+from dpglm.tables.given import as_column, as_offset, as_weights
 
 T = TypeVar("T")
-
 _PART_BYTES = 1 << 24
 
 
@@ -110,3 +106,81 @@ class StoredRows(Collection):
     def _require_targets(self) -> None:
         if not self._has_targets:
             raise ValueError(NO_TARGETS)
+
+
+# Memory-mapped arrays as a collection: rows are read where they lie.
+
+STREAMED_BYTES = 1 << 27
+"""Size from which a memory-mapped X is streamed by default."""
+
+
+@final
+class MappedRows(StoredRows):
+    """Rows of an array that need not fit into memory, such as a memory-mapped file.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        Real numbers, as from ``numpy.load(path, mmap_mode="r")``. Never copied as a whole.
+    y : array_like of shape (n,), optional
+        Targets; not needed for predictions.
+    sample_weight : array_like of shape (n,), optional
+        Weights; the estimator's ``weight_bound`` must be declared.
+    offset : array_like of shape (n,), optional
+        Offsets, as of the estimator's ``fit``.
+    cache : path-like, optional
+        Folder for a copy of the prepared rows while a fit lasts, which makes steps as fast as in
+        memory where rows have to be scaled or shortened. It holds private rows: keep it where
+        you keep X. It has no name, and vanishes with the process. By default there is none.
+
+    Raises
+    ------
+    ValueError
+        If shapes or types are not these, or the folder does not exist.
+
+    Notes
+    -----
+    Estimators take a large memory-mapped X (from 128 MiB) in this way by themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = MappedRows(np.zeros((5, 2), np.float32), np.zeros(5))
+    >>> rows.shape, rows.dtype
+    ((5, 2), 'float32')
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if isinstance(X, np.ndarray):
+            check_no_date_cells("X", X)
+        if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in NUMBER_KINDS:
+            raise ValueError("X must be a NumPy array of real numbers with two axes")
+        if X.shape[1] == 0:
+            raise ValueError("X must have at least one column, got none")
+        X = unmasked("X", X)
+        y = None if y is None else as_column(y, len(X))
+        if sample_weight is not None:
+            sample_weight = as_weights(sample_weight, len(X))
+        if offset is not None:
+            offset = as_offset(offset, len(X))
+        source = ArraySource(X, y, sample_weight, offset)
+        super().__init__(source, cache, has_targets=y is not None)
+        self._arrays = X, y, sample_weight
+
+    def with_offset(self, offset: Any) -> MappedRows:
+        return MappedRows(*self._arrays, offset=offset, cache=self._cache)
+
+
+def mapped_rows(X: Any, y: Any, sample_weight: Any) -> MappedRows | None:
+    """Return a large memory-mapped array as a collection, and None for any other."""
+    if not isinstance(X, np.memmap) or X.nbytes < STREAMED_BYTES:
+        return None
+    return MappedRows(X, y, sample_weight)

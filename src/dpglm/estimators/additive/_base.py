@@ -14,33 +14,36 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._all_or_nothing import all_or_nothing
+from dpglm._fitting import all_or_nothing
 from dpglm._validation import check_count
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
+from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators._shapes import CURVES, MONOTONE, WithShapes
-from dpglm.estimators.additive._monotone import Directions, projected, read_directions
-from dpglm.estimators.additive._shrunk import shrunk_bends
-from dpglm.estimators.additive._tables import given_table
+from dpglm.estimators.additive._curves import (
+    Directions,
+    given_table,
+    projected,
+    read_directions,
+    shrunk_bends,
+)
 from dpglm.estimators.additive.resolution import Resolution, resolved, with_segments
-from dpglm.estimators.composed._fitted import FittedModel
+from dpglm.estimators.composed._composed import FittedModel
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear.classifiers import LogisticRegression
-from dpglm.estimators.linear.least_squares import Ridge
-from dpglm.inference.inference import Inference
-from dpglm.inference.scores import LinearScores
-from dpglm.preprocessing.table_encoder import GivenSchema, as_schema
+from dpglm.estimators.linear.regressors import Ridge
+from dpglm.inference.inference import Inference, LinearScores
+from dpglm.preprocessing.encoders import GivenSchema, as_schema
 from dpglm.privacy.budget import is_pure
 from dpglm.problem import LogLink
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.tables.additive.settings import Additive, pairs_of_columns
+from dpglm.tables.additive import Additive, pairs_of_columns
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
-from dpglm.tables.units import LinearUnits
 
 __all__ = ["AdditiveModel"]
 

@@ -10,11 +10,10 @@ from sklearn.utils import Tags
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._sklearn import ClassifierMixin, RegressorMixin
 from dpglm.estimators.additive._base import AdditiveModel
-from dpglm.estimators.additive._monotone import Directions
+from dpglm.estimators.additive._curves import Directions
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
-from dpglm.estimators.linear.least_squares import Ridge
-from dpglm.estimators.linear.regressors import GeneralizedLinearRegressor
+from dpglm.estimators.linear.regressors import GeneralizedLinearRegressor, Ridge
 from dpglm.problem import Loss
 from dpglm.tables.schema import Schema
 

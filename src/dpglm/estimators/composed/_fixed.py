@@ -16,11 +16,9 @@ from dpglm._validation import in_one_line
 from dpglm.estimators.composed._composed import children, leaves
 from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.preprocessing.base import Preprocessor
+from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder, stated_schema
+from dpglm.preprocessing.features import RandomFourierFeatures
 from dpglm.preprocessing.oriented_gradients import OrientedGradients
-from dpglm.preprocessing.random_fourier import RandomFourierFeatures
-from dpglm.preprocessing.schema_encoder import SchemaEncoder
-from dpglm.preprocessing.spline_encoder import SplineEncoder
-from dpglm.preprocessing.table_encoder import stated_schema
 
 __all__ = ["check_alone", "check_fixed", "counts_entries", "known_row_norm", "ready"]
 

@@ -14,10 +14,8 @@ from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
-from dpglm.estimators.linear.least_squares import LinearRegression
-from dpglm.estimators.linear.regressors import PoissonRegressor
-from dpglm.preprocessing.schema_encoder import SchemaEncoder
-from dpglm.preprocessing.table_encoder import stated_schema
+from dpglm.estimators.linear.regressors import LinearRegression, PoissonRegressor
+from dpglm.preprocessing.encoders import SchemaEncoder, stated_schema
 from dpglm.tables.schema import Schema
 
 __all__ = ["from_formula"]

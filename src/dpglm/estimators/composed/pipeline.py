@@ -13,28 +13,32 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Bunch, Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._all_or_nothing import all_or_nothing
+from dpglm._fitting import all_or_nothing
 from dpglm._validation import in_one_line
-from dpglm.certificate.facts import PublicFact, schema_facts, with_implied
+from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import Matrix
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators._shapes import WithShapes
-from dpglm.estimators.composed._composed import named_error, named_numbers, names_after, units_after
-from dpglm.estimators.composed._fitted import FittedModel
+from dpglm.estimators.composed._composed import (
+    FittedModel,
+    named_error,
+    named_numbers,
+    names_after,
+    units_after,
+)
 from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
 from dpglm.estimators.composed._steps import NamedSteps, private_shares
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.inference.inference import Inference
-from dpglm.inference.scores import LinearScores
+from dpglm.inference.inference import Inference, LinearScores
 from dpglm.preprocessing.base import Preprocessor
-from dpglm.preprocessing.table_encoder import TableEncoder
+from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
-from dpglm.tables.units import LinearUnits
 
 __all__ = ["PrivatePipeline"]
 

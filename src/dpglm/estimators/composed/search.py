@@ -15,13 +15,13 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
 
-from dpglm._all_or_nothing import all_or_nothing
+from dpglm._fitting import all_or_nothing
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._private import Spending
 from dpglm.estimators._sklearn import MetaEstimatorMixin
-from dpglm.estimators.composed._fitted import FittedModel
+from dpglm.estimators.composed._composed import FittedModel
 from dpglm.estimators.composed._subjects import Subject, subject_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel

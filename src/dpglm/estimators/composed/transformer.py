@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from dpglm._all_or_nothing import all_or_nothing
+from dpglm._fitting import all_or_nothing
 from dpglm._validation import check_real, in_one_line
 from dpglm.certificate.certificate import Certificate, certify
 from dpglm.data.memory.matrix import MatrixRows
@@ -27,15 +27,14 @@ from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.accounting.calibrate import excess
-from dpglm.privacy.accounting.fill import largest_share
+from dpglm.privacy.accounting.mixture import largest_share
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.no_model import NoModel
-from dpglm.solvers.composite.preprocessed import Preprocessed, PreprocessedMethod
+from dpglm.solvers.composite.preprocessed import NoModel, Preprocessed, PreprocessedMethod
 from dpglm.solvers.run import run
 from dpglm.solvers.solution import Solution
-from dpglm.tables.user_matrix import finite_matrix
+from dpglm.tables.given import finite_matrix
 
 __all__ = ["PrivateTransformer"]
 

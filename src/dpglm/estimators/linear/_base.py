@@ -15,14 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm._all_or_nothing import all_or_nothing
+from dpglm._fitting import all_or_nothing
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
-from dpglm.certificate.facts import WHERE, WHERE_IN_WORDS, schema_facts
-from dpglm.data.collection import Collection, as_collection
+from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS, schema_facts
+from dpglm.data.collection import Collection, Output, RowPrediction, as_collection
 from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.prediction import Output, RowPrediction
 from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators._predictor import NO_OFFSET, Predictor
@@ -34,15 +33,11 @@ from dpglm.estimators._private import (
     warn_of_silence,
     warn_of_slow_sums,
 )
-from dpglm.estimators.linear._identity import identity
 from dpglm.estimators.linear._targets import Task
-from dpglm.estimators.linear._watching import heard, showing
+from dpglm.estimators.linear._watching import heard, identity, showing
 from dpglm.exceptions import LowSignalWarning
-from dpglm.inference.estimates import Estimates
-from dpglm.inference.inference import Inference
-from dpglm.inference.requirements import check_inference
-from dpglm.inference.scores import Features, LinearScores
-from dpglm.inference.target_scale import TargetScale
+from dpglm.inference.estimates import Estimates, TargetScale, check_inference
+from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
@@ -50,18 +45,18 @@ from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.uncertainty import Covariance
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import (
     NO_WHERE,
     Where,
     as_column,
     as_weights,
     check_not_missing,
+    finite_matrix,
     series_name,
 )
-from dpglm.tables.offsets import OffsetColumn, stated_offset
+from dpglm.tables.named import OffsetColumn, stated_offset
 from dpglm.tables.schema import Schema
-from dpglm.tables.units import LinearUnits
-from dpglm.tables.user_matrix import finite_matrix
 
 __all__ = ["PrivateLinearModel"]
 

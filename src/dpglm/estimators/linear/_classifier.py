@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +16,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_real
-from dpglm.data.collection import Collection
-from dpglm.data.prediction import ClassLabels, Output, RowPrediction
+from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._predictor import ClassPredictor, Predictor
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators._sklearn import ClassifierMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._class_weights import class_factors, heaviest_class, weights_by_text
-from dpglm.estimators.linear._tallies import AccuracyTally, accuracy
-from dpglm.estimators.linear._targets import ClassFactors, ClassTargets, Task, stated_loss
+from dpglm.estimators.linear._targets import (
+    ClassFactors,
+    ClassTargets,
+    TargetNumbers,
+    Task,
+    check_labels,
+    stated_loss,
+)
 from dpglm.problem import (
     L2,
     ClassLink,
@@ -35,9 +41,128 @@ from dpglm.problem import (
     Target,
 )
 from dpglm.solvers.base import Plan
-from dpglm.tables.given import different_labels
+from dpglm.tables.cells import normal
+from dpglm.tables.given import NO_WEIGHT, as_weights, different_labels
 
-__all__ = ["PrivateClassifier", "PrivateMarginClassifier", "named_loss"]
+# Public weights of classes, by their labels.
+
+
+def heaviest_class(class_weight: Any) -> float:
+    """Return the public bound on the weight of a class, at least 1: that of a class not named."""
+    return max([1.0, *_checked(class_weight).values()])
+
+
+def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the weight of each of the sorted classes, of shape (n_classes,).
+
+    Keys equal their labels; where labels are no text, they may also be text, as JSON has them.
+
+    Examples
+    --------
+    >>> class_factors({"1": 5.0}, np.array([0, 1])).tolist()
+    [1.0, 5.0]
+    """
+    factors, labels = np.ones(len(classes)), classes.tolist()
+    given: dict[int, Any] = {}
+    for key, weight in _checked(class_weight).items():
+        found = [i for i, label in enumerate(labels) if _is_label(key, label)]
+        if not found:
+            raise ValueError(f"class_weight must have keys among the classes {labels}, got {key!r}")
+        if found[0] in given:
+            raise ValueError(
+                "class_weight must name each class once, got "
+                f"{given[found[0]]!r} and {key!r} for {labels[found[0]]!r}"
+            )
+        given[found[0]] = key
+        factors[found[0]] = weight
+    if not factors.any():
+        raise ValueError(
+            f"class_weight must be above 0 for at least one class, got {class_weight!r}"
+        )
+    return factors
+
+
+def weights_by_text(class_weight: Any, classes: NDArray[Any]) -> dict[str, float]:
+    """Write the weights of all classes, in their order, as JSON that ``class_factors`` reads."""
+    factors = class_factors(class_weight, classes)
+    return dict(zip(map(str, classes.tolist()), factors.tolist(), strict=True))
+
+
+def _checked(class_weight: Any) -> dict[Any, float]:
+    if class_weight is None:
+        return {}
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            f"class_weight must be a dict from label to weight or None, got {class_weight!r}; "
+            "'balanced' would read private class counts"
+        )
+    return {
+        label: check_real(f"class_weight[{label!r}]", weight, least=0.0)
+        for label, weight in class_weight.items()
+    }
+
+
+def _is_label(key: Any, label: Any) -> bool:
+    if isinstance(key, str) and not isinstance(label, str):
+        return key.strip() in (str(label), json.dumps(label, default=str))
+    if isinstance(key, str) and isinstance(label, str):
+        return normal(key) == normal(label)
+    return bool(key == label)
+
+
+# Accuracy and R squared of blocks of rows, computed where the rows are.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AccuracyTally:
+    """Total weight of correctly labelled rows, and of all rows, of a block."""
+
+    predict: RowPrediction
+    classes: NDArray[Any]
+
+    def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, float]:
+        y = check_labels(self.classes, y)
+        weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
+        return float(weights[self.predict(X) == y].sum()), float(weights.sum())
+
+
+def accuracy(parts: Iterable[tuple[float, float]]) -> float:
+    """Return the accuracy over all blocks."""
+    right, total = np.sum(list(parts), axis=0)
+    if total == 0.0:
+        raise ValueError(NO_WEIGHT)
+    return float(right / total)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SquaredErrorTally:
+    """Weight, mean, sum of squares about the mean, and squared error of a block's targets."""
+
+    predict: RowPrediction
+    numbers: TargetNumbers
+
+    def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, ...]:
+        y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
+        y = self.numbers(y)
+        weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
+        total = float(weights.sum())
+        mean = float(weights @ y) / total if total else 0.0
+        errors = y - self.predict(X, offset)
+        return total, mean, float(weights @ (y - mean) ** 2), float(weights @ errors**2)
+
+
+def r_squared(parts: Iterable[tuple[float, ...]]) -> float:
+    """Return R squared over all blocks; for constant targets 1 or 0, as scikit-learn."""
+    totals, means, squares, errors = np.array(list(parts)).T
+    if totals.sum() == 0.0:
+        raise ValueError(NO_WEIGHT)
+    mean = totals @ means / totals.sum()
+    about = float(squares.sum() + totals @ (means - mean) ** 2)
+    if about == 0.0:
+        return float(errors.sum() == 0.0)
+    return float(1.0 - errors.sum() / about)
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):

@@ -17,14 +17,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_bool, check_real
-from dpglm.data.collection import Collection
-from dpglm.data.prediction import Output, RowPrediction
+from dpglm.data.collection import Collection, Output, RowPrediction
 from dpglm.data.spec import DataSpec, check_target_bounds
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._tallies import SquaredErrorTally, r_squared
+from dpglm.estimators.linear._classifier import SquaredErrorTally, r_squared
 from dpglm.estimators.linear._targets import (
     BoundedTargets,
     OffsetRange,
@@ -44,8 +43,8 @@ from dpglm.problem import (
     WithOffset,
 )
 from dpglm.solvers.base import Plan
-from dpglm.tables.offsets import OffsetColumn
-from dpglm.tables.units import LinearUnits
+from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.named import OffsetColumn
 
 __all__ = ["PenalizedRegressor", "PrivateRegressor"]
 

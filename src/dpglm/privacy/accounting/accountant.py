@@ -7,10 +7,10 @@ import functools
 import importlib.metadata
 import math
 
-from dpglm.privacy.accounting.groups import grouped_delta, grouped_epsilon, pure_group
+from dpglm.privacy.accounting.reduction import grouped_delta, grouped_epsilon, pure_group
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, canonical
-from dpglm.privacy.events.branches import branches, leaves, needs_public_n
+from dpglm.privacy.events.compositions import branches, leaves, needs_public_n
 
 __all__ = ["Accountant", "check_parallel_parts", "own_version"]
 

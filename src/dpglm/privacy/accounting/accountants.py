@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
-from dpglm.privacy.accounting.convolution.fourier import FourierAccountant
-from dpglm.privacy.accounting.gaussian import GaussianAccountant
-from dpglm.privacy.accounting.mixture import MixtureAccountant
+from dpglm.privacy.accounting.fourier import FourierAccountant
+from dpglm.privacy.accounting.mixture import GaussianAccountant, MixtureAccountant
 from dpglm.privacy.accounting.renyi import RenyiAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
@@ -19,7 +18,7 @@ from dpglm.privacy.events import (
     RandomlyRepeated,
     canonical,
 )
-from dpglm.privacy.events.branches import branches, has_parts, leaves
+from dpglm.privacy.events.compositions import branches, has_parts, leaves
 
 __all__ = [
     "Accountant",

@@ -23,7 +23,7 @@ from dpglm.privacy.accounting.reduction import reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Event
-from dpglm.privacy.events.branches import branches
+from dpglm.privacy.events.compositions import branches
 
 __all__ = ["calibrate", "excess", "spent", "within_budget"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log1p
 
+from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountant import Accountant, own_version
 from dpglm.privacy.accounting.reduction import (
     Profile,
@@ -22,16 +23,110 @@ from dpglm.privacy.accounting.reduction import (
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, GaussianMechanism, Mechanism
-from dpglm.privacy.events.losses import Array
+from dpglm.privacy.events.base import Array
 
-__all__ = ["MixtureAccountant"]
+# The largest share of a budget with which a plan still fits into what else is spent.
+
+_T = TypeVar("_T")
+# A plan that leaves so little of the whole mu serves; so many are tried.
+_TOLERANCE, _MOST_TRIES = 5e-4, 8
+_FLATTEST, _STEEPEST, _FARTHEST = 0.02, 4.0, 3.0
+
+
+def largest_share(
+    build: Callable[[float], _T],
+    excess: Callable[[_T], float],
+    start: float,
+    slope: float = 1.0,
+    most: float = 1.0,
+) -> _T | None:
+    """Build what gets the largest share of a budget and is not over it; None if nothing was within.
+
+    ``build`` maps a share above 0 to a plan, of which ``excess`` is at most 0 within the budget, as
+    ``calibrate.excess``. The search begins at ``start``, where the excess grows about ``slope``
+    times as fast as the logarithm of the share, and tries none above ``most``.
+
+    Privacy: what is returned has itself passed ``excess(plan) <= 0``.
+
+    >>> import math
+    >>> round(largest_share(lambda share: share, lambda plan: math.log(plan / 0.3), 0.5), 3)
+    0.3
+    """
+    best: _T | None = None
+    low, high = 0.0, math.inf
+    share = min(start, most)
+    last: tuple[float, float] | None = None
+    for _ in range(_MOST_TRIES):
+        plan = build(share)
+        over = excess(plan)
+        if over <= 0.0:
+            best, low = plan, share
+            if over > -_TOLERANCE or share == most:
+                break
+        else:
+            high = share
+        point = math.log(share), max(over, -_FARTHEST)
+        if last is not None:
+            slope = (point[1] - last[1]) / (point[0] - last[0])
+        last = point
+        # Newton's step, aimed a little below the root.
+        step = -(point[1] + 0.5 * _TOLERANCE) / min(max(slope, _FLATTEST), _STEEPEST)
+        share = min(math.exp(point[0] + min(max(step, -_FARTHEST), _FARTHEST)), most)
+        if not low < share < high:
+            share = 0.5 * (low + min(high, most))
+    return best
+
+
+# Exact accounting of what is Gaussian throughout.
+
+
+@final
+class GaussianAccountant(Accountant):
+    """Exact accounting of Gaussian releases and last iterates.
+
+    Notes
+    -----
+    Privacy: under adaptive composition the mu of mu-GDP mechanisms add in squares, and for
+    Gaussian releases the result is exact (no other accountant can be tighter).
+
+    References
+    ----------
+    Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022, Corollary 2.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import Gaussian, Repeated
+    >>> event = Repeated(Gaussian(37.306), 100)
+    >>> round(GaussianAccountant().epsilon(event, Adjacency.ZERO_OUT, 1e-5), 4)
+    1.0
+    """
+
+    name = "gaussian"
+
+    @property
+    def version(self) -> str:
+        return own_version()
+
+    def mu(self, event: Event, adjacency: Adjacency) -> float:
+        """Return the mu, rounded up, for which the event is mu-GDP under the relation."""
+        return max(reduce_event(one, adjacency).mu for one in self._branches(event, adjacency))
+
+    def _knows(self, basic: Event) -> bool:
+        return isinstance(basic, GaussianMechanism)
+
+    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+        mu = reduce_event(event, adjacency).mu
+        return min(1.0, gdp.delta(epsilon, mu) * (1.0 + 1e-12))
+
+    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+        return gdp.epsilon(delta, reduce_event(event, adjacency).mu)
+
 
 _UNIT_ROUNDOFF = 2.0**-53
 # What folding adds to delta, and what the sum leaves to a bound, both relative to delta.
 _LOG_FOLDED, _LOG_CUT = math.log(1e-9), math.log(1e-5)
 _MOST_NODES = 200_000
 _SMALLEST, _LARGEST, _HUGE = 1e-12, 1e15, 1e300
-
 _Complex = NDArray[np.complex128]
 
 

@@ -29,8 +29,8 @@ from dpglm.privacy.events import (
     Repeated,
     canonical,
 )
-from dpglm.privacy.events.branches import branches, has_parts, leaves
-from dpglm.privacy.events.losses import Array
+from dpglm.privacy.events.base import Array
+from dpglm.privacy.events.compositions import branches, has_parts, leaves
 from dpglm.privacy.selection.repetitions import Repetitions
 
 __all__ = ["RenyiAccountant", "renyi_divergence"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from dpglm._codec import decode
-from dpglm.privacy.events.base import BasicEvent, Event, check_count
-
-__all__ = ["Composed", "Repeated", "canonical", "describe_event", "event_from_dict", "ordered"]
+from dpglm._words import plain_number
+from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism, check_count
+from dpglm.privacy.selection.repetitions import Repetitions
 
 
 @final
@@ -142,3 +144,285 @@ def ordered(event: Event) -> Event:
     """Canonical form with its terms in an order that does not depend on how they were listed."""
     terms = sorted(canonical(event).terms(), key=repr)
     return canonical(Composed(tuple(Repeated(basic, count) for basic, count in terms)))
+
+
+# Events on disjoint parts of the rows.
+
+
+@dataclass(frozen=True)
+class DisjointParts(BasicEvent):
+    """Events on disjoint parts of the rows: a row pays for what is released about its part."""
+
+    n_may_be_private: ClassVar[bool]
+    """Whether one row more leaves all others in the parts where they were."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        events = tuple(self.events)
+        for event in events:
+            if not isinstance(event, Event):
+                raise ValueError(f"events must all be Event, got {event!r}")
+        if not events:
+            raise ValueError("events must be at least one event, got none")
+        object.__setattr__(self, "events", tuple(sorted(map(ordered, events), key=repr)))
+
+    def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
+        released = tuple(event for event in self.events if event.terms())
+        if len(released) < 2:
+            return Composed(released).terms()
+        return ((type(self)(released), 1),)
+
+    def words(self, count: int) -> str:
+        found, first = [], 1
+        # Equal parts stand next to each other.
+        for part, equal in itertools.groupby(self.events):
+            last = first + len(list(equal)) - 1
+            which = f"part {first}" if first == last else f"each of parts {first} to {last}"
+            found.append(f"{which}: {' and '.join(describe_event(part)) or 'nothing'}")
+            first = last + 1
+        often = "" if count == 1 else f"{count} times, "
+        parts = "; ".join(found)
+        return f"{often}about disjoint parts of the rows, each row being in one: {parts}"
+
+
+@final
+@dataclass(frozen=True)
+class Parallel(DisjointParts):
+    """Events on disjoint parts of the rows, the parts fixed without looking at the data.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        What is released about each part, at least one. Stored in canonical form and sorted, so
+        that equal collections of parts are equal events.
+
+    Notes
+    -----
+    Privacy: a row is in one part only, so what is released about the other parts does not
+    depend on it, and the event costs as much as the dearest of its parts. In a composition
+    each ``Parallel`` may split the rows differently: the cost is that of the dearest choice
+    of one part from each. Accountants refuse it under add/remove, where the part that a row
+    goes to may depend on how many rows there are: see ``SplitByCoins``.
+
+    References
+    ----------
+    McSherry, "Privacy integrated queries", SIGMOD 2009, Theorem 4.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import Gaussian, Pure, Repeated
+    >>> halves = Parallel((Gaussian(2.0), Pure(0.5)))
+    >>> halves == Parallel((Pure(0.5), Repeated(Gaussian(2.0), 1)))
+    True
+    """
+
+    n_may_be_private = False
+
+
+@final
+@dataclass(frozen=True)
+class SplitByCoins(DisjointParts):
+    """Events on disjoint parts of the rows, each row sent to its part by a coin of its own.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        What is released about each part, at least one; stored as in ``Parallel``.
+
+    Notes
+    -----
+    Privacy: the coins of different rows (of different persons, where these are the unit) are
+    independent of each other and of the data, so that one row more or less leaves every other row
+    in its part. Given the coins, neighbours differ in one part only, under any relation: the
+    event costs as much as the dearest of its parts. A split into parts of fixed sizes is
+    ``Parallel``.
+
+    References
+    ----------
+    ``docs/proofs/splits.md``, Theorem 2.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import Adjacency, GaussianAccountant
+    >>> from dpglm.privacy.events import Gaussian
+    >>> split = SplitByCoins((Gaussian(4.0), Gaussian(2.0)))
+    >>> round(GaussianAccountant().mu(split, Adjacency.ADD_REMOVE), 12)
+    0.5
+    """
+
+    n_may_be_private = True
+
+
+# Which row one looks at: a composition with parallel parts as a choice of plain ones.
+
+_MOST_BRANCHES = 64
+_Counts = dict[BasicEvent, int]
+
+
+def branches(event: Event) -> tuple[Event, ...]:
+    """List what can have been released about one row: one part of each parallel event.
+
+    All are in canonical form and without parallel parts, at least one. Left out are those that cost
+    no more than another one. Raises ValueError if there are more than 64.
+
+    Privacy: which part a row belongs to is fixed without looking at data, so an attacker who
+    asks about a row asks about one branch, and delta of the event is the largest delta of a
+    branch. The other parts' outputs depend on the row only through what is released about its
+    own part: adaptive composition covers that. A branch is left out if another has the same
+    events or more of each, and at least its Gaussian mu.
+
+    >>> from dpglm.privacy.events import Gaussian, Parallel
+    >>> halves = Parallel((Gaussian(2.0), Gaussian(1.0)))
+    >>> branches(Composed((halves, Gaussian(3.0))))[0].terms()
+    ((Gaussian(noise_multiplier=3.0), 1), (Gaussian(noise_multiplier=1.0), 1))
+    """
+    return tuple(
+        canonical(Composed(tuple(Repeated(basic, count) for basic, count in one.items())))
+        for one in _expand(event)
+    )
+
+
+def leaves(event: Event) -> frozenset[BasicEvent]:
+    """Collect every kind of basic event that happens anywhere, parallel parts included."""
+    found: set[BasicEvent] = set()
+    for basic, _ in canonical(event).terms():
+        if isinstance(basic, DisjointParts):
+            found.update(*(leaves(part) for part in basic.events))
+        else:
+            found.add(basic)
+    return frozenset(found)
+
+
+def has_parts(event: Event) -> bool:
+    """Whether some of the event is about disjoint parts of the rows."""
+    return any(isinstance(basic, DisjointParts) for basic, _ in canonical(event).terms())
+
+
+def needs_public_n(event: Event) -> bool:
+    """Whether some of the event rests on parts that one row more may change, at any depth."""
+    return any(
+        isinstance(basic, DisjointParts)
+        and (not basic.n_may_be_private or any(map(needs_public_n, basic.events)))
+        for basic, _ in canonical(event).terms()
+    )
+
+
+def _expand(event: Event) -> list[_Counts]:
+    plain: _Counts = {}
+    parallel: list[tuple[DisjointParts, int]] = []
+    for basic, count in canonical(event).terms():
+        if isinstance(basic, DisjointParts):
+            parallel.append((basic, count))
+        else:
+            plain[basic] = count
+    found = [plain]
+    for split, count in parallel:
+        choices = _choices(split, count)
+        if len(found) * len(choices) > _MOST_BRANCHES:
+            raise ValueError(_TOO_MANY.format(canonical(event)))
+        found = _undominated(_added((one, choice)) for one in found for choice in choices)
+    return found
+
+
+def _choices(split: DisjointParts, count: int) -> list[_Counts]:
+    parts = _undominated(one for part in split.events for one in _expand(part))
+    # Each of the `count` times the rows may be split in another way.
+    if math.comb(count + len(parts) - 1, count) > _MOST_BRANCHES:
+        raise ValueError(_TOO_MANY.format(split))
+    return [_added(times) for times in itertools.combinations_with_replacement(parts, count)]
+
+
+def _added(several: Iterable[_Counts]) -> _Counts:
+    total: _Counts = {}
+    for one in several:
+        for basic, count in one.items():
+            total[basic] = total.get(basic, 0) + count
+    return total
+
+
+def _undominated(candidates: Iterable[_Counts]) -> list[_Counts]:
+    kept: list[_Counts] = []
+    for new in candidates:
+        if not any(_dominates(old, new) for old in kept):
+            kept = [old for old in kept if not _dominates(new, old)]
+            kept.append(new)
+    return kept
+
+
+def _dominates(more: _Counts, less: _Counts) -> bool:
+    mu_squared, others = _split(more)
+    smaller, fewer = _split(less)
+    # Equal sums may differ in the last digits; the margin keeps both.
+    enough = mu_squared >= smaller * (1.0 + 1e-12) or more == less
+    return enough and all(others.get(basic, 0) >= count for basic, count in fewer.items())
+
+
+def _split(counts: _Counts) -> tuple[float, _Counts]:
+    squares = [
+        count * basic.mu**2
+        for basic, count in counts.items()
+        if isinstance(basic, GaussianMechanism)
+    ]
+    others = {one: count for one, count in counts.items() if not isinstance(one, GaussianMechanism)}
+    return math.fsum(squares), others
+
+
+_TOO_MANY = "event must leave at most 64 choices of one part from each parallel event, got {!r}"
+
+
+# The best of a random number of tries.
+
+
+@final
+@dataclass(frozen=True)
+class RandomlyRepeated(BasicEvent):
+    """The best result of a random, secret number of independent tries; nothing else is released.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        Each try is one of these, at least one; which, is public or drawn without looking at
+        the data, and belongs to its result. Stored in canonical form, sorted, equal ones once.
+    repetitions : Repetitions
+        Law of the number of tries, which is drawn without looking at the data.
+
+    Notes
+    -----
+    Privacy: "best" by any order of results that is fixed before, such as a noisy score that is
+    part of the result. Neither the number of tries nor any other result is released. If a try
+    is ``(e, delta(e))``-DP for every e, the best of all is ``(e + r, m delta(e))``-DP, with
+    m the mean of the law and r its ``log_ratio``; the proof is in
+    ``docs/proofs/random-repetition.md``.
+
+    References
+    ----------
+    Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy", ICLR 2022,
+    Theorems 2 and 6. Liu and Talwar, STOC 2019. Koskela, Redberg and Wang, "Privacy profiles
+    for private selection", ICML 2024.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.events import Gaussian
+    >>> from dpglm.privacy.selection.repetitions import NegativeBinomial
+    >>> best = RandomlyRepeated((Gaussian(4.0), Gaussian(4.0)), NegativeBinomial(0.1))
+    >>> best.events
+    (Gaussian(noise_multiplier=4.0),)
+    """
+
+    events: tuple[Event, ...]
+    repetitions: Repetitions
+
+    def __post_init__(self) -> None:
+        events = tuple(dict.fromkeys(Parallel(self.events).events))
+        object.__setattr__(self, "events", events)
+        if not isinstance(self.repetitions, Repetitions):
+            raise ValueError(f"repetitions must be Repetitions, got {self.repetitions!r}")
+
+    def words(self, count: int) -> str:
+        tried = " or ".join(" and ".join(describe_event(one)) or "nothing" for one in self.events)
+        lead = "The best" if count == 1 else f"{count} times the best"
+        return (
+            f"{lead} of a random, secret number of tries "
+            f"({plain_number(self.repetitions.mean)} on average), each try being: {tried}"
+        )

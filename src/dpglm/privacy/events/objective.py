@@ -12,8 +12,17 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events.base import LARGEST, Curves, Mechanism, check_positive, gaussian_curve
-from dpglm.privacy.events.losses import REACH, Array, LossLaw, Tails
+from dpglm.privacy.events.base import (
+    LARGEST,
+    REACH,
+    Array,
+    Curves,
+    LossLaw,
+    Mechanism,
+    Tails,
+    check_positive,
+    gaussian_curve,
+)
 
 __all__ = ["ObjectivePerturbation"]
 

@@ -16,13 +16,17 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events.base import LARGEST, Curves, Mechanism, check_count, check_positive
-from dpglm.privacy.events.losses import (
+from dpglm.privacy.events.base import (
+    LARGEST,
     REACH,
     Array,
     ChiSquare,
+    Curves,
     LossLaw,
+    Mechanism,
     Tails,
+    check_count,
+    check_positive,
     sampled_loss,
     sampled_position,
 )

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from scipy.special import expit
 
-from dpglm._words import each, rounded_up, times
+from dpglm._words import each, plain_number, rounded_up, times
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events.base import Curves, Mechanism, check_positive
-from dpglm.privacy.events.losses import Array, LossLaw, bounded_law
-
-__all__ = ["Pure"]
+from dpglm.privacy.events.base import (
+    LARGEST,
+    Array,
+    Curves,
+    LossLaw,
+    Mechanism,
+    Tails,
+    bounded_law,
+    check_positive,
+)
 
 
 @final
@@ -85,4 +91,171 @@ class Pure(Mechanism):
         return (
             f"{times(count, 'release')} (noisy numbers or a noisy choice), {each(count)} an "
             f"epsilon of {rounded_up(self.epsilon)} and a delta of 0 by itself"
+        )
+
+
+# Numbers with independent Laplace noise.
+
+
+@final
+@dataclass(frozen=True)
+class Laplace(Mechanism):
+    """Release of a vector plus independent Laplace noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise scale ``b`` (not its standard deviation) divided by L1 sensitivity; from
+        1e-50 to 1e50. Pure differential privacy with epsilon ``1 / noise_multiplier``.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_positive(self, "noise_multiplier")
+
+    def quieter(self, factor: float) -> Laplace:
+        return Laplace(min(factor * self.noise_multiplier, LARGEST))
+
+    def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
+        top = 1.0 / self.noise_multiplier
+
+        # P is noise of this scale around 0, Q around 1.
+        def tails(t: Array) -> Tails:
+            p = 1.0 - 0.5 * np.exp(0.5 * np.minimum(t - top, 0.0))
+            return p, 0.5 * np.exp(-0.5 * np.maximum(t + top, 0.0))
+
+        law = bounded_law(top, tails)
+        return law, law
+
+    def variance(self) -> float:
+        return min(self.noise_multiplier**-2, 2.0 / self.noise_multiplier)
+
+    def span(self) -> float:
+        return 2.0 / self.noise_multiplier
+
+    @property
+    def largest_atom(self) -> float:
+        return 1.0 / self.noise_multiplier
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        return 1 / Fraction(self.noise_multiplier)
+
+    def divergence(self, excess: Array, adjacency: Adjacency) -> Array:
+        # log( a/(2a-1) exp((a-1)/b) + (a-1)/(2a-1) exp(-a/b) ) / (a-1), the first exponent in
+        # front.
+        twice = 1.0 + 2.0 * excess
+        share = np.log1p(excess / twice * np.expm1(-twice / self.noise_multiplier))
+        return np.asarray(1.0 / self.noise_multiplier + share / excess)
+
+    def curves(self, adjacency: Adjacency) -> Curves:
+        top = 1.0 / self.noise_multiplier
+
+        def delta(epsilon: Array) -> Array:
+            inside = -np.expm1(0.5 * (np.clip(epsilon, -top, top) - top))
+            return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), inside)
+
+        return Curves(delta, delta)
+
+    def words(self, count: int) -> str:
+        noise = plain_number(self.noise_multiplier)
+        return (
+            f"{times(count, 'number')}, {each(count)} Laplace noise of scale {noise} times what "
+            "one row can change"
+        )
+
+
+# Choices by the exponential mechanism.
+
+
+@final
+@dataclass(frozen=True)
+class BoundedRange(Mechanism):
+    """A choice by the exponential mechanism: log-ratios lie in an interval of length epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        Length of the interval under the declared adjacency; from 1e-50 to 1e50. For scores of
+        sensitivity D chosen with weights ``exp(-epsilon score / (2 D))`` it is this epsilon.
+
+    Notes
+    -----
+    Privacy: such a choice is also epsilon-DP, but cheaper than most: it is
+    ``epsilon^2 / 8``-zCDP. Under replace-one it is charged like ``Pure``.
+
+    References
+    ----------
+    Durfee and Rogers, "Practical differentially private top-k selection with pay-what-you-get
+    composition", NeurIPS 2019, Definition 3.1. Dong, Durfee and Rogers, "Optimal differential
+    privacy composition for exponential mechanisms", ICML 2020. Cesar and Rogers, "Bounding,
+    concentrating, and truncating", ALT 2021, Theorem 3.
+    """
+
+    epsilon: float
+
+    is_dominated_loosely: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_positive(self, "epsilon")
+
+    def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
+        """Return the loss of the pair that dominates every choice of bounded range.
+
+        Notes
+        -----
+        Privacy: let the losses lie in ``[t - epsilon, t]``. Under P, ``Q/P = exp(-loss)`` has mean
+        1, and delta at e is the mean of its convex function ``(1 - exp(e) Q/P)+``: largest if the
+        loss is t, with probability ``(exp(epsilon) - exp(t)) / (exp(epsilon) - 1)``, or
+        ``t - epsilon``. The largest delta over t is that of ``t = (e + epsilon) / 2``:
+        ``delta(e) = (exp(epsilon/2) - exp(e/2))^2 / (exp(epsilon) - 1)`` for ``|e| <= epsilon``. It
+        falls and is convex in exp(e), so there is a pair with exactly this delta, which dominates
+        all of them, adaptively composed too. Its tails are ``-exp(-e) delta'(e)`` under Q and
+        ``delta(e)`` plus ``exp(e)`` times that under P.
+
+        References
+        ----------
+        Dong, Durfee and Rogers, "Optimal differential privacy composition for exponential
+        mechanisms", ICML 2020 (the two losses). Zhu, Dong and Wang, "Optimal accounting of
+        differential privacy via characteristic function", AISTATS 2022, Proposition 9 (a pair for
+        each such delta) and Theorem 10 (composition).
+        """
+        epsilon = self.epsilon
+
+        # Both are divided by exp(epsilon), so that nothing overflows.
+        def tails(t: Array) -> Tails:
+            inside = np.clip(t, -epsilon, epsilon)
+            p = np.expm1(0.5 * (inside - epsilon)) / np.expm1(-epsilon)
+            return p, np.exp(-0.5 * (inside + epsilon)) * p
+
+        law = bounded_law(self.epsilon, tails)
+        return law, law
+
+    def variance(self) -> float:
+        return min(self.epsilon**2 / 3.0, 4.0)
+
+    def span(self) -> float:
+        return 2.0 * self.epsilon
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        return Fraction(self.epsilon)
+
+    def divergence(self, excess: Array, adjacency: Adjacency) -> Array:
+        return np.minimum((1.0 + excess) * self.epsilon**2 / 8.0, self.epsilon)
+
+    def curves(self, adjacency: Adjacency) -> Curves:
+        top = self.epsilon
+
+        def delta(epsilon: Array) -> Array:
+            inside = np.expm1(0.5 * (np.clip(epsilon, -top, top) - top)) ** 2 / -math.expm1(-top)
+            return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), inside)
+
+        return Curves(delta, delta)
+
+    def words(self, count: int) -> str:
+        return (
+            f"{times(count, 'random choice')} among candidates, the better ones likelier "
+            f"(exponential mechanism, epsilon = {rounded_up(self.epsilon)})"
         )

@@ -3,34 +3,77 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer
-from dpglm.privacy.events import Event, Gaussian, ProjectedGaussian, Pure
-from dpglm.privacy.noise.l2 import add_l2_noise
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale
-from dpglm.privacy.noise.source import NoiseSource, add_gaussian
+from dpglm._validation import check_integer, check_real
+from dpglm.privacy.events import Event, Gaussian, ObjectivePerturbation, ProjectedGaussian, Pure
+from dpglm.privacy.noise.exact import rounded_l2, rounded_laplace
+from dpglm.privacy.noise.grid import add_on_grid
+from dpglm.privacy.noise.scales import NoiseScale, noise_scale, pure_objective_epsilon
+from dpglm.privacy.noise.source import (
+    NoiseSource,
+    add_gaussian,
+    granularity_exponent,
+    grid_sensitivity,
+)
 from dpglm.privacy.releases import Mechanism, Release
 
-__all__ = [
-    "MOST_SENDERS",
-    "CalibratedNoise",
-    "GaussianNoise",
-    "L2Noise",
-    "LocalGaussianNoise",
-    "Messages",
-    "ProjectedGaussianNoise",
-]
+# Noise for pure differential privacy, exact on floats: L2 (K-norm) and Laplace noise.
+
+
+def add_l2_noise(
+    value: ArrayLike, scale: float, granularity_exponent: int, source: NoiseSource
+) -> NDArray[np.float64]:
+    """Snap values to the grid ``2**k`` and add exactly rounded L2 noise on that grid.
+
+    The noise ``b`` has a density proportional to ``exp(-|b| / scale)``, with the L2 norm over all m
+    numbers of ``value``, whatever its shape. Its norm has the law Gamma(m, scale), its direction is
+    uniform and independent; each coordinate has standard deviation ``scale sqrt(m + 1)``, and m = 1
+    is Laplace noise. Ranges, and errors that callers rule out, are those of ``add_gaussian``.
+
+    Privacy: exactly a post-processing of the ideal mechanism on the snapped value, hence pure
+    ``D / scale``-differential privacy, with D the L2 sensitivity of ``value`` plus
+    ``grid_sensitivity(m, k)``.
+
+    References
+    ----------
+    Hardt and Talwar (2010), "On the geometry of differential privacy". Chaudhuri, Monteleoni
+    and Sarwate (2011), "Differentially private empirical risk minimization", Algorithm 1.
+    Theorem 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+    """
+    draw = functools.partial(rounded_l2, source.words)
+    return add_on_grid(value, scale, granularity_exponent, draw)
+
+
+def add_laplace(
+    value: ArrayLike, scale: float, granularity_exponent: int, source: NoiseSource
+) -> NDArray[np.float64]:
+    """Snap values to the grid ``2**k`` and add exactly rounded, independent Laplace noise on it.
+
+    ``scale`` is the mean absolute value of the noise; all else as in ``add_l2_noise``.
+
+    Privacy: exactly a post-processing of the ideal Laplace mechanism on the snapped value,
+    hence pure ``D / scale``-differential privacy, with D the L1 sensitivity of ``value`` plus
+    ``m * 2**k`` for m numbers: each moves by at most half a cell on either side.
+
+    References
+    ----------
+    Dwork, McSherry, Nissim and Smith (2006), "Calibrating noise to sensitivity in private data
+    analysis". Theorem 4 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+    """
+    draw = functools.partial(rounded_laplace, source.words)
+    return add_on_grid(value, scale, granularity_exponent, draw)
+
 
 _Array = NDArray[np.float64]
 V = TypeVar("V")
 R = TypeVar("R")
-
 MOST_SENDERS = 2**13
 """The most messages whose noise fits on the grid of one of them."""
 
@@ -203,3 +246,95 @@ class LocalGaussianNoise(CalibratedNoise[Messages, _Array]):
         _check_senders("senders", value.senders, self.most_senders)
         summed = release.scale.times(math.sqrt(value.senders))
         return add_gaussian(value.total, summed.std, summed.exponent, source)
+
+
+# Linear terms of perturbed objectives, as values: each says what the minimiser costs.
+
+_Shape = tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class SecretNoise:
+    """Noise that enters a computation and is never released itself.
+
+    ``value`` is rounded to a grid, and private; ``rounding`` bounds its L2 distance to the ideal
+    noise.
+    """
+
+    value: NDArray[np.float64]
+    rounding: float
+
+
+@final
+@dataclass(frozen=True)
+class GaussianLinearTerm(CalibratedNoise[_Shape, SecretNoise]):
+    """Gaussian linear term of an objective whose minimiser may then be released.
+
+    The sensitivity is that of the gradient sum; ``curvature_ratio`` is a bound on one row's
+    curvature over the strength of the quadratic penalty, above 0.
+
+    Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)`` pays for the minimiser of
+    the ideal term; the distance to it must be covered by noise of its own.
+    """
+
+    curvature_ratio: float
+
+    @property
+    def event(self) -> Event:
+        return ObjectivePerturbation(self.multiplier, self.curvature_ratio)
+
+    def scale(self, release: Release[Any, Any]) -> NoiseScale:
+        std = self.multiplier * release.sensitivity
+        return NoiseScale(std, granularity_exponent(std))
+
+    def draw(
+        self, release: Release[_Shape, SecretNoise], value: _Shape, source: NoiseSource
+    ) -> SecretNoise:
+        exponent = release.scale.exponent
+        cells = source.gaussian(value, exponent, release.scale.std)
+        return SecretNoise(
+            np.ldexp(cells.astype(np.float64), exponent),
+            grid_sensitivity(math.prod(value), exponent),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class L2LinearTerm(CalibratedNoise[_Shape, SecretNoise]):
+    """Linear term with a density proportional to ``exp(-|b| / s)``.
+
+    ``noise_multiplier`` is s over the sensitivity of the gradient sum; ``curvature_ratio`` as for
+    ``GaussianLinearTerm``.
+
+    Privacy: ``Pure(pure_objective_epsilon(noise_multiplier, curvature_ratio))``, for the minimiser
+    of the ideal term (docs/proofs/objective-perturbation.md, Theorem 2).
+    """
+
+    curvature_ratio: float
+
+    def __post_init__(self) -> None:
+        check_real("noise_multiplier", self.noise_multiplier, above=0.0)
+        check_real("curvature_ratio", self.curvature_ratio, above=0.0)
+
+    @property
+    def event(self) -> Event:
+        return Pure(pure_objective_epsilon(self.multiplier, self.curvature_ratio))
+
+    @property
+    def in_words(self) -> str:
+        return f"L2 noise of scale {self.multiplier:.4g} x sensitivity"
+
+    def scale(self, release: Release[Any, Any]) -> NoiseScale:
+        scale = self.multiplier * release.sensitivity * (1.0 + 2.0**-50)
+        return NoiseScale(scale, granularity_exponent(scale))
+
+    def coordinate_std(self, scale: float, size: int) -> float:
+        return scale * math.sqrt(size + 1.0)
+
+    def draw(
+        self, release: Release[_Shape, SecretNoise], value: _Shape, source: NoiseSource
+    ) -> SecretNoise:
+        exponent = release.scale.exponent
+        noise = add_l2_noise(np.zeros(value), release.scale.std, exponent, source)
+        return SecretNoise(noise, grid_sensitivity(noise.size, exponent))

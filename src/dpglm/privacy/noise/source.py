@@ -7,16 +7,15 @@ import numbers
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._frames import frames_to_the_user
+from dpglm._fitting import frames_to_the_user
 from dpglm._validation import check_integer, check_real
 from dpglm.exceptions import SeededNoiseWarning
-from dpglm.privacy.noise.exact.bernoulli import bernoulli_by_digits, bernoulli_by_gaps
-from dpglm.privacy.noise.exact.pairs import rounded_gaussian
+from dpglm.privacy.noise.exact import bernoulli_by_digits, bernoulli_by_gaps, rounded_gaussian
 from dpglm.privacy.noise.grid import (
     add_on_grid,
     cells_per_scale,
@@ -24,10 +23,13 @@ from dpglm.privacy.noise.grid import (
     grid_limit,
     grid_sensitivity,
 )
-from dpglm.privacy.observer import Observer
+
+if TYPE_CHECKING:
+    from dpglm.privacy.releases import Release
 
 __all__ = [
     "NoiseSource",
+    "Observer",
     "SeededNoise",
     "SystemNoise",
     "add_gaussian",
@@ -38,6 +40,35 @@ __all__ = [
     "noise_source",
     "warn_of_seed",
 ]
+
+
+# What may watch a curator: audits and laws, which see private values by design.
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+class Observer(abc.ABC):
+    """Answers in place of a curator's mechanisms, and sees the private values that they would.
+
+    Given by a noise source (``NoiseSource.observer``), so that a fit under observation names that
+    source in its certificate, as one whose noise is not private.
+
+    Privacy: nothing that an observer keeps may be published.
+    """
+
+    @abc.abstractmethod
+    def begins(self, plan: Any, rows: Any) -> None:
+        """Take note of a plan, and the prepared rows on which it is about to run."""
+
+    @abc.abstractmethod
+    def answer(self, declared: Release[V, R], value: V) -> R:
+        """Answer a release about a private value in place of ``declared.mechanism.draw``."""
+
+    @abc.abstractmethod
+    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
+        """Draw or choose a Poisson sample, a mask of shape (n_rows,)."""
+
 
 # Below this, a gap costs less than a byte for each row; above, it is the other way round.
 _GAPS_BELOW, _GAPS_ABOVE = 2.0**-4, 2.0**-64

@@ -14,10 +14,11 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import Mechanism, Release
 from dpglm.privacy.selection.choices import (
     exponential_mechanism,
+    exponential_mechanism_in_runs,
+    first_above,
     generalized_exponential_mechanism,
     permute_and_flip,
 )
-from dpglm.privacy.selection.rank_choices import exponential_mechanism_in_runs, first_above
 
 __all__ = [
     "AboveThreshold",

@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.noise import NoiseSource, bernoulli
-from dpglm.privacy.noise.exact.choice import uniform_indices
+from dpglm.privacy.noise.exact import uniform_indices
 
 __all__ = ["NegativeBinomial", "PoissonNumber", "Repetitions", "uniform"]
 

@@ -23,15 +23,19 @@ from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.parts.beside import MARGIN, plan_beside
-from dpglm.solvers.parts.seeds import stage_seed
-from dpglm.solvers.parts.shrinkage import mean_prediction, relative_length
+from dpglm.solvers.parts.defaults import (
+    MARGIN,
+    mean_prediction,
+    plan_beside,
+    relative_length,
+    stage_seed,
+)
+from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.newton import Newton, NewtonMethod
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
-from dpglm.solvers.second_order.normal_scores import NormalScores
 from dpglm.solvers.steps import finished
+from dpglm.solvers.uncertainty import NoiseCovariance
 
 __all__ = ["Calibrated", "CalibratedMethod"]
 

@@ -28,7 +28,7 @@ from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
-from dpglm.solvers.checkpoint_file import AnyState
+from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 
 __all__ = ["JohnsonLindenstrauss", "JohnsonLindenstraussMethod", "balanced_dimension"]

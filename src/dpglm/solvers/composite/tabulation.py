@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.counts import Cells, noisy_tables, table_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.tabulated import Cells, noisy_tables, table_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Method, Plan, Stage, StepInfo
-from dpglm.solvers.parts.planning import calibrated
-
-__all__ = ["Tabulation", "plan_tabulation"]
+from dpglm.solvers.parts.defaults import calibrated
 
 _State: TypeAlias = NDArray[np.float64]
 
@@ -93,6 +95,489 @@ def plan_tabulation(
     """Plan tables with the least noise within a budget that allows Gaussian noise."""
     return calibrated(
         lambda noise: Tabulation(data, adjacency, tables, noise),
+        _PROBLEM,
+        budget,
+        data,
+        adjacency,
+    )
+
+
+# Tables of scores in cells of nearly equal mass, which earlier releases find.
+
+Floats: TypeAlias = NDArray[np.float64]
+KEY_UNIT = 2.0**-20
+"""Columns hold keys times this, so that rows are of moderate size; a power of two is exact."""
+N_ROUNDS = 8
+"""Rounds of the search: each makes heavy cells finer by their share times the number of cells."""
+# Shares of the squared budget: all rounds of the search, and counts of fine cells.
+_SEARCH_SHARE, _FINE_SHARE = 0.06, 0.06
+# Counts above this many standard deviations are certain not to be of an empty cell.
+_CLEAR = 4.0
+# Least part of the expected rows that a half is believed to hold, whatever the counts are.
+_LEAST_PART = 0.02
+# Standard deviation of a half's rows from the expected ones, as a part of these, and what factor
+# tells that a cell holds scores that are very near.
+_UNSURE, _SURPRISE = 0.3, 4.0
+_TINY = 1e-300
+# The ends of a cell that is divided into this many parts are kept.
+_HEAVY_PARTS = 6.0
+# A cell with this part of a merged cell's mass is a merged cell of its own.
+_HEAVY = 0.5
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Cells of whole numbers, and the share of the rows that each is expected to hold; public.
+
+    Parameters
+    ----------
+    bounds : ndarray of int64 of shape (n_cells + 1,)
+        Ends of the cells, increasing; a cell begins at its lower end.
+    expected : ndarray of shape (n_cells,)
+        Shares, which add up to 1.
+    """
+
+    bounds: NDArray[np.int64]
+    expected: Floats
+
+    @property
+    def single(self) -> NDArray[np.bool_]:
+        """Cells of one key: all rows in it have the same score."""
+        alone: NDArray[np.bool_] = np.diff(self.bounds) == 1
+        return alone
+
+    def places(self, keys: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the cell of each key."""
+        return np.searchsorted(self.bounds[1:-1], keys, side="right")
+
+    def believed(self, counts: Floats, noise_std: float, n_rows: float) -> Floats:
+        """Return the shares of the rows from noisy counts and the expected shares.
+
+        Cells that clearly hold far more rows than expected, or one key, have their counts. The
+        other rows are divided between two halves of the other cells, and so on down to cells.
+        A count that differs from what is expected by less than noise explains moves a division
+        little.
+        """
+        heavy = self.single | (counts > _SURPRISE * n_rows * self.expected)
+        heavy &= counts > _CLEAR * noise_std
+        counts, own = np.where(heavy, 0.0, counts), np.where(heavy, counts, 0.0)
+        depth = max(math.ceil(math.log2(len(counts))), 1)
+        pad = 2**depth - len(counts)
+        parts = np.stack([~heavy * self.expected, counts, ~heavy])
+        levels = [np.pad(parts, ((0, 0), (0, pad)))]
+        for _ in range(depth - 1):
+            levels.append(levels[-1].reshape(3, -1, 2).sum(axis=2))
+        rows = np.array([max(n_rows - float(own.sum()), 0.0)])
+        for level in reversed(levels):
+            prior, seen, size = level.reshape(3, -1, 2).transpose(0, 2, 1)
+            left = rows * prior[0] / np.maximum(prior.sum(axis=0), _TINY)
+            part = size[0] / np.maximum(size.sum(axis=0), 1.0)
+            change = seen[0] + part * (rows - seen.sum(axis=0)) - left
+            variance = noise_std**2 * part * size[1]
+            signal = (_UNSURE * np.minimum(left, rows - left)) ** 2
+            signal = np.maximum(signal, change**2 - 9.0 * variance) + _TINY
+            moved = left + change * signal / (signal + variance)
+            left = np.clip(moved, _LEAST_PART * left, rows - _LEAST_PART * (rows - left))
+            rows = np.stack([left, rows - left], axis=1).ravel()
+        shares: Floats = np.maximum(own + rows[: len(counts)], _TINY)
+        shares /= shares.sum()
+        return shares
+
+    def finer(
+        self, shares: Floats, known: NDArray[np.bool_], size: int, lasting: NDArray[np.int64]
+    ) -> Grid:
+        """Return ``size`` cells of equal shares where keys allow it, and one for each lasting end.
+
+        Within a cell rows are taken to be even. Cells of one key need no more cells, and those that
+        are ``known`` to hold rows are kept.
+        """
+        known = known & self.single
+        kept = np.argsort(known * shares)[::-1][: min(int(known.sum()), size // 8)]
+        open_shares = np.where(self.single, 0.0, shares)
+        if open_shares.sum() <= 0.0:
+            open_shares = shares
+        open_shares = open_shares / open_shares.sum()
+        # The last part of a heavy cell ends with it.
+        kept = np.union1d(kept, np.flatnonzero(open_shares > _HEAVY_PARTS / size))
+        required = [*lasting, *self.bounds[kept], *self.bounds[kept + 1], *self.bounds[[0, -1]]]
+        upto = np.concatenate([[0.0], np.cumsum(open_shares)])
+        # Inner ends, besides the required ones.
+        wanted = max(size - 2 * len(kept), 2)
+        levels = np.arange(1, wanted) / wanted
+        cell = np.clip(np.searchsorted(upto, levels, side="right") - 1, 0, len(shares) - 1)
+        part = (levels - upto[cell]) / np.maximum(upto[cell + 1] - upto[cell], 1e-300)
+        width = np.diff(self.bounds)[cell]
+        offset = np.minimum(np.floor(part * width), width - 1).astype(np.int64)
+        bounds = np.union1d(np.array(required, np.int64), self.bounds[cell] + offset)
+        return Grid(bounds, np.diff(self._below(shares, bounds)))
+
+    def _below(self, shares: Floats, keys: NDArray[np.int64]) -> Floats:
+        """Return the share of the rows below keys, which are even within a cell."""
+        cell = self.places(keys)
+        upto = np.concatenate([[0.0], np.cumsum(shares)])
+        part = (keys - self.bounds[cell]) / np.diff(self.bounds)[cell]
+        below: Floats = upto[cell] + part * shares[cell]
+        return below
+
+
+@final
+@dataclass(frozen=True)
+class Refined:
+    """A column of keys, whose cells are first searched, then merged into a few for two classes.
+
+    Keys are whole numbers in the order of the scores, below ``2**52`` in magnitude.
+
+    Parameters
+    ----------
+    label : int
+        Column with the class of the row, 0 or 1.
+    column : int
+        Column with its key, times ``KEY_UNIT``.
+    size : int
+        Number of fine cells, by which cells of equal mass are made; cuts begin further ones.
+    n_cells : int
+        Number of merged cells of equal mass.
+    n_searched : int
+        Number of cells in each round of the search.
+    span : tuple of int
+        Magnitudes of keys: the nearest to 0 and the farthest end of the first round's cells, which
+        are even in keys, and the largest key.
+    usual : tuple of int
+        Usual magnitude of keys, and how far most are from it.
+    cuts : tuple of int
+        Keys, increasing, at which a cell begins whatever the rows are.
+    position : int, optional
+        Column that takes the row's place within its merged cell, from -1 to 1: the share of the
+        cell's rows that is believed to lie below it.
+    """
+
+    label: int
+    column: int
+    size: int
+    n_cells: int
+    n_searched: int
+    span: tuple[int, int, int]
+    usual: tuple[int, int]
+    cuts: tuple[int, ...] = ()
+    position: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("label", 0), ("column", 0), ("size", 2), ("n_cells", 1)):
+            check_integer(name, getattr(self, name), least=least)
+        check_integer("n_searched", self.n_searched, least=4)
+        nearest, farthest, largest = self.span
+        if not 0 <= nearest < farthest <= largest < 2**52:
+            raise ValueError(f"span must increase from 0 to below 2**52, got {self.span!r}")
+        check_integer("usual", self.usual[1], least=1)
+
+    @property
+    def merged_size(self) -> int:
+        """Most merged cells: equal ones, those that begin at cuts, and heavy ones with the rest."""
+        return 5 * self.n_cells + len(self.cuts)
+
+    @property
+    def searched(self) -> Cells:
+        """The cells of a round of the search."""
+        return Cells((self.column,), (self.n_searched + len(self.lasting) + 2,))
+
+    @property
+    def fine(self) -> Cells:
+        """The fine cells, by class."""
+        return Cells((self.label, self.column), (2, self.size + len(self.lasting) + 2))
+
+    @functools.cached_property
+    def lasting(self) -> NDArray[np.int64]:
+        """Keys at which a cell begins in every round: those of cuts, and even ones."""
+        middle, width = self.usual
+        side = middle + width // 4 * np.arange(-16, 17)
+        side = side[(side >= self.span[0]) & (side < self.span[1])]
+        return np.unique([*-side, *side, *self.cuts]).astype(np.int64)
+
+    @property
+    def first(self) -> Grid:
+        """Cells of the first round."""
+        nearest, farthest, largest = self.span
+        side = np.linspace(nearest, farthest, self.n_searched // 2).astype(np.int64)
+        bounds = np.unique([-largest, *-side, *side, *self.lasting, largest + 1]).astype(np.int64)
+        middle, width = self.usual
+        far = (np.abs(bounds[:-1] + np.diff(bounds) // 2) - middle) / width
+        expected = 1.0 / (1.0 + far**4)
+        return Grid(bounds, expected / expected.sum())
+
+    def next(self, grid: Grid, counts: Floats, noise_std: float, n_rows: int, last: bool) -> Grid:
+        """Return the cells of the next round, or the fine cells, from a round's noisy counts."""
+        counts = counts[: len(grid.expected)]
+        shares = grid.believed(counts, noise_std, n_rows)
+        size = self.size if last else self.n_searched
+        return grid.finer(shares, counts > _CLEAR * noise_std, size, self.lasting)
+
+    def lookup(self, grid: Grid, counts: Floats, noise_std: float) -> NDArray[np.intp]:
+        """Return the merged cell of each fine cell, from noisy counts, (2, n_fine); public.
+
+        A cell takes an equal part of the mean of both classes' distributions. Where a class cannot
+        be told from noise, that of all rows stands for both. A fine cell with half as much or more
+        is one by itself.
+        """
+        totals = counts.sum(axis=1)
+        if (totals > _CLEAR * noise_std * math.sqrt(counts.shape[1])).all():
+            mass = (counts / totals[:, np.newaxis]).mean(axis=0)
+        else:
+            mass = counts.sum(axis=0) / max(float(counts.sum()), 1.0)
+        clear = counts.sum(axis=0) > _CLEAR * math.sqrt(2.0) * noise_std
+        heavy = np.flatnonzero(clear & (mass > _HEAVY / self.n_cells))
+        heavy = heavy[np.argsort(mass[heavy])[::-1][: 2 * self.n_cells]]
+        mass[heavy] = 0.0
+        places = np.arange(len(mass))
+        upto = np.maximum.accumulate(np.maximum(np.cumsum(mass), 0.0))
+        n_even = max(math.ceil(self.n_cells * min(upto[-1], 1.0)), 1)
+        # Without any mass fine cells count alike.
+        upto = upto / upto[-1] if upto[-1] > 0.0 else (places + 1) / len(places)
+        even = np.clip(np.ceil(upto * n_even - 1e-9).astype(np.intp), 1, n_even) - 1
+        begins = np.unique([*grid.places(np.array(self.cuts, np.int64)), *heavy, *(heavy + 1)])
+        cells: NDArray[np.intp] = even + np.searchsorted(begins, places, side="right")
+        return cells
+
+
+@final
+@dataclass(frozen=True)
+class ScoresState:
+    """What was released so far, one array for each release."""
+
+    released: tuple[Floats, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class ScoreTables(Method[ScoresState]):
+    """Counts and sums of rows in tables whose cells of scores the rows themselves decide.
+
+    What it returns are the counts of each round of the search, those of the fine cells, then the
+    cells of all tables, one after the other, weights and noise included.
+
+    Privacy: Gaussian releases: in each of ``n_rounds`` the counts of all refined columns together,
+    then those of their fine cells, then all tables. A release's cells follow from those before it,
+    and rows are recoded by them, each by itself.
+    """
+
+    data: DataSpec
+    adjacency: Adjacency
+    refined: tuple[Refined, ...]
+    tables: tuple[Cells, ...]
+    noise_multiplier: float
+    n_rounds: int = N_ROUNDS
+    search_share: float = _SEARCH_SHARE
+    fine_share: float = _FINE_SHARE
+
+    algorithm = "tables of scores"
+
+    fits = False
+    gradient_evaluations = 0.0
+
+    def __post_init__(self) -> None:
+        check_integer("n_rounds", self.n_rounds, least=1)
+        check_real("search_share", self.search_share, above=0.0, below=1.0)
+        check_real("fine_share", self.fine_share, above=0.0, below=1.0 - self.search_share)
+        used = [one for table in self.tables for one in (*table.columns, *table.values)]
+        used += [
+            one for fine in self.refined for one in (fine.label, fine.column, fine.position or 0)
+        ]
+        if not self.tables or not self.refined or max(used) >= self.data.n_features:
+            raise ValueError(
+                "refined and tables must each be at least one, of columns below "
+                f"{self.data.n_features}, got {self.refined!r} and {self.tables!r}"
+            )
+
+    @property
+    def n_steps(self) -> int:
+        return self.n_rounds + 2
+
+    @functools.cached_property
+    def _asked(self) -> tuple[tuple[Cells, ...], ...]:
+        """Tables of each kind of release."""
+        return (
+            tuple(one.searched for one in self.refined),
+            tuple(one.fine for one in self.refined),
+            self.tables,
+        )
+
+    @functools.cached_property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return self._declared
+
+    @functools.cached_property
+    def _declared(self) -> tuple[SumRelease, SumRelease, SumRelease]:
+        def declared(tables: tuple[Cells, ...], share: float, count: int = 1) -> SumRelease:
+            noise = GaussianNoise(self.noise_multiplier * math.sqrt(count / share))
+            return table_release(self.data, self.adjacency, noise, tables, count)
+
+        searched, fine, tables = self._asked
+        rest = 1.0 - self.search_share - self.fine_share
+        return (
+            declared(searched, self.search_share, self.n_rounds),
+            declared(fine, self.fine_share),
+            declared(tables, rest),
+        )
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(
+            Stage(name, (release,), Repeated(release.event, release.count))
+            for name, release in zip(("search", "cells", "tables"), self._declared, strict=True)
+        )
+
+    @property
+    def fine_noise(self) -> float:
+        """Standard deviation of the noise in each fine cell."""
+        return self._declared[1].noise_std
+
+    @property
+    def coefficient_noise(self) -> float:
+        return self._declared[2].noise_std
+
+    def init(self, seed: int) -> ScoresState:
+        return ScoresState()
+
+    def step(self, state: ScoresState, oracle: Oracle) -> tuple[ScoresState, StepInfo]:
+        done = len(state.released)
+        kind = max(done - self.n_rounds + 1, 0)
+        grids = self._grids(state.released[: self.n_rounds])
+        found = self._found(grids, state.released[-1]) if kind == 2 else None
+
+        def recoded(X: Floats) -> Floats:
+            X = X.copy()
+            for place, (one, grid) in enumerate(zip(self.refined, grids, strict=True)):
+                largest = one.span[2]
+                keys = np.rint(np.clip(X[:, one.column] / KEY_UNIT, -largest, largest))
+                keys = keys.astype(np.int64)
+                X[:, one.column] = grid.places(keys)
+                if found is not None:
+                    X[:, one.column] = found[place].lookup[grid.places(keys)]
+                    if one.position is not None:
+                        X[:, one.position] = found[place].positions(keys)
+            return X
+
+        released = noisy_tables(oracle, self._declared[kind], self._asked[kind], recoded)
+        return ScoresState((*state.released, released)), StepInfo(done + 1, math.nan)
+
+    def finish(self, state: ScoresState) -> Floats:
+        return np.concatenate(state.released)
+
+    def _grids(self, searched: Sequence[Floats]) -> tuple[Grid, ...]:
+        """Return the cells of each refined column after some rounds, from their counts."""
+        grids = tuple(one.first for one in self.refined)
+        noise, n_rows = self._declared[0].noise_std, self.data.n_rows
+        for done, counts in enumerate(searched, start=1):
+            parts = _parts(counts, [one.size for one in self._asked[0]])
+            grids = tuple(
+                one.next(grid, part, noise, n_rows, last=done == self.n_rounds)
+                for one, grid, part in zip(self.refined, grids, parts, strict=True)
+            )
+        return grids
+
+    def _found(self, grids: Sequence[Grid], counts: Floats) -> tuple[FoundCells, ...]:
+        """Return the fine cells, their counts, and how they are merged, for each refined column."""
+        parts = _parts(counts, [one.size for one in self._asked[1]])
+        fine = [
+            part.reshape(2, -1)[:, : len(grid.expected)]
+            for grid, part in zip(grids, parts, strict=True)
+        ]
+        return tuple(
+            FoundCells(grid, part, one.lookup(grid, part, self.fine_noise), self.fine_noise)
+            for one, grid, part in zip(self.refined, grids, fine, strict=True)
+        )
+
+    def found(self, released: Floats) -> tuple[FoundCells, ...]:
+        """Return what the search found, for each refined column."""
+        *searched, fine, _ = self._split(released)
+        return self._found(self._grids(searched), fine)
+
+    def table_values(self, released: Floats) -> tuple[Floats, ...]:
+        """Return the noisy tables, weights taken out, each in its shape."""
+        parts = _parts(self._split(released)[-1], [table.size for table in self.tables])
+        return tuple(
+            part.reshape(table.sizes) / table.weight
+            for part, table in zip(parts, self.tables, strict=True)
+        )
+
+    def _split(self, released: Floats) -> list[Floats]:
+        """Return what each release gave."""
+        searched, *others = (sum(one.size for one in tables) for tables in self._asked)
+        return [*_parts(released, [searched] * self.n_rounds + others)]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FoundCells:
+    """Fine cells of a column, their noisy counts by class, and the merged cell of each; public."""
+
+    grid: Grid
+    counts: Floats
+    lookup: NDArray[np.intp]
+    noise_std: float
+
+    @functools.cached_property
+    def shares(self) -> Floats:
+        """Shares of the rows in the fine cells."""
+        pooled, noise = self.counts.sum(axis=0), math.sqrt(2.0) * self.noise_std
+        return self.grid.believed(pooled, noise, max(float(pooled.sum()), 1.0))
+
+    @functools.cached_property
+    def there(self) -> NDArray[np.intp]:
+        """Merged cells that fine cells are in; no row is in others."""
+        return np.unique(self.lookup)
+
+    @functools.cached_property
+    def place(self) -> NDArray[np.intp]:
+        """Place of each fine cell's merged cell among those that are there."""
+        return np.searchsorted(self.there, self.lookup)
+
+    @functools.cached_property
+    def _within(self) -> tuple[Floats, Floats]:
+        """Where each fine cell begins within its merged cell, as a share, and its own share."""
+        whole = np.bincount(self.lookup, self.shares)[self.lookup]
+        starts = np.searchsorted(self.lookup, self.lookup)
+        below = np.concatenate([[0.0], np.cumsum(self.shares)])[:-1]
+        return (below - below[starts]) / whole, self.shares / whole
+
+    @property
+    def middles(self) -> Floats:
+        """Position of the middle of each fine cell within its merged cell, from -1 to 1."""
+        begins, shares = self._within
+        middles: Floats = 2.0 * begins + shares - 1.0
+        return middles
+
+    def positions(self, keys: NDArray[np.int64]) -> Floats:
+        """Return the position of keys within their merged cells, from -1 to 1."""
+        place = self.grid.places(keys)
+        begins, shares = self._within
+        part = (keys - self.grid.bounds[place] + 0.5) / np.diff(self.grid.bounds)[place]
+        return np.clip(2.0 * (begins[place] + part * shares[place]) - 1.0, -1.0, 1.0)
+
+    @property
+    def clear(self) -> NDArray[np.bool_]:
+        """Fine cells that are certain to hold rows."""
+        found: NDArray[np.bool_] = (
+            self.counts.sum(axis=0) > _CLEAR * math.sqrt(2.0) * self.noise_std
+        )
+        return found
+
+
+def _parts(values: Floats, sizes: list[int]) -> Iterator[Floats]:
+    for start, stop in itertools.pairwise(itertools.accumulate(sizes, initial=0)):
+        yield values[start:stop]
+
+
+def plan_score_tables(
+    data: DataSpec,
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+    refined: tuple[Refined, ...],
+    tables: tuple[Cells, ...],
+) -> Plan:
+    """Plan tables with the least noise within a budget that allows Gaussian noise."""
+    return calibrated(
+        lambda noise: ScoreTables(data, adjacency, refined, tables, noise),
         _PROBLEM,
         budget,
         data,

@@ -13,25 +13,34 @@ from numpy.typing import NDArray
 from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.gradient_sums.projection import (
+from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.oracle.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
     projected_gradient_release,
 )
-from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Plan, Solver, StepInfo
-from dpglm.solvers.gradient.descent import Descent, DescentState
+from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.lifts import LeastSquares, Lift, Transpose
-from dpglm.solvers.parts.noise_levels import NoiseLevels
-from dpglm.solvers.parts.outputs import Last, Output
-from dpglm.solvers.parts.planning import calibrated, check_given
-from dpglm.solvers.parts.schedules import MOST_LEVELS, Constant, InverseSqrt, Schedule, in_levels
+from dpglm.solvers.parts.defaults import calibrated, check_given
+from dpglm.solvers.parts.schedules import (
+    MOST_LEVELS,
+    Constant,
+    InverseSqrt,
+    Last,
+    LeastSquares,
+    Lift,
+    NoiseLevels,
+    Output,
+    Schedule,
+    Transpose,
+    in_levels,
+)
 
 __all__ = ["D2P2", "D2P2Method"]
 

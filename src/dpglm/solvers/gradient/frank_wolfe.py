@@ -14,11 +14,7 @@ from numpy.typing import NDArray
 from dpglm._validation import check_real
 from dpglm.data.rows import Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.oracle.choices.coordinates import (
-    choose_coordinate,
-    coordinate_release,
-    entry_bound,
-)
+from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.accounting.calibrate import calibrate
@@ -28,7 +24,7 @@ from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.planning import check_given
+from dpglm.solvers.parts.defaults import check_given
 
 __all__ = ["FrankWolfe", "FrankWolfeMethod"]
 

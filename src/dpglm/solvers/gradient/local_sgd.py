@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradient_sums.local_gradients import (
-    LocalRelease,
-    local_gradient_release,
-    locally_noised_gradient,
-)
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.parts import part_oracles
+from dpglm.oracle.differences import LocalRelease, local_gradient_release, locally_noised_gradient
+from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -27,11 +22,10 @@ from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
-from dpglm.solvers.gradient.descent import Descent, DescentState
+from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.outputs import Last, Output
-from dpglm.solvers.parts.planning import check_given
-from dpglm.solvers.parts.schedules import LinearDecay, Schedule
+from dpglm.solvers.parts.defaults import check_given
+from dpglm.solvers.parts.schedules import Last, LinearDecay, Output, Schedule
 
 __all__ = ["LocalSGD", "LocalSGDMethod"]
 

@@ -14,34 +14,36 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows, shrinking_share
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.objective.certified import minimizer_release, noisy_minimizer
+from dpglm.oracle.objective import minimizer_release, noisy_minimizer
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated
 from dpglm.privacy.noise import grid_sensitivity
-from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
-from dpglm.privacy.noise.linear_terms import GaussianLinearTerm, L2LinearTerm, SecretNoise
+from dpglm.privacy.noise.additive import (
+    GaussianLinearTerm,
+    GaussianNoise,
+    L2LinearTerm,
+    L2Noise,
+    SecretNoise,
+)
 from dpglm.privacy.releases import AnyRelease, Bounded, Release, SumRelease
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.minimizer.pure_strength import (
-    PURE_INTERCEPT,
-    REACHED,
-    held_by_rows,
-    wanted_strengths,
-)
 from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
+    PURE_INTERCEPT,
+    REACHED,
     PlannedObjective,
     check_settings,
     counted_rows,
+    held_by_rows,
     plan_objective,
+    wanted_strengths,
     with_strength,
 )
-from dpglm.solvers.parts.feasible import n_penalized
-from dpglm.solvers.parts.shrinkage import is_neutral, shrunk
+from dpglm.solvers.parts.defaults import is_neutral, n_penalized, shrunk
 
 __all__ = ["ObjectivePerturbation", "ObjectivePerturbationMethod"]
 

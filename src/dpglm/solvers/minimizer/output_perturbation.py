@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.objective.certified import minimizer_release, noisy_minimizer
+from dpglm.oracle.objective import minimizer_release, noisy_minimizer
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget

@@ -3,25 +3,278 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_count, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.accounting.calibrate import calibrate, excess, within_budget
+from dpglm.privacy.accounting.mixture import largest_share
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
+from dpglm.privacy.events import Composed, Event, Gaussian, canonical
+from dpglm.problem import Problem
 from dpglm.problem.loss import Loss
-from dpglm.problem.problem import Problem
+from dpglm.solvers.base import Method, Plan
 from dpglm.solvers.parts.schedules import Schedule
-from dpglm.solvers.parts.shrinkage import is_neutral
 
-__all__ = [
-    "checked_clip",
-    "clip",
-    "curvature",
-    "has_bounded_slopes",
-    "is_ample",
-    "is_smooth",
-    "slope_range",
-    "slope_unit",
-    "smoothness",
-    "steps",
-]
+# Public random bits for each stage of a run.
+
+
+def stage_seed(seed: int, stage: int) -> int:
+    """64 public random bits for one stage, made from those of the run."""
+    bits = np.random.default_rng([seed, stage + 1])
+    return int(bits.integers(2**64, dtype=np.uint64))
+
+
+# The step that keeps iterates where penalty and constraint want them.
+
+
+def n_penalized(problem: Problem, data: DataSpec) -> int:
+    """Return on how many leading rows of the parameter penalty and constraint act."""
+    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
+
+
+def feasible(
+    problem: Problem, penalized: int, w: NDArray[np.float64], step: float
+) -> NDArray[np.float64]:
+    """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
+    acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
+    return np.concatenate([acted_on, w[penalized:]])
+
+
+# What solvers do alike when they plan: they check what may be left open, and calibrate noise.
+
+_COUNTS = frozenset({"n_steps", "n_blocks", "n_epochs", "rank"})
+_SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth"})
+_SHARES = frozenset({"choice_share", "anchor_share", "first_share", "failure"})
+
+
+def check_given(settings: object) -> None:
+    """Check the fields of a solver with these names; None leaves one open."""
+    for name, value in vars(settings).items():
+        if name in _COUNTS and value is not None:
+            check_count(name, value)
+        if name in _SIZES and value is not None:
+            check_real(name, value, above=0.0)
+        if name in _SHARES:
+            check_real(name, value, above=0.0, below=1.0)
+
+
+def calibrated(
+    with_noise: Callable[[float], Method[Any]],
+    problem: Problem,
+    budget: PrivacyBudget,
+    data: DataSpec,
+    adjacency: Adjacency,
+) -> Plan:
+    """Plan the method with the least noise within the budget; its cost falls as noise grows."""
+    # Penalties and constraints that do not fit the parameter fail here, not in the run.
+    with_noise(1.0).init(0)
+    scale = calibrate(lambda scale: with_noise(scale).event, budget, adjacency)
+    return Plan(problem, data, budget, adjacency, with_noise(scale))
+
+
+# The plan of a fit beside something else that is released about the same rows.
+
+MARGIN = 1.0 - 1e-12
+"""Of a mu that is divided: what rounding could add up to."""
+
+
+def plan_beside(
+    make: Callable[[PrivacyBudget], Plan],
+    spent: Event,
+    mu: float,
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+) -> Plan | None:
+    """Plan with what ``spent`` leaves of a budget; None if it leaves nothing.
+
+    ``make`` plans within a budget. Where all is Gaussian it gets exactly ``mu``, what the shares of
+    mu squared leave to it; else the largest epsilon with which both together are within the
+    budget, by the accounting of the whole.
+
+    Privacy: ``spent`` and the plan's event composed are within the budget.
+    """
+    gaussian = GaussianAccountant()
+
+    def together(plan: Plan) -> Event:
+        return canonical(Composed((spent, plan.event)))
+
+    full = make(budget)
+    if gaussian.supports(full.event, adjacency):
+        if not gaussian.supports(spent, adjacency):
+            # What is no noise may spend less than it was given.
+            sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
+            mu = gaussian.mu(Gaussian(sigma), adjacency) * MARGIN
+        plan = make(GaussianDP(mu))
+        if within_budget(together(plan), adjacency, budget):
+            return plan
+    limit = budget.as_approximate_dp()
+    left = (mu / budget.gdp_mu()) ** 2
+    return largest_share(
+        lambda share: make(ApproximateDP(share * limit.epsilon, limit.delta)),
+        lambda plan: excess(together(plan), adjacency, budget),
+        start=math.sqrt(left),
+        slope=left,
+    )
+
+
+# Shrinkage of a noisy parameter: post-processing of released values.
+
+# Signs and ranks of predictions can be right where their size is lost in noise.
+_LEAST_SHARE = 0.1
+# Noise in a single number often is as long as 1.5 standard deviations, hardly ever as 2.5.
+_SURE = 1.6
+# Signal beyond so much noise is kept in full in any case; its square does not overflow below.
+_FAR = 1e9
+
+
+def is_neutral(loss: Loss, data: DataSpec) -> bool:
+    """Whether targets pull the prediction zero both ways, so that it is one to shrink to.
+
+    >>> from dpglm.problem import Logistic, Poisson
+    >>> is_neutral(Logistic(), DataSpec(100, 2))
+    True
+    >>> is_neutral(Poisson(), DataSpec(100, 2, target_low=0.0, target_high=1.0))
+    False
+    """
+    if data.n_outputs > 1:
+        return True
+    ends = np.clip(data.target_range(loss.target.bounds), -LARGEST, LARGEST)
+    low, high = loss.slope(np.zeros(2), ends)
+    return bool(low * high < 0.0)
+
+
+def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> float:
+    """Share of a noisy vector to keep, from its length and the noise in each coordinate.
+
+    For the squared length q in units of ``coordinates * noise^2``: 0.1 up to
+    ``a = 1 + sqrt(2 / coordinates)``, which noise alone exceeds one time in six; 1 from b on, which
+    is ``2 a`` where rows are ``alike`` in all directions, so that lengths tell what is in
+    predictions, and ``1 + 3 sqrt(2 / coordinates)`` where few directions may carry all of them;
+    between these ``(1 - a / q) / (1 - a / b)``, but at least 0.1.
+
+    The positive-part James-Stein estimator has the factor ``1 - 1 / q`` at every q. Noise that is
+    only bounded from above would make it shrink large vectors for nothing.
+
+    James and Stein, "Estimation with quadratic loss", Fourth Berkeley Symposium (1961).
+
+    >>> [kept_share(size, noise=1.0, coordinates=2, alike=True) for size in (1.0, 2.0, 2.5, 3.0)]
+    [0.1, 0.1, 0.72, 1.0]
+    """
+    if size >= _FAR * noise:
+        # Where there is no noise in a coefficient, as under a huge penalty, all of it is signal.
+        return 1.0
+    spread = math.sqrt(2.0 / coordinates)
+    least = 1.0 + spread
+    enough = 2.0 * least if alike else 1.0 + 3.0 * spread
+    squares = max((size / noise) ** 2 / coordinates, least)
+    return min(max((1.0 - least / squares) / (1.0 - least / enough), _LEAST_SHARE), 1.0)
+
+
+def relative_length(after: NDArray[np.float64], before: NDArray[np.float64]) -> float:
+    """Return the length of coefficients over that before; at least 1e-9, and 1 if that was 0."""
+    length = float(np.linalg.norm(before))
+    return max(float(np.linalg.norm(after)) / length, 1.0 / _FAR) if length > 0.0 else 1.0
+
+
+def share_of_comparison(worse: float, noise: float) -> float:
+    """Share of a parameter to keep whose loss is, with this noise, ``worse`` than its start's.
+
+    ``1/2 - worse / (2 noise)``, within 0.1 and 1. Where noise decides it is about a half: that
+    leaves a quarter of the harm of a step that was all noise, and three quarters of the gain of one
+    that was right.
+
+    >>> [share_of_comparison(worse, noise=2.0) for worse in (-2.0, -1.0, 0.0, 2.0)]
+    [1.0, 0.75, 0.5, 0.1]
+    """
+    return min(max(0.5 - 0.5 * worse / noise, _LEAST_SHARE), 1.0)
+
+
+def shrunk(
+    w: NDArray[np.float64],
+    start: NDArray[np.float64],
+    noise: float,
+    *,
+    inverse: NDArray[np.float64] | None = None,
+    own_intercept: bool,
+    pace: float = 1.0,
+) -> NDArray[np.float64]:
+    """Draw a noisy parameter towards its start, if it has hardly got further than noise.
+
+    ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which the
+    noise is bounded; by default coefficients themselves, in which rows may be anything.
+
+    Several outputs keep one share of everything, so that the largest stays the largest: with
+    intercepts of their own, the most frequent class would have every row whose slopes were shrunk.
+    With one output, whose ranks matter, an intercept that neither penalty nor constraint acts on
+    (``own_intercept``) may keep a share of its own: a number that all rows agree on stands out of
+    noise in which the others drown, as where a class is rare. ``pace``, at least 1, is by how much
+    the noise along it is larger.
+
+    >>> w = np.append(np.full(100, 0.8), 6.0)
+    >>> shrunk(w, np.zeros(101), noise=1.0, own_intercept=True)[[0, -1]]
+    array([0.08, 6.  ])
+    """
+    way = w - start
+    kept = shrunk_by(way, noise, inverse=inverse, own_intercept=own_intercept, pace=pace)
+    return drawn_to(start, way, kept, inverse)
+
+
+def shrunk_by(
+    way: NDArray[np.float64],
+    noise: float,
+    *,
+    inverse: NDArray[np.float64] | None,
+    own_intercept: bool,
+    pace: float = 1.0,
+) -> tuple[float, float]:
+    """Return the share of the way that ``shrunk`` keeps, and what more of the mean prediction."""
+    v = way if inverse is None else inverse @ way
+    alike = inverse is not None
+    # In coordinates in which rows look alike, what is orthogonal to this predicts 0 on average.
+    along = np.append(np.zeros(len(v) - 1), 1.0) if inverse is None else inverse[:, -1]
+    intercept = along @ v / (along @ along)
+    level = np.multiply.outer(along, intercept / pace)
+    even = float(np.linalg.norm(v - (pace - 1.0) * level))
+    share = kept_share(even, noise, v.size, alike=alike)
+    if not own_intercept or way.ndim > 1:
+        return share, 0.0
+    length = float(np.linalg.norm(level))
+    own = kept_share(length, _SURE * noise, 1, alike=alike)
+    own = max((own - _LEAST_SHARE) / (1.0 - _LEAST_SHARE), share / pace)
+    return share, own - share
+
+
+def drawn_to(
+    start: NDArray[np.float64],
+    way: NDArray[np.float64],
+    kept: tuple[float, float],
+    inverse: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Go from the start a share of the way, and more of the mean prediction, see ``shrunk_by``."""
+    share, more = kept
+    moved: NDArray[np.float64] = start + share * way
+    if more:
+        moved[-1] += more * (mean_prediction(len(way), inverse) @ way)
+    return moved
+
+
+def mean_prediction(size: int, inverse: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Return the intercept that predicts, as a linear function of w, what w does on average.
+
+    In coordinates in which rows look alike, what is orthogonal to the intercept's predicts 0.
+    """
+    if inverse is None:
+        return np.append(np.zeros(size - 1), 1.0)
+    along = inverse[:, -1]
+    return np.asarray(along @ inverse / (along @ along))
+
 
 # Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
 # housing, then frozen; docs/defaults.md says what else was seen on the way.

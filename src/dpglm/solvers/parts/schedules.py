@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import abc
+import functools
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -10,17 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
-
-__all__ = [
-    "MOST_LEVELS",
-    "Constant",
-    "Exponential",
-    "Given",
-    "InverseSqrt",
-    "LinearDecay",
-    "Schedule",
-    "in_levels",
-]
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.projection import GaussianMatrix
+from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.solvers.base import Method, S
 
 MOST_LEVELS = 32
 """Most distinct noises of a run."""
@@ -166,3 +163,249 @@ def in_levels(factors: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
     low, high = factors.min(), factors.max()
     places = np.rint(np.log(factors / low) / np.log(high / low) * (levels - 1)).astype(np.intp)
     return np.asarray(np.geomspace(low, high, levels)[places])
+
+
+# Which of the iterates is returned: the last, an average, or a random one.
+
+
+class Output(abc.ABC):
+    """The weights with which iterates 1, ..., T enter the returned parameter."""
+
+    @abc.abstractmethod
+    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+        """Weights that sum to one.
+
+        Parameters
+        ----------
+        n_steps : int
+            Number of iterates.
+        uniform : float
+            A random number in [0, 1), drawn once for each run from the run's noise source.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Last(Output):
+    """The last iterate.
+
+    Notes
+    -----
+    Privacy: if nothing else is released, privacy amplification by iteration may apply.
+
+    Examples
+    --------
+    >>> Last().weights(3, 0.5)
+    array([0., 0., 1.])
+    """
+
+    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+        weights = np.zeros(n_steps)
+        weights[-1] = 1.0
+        return weights
+
+
+@final
+@dataclass(frozen=True)
+class UniformAverage(Output):
+    """The mean of all iterates (Song et al. 2021, Algorithm 1; Arora et al. 2022, Algorithm 1).
+
+    Examples
+    --------
+    >>> UniformAverage().weights(4, 0.5)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+
+    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+        return np.full(n_steps, 1.0 / n_steps)
+
+
+@final
+@dataclass(frozen=True)
+class TailAverage(Output):
+    """The mean of the last iterates.
+
+    Parameters
+    ----------
+    fraction : float, default=0.5
+        Share of the iterates that enter, in (0, 1]; at least one does.
+
+    Examples
+    --------
+    >>> TailAverage(0.5).weights(4, 0.5)
+    array([0. , 0. , 0.5, 0.5])
+    """
+
+    fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_real("fraction", self.fraction, above=0.0, most=1.0)
+
+    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+        count = math.ceil(self.fraction * n_steps)
+        weights = np.zeros(n_steps)
+        weights[n_steps - count :] = 1.0 / count
+        return weights
+
+
+@final
+@dataclass(frozen=True)
+class RandomIterate(Output):
+    """An iterate chosen uniformly at random, without looking at data.
+
+    References
+    ----------
+    Wang, Ye and Xu, "Differentially private empirical risk minimization revisited", NIPS 2017,
+    section 6.2 (non-convex losses).
+
+    Examples
+    --------
+    >>> RandomIterate().weights(4, 0.5)
+    array([0., 0., 1., 0.])
+    """
+
+    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+        weights = np.zeros(n_steps)
+        weights[int(uniform * n_steps)] = 1.0
+        return weights
+
+
+# From a noisy projection of a gradient back to a gradient.
+
+
+class Lift(abc.ABC):
+    """How a gradient is guessed from what a random matrix showed of it."""
+
+    @abc.abstractmethod
+    def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Estimate g, without bias, from ``values``: ``A^T g / sqrt(p)`` and noise.
+
+        Parameters
+        ----------
+        matrix : GaussianMatrix
+            A, with m rows and p columns.
+        values : ndarray of shape (p,)
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
+
+    @abc.abstractmethod
+    def noise_growth(self, rows: int, columns: int) -> float:
+        """Mean square of the estimate's noise over that of the values', coordinate by coordinate.
+
+        Raises
+        ------
+        ValueError
+            If there is no bound for this shape of matrix.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class Transpose(Lift):
+    """``A r / sqrt(p)``, as D2P2-SGD does; needs no memory for A."""
+
+    def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return matrix.lift(values)
+
+    def noise_growth(self, rows: int, columns: int) -> float:
+        return 1.0
+
+
+@final
+@dataclass(frozen=True)
+class LeastSquares(Lift):
+    """The shortest g with ``A^T g / sqrt(p)`` nearest to r, times ``max(1, m/p)``.
+
+    The "small optimisation" of PrivSGD, where the parameter may be anything; needs A in memory
+    and ``m p min(m, p)`` operations. The factor makes up for what lies outside of A's columns.
+
+    References
+    ----------
+    Kasiviswanathan, "SGD with low-dimensional gradients with applications to private and
+    distributed learning", UAI 2021, has a convex set in place of "shortest".
+    """
+
+    def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        seen = math.sqrt(matrix.columns) * values
+        shortest = np.asarray(np.linalg.lstsq(matrix.dense().T, seen)[0], dtype=np.float64)
+        return max(1.0, matrix.rows / matrix.columns) * shortest
+
+    def noise_growth(self, rows: int, columns: int) -> float:
+        # Means of inverse Wishart matrices.
+        if abs(rows - columns) < 2:
+            raise ValueError(
+                f"dimension must differ from the number of coefficients, {rows}, by at least 2 for "
+                f"a least-squares lift, got {columns!r}"
+            )
+        if columns < rows:
+            return rows / (rows - columns - 1)
+        return columns / (columns - rows - 1)
+
+
+# Descent whose noise changes from step to step, at a few levels: a release for each.
+
+
+class NoiseLevels(Method[S]):
+    """A method that asks for a gradient sum in each step, perhaps in projection."""
+
+    data: DataSpec
+    step_sizes: tuple[float, ...]
+    noise_factors: tuple[float, ...]
+    dimension: int | None
+    """Columns of each step's matrix; None where nothing is projected."""
+    lift: Lift
+    sampling_rate: float
+
+    @abc.abstractmethod
+    def _release(self, place: int, factor: float, count: int) -> SumRelease:
+        """Declare the gradient sums of a level, which have so many times the least noise."""
+
+    @property
+    @abc.abstractmethod
+    def _columns(self) -> int:
+        """Number of coefficients that one matrix projects."""
+
+    def check_levels(self) -> None:
+        """Refuse factors on the noise that are not one for each step, or too many."""
+        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
+            raise ValueError(
+                f"noise_factors must be {self.n_steps}, one for each step, and at most "
+                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
+                f"{len(self.levels)}"
+            )
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.step_sizes)
+
+    @functools.cached_property
+    def levels(self) -> tuple[tuple[float, int], ...]:
+        """Each factor on the noise and for how many steps it serves."""
+        return tuple(Counter(self.noise_factors).items())
+
+    @functools.cached_property
+    def by_level(self) -> Mapping[float, SumRelease]:
+        """The release of gradient sums for each factor on the noise."""
+        return {
+            factor: self._release(place, factor, count)
+            for place, (factor, count) in enumerate(self.levels, 1)
+        }
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(self.by_level.values())
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return self.n_steps * self.sampling_rate * self.data.n_rows
+
+    def noise_std(self, step: int) -> float:
+        """Root mean square of the noise in each coordinate of a step's mean gradient."""
+        std = self.by_level[self.noise_factors[step]].noise_std
+        growth = 1.0
+        if self.dimension is not None:
+            growth = self.lift.noise_growth(self._columns, self.dimension)
+        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)

@@ -12,19 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
-from dpglm.oracle.gradient_sums.preconditioned import (
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
     preconditioned_release,
     rows_turned,
     type_in_basis,
 )
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
-from dpglm.oracle.row_sums.target_means import (
-    squared_slope_release,
-    target_mean_release,
-    target_size_release,
-)
+from dpglm.oracle.targets import squared_slope_release, target_mean_release, target_size_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -32,17 +28,32 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.parts.defaults import curvature, is_smooth, slope_unit
-from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.parts.planning import calibrated, check_given
-from dpglm.solvers.parts.shrinkage import (
+from dpglm.solvers.parts.defaults import (
+    calibrated,
+    check_given,
+    curvature,
     drawn_to,
+    feasible,
     is_neutral,
+    is_smooth,
     kept_share,
     mean_prediction,
+    n_penalized,
     relative_length,
     shrunk_by,
+    slope_unit,
+)
+from dpglm.solvers.second_order.likelihood import (
+    NormalScores,
+    Start,
+    at_private_mean,
+    expected_mean,
+    is_quadratic,
+    mean_weight,
+    minimize_quadratic,
+    needs_mean,
+    needs_scale,
+    normal_nodes,
 )
 from dpglm.solvers.second_order.newton_noise import (
     Steps,
@@ -50,7 +61,6 @@ from dpglm.solvers.second_order.newton_noise import (
     noise_left,
     variance_left,
 )
-from dpglm.solvers.second_order.normal_scores import NormalScores, normal_nodes
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -59,15 +69,7 @@ from dpglm.solvers.second_order.preconditioner import (
     products_in_basis,
     usual_basis_scale,
 )
-from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
-from dpglm.solvers.second_order.starts import (
-    Start,
-    at_private_mean,
-    expected_mean,
-    mean_weight,
-    needs_mean,
-    needs_scale,
-)
+from dpglm.solvers.uncertainty import NoiseCovariance
 
 __all__ = ["Newton", "NewtonMethod"]
 
@@ -132,7 +134,7 @@ class Newton(Solver):
     Notes
     -----
     What is returned is shrunk towards the start where it is no longer than noise alone would make
-    it (``dpglm.solvers.parts.shrinkage``): a known share of it, so that signs and ranks stay.
+    it (``dpglm.solvers.parts.defaults``): a known share of it, so that signs and ranks stay.
 
     Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
     the start one each of counts of targets by size, of their mean and of squared slopes; accounted

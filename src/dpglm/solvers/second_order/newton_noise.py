@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.problem.loss import Loss
-from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.second_order.normal_scores import NormalScores
+from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.preconditioner import Basis
+from dpglm.solvers.uncertainty import NoiseCovariance
 
 __all__ = ["Steps", "curvature_of_outputs", "noise_left", "variance_left"]
 

@@ -14,7 +14,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.parts.planning import calibrated
+from dpglm.solvers.parts.defaults import calibrated
 from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.newton_raphson_settings import (

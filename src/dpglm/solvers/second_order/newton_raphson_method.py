@@ -14,7 +14,9 @@ from scipy.special import chdtrc
 
 from dpglm._words import plain_number
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradient_sums.scores import (
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.scores import (
     Scores,
     hessian_release,
     length_release,
@@ -22,12 +24,7 @@ from dpglm.oracle.gradient_sums.scores import (
     score_moment_release,
     score_release,
 )
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import (
-    noisy_second_moments,
-    second_moment_release,
-)
-from dpglm.oracle.row_sums.target_means import (
+from dpglm.oracle.targets import (
     noisy_squared_slope,
     noisy_target_means,
     squared_slope_release,
@@ -40,12 +37,19 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Method, StepInfo
-from dpglm.solvers.noise_covariance import NoiseCovariance
 from dpglm.solvers.parts.algebra import inverted, solved
-from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.second_order.likelihood import at_least, constant_model, steadied
+from dpglm.solvers.parts.defaults import feasible, n_penalized
+from dpglm.solvers.second_order.likelihood import (
+    NormalScores,
+    at_least,
+    constant_model,
+    farthest_slope,
+    is_quadratic,
+    means_of_sizes,
+    minimize_quadratic,
+    steadied,
+)
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
-from dpglm.solvers.second_order.normal_scores import NormalScores
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -54,9 +58,14 @@ from dpglm.solvers.second_order.preconditioner import (
     seen_squares,
     usual_basis_scale,
 )
-from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
-from dpglm.solvers.second_order.starts import farthest_slope, means_of_sizes
-from dpglm.solvers.uncertainty import Binding, Covariance, Curvature, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import (
+    Binding,
+    Covariance,
+    Curvature,
+    Doubt,
+    NoiseCovariance,
+    Uncertainty,
+)
 
 __all__ = ["NewtonRaphsonMethod"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradient_sums.scores import curvature_bound
+from dpglm.oracle.scores import curvature_bound
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.uncertainty import Covariance
 

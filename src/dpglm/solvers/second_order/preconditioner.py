@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.row_sums.moments import (
+from dpglm.oracle.moments import (
     MOST_COLUMNS,
     check_data,
     constant_column,

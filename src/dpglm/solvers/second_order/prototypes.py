@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.counts import class_sum_release, noisy_class_sums
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.class_sums import class_sum_release, noisy_class_sums
-from dpglm.oracle.row_sums.moments import constant_column
+from dpglm.oracle.moments import constant_column
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.parts.planning import calibrated
+from dpglm.solvers.parts.defaults import calibrated, feasible, n_penalized
 
 __all__ = ["Prototypes", "PrototypesMethod"]
 

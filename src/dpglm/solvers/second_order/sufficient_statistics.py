@@ -12,14 +12,14 @@ import numpy as np
 from dpglm._validation import check_one_of, check_real
 from dpglm._words import rounded_up
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.oracle.row_sums.targets import TargetShares
+from dpglm.oracle.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.parts.feasible import feasible, n_penalized
+from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,

@@ -14,34 +14,31 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.row_sums.moments import noisy_second_moments, second_moment_release
-from dpglm.oracle.row_sums.score_sums import (
-    ScoreShares,
-    ScoreSums,
-    noisy_score_sums,
-    score_release,
-)
-from dpglm.oracle.row_sums.shells import Shells, noisy_shell_counts, shell_release
-from dpglm.oracle.row_sums.targets import TargetShares, noisy_target_sums, target_release
-from dpglm.oracle.row_sums.weighted_moments import (
+from dpglm.oracle.losses import ScoreShares, ScoreSums, noisy_score_sums, score_release
+from dpglm.oracle.moments import (
     MomentShares,
     MomentSums,
     View,
+    noisy_second_moments,
     noisy_weighted_moments,
+    second_moment_release,
     weighted_moment_release,
+)
+from dpglm.oracle.targets import (
+    Shells,
+    TargetShares,
+    noisy_shell_counts,
+    noisy_target_sums,
+    shell_release,
+    target_release,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, StepInfo
-from dpglm.solvers.noise_covariance import NoiseCovariance
-from dpglm.solvers.parts.feasible import feasible, n_penalized
-from dpglm.solvers.second_order.least_squares.bounds import (
-    first_empty,
-    score_shells,
-)
-from dpglm.solvers.second_order.least_squares.equations import (
+from dpglm.solvers.parts.defaults import feasible, n_penalized
+from dpglm.solvers.second_order.least_squares import (
     BY_CHANCE,
     HUGE,
     LEVEL,
@@ -50,23 +47,24 @@ from dpglm.solvers.second_order.least_squares.equations import (
     FirstFit,
     Fit,
     Observation,
+    Scores,
     Targets,
     centered_coordinates,
+    first_empty,
+    intervals,
+    score_shells,
     shrunk_slopes,
     slopes_of,
     targets_of,
     with_biased,
 )
-from dpglm.solvers.second_order.least_squares.intervals import intervals
-from dpglm.solvers.second_order.least_squares.scores import Scores
-from dpglm.solvers.second_order.normal_scores import USUAL_ERROR
+from dpglm.solvers.second_order.likelihood import USUAL_ERROR, is_quadratic, minimize_quadratic
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     constant_column,
     usual_basis_scale,
 )
-from dpglm.solvers.second_order.quadratic import is_quadratic, minimize_quadratic
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
 __all__ = ["SufficientStatisticsMethod"]
 

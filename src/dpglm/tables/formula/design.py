@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import importlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -13,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm.tables.columns import Column
-from dpglm.tables.encoding import Encoding, Reader
-from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells
-from dpglm.tables.units import LinearUnits
-
-__all__ = ["FormulaEncoding", "Term", "coded_terms"]
+from dpglm._validation import in_one_line
+from dpglm.tables.cells import listed
+from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.encoding import Encoding, LinearUnits, Reader
+from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
 
 _MOST_COLUMNS = 10_000
 _ROWS_AT_ONCE = 1 << 16
@@ -225,3 +228,323 @@ def _expanded(
     for chosen in itertools.product(*choices):
         factor = math.prod(value for value, _ in chosen) / size
         yield factor, frozenset(pair for _, pair in chosen if pair is not None)
+
+
+# Columns that depend linearly on others, whatever the rows are: found before rows are seen.
+
+# Of a column's length, what may be left of it outside the span of others that it depends on.
+_TOLERANCE = 1e-8
+_ROUNDING = 1e-13
+# What takes a tenth of a second.
+_MOST_CHECKED_COLUMNS, _MOST_ENTRIES = 500, 1_000_000
+# Rows on which a dependence must hold before it is believed, and how often it may be refuted.
+_CONFIRMING, _MOST_ROUNDS = 10_000, 30
+_NEAREST = -12.0
+_MISSING = 0.1
+
+
+def check_not_aliased(encoding: FormulaEncoding) -> None:
+    """Refuse a formula with a column that is a linear combination of others in every row.
+
+    Its coefficients would say nothing; without privacy software takes such columns out, which it
+    finds by the rows. Here columns are computed on made-up rows: every combination of categories,
+    and numbers at random places within their bounds, many at and near the numbers that the formula
+    names and the ends of the range, on a logarithmic scale. A column is refused if what those
+    before it (and the intercept) leave of it is at most 1e-8 of its length, on these rows and on
+    10,000 more. Only terms that share columns of the table can depend on each other, so each group
+    of such terms is looked at alone; one with more than 500 columns is not.
+    """
+    for terms in _groups(encoding.terms):
+        group = FormulaEncoding(encoding.columns, (*(t for t in encoding.terms if not t), *terms))
+        if _is_independent(terms) or len(group.feature_names) > _MOST_CHECKED_COLUMNS:
+            continue
+        found = _aliased(group)
+        if found is not None:
+            name, others = found
+            raise ValueError(
+                f"formula term {name!r} is "
+                + (f"a linear combination of {listed(others)}" if others else "zero")
+                + " in every row, so that nothing can be said of its effect: leave it out"
+            )
+
+
+def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
+    """Put terms that share a column of the table together, directly or through others."""
+    groups: list[tuple[frozenset[str], list[Term]]] = []
+    for term in terms:
+        if term:
+            read = frozenset(name for one in term for name in one.factor.columns)
+            near = [group for group in groups if group[0] & read]
+            groups = [group for group in groups if not group[0] & read]
+            joined = [one for _, others in near for one in others]
+            groups.append((read.union(*(names for names, _ in near)), [*joined, term]))
+    # In the order of the formula, in which the first of several stays.
+    return [tuple(one for one in terms if one in joined) for _, joined in groups]
+
+
+def _is_independent(terms: Sequence[Term]) -> bool:
+    """Whether the coding has seen to it: products of indicators, by themselves."""
+    return len(terms) == 1 and all(one.factor.is_category for one in terms[0])
+
+
+def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
+    """Return the first column that depends on those before it, and these."""
+    rng = np.random.default_rng(0)
+    rows = _MadeUpRows(group)
+    names = [*(["the intercept"] if group.has_intercept else []), *group.feature_names]
+    if rows.n_combined * rows.n_within * len(names) > _MOST_ENTRIES:
+        return None
+    X = rows.design(rows.n_within, rng)
+    for _ in range(_MOST_ROUNDS):
+        j = _dependent(X)
+        if j is None:
+            return None
+        weights = np.linalg.lstsq(X[:, :j], X[:, j], rcond=None)[0]
+        more = rows.design(math.ceil(_CONFIRMING / rows.n_combined), rng)
+        gaps = np.abs(more[:, j] - more[:, :j] @ weights)
+        largest = np.abs(more[:, : j + 1]).max(axis=0)
+        rounding = _ROUNDING * float(largest[:j] @ np.abs(weights))
+        if gaps.max() <= max(_TOLERANCE * largest[j], rounding):
+            shares = largest[:j] * np.abs(weights)
+            part = shares > _TOLERANCE * shares.max(initial=0.0)
+            return names[j], [names[i] for i in np.flatnonzero(part)]
+        X = np.vstack([X, more[np.argsort(gaps)[-len(names) :]]])
+    return None
+
+
+def _dependent(X: NDArray[np.float64]) -> int | None:
+    """Return the first column that is nearly in the span of those before it."""
+    # The distance of each from that span.
+    left = np.abs(np.diag(np.linalg.qr(X, mode="r")))
+    near = left <= _TOLERANCE * np.linalg.norm(X, axis=0)
+    return int(near.argmax()) if near.any() else None
+
+
+class _MadeUpRows:
+    """Rows with every combination of the categories that a group of terms reads."""
+
+    def __init__(self, group: FormulaEncoding) -> None:
+        self._group = group
+        used: Mapping[str, Column] = {
+            one.name: one for one in group.columns if one.name in group.column_names
+        }
+        self._numbers = [one for one in used.values() if isinstance(one, NumericColumn)]
+        self._categories = [one for one in used.values() if isinstance(one, CategoricalColumn)]
+        self.n_combined = math.prod(len(one.categories) for one in self._categories)
+        # Of one combination, as many as numbers alone make columns, and some.
+        counts = (
+            math.prod(len(one.fields) for one in term if not one.factor.is_category)
+            for term in group.terms
+        )
+        self.n_within = sum(counts) + 5
+
+    def design(self, n_within: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return the columns of rows, so many of each combination, with the intercept's."""
+        n_rows = self.n_combined * n_within
+        sizes = [len(one.categories) for one in self._categories]
+        places = np.unravel_index(np.repeat(np.arange(self.n_combined), n_within), (*sizes, 1))
+        cells: Cells = {
+            one.name: place for one, place in zip(self._categories, places[:-1], strict=True)
+        } | {one.name: self._drawn(one, n_rows, rng) for one in self._numbers}
+        out = np.zeros((n_rows, len(self._group.feature_names)))
+        self._group.encode_read(cells, out)
+        return np.column_stack([np.ones(n_rows), out]) if self._group.has_intercept else out
+
+    def _drawn(
+        self, column: NumericColumn, n_rows: int, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Draw numbers within the bounds of a column."""
+        low, high = float(column.low), float(column.high)
+        named = {number for term in self._group.terms for one in term for number in one.numbers}
+        from_places = rng.choice([low, high, *(one for one in named if low < one < high)], n_rows)
+        toward = rng.choice([low, high], n_rows)
+        share = np.where(rng.random(n_rows) < 0.8, 10.0 ** rng.uniform(_NEAREST, 0.0, n_rows), 0.0)
+        near = from_places + (toward - from_places) * share
+        anywhere = rng.uniform(low, high, n_rows)
+        drawn = np.clip(np.where(rng.random(n_rows) < 0.5, anywhere, near), low, high)
+        if column.missing is not None:
+            drawn[rng.random(n_rows) < _MISSING] = math.nan
+        return drawn
+
+
+# Formulas in Wilkinson notation, read with formulaic; nothing in them is evaluated.
+
+_MOST_LETTERS = 2000
+_MOST_TERMS = 1000
+_MOST_POWER = _MOST_FACTORS = 6
+_QUOTED = re.compile(r"`([^`]*)`")
+# As R writes it, which Python cannot parse; not within backquotes.
+_IS_NA = re.compile(r"(`[^`]*`)|(?<![\w.])is[._]na(?=\s*\()")
+
+
+def read_formula(formula: str, columns: Sequence[Column], target: str | None) -> FormulaEncoding:
+    """Read a formula such as ``"y ~ age + C(sex)"`` over declared columns.
+
+    formulaic splits it into tokens and multiplies terms out; it sees placeholders where names and
+    Python stand, as it would evaluate some of the latter even while it parses. These are read by
+    ``read_factor``, which knows a list of row-wise functions and evaluates no Python. An error
+    names the term.
+    """
+    if type(formula) is not str or len(formula) > _MOST_LETTERS:
+        raise ValueError(
+            f"formula must be text of at most {_MOST_LETTERS} characters, got "
+            f"{in_one_line(formula)}"
+        )
+    try:
+        encoding = FormulaEncoding(tuple(columns), coded_terms(_terms(formula, columns, target)))
+        check_not_aliased(encoding)
+    except RecursionError:
+        raise ValueError(f"formula {in_one_line(formula)} is nested too deeply") from None
+    return encoding
+
+
+def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Iterator[list[Factor]]:
+    parser, tokenizer, errors = _formulaic()
+    try:
+        tokens = list(tokenizer.tokenize(formula))
+    except errors.FormulaParsingError as error:
+        raise ValueError(f"formula {formula!r}: {_plain(error)}") from None
+    operators = [token.token if token.kind.value == "operator" else "" for token in tokens]
+    if any("|" in operator for operator in operators):
+        raise ValueError(
+            f"formula {formula!r}: '|' is not read, neither for random effects nor for parts of a "
+            "model. Possible instead: C(g), a level for each category of g, which a penalty (C= or "
+            "alpha=) shrinks as random effects are; and groups= (--groups COLUMN), which protects "
+            "all rows of a person together"
+        )
+    tildes = [i for i, operator in enumerate(operators) if "~" in operator]
+    # formulaic joins the signs that follow.
+    if len(tildes) > 1 or any(operators[i].strip("+-")[1:] for i in tildes):
+        raise ValueError(f"formula {formula!r} must have one '~'")
+    split = tildes[0] if tildes else -1
+    left, right = tokens[: max(split, 0)], tokens[split + 1 :]
+    sign = operators[split][1:] if tildes else ""
+    if not tildes and any((one.token, one.kind.value) == (target, "name") for one in tokens):
+        raise ValueError(f"formula {formula!r} has no '~' after the target {target!r}")
+    if left and [(one.token, one.kind.value) for one in left] != [(target, "name")]:
+        raise ValueError(
+            f"formula {formula!r} must have the schema's target {target!r} before '~', and nothing "
+            "else"
+        )
+    factors: dict[str, Factor] = {}
+    by_name = {column.name: column for column in columns}
+    safe = [_placeholder(token, by_name, factors) for token in right]
+    try:
+        tree = parser.parse(" ".join([sign, *safe]), target="ast")
+        if _count(tree) > _MOST_TERMS:
+            raise ValueError(f"formula {formula!r} makes more than {_MOST_TERMS} terms")
+        found = list(parser.get_terms_from_ast(tree, context={}))
+    except errors.FormulaParsingError as error:
+        said = _plain(error)
+        for key, factor in factors.items():
+            said = said.replace(f"`{key}`", f"`{factor.name}`")
+        raise ValueError(f"formula {formula!r}: {said}") from None
+    except AttributeError:
+        # As formulaic 1.2 fails where one kind of bracket ends another.
+        raise ValueError(f"formula {formula!r} has brackets that do not match") from None
+    for term in sorted(found, key=lambda one: one.degree):
+        written = [one.expr for one in term.factors]
+        if len(written) > _MOST_FACTORS:
+            raise ValueError(
+                f"formula {formula!r} has an interaction of more than {_MOST_FACTORS} factors"
+            )
+        if written == ["1"]:
+            yield []
+        elif any(one not in factors for one in written):
+            raise ValueError(
+                f"formula {formula!r}: numbers cannot scale terms; write I(2 * x) for a column"
+            )
+        else:
+            yield [factors[one] for one in written]
+
+
+def _placeholder(token: Any, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
+    """Return what stands for a token while formulaic parses; a name or Python becomes a factor."""
+    kind, text = token.kind.value, token.token
+    if text == ".":
+        return f"({' + '.join(_named(name, columns, factors) for name in columns)})"
+    if kind == "name":
+        return _named(text, columns, factors)
+    return _called(text, columns, factors) if kind == "python" else str(text)
+
+
+def _named(name: str, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
+    if name not in columns:
+        raise ValueError(
+            f"formula term {name!r}: the schema has no such column, but {', '.join(columns)}"
+        )
+    tree = ast.Name("_")
+    return _kept(name, tree, {"_": columns[name]}, factors)
+
+
+def _called(text: str, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
+    """Read Python as a factor, in the spelling that makes equal ones equal."""
+    aliases: dict[str, str] = {}
+    # Longer than any name that could be confused with it.
+    stem = "_" * (1 + max(map(len, columns)))
+
+    def alias(quoted: re.Match[str]) -> str:
+        return aliases.setdefault(quoted[1], f"{stem}{len(aliases)}{stem}")
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            plain = _IS_NA.sub(lambda found: found[1] or "isna", text.strip())
+            tree = ast.parse(_QUOTED.sub(alias, plain), mode="eval").body
+        written = ast.unparse(tree).replace("\n", " ")
+    except (SyntaxError, ValueError, MemoryError):
+        raise ValueError(f"formula term {text!r}: this is not an expression") from None
+    for name, short in aliases.items():
+        written = written.replace(short, f"`{name}`")
+    quoted = {short: columns[name] for name, short in aliases.items() if name in columns}
+    return _kept(written, tree, {**columns, **quoted}, factors)
+
+
+def _kept(
+    written: str, tree: ast.AST, columns: Mapping[str, Column], factors: dict[str, Factor]
+) -> str:
+    """Keep the factor that is written in some way; return its placeholder."""
+    known = {factor.name: key for key, factor in factors.items()}
+    key = known.get(written, f"factor {len(factors)}")
+    if written not in known:
+        try:
+            factors[key] = read_factor(written, tree, columns)
+        except ValueError as error:
+            raise ValueError(f"formula term {written!r}: {error}") from None
+    return f"`{key}`"
+
+
+def _plain(error: Exception) -> str:
+    """Return what formulaic says of a mistake, without the excerpt that it colours."""
+    return str(error).partition("\n")[0]
+
+
+def _count(tree: Any) -> int:
+    """Bound the number of terms that an operator tree makes, without making them."""
+    if not hasattr(tree, "operator"):
+        return 1
+    symbol, args = tree.operator.symbol, list(tree.args)
+    if symbol in ("**", "^"):
+        power = str(args[1])
+        if not power.isdigit() or not 1 <= int(power) <= _MOST_POWER:
+            raise ValueError(
+                f"formula: a power of terms must be a whole number from 1 to {_MOST_POWER}, got "
+                f"{power}; write I(x ** 2) for the square of a column"
+            )
+        made = _count(args[0]) ** int(power)
+    else:
+        counts = [_count(one) for one in args]
+        made = sum(counts) + (math.prod(counts) if symbol in ("*", ":") else 0)
+    return min(int(made), _MOST_TERMS + 1)
+
+
+def _formulaic() -> tuple[Any, Any, Any]:
+    """Return formulaic's parser, its tokenizer, and its errors."""
+    try:
+        names = ("formulaic.parser", "formulaic.parser.algos.tokenize", "formulaic.errors")
+        parsers, tokenizer, errors = map(importlib.import_module, names)
+    except ImportError as error:
+        raise ImportError(
+            "formulas need formulaic, which is not installed: pip install 'dpglm[formula]'"
+        ) from error
+    return parsers.DefaultFormulaParser(feature_flags=set()), tokenizer, errors

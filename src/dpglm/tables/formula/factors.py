@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.tables.additive.axes import NumericAxis
-from dpglm.tables.additive.settings import Additive
+from dpglm.tables.additive import Additive
+from dpglm.tables.additive_terms import NumericAxis
 from dpglm.tables.cells import Entry
 from dpglm.tables.columns import CategoricalColumn, Column, IndicatorBall, NumericColumn
 from dpglm.tables.formula.expressions import (

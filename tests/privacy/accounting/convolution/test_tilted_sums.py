@@ -6,9 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.privacy.accounting.convolution import tilted_sums
-from dpglm.privacy.accounting.convolution.lattices import Lattice, tilt
-from dpglm.privacy.accounting.convolution.tilted_sums import Mixture, Part
+from dpglm.privacy.accounting import convolution as tilted_sums
+from dpglm.privacy.accounting.convolution import Lattice, Mixture, Part, tilt
 
 pytestmark = pytest.mark.skipif(
     np.finfo(np.longdouble).eps > 1e-18, reason="long double has no more digits than double here"

@@ -1,0 +1,582 @@
+"""The rows of a fit, encoded in memory or streamed from Parquet; and those of a prediction."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import click
+import numpy as np
+
+from dpglm._json import file_identity
+from dpglm._words import named_numbers
+from dpglm.cli.console import InputError, finished, lost_output, note, refuse_taken
+from dpglm.tables.cells import as_cells, as_numbers
+from dpglm.tables.files import named_errors, read_table, storage_types
+from dpglm.tables.schema import Schema
+from dpglm.tables.targets import CountTarget, TargetColumn
+
+if TYPE_CHECKING:
+    from dpglm.ledger import LedgerEntry, PrivacyLedger
+    from dpglm.privacy.events import Event
+    from dpglm.report.model_file import LinearModel
+    from dpglm.solvers.base import Plan, StepInfo
+
+
+STREAMED_BYTES = 1 << 28
+"""Parquet files from this size on are streamed without being asked to."""
+_SUFFIXES = (".parquet", ".pq")
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows, targets (None where X holds them), exposures and groups, and the data's columns.
+
+    Rows are encoded, or a table for an estimator that encodes it.
+    """
+
+    X: Any
+    y: Any
+    exposure: Any
+    trials: Any
+    groups: Any
+    columns: tuple[str, ...]
+    is_streamed: bool
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What ``fit`` is given beside rows and targets; streamed rows have their own."""
+        if self.is_streamed:
+            return {}
+        beside = {
+            "sample_weight": self.trials,
+            "exposure": self.exposure,
+            "groups": self.groups,
+        }
+        return {name: one for name, one in beside.items() if one is not None}
+
+    def used(self, most: int | None) -> tuple[int, int]:
+        """Return the numbers of groups, and of the rows of them that are used. Private."""
+        from dpglm.data.groups import Groups
+
+        groups = Groups.of(self.groups, len(self.groups))
+        sizes = np.bincount(groups.codes, minlength=groups.n_groups)
+        return groups.n_groups, int(sizes.sum() if most is None else np.minimum(sizes, most).sum())
+
+
+def read_rows(
+    data: Path,
+    schema: Schema,
+    *,
+    exposure: str | None,
+    trials: str | None,
+    groups: str | None,
+    stream: bool,
+    cache: Path | None,
+    encode: bool = True,
+) -> TrainingRows:
+    """Read a table, or prepare for streaming it.
+
+    ``exposure``, ``trials`` and ``groups`` name columns.
+    """
+    is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
+    if stream and not is_parquet:
+        raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
+    if is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES):
+        from dpglm.data.stream.parquet import ParquetRows
+
+        if trials is not None:
+            raise InputError(
+                f"--trials {trials}: needs rows in memory, and these are streamed: fit shares of "
+                "successes by ParquetRows(..., sample_weight=) in Python"
+            )
+        rows = ParquetRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
+        note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
+        ids = None if groups is None else rows.group_ids
+        return TrainingRows(rows, None, None, None, ids, rows.stored_columns, is_streamed=True)
+    others = [name for name in (exposure, trials, groups) if name is not None]
+    table = read_table(data, [*schema.column_names, schema.target.name, *others])
+    with named_errors(data):
+        y, made = encoded_target(schema.target, table, trials)
+        del table[schema.target.name]
+        exposures = None
+        if exposure is not None:
+            exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
+        ids = None if groups is None else as_cells(table.pop(groups), groups)
+        columns = tuple(storage_types(data))
+        X = schema.encode(table) if encode else table
+        return TrainingRows(X, y, exposures, made, ids, columns, is_streamed=False)
+
+
+def encoded_target(
+    target: TargetColumn, table: Mapping[str, Any], trials: str | None
+) -> tuple[Any, Any]:
+    """Return the targets of a table and, where its column is named, each row's trials, or None."""
+    if trials is None:
+        return target.encode(table[target.name]), None
+    assert isinstance(target, CountTarget)
+    return target.shares(table[target.name], table[trials], trials)
+
+
+def columns_of(model: LinearModel) -> Sequence[str]:
+    """Return the columns of a table that a model needs."""
+    if model.schema is not None:
+        return model.schema.column_names
+    if model.feature_names is None:
+        raise ValueError(
+            "the model file does not name the columns that the model needs: in Python, fit a "
+            "DataFrame or save the model with its schema"
+        )
+    return model.feature_names
+
+
+def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:
+    """Return what a model predicts from those columns."""
+    if model.schema is not None:
+        return table
+    return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])
+
+
+# Signals that stop a command, and what it says of money spent when it ends early.
+
+_SIGNALS = tuple(
+    signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+
+@final
+class Stopped(KeyboardInterrupt):
+    """A signal has asked the command to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + number
+
+
+def listen() -> None:
+    """Let SIGTERM and SIGHUP stop the command as SIGINT does, unless they are ignored."""
+    owner = os.getpid()
+
+    def stop(number: int, _: Any) -> None:
+        if os.getpid() != owner:
+            # A worker process has nothing to clean up.
+            os._exit(128 + number)
+        raise Stopped(number)
+
+    for one in _SIGNALS:
+        # nohup has SIGHUP ignored.
+        if one is not signal.SIGINT and signal.getsignal(one) == signal.SIG_DFL:
+            signal.signal(one, stop)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back signals that stop a command until the block ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: held.append(number)) for one in _SIGNALS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, signal.SIG_DFL if handler is None else handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+@final
+class SpendingWatch:
+    """Follows a command, to say at any moment what it leaves behind if it ends early.
+
+    Money spent is read from the ledger, as the end may come between its record and the first
+    step. A command prints no value computed from rows before it has ended, so all else is in
+    files.
+    """
+
+    def __init__(
+        self,
+        ledger: PrivacyLedger | None = None,
+        *,
+        checkpoint: Path | None = None,
+        resumes: str = "",
+    ) -> None:
+        self._checkpoint, self._resumes = checkpoint, resumes
+        self._plan: Plan | None = None
+        self._steps = 0
+        self._written: list[Path] = []
+        self.opened(ledger)
+
+    def opened(self, ledger: PrivacyLedger | None) -> None:
+        """Note the ledger, and its entries before anything is spent."""
+        self._ledger = ledger
+        known = () if ledger is None else ledger.contents().entries
+        self._known = frozenset(entry.id for entry in known)
+
+    def begins(self, plan: Plan) -> None:
+        """Note that from now on releases may happen."""
+        self._plan = plan
+
+    def stepped(self, info: StepInfo) -> None:
+        """Note a step."""
+        self._steps = info.step
+
+    def wrote(self, files: list[Path]) -> None:
+        """Note where results are."""
+        self._written = files
+
+    @property
+    def event(self) -> Event | None:
+        """The event that the command pays for, if it is known."""
+        return None if self._plan is None else self._plan.event
+
+    def interrupted(self) -> str:
+        """Return the message of a command that was interrupted."""
+        if self._written:
+            return f"Interrupted after the result was complete; it is written: {self._named()}"
+        if self._resumes == "FILE" and self._plan is None:
+            return "Interrupted before anything was released: nothing was spent or written."
+        return "\n".join([self._progress(), *self._spent(), self._way_on()])
+
+    def failed(self) -> str:
+        """Return what a command that failed has spent and written; empty if nothing."""
+        if self._written:
+            said = (
+                f"The result is released and paid for. It is in {self._named()}. Do not run the "
+                "command again, as that would pay again."
+            )
+            return "\n".join([said, *(() if self._ledger is None else self._spent())])
+        if self._ledger is None or self._new_entries() == []:
+            return ""
+        return "\n".join([*self._spent(), self._way_on()])
+
+    def _named(self) -> str:
+        return ", ".join(map(str, self._written))
+
+    def _spent(self) -> list[str]:
+        if self._ledger is None:
+            return ["No ledger was given, so nothing was recorded as spent."]
+        name, new = self._ledger.path, self._new_entries()
+        if isinstance(new, Exception):
+            return [f"What was spent cannot be read: {new}. See `dpglm ledger show {name}`."]
+        if not new:
+            return [f"Nothing more was spent: the ledger {name} has no new entry."]
+        return [
+            f"Spent: entry {entry.number} of the ledger {name}, {named_numbers(entry.charge)}; it "
+            "stays."
+            for entry in new
+        ]
+
+    def _new_entries(self) -> list[LedgerEntry] | Exception:
+        """List entries recorded since, which may be this command's; or say why it cannot be."""
+        from dpglm.privacy.events import canonical
+
+        if self._ledger is None:
+            return []
+        try:
+            entries = self._ledger.contents().entries
+        except (ValueError, OSError) as error:
+            return error
+        event = self.event
+        new = [one for one in entries if one.id not in self._known]
+        return [one for one in new if event is None or one.event == canonical(event)]
+
+    def _progress(self) -> str:
+        if self._plan is None:
+            return (
+                "Interrupted: no results were written, and nothing that was computed from rows was "
+                "shown."
+            )
+        releases = sum(release.count for release in self._plan.method.releases)
+        # The checkpoint may hold one more.
+        taken = f"after at least {self._steps} of" if self._steps else "in a fit of"
+        return (
+            f"Interrupted {taken} {self._plan.n_steps} steps, which make {releases} releases "
+            "together. No model was written, and nothing that was computed from the rows was shown."
+        )
+
+    def _way_on(self) -> str:
+        if self._checkpoint is not None and self._checkpoint.exists():
+            return (
+                f"To go on: the same command continues from {self._checkpoint}, which holds what "
+                "was released so far, and spends nothing twice."
+            )
+        again = "" if self._ledger is None else ", and is charged again if it was charged"
+        cure = (
+            f" With --checkpoint {self._resumes}, one that is interrupted can go on."
+            if self._resumes
+            else ""
+        )
+        return f"The same command starts anew{again}.{cure}"
+
+
+# Files that are reserved before a command spends anything, and appear together at the end.
+
+Writer: TypeAlias = Callable[[Mapping[Path, Path]], None]
+_ROOM = 1 << 21
+"""Bytes that are reserved for each file."""
+
+
+@final
+class Outputs:
+    """Files that a command is to write: places that no other command has, and room for them.
+
+    ``drafts`` has for each target a draft to be written; those of one folder lie together, under
+    the targets' names.
+    """
+
+    def __init__(self, targets: Sequence[Path], stages: Mapping[Path, Path], force: bool) -> None:
+        self._targets, self._force = targets, force
+        self._stages = dict.fromkeys(stages.values())
+        self.drafts = {target: stages[target.parent] / target.name for target in targets}
+
+    def reserve(self) -> None:
+        """Fill the disk with as much as the files may need, synced."""
+        for draft in self.drafts.values():
+            with open(_room_of(draft), "wb") as file:
+                # Zeros might be stored as nothing.
+                file.write(os.urandom(_ROOM))
+                file.flush()
+                os.fsync(file.fileno())
+
+    def publish(self) -> None:
+        """Move all drafts to their places, or none."""
+        self._publish(self.drafts)
+
+    def write(self, writer: Writer, wrote: Callable[[list[Path]], None]) -> None:
+        """Write and publish results that are paid for; tell ``wrote`` where they are.
+
+        ``writer`` is given the drafts, and writes the most important one first. If it fails, or
+        the targets cannot be had any more, what it did write is published, or kept elsewhere, and
+        the error is raised after that.
+        """
+        for draft in self.drafts.values():
+            _room_of(draft).unlink(missing_ok=True)
+        try:
+            writer(self.drafts)
+        except BaseException as error:
+            if isinstance(error, OSError):
+                named = {str(draft): str(target) for target, draft in self.drafts.items()}
+                error.filename = named.get(str(error.filename), error.filename)
+            self._rescue(writer, wrote, again=isinstance(error, Exception))
+            raise
+        with uninterrupted():
+            try:
+                self.publish()
+            except Exception:
+                self._rescue(writer, wrote, again=True)
+                raise
+            wrote([*self.drafts])
+
+    def _publish(self, drafts: Mapping[Path, Path]) -> None:
+        _check([*drafts], self._force)
+        with uninterrupted():
+            _move(drafts)
+        if drafts:
+            finished()
+
+    def _rescue(self, writer: Writer, wrote: Callable[[list[Path]], None], *, again: bool) -> None:
+        """Keep what was written, where it belongs or in a new folder."""
+        with uninterrupted():
+            whole = {target: draft for target, draft in self.drafts.items() if draft.is_file()}
+            if whole:
+                with contextlib.suppress(OSError, ValueError):
+                    self._publish(whole)
+                    wrote([*whole])
+                    return
+            if again and self._targets:
+                wrote(self._elsewhere(writer))
+
+    def _elsewhere(self, writer: Writer) -> list[Path]:
+        for place in (self._targets[0].parent, Path(tempfile.gettempdir())):
+            with contextlib.suppress(OSError):
+                folder = Path(tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place))
+                kept = {one: folder / one.parent.name / one.name for one in self._targets}
+                with contextlib.suppress(Exception):
+                    for one in kept.values():
+                        one.parent.mkdir(exist_ok=True)
+                    writer(kept)
+                found = [one for one in kept.values() if one.is_file()]
+                if found:
+                    return found
+                shutil.rmtree(folder, ignore_errors=True)
+        return []
+
+
+def keep_unprinted(name: str, document: Mapping[str, Any]) -> list[Path]:
+    """Write a paid result to a new file if it could not be printed; return where it is."""
+    from dpglm.ledger.store import write_json
+
+    lost = lost_output()
+    kept: list[Path] = []
+    for place in (Path(), Path(tempfile.gettempdir())):
+        if lost is not None and not kept:
+            with contextlib.suppress(OSError):
+                kept = [Path(tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place)) / name]
+                write_json(kept[0], document)
+                note(f"Not all could be printed: the result is in {kept[0]}")
+    finished()
+    return kept
+
+
+def _room_of(draft: Path) -> Path:
+    return draft.with_name(f".room.{draft.name}")
+
+
+@contextlib.contextmanager
+def reserved(targets: Sequence[Path], *, force: bool, room: bool = True) -> Iterator[Outputs]:
+    """Reserve files until the block ends; missing folders are made.
+
+    Refused: targets that exist (unless ``force``), are folders, are named twice, are to be written
+    by another command that is running, or are budget ledgers or files that this command reads or
+    keeps (whatever ``force`` says). With ``room``, the disk must have some for them. What was not
+    published in the block leaves everything as before.
+    """
+    _check(targets, force)
+    made: list[Path] = []
+    with contextlib.ExitStack() as claims:
+        try:
+            stages: dict[Path, Path] = {}
+            for folder, target in {_claim_of(one): one for one in targets}.items():
+                with uninterrupted():
+                    made += _make_folder(target.parent)
+                    claims.enter_context(_claimed(folder, target))
+                    stages.setdefault(target.parent, folder)
+            outputs = Outputs(targets, stages, force)
+            if room:
+                outputs.reserve()
+            # Another command may have ended meanwhile.
+            _check(targets, force)
+            yield outputs
+        finally:
+            with uninterrupted():
+                claims.close()
+                for folder in reversed(made):
+                    # It holds what was published, or files of another program.
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+
+
+@contextlib.contextmanager
+def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Path, Path]]:
+    """Publish files together: yield for each target a draft to be written.
+
+    When the block ends, all are moved into place; if it fails, or a move does, everything is as
+    before. For files that cost nothing; see ``reserved``, which refuses the same targets.
+    """
+    with reserved(targets, force=force, room=False) as outputs:
+        yield outputs.drafts
+        outputs.publish()
+
+
+def _claim_of(target: Path) -> Path:
+    """Return the hidden folder beside a target that keeps other commands away from it."""
+    # Names that the disk may take for one.
+    name = unicodedata.normalize("NFC", target.name).casefold()
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return target.parent / f".dpglm-{digest}"
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path, target: Path) -> Iterator[None]:
+    """Make such a folder, hold its lock, and remove it with all that is in it."""
+    descriptor = _locked(folder, target)
+    try:
+        # What a killed command left.
+        for old in folder.iterdir():
+            old.unlink()
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked(folder: Path, target: Path) -> int | None:
+    """Make a folder and lock it until the descriptor is closed; None where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:
+        folder.mkdir(exist_ok=True)
+        return None
+    while True:
+        folder.mkdir(exist_ok=True)
+        # The command that made it may be removing it.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                raise ValueError(
+                    f"{target} is being written by another command that is running: wait for it, "
+                    "or choose another name"
+                ) from None
+            os.close(descriptor)
+
+
+def _check(targets: Sequence[Path], force: bool) -> None:
+    from dpglm.ledger.store import refuse_ledger
+
+    refuse_taken(click.get_current_context(silent=True), targets)
+    folders = {file_identity(one) for target in targets for one in _folders(target)}
+    for target in targets:
+        if not target.is_dir() and file_identity(target) in folders:
+            raise ValueError(
+                f"{target} is named for two outputs, a file and a folder: give each its own name"
+            )
+    for i, target in enumerate(targets):
+        blocking = [one for one in target.parents if one.exists() and not one.is_dir()]
+        if blocking:
+            raise ValueError(f"{blocking[0]} is a file: give the name of a folder")
+        if target.is_dir():
+            raise ValueError(f"{target} is a folder: give the name of a file")
+        if target.exists() and not target.is_file():
+            raise ValueError(f"{target} is no regular file: give the name of one, or a new name")
+        refuse_ledger(target)
+        if not force and (os.path.lexists(target) or os.path.exists(os.path.realpath(target))):
+            raise ValueError(f"{target} exists already: choose another name, or add --force")
+        if file_identity(target) in map(file_identity, targets[:i]):
+            raise ValueError(f"{target} is named for two outputs: give each its own name")
+
+
+def _folders(target: Path) -> Sequence[Path]:
+    return Path(os.path.realpath(target)).parents
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    """Make a folder; return those that were made, outermost first."""
+    lacking = [one for one in (folder, *folder.parents) if not one.exists()][::-1]
+    folder.mkdir(parents=True, exist_ok=True)
+    return lacking
+
+
+def _move(drafts: Mapping[Path, Path]) -> None:
+    moved: list[tuple[Path, Path | None]] = []
+    try:
+        for target, draft in drafts.items():
+            old = draft.with_name(f"{draft.name}.old") if target.exists() else None
+            if old is not None:
+                os.replace(target, old)
+            moved.append((target, old))
+            os.replace(draft, target)
+    except BaseException:
+        for target, old in reversed(moved):
+            target.unlink(missing_ok=True)
+            if old is not None:
+                os.replace(old, target)
+        raise

@@ -1,0 +1,597 @@
+"""Which row belongs to which group; rows that are kept of each, and bounded sums over groups."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import math
+import numbers
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm._validation import check_integer, finite
+from dpglm.data.compiled.kernels import Rule
+from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory.sparse import SparseRows
+from dpglm.data.prepare import derived_rows
+from dpglm.data.rows import (
+    SERIAL,
+    AnyArrays,
+    Block,
+    BlockMap,
+    Floats,
+    Kernel,
+    Rows,
+    compensated_sum,
+)
+from dpglm.data.sampled import SampledBlock, on_grid, sampled_rows
+from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.exceptions import NearIdsWarning, PlanMismatchError
+from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.cells import (
+    NUMBER_KINDS,
+    WHOSE_CURE,
+    is_date,
+    is_missing,
+    normal,
+    plain_array,
+    unmasked,
+)
+
+Values: TypeAlias = NDArray[np.float64] | sparse.csr_array
+"""One row of numbers for each row of data, dense or CSR."""
+MIXTURE = "groups must be all numbers or all texts, got a mixture"
+_KINDS = "groups must be numbers or texts, which alone have one spelling, got other values"
+# Without zeros before the number, which are a part of many ids, and without hexadecimal digits.
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE]\+[0-9]{1,3})?")
+_PADDING = re.compile(r"(?<![0-9])0+(?=[0-9])")
+_MISSING = f"groups must name a group for every row, got missing values. {WHOSE_CURE}"
+_UNIT = 2.0**-53
+_ENTRIES = 1 << 21
+GROUP_BATCH = 1024
+"""Rows whose groups' sums are computed at once, at most; and groups that are added at once."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The group of each row, by number. Private.
+
+    ``codes`` has the shape ``(n_rows,)`` and numbers from 0 to ``n_groups - 1``; a group may have
+    no rows.
+    """
+
+    codes: NDArray[np.intp]
+    n_groups: int
+
+    @classmethod
+    def of(cls, ids: Any, n_rows: int) -> Groups:
+        """Give each group a number, from an identifier for each row, in any order.
+
+        ``ValueError`` unless they are n_rows numbers, or texts, none of them missing or blank.
+        Equal ids are one group, however they are spelled (``Ids``); there is a warning where some
+        differ in the case of letters, or zeros before numbers, alone.
+        """
+        found = Ids.of(ids, n_rows)
+        if found.is_text:
+            warn_of_near_ids(found.names, found.folded)
+        return cls(found.codes, len(found.names))
+
+    def kept(self, most: int, noise: NoiseSource) -> NDArray[np.intp]:
+        """Return positions, ascending, of at most ``most`` rows of each group, drawn uniformly.
+
+        Privacy: the draw of one group's rows does not depend on any other group, so that with the
+        same draws for all others neighbours stay neighbours, and no two groups are mixed up. Which
+        rows were drawn stays private.
+        """
+        check_integer("max_rows_per_group", most, least=1)
+        order = np.lexsort((noise.words(len(self.codes)), self.codes))
+        sizes = np.bincount(self.codes, minlength=self.n_groups)
+        place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.sort(order[place < most])
+
+    def arranged(
+        self, most: int | None, noise: NoiseSource
+    ) -> tuple[NDArray[np.intp] | None, NDArray[np.intp]]:
+        """Return positions of the rows that are kept, group by group, and where groups start.
+
+        No positions if all rows are kept and stand so.
+        """
+        kept = np.arange(len(self.codes)) if most is None else self.kept(most, noise)
+        order, starts = Groups(self.codes[kept], self.n_groups).sorted()
+        places = kept[order]
+        as_they_stand = np.array_equal(places, np.arange(len(self.codes)))
+        return None if as_they_stand else places, starts
+
+    def sorted(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the order that puts rows of one group together, and where each group starts.
+
+        There is one start for each group, and the number of rows at the end.
+        """
+        sizes = np.bincount(self.codes, minlength=self.n_groups)
+        starts = np.concatenate([np.zeros(1, np.intp), np.cumsum(sizes, dtype=np.intp)])
+        return np.argsort(self.codes, kind="stable"), starts
+
+    def bounded_sum(self, values: Values, bound: float) -> NDArray[np.float64]:
+        """Add up one row of finite values for each row of data, of shape ``(n_rows, size)``.
+
+        The sum over the rows of a group that is longer than ``bound`` in L2 norm is scaled down to
+        it; all others enter as they are. Private.
+
+        Privacy: a group contributes at most ``bound``; ``dpglm.oracle.rounding.group_rounding``
+        says what rounding adds.
+        """
+        order, starts = self.sorted()
+        size = values.shape[1]
+
+        def sums() -> Iterator[NDArray[np.float64]]:
+            for first, last in batches(starts, size):
+                rows = values[order[starts[first] : starts[last]]]
+                ones = np.ones(rows.shape[0])
+                of_groups = segment_sums(rows, ones, starts[first : last + 1] - starts[first])
+                yield clipped(of_groups, bound)
+
+        return compensated_sum(sums(), np.zeros(size))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """The different ids of some rows, as they are compared, and the number of each row's. Private.
+
+    ``names`` are in the order of their first rows, as numbers or texts; ``is_text`` says what the
+    ids were given as, None where there are no rows.
+    """
+
+    names: list[Any]
+    codes: NDArray[np.intp]
+    is_text: bool | None
+
+    @classmethod
+    def of(cls, ids: Any, n_rows: int) -> Ids:
+        """Compare ids: equal ones are one, however they are spelled.
+
+        Numbers are compared by value, whatever their type, and so are texts that spell numbers
+        (``17`` and ``17.0``, but not ``017``); other texts as ``dpglm.tables.cells.normal`` says.
+        ``ValueError`` as from ``Groups.of``.
+
+        Privacy: a person with k ids would be protected at k epsilon. Two persons who share an id
+        are each protected at 2 epsilon: first the whole group is erased, then the other's part is
+        put back. So ids are one where they spell the same, and no further.
+        """
+        values = _one_for_each_row(ids, n_rows)
+        if values.dtype.kind in NUMBER_KINDS:
+            _check_exact(values)
+            found, first, places = np.unique(values, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            ranks = np.empty(len(found), dtype=np.intp)
+            ranks[order] = np.arange(len(found))
+            codes = ranks[places.reshape(n_rows)]
+            return cls(found[order].tolist(), codes, False if n_rows else None)
+        known: dict[Any, int] = {}
+        seen: dict[Any, int] = {}
+        kinds: set[bool] = set()
+        codes = np.empty(n_rows, dtype=np.intp)
+        for row, one in enumerate(values.tolist()):
+            try:
+                code = seen.get((type(one), one))
+            except TypeError:
+                raise ValueError(_KINDS) from None
+            if code is None:
+                name = _name(one)
+                kinds.add(isinstance(one, str | bytes))
+                code = seen[type(one), one] = known.setdefault(name, len(known))
+            codes[row] = code
+        if len(kinds) > 1:
+            raise ValueError(MIXTURE)
+        return cls(list(known), codes, kinds.pop() if kinds else None)
+
+    @property
+    def folded(self) -> list[str]:
+        """The ids without the case of letters and the zeros before numbers."""
+        return [_PADDING.sub("", str(name).casefold()) for name in self.names]
+
+
+def warn_of_near_ids(names: Collection[Any], folded: Collection[Any]) -> None:
+    """Warn where ids differ in upper and lower case, or in zeros before a number, alone."""
+    if len(set(folded)) < len(set(names)):
+        warnings.warn(
+            "groups has ids that differ only in upper and lower case or in zeros before a number, "
+            "as 'p7' and 'P007' do. If they are one person's, this person is in several groups and "
+            "protected at several times epsilon: spell each id in one way",
+            NearIdsWarning,
+            stacklevel=2,
+        )
+
+
+def _one_for_each_row(ids: Any, n_rows: int) -> NDArray[Any]:
+    values = unmasked("groups", ids)
+    if isinstance(values, list | tuple):
+        array = np.asarray(values) if all(type(one) is int for one in values) else np.empty(0)
+        # Of a mixed list NumPy would spell the numbers, equal ones in several ways.
+        is_exact = array.dtype.kind in "iu"
+        values = array if is_exact else np.fromiter(values, dtype=object, count=len(values))
+    array = plain_array(values)
+    if array.shape == (n_rows, 1):
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise ValueError(f"groups must have shape ({n_rows},), got shape {array.shape}")
+    if array.dtype.kind not in NUMBER_KINDS + "OUST":
+        raise ValueError(_KINDS)
+    return array
+
+
+def _check_exact(values: NDArray[Any]) -> None:
+    """Refuse ids that are missing, or that floats may have run together."""
+    if values.dtype.kind != "f" or not len(values):
+        return
+    if not np.isfinite(values).all():
+        raise ValueError(_MISSING)
+    if float(np.abs(values).max()) >= 2.0 ** (np.finfo(values.dtype).nmant + 1):
+        raise ValueError(
+            f"groups must be whole numbers that {values.dtype} tells apart, or texts, got larger "
+            "ones. Read the ids as integers or as text"
+        )
+
+
+def _name(one: Any) -> Any:
+    """Return what an id is compared by: a number, or a text."""
+    if is_missing(one):
+        raise ValueError(_MISSING)
+    if isinstance(one, bytes):
+        one = one.decode("utf-8", "surrogateescape")
+    if isinstance(one, str):
+        text = normal(one)
+        return Fraction(text) if _NUMBER.fullmatch(text) else text
+    if isinstance(one, np.generic) and not is_date(one):
+        one = one.item()
+    if not isinstance(one, numbers.Real | Decimal) or is_date(one):
+        raise ValueError(_KINDS)
+    if not math.isfinite(one):
+        raise ValueError(_MISSING)
+    return Fraction(one)  # type: ignore[arg-type]
+
+
+def batches(starts: NDArray[np.intp], size: int) -> list[tuple[int, int]]:
+    """Cut groups into ranges of whole groups with few rows, or of one group.
+
+    ``size`` is that of a group's sum, of which there is room for so many at a time.
+    """
+    rows = max(1, min(GROUP_BATCH, _ENTRIES // size))
+    cuts, last = [0], len(starts) - 1
+    while cuts[-1] < last:
+        first = cuts[-1]
+        end = int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1
+        # Groups without rows count, too, so that there are not too many of them.
+        cuts.append(min(max(end, first + 1), first + rows, last))
+    return list(itertools.pairwise(cuts))
+
+
+def rows_of(
+    starts: NDArray[np.intp], indices: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the positions of the rows of some groups, and where each of these starts then."""
+    sizes = np.diff(starts)[indices]
+    new = np.concatenate([np.zeros(1, np.intp), np.cumsum(sizes, dtype=np.intp)])
+    within = np.arange(new[-1]) - np.repeat(new[:-1], sizes)
+    return np.repeat(starts[:-1][indices], sizes) + within, new
+
+
+def segment_sums(rows: Values, factors: NDArray[Any], starts: NDArray[np.intp]) -> Any:
+    """``sum_i factors_i rows_i`` over the rows of each group, of shape ``(groups, size)``.
+
+    Rows are added one after the other in float64, wherever they stand.
+    """
+    weights = np.asarray(factors, dtype=np.float64)
+    sums = sparse.csr_array(
+        (weights, np.arange(len(weights)), starts), shape=(len(starts) - 1, len(weights))
+    )
+    return sums @ rows
+
+
+def clipped(sums: Values, bound: float, step: float | None = None) -> NDArray[np.float64]:
+    """Add up rows of shape ``(groups, size)``, each scaled down to L2 norm ``bound`` if longer.
+
+    Privacy: a number that is not finite counts as zero. Of whole numbers within the bound the sum
+    is exact. With a ``step`` it is always: rows are rounded to multiples of it (``on_grid``).
+    """
+    if sparse.issparse(sums):
+        sums.data = finite(sums.data)
+    else:
+        sums = finite(sums)
+    squares = sums.multiply(sums) if sparse.issparse(sums) else sums * sums
+    lengths = np.sqrt(np.asarray(squares.sum(axis=1), dtype=np.float64).ravel())
+    margin = 1.0 - 8.0 * (sums.shape[1] + 16) * _UNIT
+    longer = lengths > bound
+    factors = np.where(longer, margin * bound / np.where(longer, lengths, 1.0), 1.0)
+    if step is not None:
+        total: NDArray[np.float64] = on_grid(factors[:, np.newaxis] * sums, step).sum(axis=0)
+        return total
+    return np.asarray(factors @ sums, dtype=np.float64)
+
+
+# Groups of at most so many rows, whose sums need no cut: noise is made for the largest.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LimitedGroups:
+    """Groups, of whose rows at most ``most`` are used. Private."""
+
+    whose: Groups
+    most: int
+
+    @classmethod
+    def of(cls, groups: Any, most: int | None, n_rows: int) -> LimitedGroups | None:
+        """Read the arguments ``groups`` and ``max_rows_per_group``; None where there are none."""
+        if groups is None:
+            if most is not None:
+                raise ValueError(f"groups must be given with max_rows_per_group={most!r}, got None")
+            return None
+        if most is None:
+            raise ValueError(
+                "max_rows_per_group must be given with groups, got None: noise is made for so many "
+                "rows of each"
+            )
+        return cls(Groups.of(groups, n_rows), check_integer("max_rows_per_group", most, least=1))
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that are used."""
+        return int(np.minimum(np.bincount(self.whose.codes), self.most).sum())
+
+    @classmethod
+    def planned(
+        cls, groups: Any, data: DataSpec, adjacency: Adjacency, n_rows: int
+    ) -> LimitedGroups:
+        """Read ``groups`` for a plan: as many groups and rows as it says, where that is public."""
+        bound = data.groups
+        if groups is None or bound is None:
+            raise ValueError("groups must be given for a plan with groups, and for no other")
+        found = cls(Groups.of(groups, n_rows), int(bound.rows))
+        counts = [("groups", bound.n_groups, found.whose.n_groups, adjacency.n_is_public)]
+        rows_are_public = adjacency.rows_are_public(Unit.GROUP)
+        counts.append(("rows in them", data.n_rows, found.n_rows, rows_are_public))
+        for what, wanted, there, is_public in counts:
+            if is_public and wanted != there:
+                raise PlanMismatchError(
+                    f"the plan was made for {wanted} {what}, and these are {there}"
+                )
+        return found
+
+
+def public_size(
+    limited: LimitedGroups | None,
+    n_rows: int,
+    relation: Adjacency,
+    *,
+    given: int | None,
+    given_groups: int | None,
+) -> tuple[int, GroupBound | None]:
+    """Return the public number of rows that are used, and the bound on groups where there are any.
+
+    ``n_rows`` is the true number; ``given`` and ``given_groups`` are the arguments ``n_rows`` and
+    ``n_groups``.
+    """
+    if limited is None:
+        if given_groups is not None:
+            raise ValueError(f"groups must be given with n_groups={given_groups!r}, got None")
+        return _public("n_rows", given, n_rows, relation, is_public=relation.n_is_public), None
+    rows_are_public = relation.rows_are_public(Unit.GROUP)
+    rows = _public("n_rows", given, limited.n_rows, relation, is_public=rows_are_public)
+    true, is_public = limited.whose.n_groups, relation.n_is_public
+    n_groups = _public("n_groups", given_groups, true, relation, is_public=is_public)
+    return rows, GroupBound(n_groups, float(limited.most))
+
+
+def _public(
+    name: str, given: int | None, true: int, relation: Adjacency, *, is_public: bool
+) -> int:
+    """Return a public number of rows or groups: the true one, where the relation makes it so."""
+    if given is not None:
+        check_integer(name, given, least=1)
+        if is_public and given != true:
+            raise ValueError(
+                f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
+            )
+        return given
+    if not is_public:
+        raise ValueError(
+            f"{name} must be given under adjacency {relation.value!r}, which keeps the true number "
+            "private: a rough public number"
+        )
+    return true
+
+
+# Rows in groups: sums over rows become sums over groups of what each contributes, bounded.
+
+
+class InGroups(Rows):
+    """Rows, those of each group one after the other, wherever they are.
+
+    ``starts`` has the first row of each group, and the number of rows at the end.
+
+    Privacy: a group's sum is a function of its own rows alone (but see ``sum_rounding`` on
+    predictions where neighbours shift rows). In ``sum`` it is scaled down to the bound that
+    ``bounded`` set, whatever the kernel returned for it, and the groups' sums are added in
+    float64. So one group, with all its rows, changes a sum by at most the bound and what
+    ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed. Of a
+    Poisson sample, which has a ``step``, each group's part is rounded to multiples of it, so that
+    sums are exact (``dpglm.data.sampled``).
+    """
+
+    unit = Unit.GROUP
+
+    def __init__(
+        self,
+        rows: Rows,
+        starts: NDArray[np.intp],
+        bound: float | None = None,
+        step: float | None = None,
+    ) -> None:
+        self.spec, self.watch = rows.spec, rows.watch
+        self._rows, self._starts, self._bound, self._step = rows, starts, bound, step
+
+    @abc.abstractmethod
+    def _with(
+        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
+    ) -> InGroups:
+        """Put rows of this backend, or rows in memory, in groups."""
+
+    def held(self, bound: float, step: float | None) -> InGroups:
+        """Hold each group to a bound, and put what it contributes on the grid of ``step``."""
+        return self._with(self._rows, self._starts, bound, step)
+
+    @abc.abstractmethod
+    def batch_sums(
+        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
+    ) -> Iterable[NDArray[np.float64]]:
+        """Return the bounded sums over batches of groups, of ``size`` numbers each."""
+
+    @property
+    def _most(self) -> float:
+        """The bound on what a group contributes."""
+        if self._bound is None:
+            raise PlanMismatchError("sums over groups need a bound on what a group contributes")
+        return self._bound
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def n_units(self) -> int:
+        return len(self._starts) - 1
+
+    def bounded(self, bound: float) -> InGroups:
+        return self.held(bound, self._step)
+
+    def alike(self, rows: Rows) -> InGroups:
+        return self._with(rows, self._starts, None, self._step)
+
+    def blocks(self) -> Iterator[Block]:
+        return self._rows.blocks()
+
+    def map_native(
+        self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
+    ) -> Iterable[Any]:
+        return self._rows.map_native(function, map_blocks)
+
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> InGroups:
+        positions, starts = rows_of(self._starts, indices)
+        return self._with(self._rows._taken(positions, spec), starts, self._bound, self._step)
+
+    def clip_entries(self, bound: float) -> InGroups:
+        return self._with(self._rows.clip_entries(bound), self._starts, self._bound, self._step)
+
+    def sum(
+        self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
+    ) -> NDArray[np.float64]:
+        """Add up what a kernel returns for each group, scaled down to the bound where longer."""
+        shape = self.spec.coefficient_shape if shape is None else shape
+        size = int(np.prod(shape))
+        total = compensated_sum(self.batch_sums(kernel, size, map_blocks), np.zeros(size))
+        self.watch.check()
+        return total.reshape(shape)
+
+
+@final
+class GroupedRows(InGroups):
+    """Rows in groups, in memory."""
+
+    _rows: DenseRows | SparseRows
+
+    def _with(
+        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
+    ) -> GroupedRows:
+        return GroupedRows(rows, starts, bound, step)
+
+    def batch_sums(
+        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
+    ) -> Iterable[NDArray[np.float64]]:
+        bound, step = self._most, self._step
+        # Of a sample each group is summed alone: how is a function of its own rows.
+        apart = isinstance(kernel, AnyArrays) and kernel.apart and step is None
+
+        def group(at: int) -> Block:
+            block = self._rows.span(*self._starts[at : at + 2])
+            return block if step is None else SampledBlock(block, self.spec.intercept, step)
+
+        def batch_sum(batch: Any) -> NDArray[np.float64]:
+            first, last = batch
+            if apart and last - first > 1:
+                sums = kernel(self._groups(first, last))
+            else:
+                sums = np.stack([kernel(group(at)) for at in range(first, last)])
+            sums = np.asarray(sums, dtype=np.float64).reshape(last - first, size)
+            return clipped(sums, bound, step)
+
+        ranges: Any = batches(self._starts, size)
+        return map_blocks(batch_sum, ranges)
+
+    def _groups(self, first: int, last: int) -> _GroupBlock:
+        start, stop = self._starts[first], self._starts[last]
+        starts = self._starts[first : last + 1] - start
+        return _GroupBlock(self._rows.span(start, stop), starts, self.spec.intercept)
+
+
+@final
+class _GroupBlock(Block):
+    """The rows of several groups, whose sums are returned one by one."""
+
+    def __init__(self, block: Block, starts: NDArray[np.intp], intercept: float) -> None:
+        self._block, self._intercept = block, intercept
+        self.targets, self.norms, self.weights = block.targets, block.norms, block.weights
+        self.starts: NDArray[np.intp] = starts
+
+    def predict(self, w: NDArray[np.float64]) -> Floats:
+        return self._block.predict(w)
+
+    def features(self) -> Floats:
+        return self._block.features()
+
+    def stored(self) -> Any:
+        return self._block.stored()
+
+    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+        if slopes.ndim > 1:
+            each = [self.weighted_sum(slopes[:, output]) for output in range(slopes.shape[1])]
+            return np.stack(each, axis=-1)
+        sums = segment_sums(self.stored(), slopes, self.starts)
+        total: NDArray[np.float64] = sums if isinstance(sums, np.ndarray) else sums.toarray()
+        if self._intercept == 0.0:
+            return total
+        ones = np.full((len(slopes), 1), self._intercept)
+        return np.hstack([total, segment_sums(ones, slopes, self.starts)])
+
+    def bounded_sum(
+        self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        return None
+
+
+@sampled_rows.register
+def _(rows: InGroups, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+    taken = rows._taken(indices, rows.spec)
+    return taken._with(taken._rows, taken._starts, taken._bound, step)
+
+
+@derived_rows.register
+def _(
+    rows: InGroups,
+    function: Callable[[Block], Any],
+    spec: DataSpec,
+    map_blocks: BlockMap = SERIAL,
+    overwrite: bool = False,
+) -> Rows:
+    return rows.alike(derived_rows(rows._rows, function, spec, map_blocks, overwrite))

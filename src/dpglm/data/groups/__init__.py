@@ -1,1 +1,0 @@
-"""Rows in groups, such as persons: the rows of each are protected together."""

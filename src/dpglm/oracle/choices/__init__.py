@@ -1,1 +1,0 @@
-"""Private choices by scores summed over rows: ranks, coordinates, parameters."""

@@ -1,1 +1,0 @@
-"""Bounded sums made of row gradients, beyond the plain clipped sum."""

@@ -1,1 +1,0 @@
-"""Minimisers of strongly convex objectives over private rows."""

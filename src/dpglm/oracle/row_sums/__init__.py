@@ -1,1 +1,0 @@
-"""Bounded sums of rows, of their moments and of their losses."""

@@ -1,0 +1,457 @@
+"""Bounded sums of scores in a public basis, with the curvature and the spread of scores there."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import finite, like, namespace
+from dpglm.data.compiled.kernels import ScoreSum, score_sum
+from dpglm.data.rows import AnyArrays, Block, Kernel
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.differences import RUN_ROWS, products_of, sum_of
+from dpglm.oracle.gradients import Oracle, has_compiled_scores
+from dpglm.oracle.moments import n_symmetric, pack_symmetric, row_by_row_product, unpack_symmetric
+from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.problem.loss import Loss
+
+# What the variance of scores counts beside the Hessian: errors are inversely proportional to
+# curvature, and proportional to the root of variance only.
+_LESS_VARIANCE = 0.5
+# What long rows, and the weight that they lose, count beside clipped residuals: these may bias.
+_LIMITS = np.array([0.25, 0.25, 1.0])
+_ON_LIMITS = float(np.linalg.norm(_LIMITS))
+
+
+@final
+@dataclass(frozen=True)
+class _OfRows:
+    """What sums need to know of the rows, without the rows: workers of a cluster get it.
+
+    Where places must not matter, products of rows and a matrix do not depend on them.
+    """
+
+    loss: Loss
+    spec: DataSpec
+    product: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, oracle: Oracle) -> Self:
+        product = operator.matmul if oracle.places_are_fixed else row_by_row_product
+        return cls(oracle.loss, oracle.rows.spec, product)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How a row's score enters a sum: all of it public.
+
+    ``z = basis^T x`` and ``f = min(1, clip / |z|, square / |z|^2)``. A row's score is ``f s z``, s
+    its slope cut to ``[-slope, slope]``; its part of the Hessian is ``f h z z^T``, h its curvature,
+    at most ``curvature``; of the scores' variance in a right model it is ``f^2 h z z^T``. As f
+    depends on x alone, the expected score at the true parameter of a right model is zero, as long
+    as slopes are not cut.
+
+    Privacy: in units of ``slope`` a score is at most ``clip`` long, as ``f |z| <= clip``. In units
+    of ``curvature`` a part of the Hessian is at most ``square`` in Frobenius norm, as ``f |z|^2 <=
+    square``, and of the variance at most ``clip^2``. z is the computed product, and the margin
+    covers the error of its norm.
+    """
+
+    basis: NDArray[np.float64]
+    clip: float
+    square: float
+    slope: float
+    curvature: float
+    # Where scores of groups are cut, and those that are squared, in units of their declared bound.
+    within: float = 1.0
+    squares_within: float = 1.0
+
+    @property
+    def reach(self) -> float:
+        """What one unit of a released score is worth."""
+        return self.slope * self.within
+
+    def mean_length(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """Release the mean length of the groups' scores at v, in units of a row's bound.
+
+        ``length_release`` declares it; returned with the standard deviation of the noise. Lengths
+        are cut at m such units, m the typical number of rows of a group.
+        """
+        groups = oracle.rows.spec.groups
+        assert groups is not None
+        scores, most = self._score_sum(_OfRows.of(oracle), v), groups.rows
+        unit = most * self.clip * oracle.rows.spec.weight_bound
+
+        def lengths(block: Block) -> NDArray[np.float64]:
+            found = np.linalg.norm(scores(block), axis=-1, keepdims=True)
+            return cast("NDArray[np.float64]", np.minimum(found / unit, 1.0))
+
+        kernel = oracle.over_blocks(AnyArrays(lengths, apart=True), 1)
+        total = float(oracle.noisy_sum(declared, kernel, 1.0)[0])
+        per_group = most / groups.n_groups
+        return per_group * total, per_group * declared.noise_std
+
+    def mean_score(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Release the mean score at ``w = basis v``; ``score_release`` declares it."""
+        bound = self.clip * oracle.rows.spec.weight_bound
+        block_sum = self._score_sum(_OfRows.of(oracle), v)
+        kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), declared.coordinates)
+        return self.slope * oracle.noisy_mean(declared, kernel, bound, self.within)
+
+    def limits_met(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Release on how many rows the limits bind at v; ``limit_release`` declares it.
+
+        Sums over rows, times their weights: whether a row is so long that it counts less, by how
+        much less (``1 - f``), and whether its slope is cut. Returned with the standard deviations
+        of the noise in them.
+        """
+        of_rows, margin = _OfRows.of(oracle), norm_margin(self.basis.shape[1])
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            total: Any = 0.0
+            for z, factors, targets, weights in self._runs(of_rows, block):
+                xp = namespace(z)
+                f, slopes = factors / margin, self._slopes(of_rows, z, targets, v)
+                met = xp.stack([f < 1.0, 1.0 - xp.clip(f, 0.0, 1.0), xp.abs(slopes) >= 1.0], axis=1)
+                met = xp.asarray(met, dtype=xp.float64) * like(z, _LIMITS)
+                counted = xp.ones_like(f) if weights is None else weights
+                total = total + sum_of(block, counted, met)
+            return cast("NDArray[np.float64]", total)
+
+        bound = _ON_LIMITS * oracle.rows.spec.weight_bound
+        kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), len(_LIMITS))
+        return oracle.noisy_sum(declared, kernel, bound) / _LIMITS, declared.noise_std / _LIMITS
+
+    def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
+        """Return the kernel of sums of scores, in units of ``slope``."""
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            compiled = self._compiled_sum("scores", of_rows, block, v)
+            if compiled is not None:
+                return compiled
+            total: Any = 0.0
+            for z, factors, targets, weights in self._runs(of_rows, block):
+                factors *= self._slopes(of_rows, z, targets, v)
+                factors = factors if weights is None else factors * weights
+                total = total + sum_of(block, factors, z)
+            return cast("NDArray[np.float64]", total)
+
+        return block_sum
+
+    def mean_hessian(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Release the mean Hessian at ``w = basis v``; ``hessian_release`` declares it.
+
+        Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
+        ``1 / sqrt(2)`` of it elsewhere.
+        """
+        (hessian,) = self._mean_curvatures(oracle, declared, v, ("curvature",))
+        return hessian
+
+    def mean_hessian_and_variance(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Release the mean Hessian with the mean variance of scores under a right model.
+
+        ``hessian_release`` declares both together; noise in the Hessian is as for ``mean_hessian``,
+        and that in the variance twice as much.
+        """
+        hessian, variance = self._mean_curvatures(oracle, declared, v, ("curvature", "variance"))
+        return hessian, variance
+
+    def _mean_curvatures(
+        self,
+        oracle: Oracle,
+        declared: SumRelease,
+        v: NDArray[np.float64],
+        parts: Sequence[ScoreSum],
+    ) -> list[NDArray[np.float64]]:
+        of_rows = _OfRows.of(oracle)
+        kernels = [self._product_sum(part, of_rows, v) for part in parts]
+
+        units = [1.0, 1.0 / _LESS_VARIANCE][: len(parts)]
+
+        def block_sums(block: Block) -> NDArray[np.float64]:
+            sums = [kernel(block) / unit for kernel, unit in zip(kernels, units, strict=True)]
+            return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
+
+        bound = curvature_bound(self.clip, self.square, with_variance=len(parts) > 1)
+        bound *= oracle.rows.spec.weight_bound
+        values = self._mean_products(oracle, declared, block_sums, bound)
+        size = self.basis.shape[1]
+        return [
+            unit * self.curvature * unpack_symmetric(part, size)
+            for part, unit in zip(values.reshape(len(parts), -1), units, strict=True)
+        ]
+
+    def mean_score_products(
+        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Release the mean of scores times their transposes, at ``w = basis v``.
+
+        The scores of a group's rows are added up first, where rows are in groups; the mean is that
+        over rows. ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
+        ``slope**2``.
+        """
+        of_rows, size = _OfRows.of(oracle), self.basis.shape[1]
+        bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
+        products, within = self._product_sum("squares", of_rows, v), 1.0
+        if oracle.rows.unit is Unit.GROUP:
+            group_sum = self._score_sum(of_rows, v)
+
+            def products(block: Block) -> NDArray[np.float64]:
+                scores = group_sum(block)
+                return pack_symmetric(scores[..., :, None] * scores[..., None, :])
+
+            within = self.squares_within**2
+        values = self._mean_products(oracle, declared, products, bound, within)
+        return self.slope**2 * unpack_symmetric(values, size)
+
+    def _mean_products(
+        self,
+        oracle: Oracle,
+        declared: SumRelease,
+        block_sum: Kernel,
+        bound: float,
+        within: float = 1.0,
+    ) -> NDArray[np.float64]:
+        # Rows in groups are NumPy's; curvature is not known of tensors.
+        if oracle.rows.unit is Unit.GROUP:
+            block_sum = AnyArrays(block_sum, apart=True)
+        kernel = oracle.over_blocks(block_sum, declared.coordinates)
+        return oracle.noisy_mean(declared, kernel, bound, within)
+
+    def _product_sum(self, of: ScoreSum, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
+        """Return the kernel of packed sums of z z^T, each times its factor."""
+
+        def block_sum(block: Block) -> NDArray[np.float64]:
+            total: Any = self._compiled_sum(of, of_rows, block, v)
+            if total is not None:
+                return pack_symmetric(total)
+            total = 0.0
+            for z, f, targets, weights in self._runs(of_rows, block):
+                weighted = f if weights is None else f * weights
+                if of == "squares":
+                    factors = (weighted * self._slopes(of_rows, z, targets, v)) ** 2
+                else:
+                    factors = weighted * self._bends(of_rows, z, targets, v)
+                    factors = factors * f if of == "variance" else factors
+                total = total + products_of(block, factors, z)
+            return pack_symmetric(total)
+
+        return block_sum
+
+    def _compiled_sum(
+        self,
+        of: ScoreSum,
+        of_rows: _OfRows,
+        block: Block,
+        v: NDArray[np.float64],
+    ) -> NDArray[np.float64] | None:
+        """Return the sum over a block's rows in one pass; None where no compiled code knows it.
+
+        Privacy: a row's contribution is computed as below, by the same operations wherever the row
+        stands, and 64 rows' are added up before others are: at most 400 additions for each block.
+        """
+        if block.starts is not None or not has_compiled_scores(of_rows.loss):
+            return None
+        margin = norm_margin(self.basis.shape[1])
+        limits = (self.slope, self.curvature, self.clip, self.square, margin)
+        return score_sum(
+            of,
+            limits,
+            block.features(),
+            self.basis,
+            of_rows.spec.intercept,
+            v,
+            block.targets,
+            block.weights,
+        )
+
+    def _runs(
+        self, of_rows: _OfRows, block: Block
+    ) -> Iterator[
+        tuple[
+            NDArray[np.float64],
+            NDArray[np.float64],
+            NDArray[np.float64],
+            NDArray[np.float64] | None,
+        ]
+    ]:
+        """Yield a block's rows in the basis, with f, targets and weights, in float64, by runs."""
+        spec, margin = of_rows.spec, norm_margin(self.basis.shape[1])
+        features = block.features()
+        xp = namespace(features)
+        basis = like(features, self.basis)
+        for start in range(0, len(features), RUN_ROWS):
+            run = slice(start, start + RUN_ROWS)
+            z = of_rows.product(
+                xp.asarray(features[run], dtype=xp.float64), basis[: spec.n_features]
+            )
+            if spec.intercept > 0.0:
+                z += spec.intercept * basis[spec.n_features]
+            squares = xp.einsum("ij,ij->i", z, z)
+            longer = xp.maximum(xp.sqrt(squares) / self.clip, squares / self.square)
+            factors = margin / xp.maximum(longer, xp.ones_like(longer))
+            targets = xp.asarray(block.targets[run], dtype=xp.float64)
+            weights = block.weights
+            if weights is not None:
+                weights = xp.asarray(weights[run], dtype=xp.float64)
+            yield z, factors, targets, weights
+
+    def _slopes(
+        self,
+        of_rows: _OfRows,
+        z: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        v: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Slopes in units of the largest that counts, at most 1."""
+        slopes = finite(of_rows.loss.slope(_predictions(of_rows, z, v), targets))
+        slopes /= self.slope
+        cut: NDArray[np.float64] = namespace(slopes).clip(slopes, -1.0, 1.0, out=slopes)
+        return cut
+
+    def _bends(
+        self,
+        of_rows: _OfRows,
+        z: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        v: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Curvature in units of the largest that counts, from 0 to 1."""
+        bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
+        cut: NDArray[np.float64] = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
+        return cut
+
+
+def score_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    clip: float,
+    mechanism: SumMechanism,
+    *,
+    count: int = 1,
+) -> SumRelease:
+    """Declare what ``Scores.mean_score`` releases.
+
+    Privacy: the contribution bound is ``clip * data.weight_bound``. Rounding as for
+    ``second_moment_release``: everything is in float64, in runs of 1024 rows.
+    """
+    return sum_release(
+        "score sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=clip * data.weight_bound,
+        coordinates=data.n_columns,
+        count=count,
+    )
+
+
+def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare what ``Scores.mean_length`` releases: a group contributes a number from 0 to 1."""
+    return sum_release(
+        "lengths of group scores",
+        data,
+        adjacency,
+        mechanism,
+        bound=1.0,
+        coordinates=1,
+        power=0,
+        opposition=0.0,
+    )
+
+
+def limit_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare what ``Scores.limits_met`` releases.
+
+    Privacy: a row adds three numbers from 0 to a quarter, a quarter and all of its weight, so the
+    contribution bound is ``sqrt(1 + 2 / 16) data.weight_bound``, and none is negative, so that a
+    group's cannot cancel. Rounding as for ``second_moment_release``.
+    """
+    return sum_release(
+        "counts of long rows and clipped residuals",
+        data,
+        adjacency,
+        mechanism,
+        bound=_ON_LIMITS * data.weight_bound,
+        coordinates=len(_LIMITS),
+        directions=1,
+    )
+
+
+def hessian_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    clip: float,
+    square: float,
+    mechanism: SumMechanism,
+    *,
+    with_variance: bool = False,
+    count: int = 1,
+) -> SumRelease:
+    """Declare what ``Scores.mean_hessian`` releases, or ``mean_hessian_and_variance``.
+
+    Privacy: the contribution bound is ``square * data.weight_bound``; with the variance, which is
+    at most ``clip^2`` for a row and counts half, ``sqrt(square^2 + clip^4 / 4)`` times that bound.
+    Both are ``z z^T`` times a factor of at least 0, so no inner product is negative.
+    """
+    return sum_release(
+        "sum of Hessians and of variances of scores" if with_variance else "Hessian sum",
+        data,
+        adjacency,
+        mechanism,
+        bound=curvature_bound(clip, square, with_variance=with_variance) * data.weight_bound,
+        coordinates=(1 + with_variance) * n_symmetric(data.n_columns),
+        count=count,
+        directions=data.n_columns,
+        opposition=0.0,
+    )
+
+
+def curvature_bound(clip: float, square: float, *, with_variance: bool) -> float:
+    """Bound on a row's part of the Hessian, or of that and of the scores' variance."""
+    return math.hypot(square, _LESS_VARIANCE * clip**2) if with_variance else square
+
+
+def score_moment_release(
+    data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism
+) -> SumRelease:
+    """Declare what ``Scores.mean_score_products`` releases.
+
+    Privacy: the contribution bound is ``(clip * data.weight_bound)^2``; the inner product of ``h
+    h^T`` and ``k k^T`` is ``<h, k>^2``, of groups' sums of scores, too.
+    """
+    return sum_release(
+        "sum of squared scores",
+        data,
+        adjacency,
+        mechanism,
+        bound=(clip * data.weight_bound) ** 2,
+        coordinates=n_symmetric(data.n_columns),
+        power=2,
+        opposition=0.0,
+    )
+
+
+def _predictions(
+    of_rows: _OfRows, z: NDArray[np.float64], v: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    return of_rows.product(z, like(z, v)[:, None])[:, 0]

@@ -1,0 +1,436 @@
+"""Bounded sums over targets: their sum, their weight and their counts in bins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import finite, namespace
+from dpglm.data.rows import AnyArrays, Block, Kernel
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.counts import counted
+from dpglm.oracle.differences import RUN_ROWS, sum_of
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import View, float_weights, residuals_of, weighted_coordinates
+from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.problem.loss import Loss
+
+
+@final
+@dataclass(frozen=True)
+class TargetShares:
+    """How one release of targets is divided; the shares sum to at most 1."""
+
+    mean: float
+    weight: float
+    counts: float
+    side: int  # There are side^2 bins; 0 for none.
+
+    @property
+    def opposition(self) -> float:
+        """Bound on how far two rows' contributions oppose each other, see ``sum_release``.
+
+        Privacy: the inner product of two contributions of weight 1 is at least ``mean t t' +
+        weight``, with t and t' in [-1, 1].
+        """
+        return max(0.0, self.mean - self.weight)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TargetSums:
+    """What was released of the targets, with the standard deviations of the noise."""
+
+    total: float  # Of weighted targets in half ranges around the middle of their bounds.
+    total_noise: float
+    weight: float
+    weight_noise: float
+    counts: NDArray[np.float64]
+    count_noise: float
+
+
+def target_sums(spec: DataSpec, shares: TargetShares) -> Kernel:
+    """Return the kernel that sums ``(t, 1, one-hot bin of t)`` by shares, weighted.
+
+    t is the target, clipped to its (finite) bounds, in half ranges around their middle, so that
+    it is in [-1, 1].
+
+    Privacy: the three parts of a row are no longer than 1, so with the square roots of their
+    shares as factors a row contributes at most ``spec.weight_bound`` in L2 norm.
+    """
+    middle = 0.5 * spec.target_low + 0.5 * spec.target_high
+    half = 0.5 * spec.target_high - 0.5 * spec.target_low or 1.0
+    side = shares.side
+    margin = norm_margin(2)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        xp = namespace(block.targets)
+        t = (xp.asarray(block.targets, dtype=xp.float64) - middle) / half
+        t = xp.clip(t, -1.0, 1.0)
+        weights = xp.ones_like(t) * float_weights(block)
+        sums = xp.stack([xp.sum(weights * t), xp.sum(weights)])
+        factors = [margin * math.sqrt(shares.mean), margin * math.sqrt(shares.weight)]
+        sums = sums * xp.asarray(factors, dtype=xp.float64, device=sums.device)
+        if not side:
+            return cast("NDArray[np.float64]", sums)
+        bins = xp.clip(xp.floor((t + 1.0) * (0.5 * side * side)), 0.0, side * side - 1.0)
+        rows = xp.floor(bins / side)
+        counts = _crossed(xp, rows, bins - side * rows, weights, side)
+        counts = counts * (margin * math.sqrt(shares.counts))
+        return cast("NDArray[np.float64]", xp.concat([sums, xp.reshape(counts, (-1,))]))
+
+    return AnyArrays(block_sum)
+
+
+def target_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: TargetShares
+) -> SumRelease:
+    """Declare the release that ``noisy_target_sums`` makes.
+
+    Privacy: the contribution bound is ``data.weight_bound``, and ``TargetShares.opposition`` bounds
+    inner products. Sums are taken in float64 over
+    blocks no longer than ``sum_rounding`` assumes, counts in runs of 1024 rows.
+    """
+    return sum_release(
+        "target sum, weight and counts" if shares.side else "target sum and weight",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=2 + shares.side**2,
+        directions=1,
+        opposition=shares.opposition,
+    )
+
+
+def noisy_target_sums(oracle: Oracle, declared: SumRelease, shares: TargetShares) -> TargetSums:
+    """Release the sum, the weight and the counts of targets."""
+    spec = oracle.rows.spec
+    total = oracle.over_blocks(target_sums(spec, shares), declared.coordinates)
+    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    noise = declared.noise_std
+
+    def over(share: float) -> float:
+        return math.sqrt(share) if share > 0.0 else 1.0
+
+    return TargetSums(
+        float(values[0]) / over(shares.mean),
+        noise / over(shares.mean),
+        float(values[1]) / over(shares.weight),
+        noise / over(shares.weight),
+        values[2:] / over(shares.counts),
+        noise / over(shares.counts),
+    )
+
+
+def _crossed(xp: Any, rows: Any, columns: Any, weights: Any, side: int) -> Any:
+    """Weighted counts of pairs of indices below ``side``, as a product of indicators."""
+    indices = xp.arange(side, dtype=xp.float64, device=rows.device)
+    total = xp.zeros((side, side), dtype=xp.float64, device=rows.device)
+    for start in range(0, rows.shape[0], RUN_ROWS):
+        run = slice(start, start + RUN_ROWS)
+        high = xp.asarray(rows[run, None] == indices, dtype=xp.float64)
+        low = xp.asarray(columns[run, None] == indices, dtype=xp.float64)
+        total = total + high.T @ (low * weights[run, None])
+    return total
+
+
+# Weighted means of the targets and of squared slopes, counts of targets by size; releases.
+
+SIZES = "counts of targets by size"
+"""Name of the release of ``noisy_target_sizes``."""
+N_SIZES = 64
+"""Size k is for targets above ``2^-(k+1)`` of a public bound, up to ``2^-k`` of it."""
+
+
+def target_mean_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
+) -> SumRelease:
+    """Declare the release of ``sum w_i (t_i, 1)``, for targets t mapped to [-1, 1].
+
+    Of rows with offsets it is that of ``sum w_i (t_i, u_i, 1)``, u being t without the offset.
+
+    Privacy: the contribution bound is ``sqrt(2) data.weight_bound``, or sqrt(3) times it. The
+    inner product of two contributions of weight 1 is ``t t' + 1 >= 0``, or ``t t' + u u' + 1 >=
+    -1``. In float64.
+    """
+    coordinates = 3 if has_offset else 2
+    return sum_release(
+        "sums of targets and weights",
+        data,
+        adjacency,
+        mechanism,
+        bound=math.sqrt(coordinates) * data.weight_bound,
+        coordinates=coordinates,
+        directions=1,
+        opposition=1.0 / 3.0 if has_offset else 0.0,
+    )
+
+
+def noisy_target_means(
+    oracle: Oracle, declared: SumRelease, low: float, *highs: float
+) -> tuple[float, float, float]:
+    """Release weighted means of the targets, clipped to [low, high], and the sum of weights.
+
+    The first mean is that of the targets, the second of what they would be without offsets; each
+    may have a ``high`` of its own. They keep a standard deviation of noise away from the ends.
+    """
+    loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
+    n_kinds = declared.coordinates - 1
+    ranges = [(low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0) for high in highs]
+    ranges = (ranges * n_kinds)[:n_kinds]
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        targets, weights = targets_and_weights(block)
+        xp = namespace(targets)
+        within = [
+            xp.clip((kind - middle) / half, -1.0, 1.0)
+            for kind, (middle, half) in zip(_kinds(loss, targets, n_kinds), ranges, strict=True)
+        ]
+        sums: NDArray[np.float64] = xp.stack(
+            [*((weights * t).sum() for t in within), weights.sum()]
+        )
+        return sums
+
+    bound = math.sqrt(declared.coordinates) * oracle.rows.spec.weight_bound
+    kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
+    *totals, weight = oracle.noisy_sum(declared, kernel, bound).tolist()
+    weight = max(weight, declared.noise_std)
+    noise = min(math.sqrt(2.0) * declared.noise_std / weight, 1.0)
+    means = [
+        middle + half * min(max(t / weight, noise - 1.0), 1.0 - noise)
+        for t, (middle, half) in zip(totals, ranges, strict=True)
+    ]
+    return means[0], means[-1], weight
+
+
+def target_size_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
+) -> SumRelease:
+    """Declare what ``noisy_target_sizes`` releases.
+
+    Privacy: a row adds its weight to at most one size, whatever its target is, and to at most one
+    more of targets without offsets: the contribution bound is ``data.weight_bound``, or sqrt(2)
+    times it. No count is negative. In float64.
+    """
+    kinds = 2 if has_offset else 1
+    return sum_release(
+        SIZES,
+        data,
+        adjacency,
+        mechanism,
+        bound=math.sqrt(kinds) * data.weight_bound,
+        coordinates=kinds * N_SIZES,
+        directions=1,
+        opposition=0.0,
+    )
+
+
+def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDArray[np.float64]:
+    """Release the weight of the targets of each size, largest first: shape (kinds, ``N_SIZES``).
+
+    A size is that of the magnitude, at most ``high``; zeros, and what is too small for the last
+    size, are not counted. The second kind is what targets would be without offsets.
+    """
+    loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
+    n_kinds = declared.coordinates // N_SIZES
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        targets, weights = targets_and_weights(block)
+        xp = namespace(targets)
+        sums = []
+        for kind in _kinds(loss, targets, n_kinds):
+            below = xp.clip(xp.abs(kind) / high, 0.0, 1.0)
+            for k in range(N_SIZES):
+                counted = (below > 2.0 ** -(k + 1)) & (below <= 2.0**-k)
+                sums.append((weights * counted).sum())
+        stacked: NDArray[np.float64] = xp.stack(sums)
+        return stacked
+
+    bound = math.sqrt(n_kinds) * oracle.rows.spec.weight_bound
+    kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
+    return oracle.noisy_sum(declared, kernel, bound).reshape(n_kinds, N_SIZES)
+
+
+def _kinds(loss: Loss, targets: NDArray[np.float64], count: int) -> list[NDArray[np.float64]]:
+    """Return targets and, of two kinds, what they would be without offsets. Private."""
+    # Offsets that are all zero are a column, too.
+    kinds = [targets if targets.ndim == 1 else targets[:, 0]]
+    return kinds if count == 1 else [*kinds, loss.targets_without_offset(targets)]
+
+
+def squared_slope_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
+) -> SumRelease:
+    """Declare what ``noisy_squared_slope`` releases.
+
+    Privacy: a number from 0 to ``data.weight_bound``.
+    """
+    return sum_release(
+        "squared slopes of the constant model",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=1,
+        directions=1,
+        opposition=0.0,
+    )
+
+
+def noisy_squared_slope(
+    oracle: Oracle, declared: SumRelease, score: float, most: float, weight: float
+) -> float:
+    """Release the weighted mean of ``min(|l'(score, y)|, most)^2``; ``weight`` is their sum.
+
+    It is at least the noise's standard deviation.
+
+    Privacy: in units of ``most^2`` a row contributes at most its weight.
+    """
+    loss = oracle.loss
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        targets, weights = targets_and_weights(block)
+        xp = namespace(targets)
+        slopes = finite(loss.slope(xp.full_like(weights, score), targets))
+        cut = xp.clip(slopes / most, -1.0, 1.0)
+        sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
+        return sums
+
+    kernel = oracle.over_blocks(AnyArrays(block_sum), 1)
+    total = oracle.noisy_sum(declared, kernel, oracle.rows.spec.weight_bound)
+    return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
+
+
+def targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a block's targets, as the loss wants them, and weights, in float64. Private."""
+    xp = namespace(block.norms)
+    targets = xp.asarray(block.targets, dtype=xp.float64)
+    if block.weights is None:
+        return targets, xp.ones_like(block.norms, dtype=xp.float64)
+    return targets, xp.asarray(block.weights, dtype=xp.float64)
+
+
+# Noisy counts of rows by the length of their scores.
+
+N_SHELLS = 32
+"""How many shells there are; what is within the first is not counted, the last has no end."""
+# Of rows that are shorter, in units of the first shell, squares might underflow.
+_SHORTEST = 1e-140
+
+
+@final
+@dataclass(frozen=True)
+class Shells:
+    """Public shells: the k-th begins at ``first * ratio**k``."""
+
+    first: float
+    ratio: float
+
+    def start(self, k: int) -> float:
+        """Length at which a shell begins."""
+        return self.first * self.ratio**k
+
+
+def shell_counts(spec: DataSpec, view: View, shells: Shells, row_by_row: bool) -> Kernel:
+    """Return the kernel that counts rows by the length of ``f r z``, see ``View``.
+
+    r is the residual, neither clipped nor divided.
+
+    Privacy: a row adds its weight to at most one shell, so it contributes at most
+    ``spec.weight_bound``, whatever the view and the shells are.
+    """
+    steps = math.log2(shells.ratio)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z, f = weighted_coordinates(block, spec, view, row_by_row)
+        xp = namespace(z)
+        lengths = f * xp.abs(residuals_of(block, spec, view, z)) * xp.sqrt(xp.sum(z * z, axis=1))
+        ratios = xp.clip(lengths / shells.first, _SHORTEST, math.inf)
+        places = xp.clip(xp.floor(xp.log2(ratios) / steps), -1.0, N_SHELLS - 1.0)
+        indices = xp.arange(N_SHELLS, dtype=xp.float64, device=z.device)
+        indicators = xp.asarray(places[:, None] == indices, dtype=xp.float64)
+        weights = xp.ones_like(lengths) * float_weights(block)
+        return cast("NDArray[np.float64]", sum_of(block, weights, indicators))
+
+    return AnyArrays(block_sum, apart=True)
+
+
+def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release that ``noisy_shell_counts`` makes.
+
+    Privacy: the contribution bound is ``data.weight_bound``; no count is negative. Rounding as for
+    ``second_moment_release``.
+    """
+    return sum_release(
+        "counts of long scores",
+        data,
+        adjacency,
+        mechanism,
+        bound=data.weight_bound,
+        coordinates=N_SHELLS,
+        directions=1,
+        opposition=0.0,
+    )
+
+
+def noisy_shell_counts(
+    oracle: Oracle, declared: SumRelease, view: View, shells: Shells
+) -> NDArray[np.float64]:
+    """Release the weight of the rows whose scores lie in each shell, of shape (N_SHELLS,)."""
+    spec = oracle.rows.spec
+    kernel = shell_counts(spec, view, shells, not oracle.places_are_fixed)
+    total = oracle.over_blocks(kernel, declared.coordinates)
+    return oracle.noisy_sum(declared, total, spec.weight_bound)
+
+
+# Noisy histograms of the orders of magnitude of each column's entries.
+
+LEVELS = 40
+"""Level l is for entries above ``2^-(l+1)`` of the row norm, up to ``2^-l`` of it."""
+
+
+def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release of the histograms of magnitudes, one for each column.
+
+    Privacy: a row adds 1 to at most one level of each column, so it contributes at most
+    ``sqrt(n_features)``, whatever its values are; no count is negative. Sums of whole numbers are
+    exact. A row counts once, or not at all (``counted``).
+    """
+    return sum_release(
+        "counts of magnitudes",
+        data,
+        adjacency,
+        mechanism,
+        bound=math.sqrt(data.n_features),
+        coordinates=data.n_features * LEVELS,
+        directions=1,
+        opposition=0.0,
+    )
+
+
+def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
+    """Release the histogram of each column's orders of magnitude, of shape (n_features, 40).
+
+    Zeros, and entries too small for the last level, are not counted.
+    """
+    spec = oracle.rows.spec
+    size = spec.n_features * LEVELS
+    first = np.arange(spec.n_features) * LEVELS
+
+    def block_counts(block: Block) -> NDArray[np.float64]:
+        X = block.features()
+        levels = -np.frexp(np.abs(X) / X.dtype.type(spec.row_norm))[1].astype(np.int64)
+        seen = (X != 0) & (levels < LEVELS) & (counted(block) > 0.0)[:, np.newaxis]
+        places = (first + np.maximum(levels, 0))[seen]
+        return np.bincount(places, minlength=size).astype(np.float64)
+
+    counts = oracle.over_blocks(block_counts, size)
+    noisy = oracle.noisy_sum(declared, counts, math.sqrt(spec.n_features))
+    return noisy.reshape(spec.n_features, LEVELS)

@@ -1,0 +1,268 @@
+"""Private centring: subtract a noisy mean of the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_bools, check_real
+from dpglm.data.spec import SMALLEST, DataSpec
+from dpglm.oracle.choices import RankRelease, noisy_medians, noisy_radius, rank_release
+from dpglm.oracle.counts import clipped_mean_release, mean_release, noisy_clipped_mean, noisy_mean
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import MOST_COLUMNS
+from dpglm.preprocessing.base import (
+    PlannedStep,
+    Preprocessor,
+    bounded_range_epsilon,
+    check_row_norm,
+    dense_spec,
+    share_for_error,
+)
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
+
+_WANTED_ERROR = 0.02
+_LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
+
+
+@final
+@dataclass(frozen=True)
+class Center(Preprocessor):
+    """Subtract a private mean, so that gradients show differences between rows.
+
+    Parameters
+    ----------
+    row_norm : float, optional
+        Rows longer than this after centring are scaled down to it for training, above 0. By
+        default the row norm before, although a centred row could be twice as long.
+    lengthen : bool, default=False
+        Whether shorter rows are scaled up to it as well.
+    intercept : float, default=1.0
+        Factor on the length of the intercept's column, in (0, 1]. A centred row needs little of an
+        intercept, and the length of that column counts in every row's gradient; but a penalty on
+        the intercept weighs more on a short one.
+
+    Notes
+    -----
+    Predictions do not scale rows: coefficients are those of unscaled rows, with the mean moved
+    into the intercept, ``b = b' - <w, mean>``.
+
+    Privacy: one Gaussian release of the sum of rows.
+
+    References
+    ----------
+    Sun et al. 2023, Algorithm 3 (DPSGD-F in its practical form).
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=3, intercept=1.0)
+    >>> step = Center().plan(data, mu=0.1, adjacency=Adjacency.ZERO_OUT)
+    >>> [(one.quantity, one.noise_multiplier) for one in step.releases]
+    [('row sum', 10.0)]
+    """
+
+    row_norm: float | None = None
+    lengthen: bool = False
+    intercept: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bools(self)
+        check_real("intercept", self.intercept, least=SMALLEST, most=1.0)
+        check_row_norm(self.row_norm)
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        error = math.sqrt(data.n_features) / (data.n_rows * mu)
+        return share_for_error(error, _WANTED_ERROR, _LEAST_SHARE, _MOST_SHARE)
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedCenter:
+        check_intercept(data)
+        row_norm = data.row_norm if self.row_norm is None else self.row_norm
+        return PlannedCenter(data, adjacency, 1.0 / mu, row_norm, self.lengthen, self.intercept)
+
+
+@final
+@dataclass(frozen=True)
+class PlannedCenter(PlannedStep):
+    """Centring with every setting decided."""
+
+    data: DataSpec
+    adjacency: Adjacency
+    noise_multiplier: float
+    row_norm: float
+    lengthen: bool
+    intercept: float
+
+    name = "center"
+
+    @functools.cached_property
+    def mean(self) -> SumRelease:
+        """The release of the sum of rows."""
+        return mean_release(self.data, self.adjacency, GaussianNoise(self.noise_multiplier))
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.mean,)
+
+    @property
+    def output(self) -> DataSpec:
+        after = dense_spec(self.data, self.row_norm)
+        return dataclasses.replace(after, intercept=self.intercept * after.intercept)
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        mean = nearest_mean(noisy_mean(oracle, self.mean), self.data)
+        return RowMap(mean, np.ones(self.data.n_features), self.lengthen)
+
+
+def check_intercept(data: DataSpec) -> None:
+    """Refuse rows without an intercept column, into which the mean could move."""
+    if not data.intercept:
+        raise ValueError("fit_intercept must be True for centring: the mean moves into it")
+
+
+def nearest_mean(point: NDArray[np.float64], data: DataSpec) -> NDArray[np.float64]:
+    """Shorten a point that is longer than any mean of rows."""
+    return point * min(1.0, data.row_norm / max(float(np.linalg.norm(point)), 1e-300))
+
+
+# Private centring whose error scales with the spread of the rows, not with their norm.
+
+_MEDIANS, _RADIUS, _MEAN = 0.5, 0.1, 0.4
+_QUANTILE = 0.95
+# Rank error of a median, times its epsilon, for 2^40 cells.
+_RANKS = 55.0
+_WANTED_RANK_ERROR = 0.1
+_LEAST_QUANTILE_SHARE, _MOST_QUANTILE_SHARE = 0.05, 0.4
+
+
+@final
+@dataclass(frozen=True)
+class InstanceOptimalCenter(Preprocessor):
+    """Subtract a private mean that is found around private medians.
+
+    Parameters
+    ----------
+    row_norm : float, optional
+        As for ``Center``.
+
+    Notes
+    -----
+    Private medians along the directions of a random basis give a center; then comes a private
+    radius around it that holds 95 % of the rows; rows further away are moved to that distance,
+    and Gaussian noise is added to the mean. With r the radius, R the row norm, n rows, d
+    columns and mu the budget, the error is about ``2 r sqrt(d) / (n mu)`` where that of ``Center``
+    is ``R sqrt(d) / (n mu)``. It pays where rows are far from zero next to their spread, and where
+    ``n mu`` is above about ``60 sqrt(d)``: for a cloud at ten times its radius and d = 100, errors
+    are 2.9 against 1.2 at ``n mu = 10 sqrt(d)``, and 0.018 against 0.116 at ``100 sqrt(d)``.
+
+    At most 1000 columns.
+
+    Privacy: for each direction a choice by the exponential mechanism, one more for the radius,
+    and one Gaussian release; a row contributes at most 1 to that in units of the radius,
+    whatever medians and radius are. The basis is made of public random bits.
+
+    References
+    ----------
+    Huang, Liang and Yi, "Instance-optimal mean estimation under differential privacy", NeurIPS
+    2021, Theorem 3.3 as cited by Sun et al. 2023, Lemma 3; with medians in place of ranges.
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=3, intercept=1.0)
+    >>> step = InstanceOptimalCenter().plan(data, mu=0.1, adjacency=Adjacency.ZERO_OUT)
+    >>> [(one.quantity, one.count) for one in step.releases]
+    [('median along a direction', 3), ('radius around medians', 1), ('row sum in radii', 1)]
+    """
+
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        check_row_norm(self.row_norm)
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        each = bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features))
+        error = _RANKS / (each * data.n_rows)
+        return share_for_error(
+            error, _WANTED_RANK_ERROR, _LEAST_QUANTILE_SHARE, _MOST_QUANTILE_SHARE
+        )
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedInstanceOptimalCenter:
+        check_intercept(data)
+        if data.n_features > MOST_COLUMNS:
+            raise ValueError(
+                f"n_features must be at most {MOST_COLUMNS} for medians along directions, got "
+                f"{data.n_features}: use Center"
+            )
+        step = PlannedInstanceOptimalCenter(
+            data,
+            adjacency,
+            bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features)),
+            bounded_range_epsilon(mu * math.sqrt(_RADIUS)),
+            1.0 / (mu * math.sqrt(_MEAN)),
+            data.row_norm if self.row_norm is None else self.row_norm,
+        )
+        # Refuses rows for which there is no bound on rounding.
+        _ = step.releases
+        return step
+
+
+@final
+@dataclass(frozen=True)
+class PlannedInstanceOptimalCenter(PlannedStep):
+    """Centring around private medians with every setting decided."""
+
+    data: DataSpec
+    adjacency: Adjacency
+    median_epsilon: float
+    radius_epsilon: float
+    noise_multiplier: float
+    row_norm: float
+
+    name = "instance-optimal center"
+
+    @functools.cached_property
+    def medians(self) -> RankRelease:
+        """The release of the median along each direction."""
+        d = self.data.n_features
+        return rank_release("median along a direction", self.adjacency, self.median_epsilon, d)
+
+    @functools.cached_property
+    def radius(self) -> RankRelease:
+        """The release of the radius."""
+        return rank_release("radius around medians", self.adjacency, self.radius_epsilon)
+
+    @functools.cached_property
+    def mean(self) -> SumRelease:
+        """The release of the sum of rows."""
+        return clipped_mean_release(self.data, self.adjacency, GaussianNoise(self.noise_multiplier))
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return self.medians, self.radius, self.mean
+
+    @property
+    def output(self) -> DataSpec:
+        return dense_spec(self.data, self.row_norm)
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        basis = random_basis(self.data.n_features, seed)
+        medians = noisy_medians(oracle, self.medians, basis)
+        center = nearest_mean(basis @ medians, self.data)
+        largest = 2.0 * self.data.row_norm
+        radius = noisy_radius(oracle, self.radius, center, largest, _QUANTILE)
+        mean = noisy_clipped_mean(oracle, self.mean, center, radius)
+        return RowMap(nearest_mean(mean, self.data), np.ones(self.data.n_features))
+
+
+def random_basis(size: int, seed: int) -> NDArray[np.float64]:
+    """Draw a uniformly distributed orthonormal basis from public random bits."""
+    drawn, upper = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))
+    return drawn * np.sign(np.diag(upper))

@@ -1,0 +1,374 @@
+"""TableEncoder: what transformers that encode rows by a public schema share."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+
+from dpglm._fitting import all_or_nothing
+from dpglm._validation import in_one_line
+from dpglm.tables.additive import Additive, pairs_of_columns
+from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.named import by_name
+from dpglm.tables.schema import Reference, Schema, Table
+
+GivenSchema: TypeAlias = Schema | Mapping[str, Any] | str | os.PathLike[str]
+"""A schema, its JSON form, or the file that holds this."""
+
+
+class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
+    """Encodes a table's rows, each by itself, as its parameters and a public schema say.
+
+    Final subclasses say which features the columns of the schema become.
+    """
+
+    dtype: str
+
+    @abc.abstractmethod
+    def stated_schema(self) -> Schema:
+        """Return the schema that the parameters state, whether or not the encoder is fitted.
+
+        Returns
+        -------
+        Schema
+        """
+
+    @all_or_nothing
+    def fit(self, X: Table, y: object = None) -> Self:
+        """Check that the table has the schema's columns.
+
+        Parameters
+        ----------
+        X : mapping, DataFrame or ndarray of shape (n, n_columns)
+            Columns by name (a dict of arrays, pandas, polars), possibly with others, which are
+            not used; or an array in the schema's column order.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If the schema is wrong or a column is missing.
+        """
+        schema = self.stated_schema()
+        schema.check_columns(X)
+        self.schema_ = schema
+        self.dtype_ = self.dtype
+        self.row_norm_ = schema.row_norm
+        self.n_features_in_ = len(schema.column_names)
+        self.feature_names_in_ = np.array(schema.column_names, dtype=object)
+        return self
+
+    def transform(self, X: Table) -> Any:
+        """Encode rows, each by itself.
+
+        Parameters
+        ----------
+        X : mapping, DataFrame or ndarray of shape (n, n_columns)
+            As for ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features_out), or what ``set_output`` asks for
+            A sparse array for an additive encoding of more than 2000 features.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or a cell does not match the schema; the message names the
+            column, the row (counted from 1) and the cure.
+        """
+        schema, dtype = self._schema(), vars(self).get("dtype_", self.dtype)
+        return schema.encode_sparse(X, dtype) if schema.is_wide else schema.encode(X, dtype)
+
+    def target(self, X: Table) -> NDArray[Any]:
+        """Return the targets in a table, as the schema spells or bounds them.
+
+        Parameters
+        ----------
+        X : mapping or DataFrame
+            With the schema's target column.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If the column is missing or a cell does not match the schema.
+        """
+        schema = self._schema()
+        name, X = schema.target.name, by_name(X)
+        if isinstance(X, np.ndarray) or name not in X:
+            raise ValueError(f"y must be given, or X must have the target's column, {name!r}")
+        return schema.encode_target(X[name])
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """Name the encoded features.
+
+        Parameters
+        ----------
+        input_features : object
+            Not used: the schema has the names.
+
+        Returns
+        -------
+        ndarray of str
+            ``column`` for a numeric column, ``column=category`` for each category of another,
+            its reference left out.
+        """
+        return np.array(self._schema().feature_names, dtype=object)
+
+    def units(self) -> LinearUnits:
+        """Return the map from coefficients of encoded features to effects in the table's units.
+
+        Returns
+        -------
+        LinearUnits
+            Its ``coefficients`` and ``covariance`` take and return the intercept last. An effect
+            is per unit of a numeric column, or the difference of a category from the reference
+            (from the mean of the column's categories where there is none), as ``names`` says.
+
+        Examples
+        --------
+        >>> from dpglm.preprocessing import SchemaEncoder
+        >>> encoder = SchemaEncoder(
+        ...     {
+        ...         "columns": {
+        ...             "age": {"type": "numeric", "low": 16, "high": 90},
+        ...             "sex": {"type": "categorical", "categories": ["female", "male"]},
+        ...         },
+        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
+        ...         "provenance": "the questionnaire",
+        ...     },
+        ...     drop="first",
+        ... )
+        >>> units = encoder.units()
+        >>> units.names
+        ('age', 'sex=male vs female')
+        >>> units.coefficients([0.37, 1.0, 2.0]).tolist()
+        [0.01, 1.0, 0.97]
+        """
+        return self._schema().units
+
+    def _schema(self) -> Schema:
+        """Return the schema of ``fit``, or before it the one that was given."""
+        return vars(self).get("schema_") or self.stated_schema()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.no_validation = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def stated_schema(encoder: TableEncoder) -> Schema:
+    """Return the schema that an encoder's parameters state, whether it is fitted or not."""
+    return encoder.stated_schema()
+
+
+def as_schema(given: GivenSchema) -> Schema:
+    """Return a schema that was given as one, as its JSON form, or as the file that holds this."""
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return Schema.from_json(given)
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"schema must be a Schema, its JSON form or a path, got {in_one_line(given)}"
+        )
+    return Schema.from_dict(given)
+
+
+# SchemaEncoder: a scikit-learn transformer that encodes rows by a public schema.
+
+
+@final
+class SchemaEncoder(TableEncoder):
+    """Encode a table's rows as a public schema says: it learns nothing from data.
+
+    Numeric columns are clipped to the schema's bounds and scaled to [-1, 1]; categorical columns
+    become one feature in {0, 1} for each category, or for each but the reference.
+
+    Parameters
+    ----------
+    schema : Schema, mapping or path-like
+        The public facts, their JSON form, or the file that holds it.
+    dtype : {"float64", "float32"}, default="float64"
+        Type of the encoded rows.
+    drop : "first" or mapping from str to value, optional
+        Reference categories, which get no feature: by column (``{"region": "north"}``), or each
+        column's first, beside those that the schema names. The other categories' features are
+        centred, so that rows are shorter: of two categories, the one feature is -1/2 for the
+        reference and 1/2 for the other.
+    formula : str, optional
+        Which features the columns become, as in ``"ill ~ age + C(sex)"``, instead of the schema's
+        own formula, if it has one (extra ``formula``; see docs/formulas.md). Without an intercept
+        in it, tell the estimator ``fit_intercept=False``, as ``dpglm.from_formula`` does. Other
+        columns are centred: an estimator with ``fit_intercept=False`` has the intercept that their
+        centres make in the table's units, unless the formula is one such as ``"0 + ."``.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        The schema in use, with the reference categories and the formula.
+    dtype_ : str
+        The type in use.
+    row_norm_ : float
+        Public bound on the L2 norm of every encoded row, for an estimator's ``row_norm``.
+    n_features_in_ : int
+        Number of columns that are used.
+    feature_names_in_ : ndarray of str
+        Their names.
+
+    Notes
+    -----
+    Coefficients of the encoded features are per half range of a numeric column; ``units`` maps
+    them, and their covariance matrix, to the units of the table. Reports of a pipeline that begins
+    with this step do so themselves.
+
+    Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
+    tables become neighbouring matrices. Do not put a transformer that learns from data
+    (``StandardScaler``, ``SimpleImputer``) beside it: what it learns is not private.
+
+    Examples
+    --------
+    >>> from dpglm.datasets import load_adult
+    >>> adult = load_adult()
+    >>> encoder = SchemaEncoder(adult.schema).fit(adult.data)
+    >>> encoder.transform(adult.data).shape
+    (48842, 108)
+    >>> encoder.get_feature_names_out()[:2].tolist()
+    ['age', 'workclass=Private']
+    >>> round(encoder.row_norm_, 4)
+    3.7417
+    >>> SchemaEncoder(adult.schema, drop={"sex": "Male"}).units().names[-1]
+    'native-country=? vs mean'
+    """
+
+    def __init__(
+        self,
+        schema: GivenSchema,
+        dtype: str = "float64",
+        drop: Reference = None,
+        formula: str | None = None,
+    ) -> None:
+        self.schema = schema
+        self.dtype = dtype
+        self.drop = drop
+        self.formula = formula
+
+    def stated_schema(self) -> Schema:
+        dropped = as_schema(self.schema).with_reference(self.drop, "drop")
+        return dropped.with_formula(self.formula)
+
+
+# SplineEncoder: a scikit-learn transformer that makes curves of the columns of a schema.
+
+
+@final
+class SplineEncoder(TableEncoder):
+    """Encode a table so that a linear model of the features is additive in the columns.
+
+    Each numeric column becomes a curve, linear between public knots; each categorical one, and
+    missing numbers where the schema allows them, levels; declared pairs of columns a surface. It
+    learns nothing from data. A term adds at most 1 to the squared length of a row, as a column of
+    ``SchemaEncoder`` does, however fine it is.
+
+    Parameters
+    ----------
+    schema : Schema, mapping or path-like
+        The public facts, their JSON form, or the file that holds it; without a formula. A numeric
+        column may say ``"scale": "log"``, where values lie more densely near the lower bound, or
+        list its own ``"knots"``; a categorical one may be ``"ordered": true``, so that neighbouring
+        levels are correlated beforehand.
+    interactions : sequence of (str, str), default=()
+        Pairs of columns whose effect together is added to their own.
+    segments : int, default=6
+        Equal segments between the bounds of each numeric column that lists no knots, 1 (a straight
+        line) to 1000.
+    smoothness : float, default=1.0
+        Distance, as a share of the range, over which a curve's values are correlated beforehand, 0
+        to 1e6: what little a column says is spent on coarse shapes first. It changes no curve that
+        the features can express.
+    pair_segments : int, default=4
+        As ``segments``, for the columns of interactions.
+    dtype : {"float64", "float32"}, default="float64"
+        Type of the encoded rows.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        The schema in use; ``schema_.additive_encoding.terms`` are the terms.
+    dtype_ : str
+        The type in use.
+    row_norm_ : float
+        Public bound on the L2 norm of every encoded row, for an estimator's ``row_norm``.
+    n_features_in_ : int
+        Number of columns that are used.
+    feature_names_in_ : ndarray of str
+        Their names.
+
+    Notes
+    -----
+    With more than 2000 features the result is sparse: columns of more than 200 categories have a
+    feature for each.
+
+    Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
+    tables become neighbouring matrices.
+
+    References
+    ----------
+    Eilers and Marx, "Flexible smoothing with B-splines and penalties", Statistical Science 11
+    (1996).
+
+    Examples
+    --------
+    >>> from dpglm.datasets import load_adult
+    >>> adult = load_adult()
+    >>> encoder = SplineEncoder(adult.schema, interactions=[("age", "sex")]).fit(adult.data)
+    >>> encoder.transform(adult.data).shape
+    (48842, 134)
+    >>> encoder.row_norm_ <= 15**0.5
+    True
+    >>> [term.name for term in encoder.schema_.additive_encoding.terms][-2:]
+    ['native-country', 'age x sex']
+    """
+
+    def __init__(
+        self,
+        schema: GivenSchema,
+        interactions: Sequence[tuple[str, str]] = (),
+        segments: int = 6,
+        smoothness: float = 1.0,
+        pair_segments: int = 4,
+        dtype: str = "float64",
+    ) -> None:
+        self.schema = schema
+        self.interactions = interactions
+        self.segments = segments
+        self.smoothness = smoothness
+        self.pair_segments = pair_segments
+        self.dtype = dtype
+
+    def stated_schema(self) -> Schema:
+        pairs = pairs_of_columns(self.interactions)
+        settings = Additive(self.segments, self.smoothness, pairs, self.pair_segments)
+        return as_schema(self.schema).with_additive(settings)

@@ -1,0 +1,369 @@
+"""Private scaling of rows by a quantile of their norms."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_bools, check_real
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.choices import (
+    CELLS,
+    UNBOUNDED_RADII,
+    CountRelease,
+    RankRelease,
+    noisy_radius,
+    noisy_unbounded_radius,
+    rank_release,
+    unbounded_radius_release,
+)
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import (
+    MOST_WHITENED,
+    check_data,
+    constant_column,
+    noisy_second_moments,
+    second_moment_release,
+    spectrum,
+)
+from dpglm.oracle.targets import LEVELS, magnitudes_release, noisy_magnitudes
+from dpglm.preprocessing.base import (
+    PlannedStep,
+    Preprocessor,
+    bounded_range_epsilon,
+    check_row_norm,
+    dense_spec,
+    pure_epsilon,
+    quantile_share,
+    share_for_error,
+)
+from dpglm.preprocessing.row_map import RowMap
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
+
+_QUANTILE, _LEAST_QUANTILE = 0.9, 0.5
+# Of the budget, for all rows but a few: any fixed share leaves out O(log n / epsilon) of them.
+_SHARE_OF_ALL = 0.1
+
+
+@final
+@dataclass(frozen=True)
+class ClipToQuantile(Preprocessor):
+    """Divide rows by a private quantile of their norms, and clip them to length 1.
+
+    Parameters
+    ----------
+    quantile : float or None, default=0.9
+        Share of the rows that should be within the radius, in (0, 1). With None all rows but
+        ``2 log(k n^2) / epsilon``, for k radii, n rows and a choice at ``epsilon``: as many as the
+        choice may miss, except with probability ``1 / n^2``. Half of the rows where that is more.
+    unbounded : bool, default=False
+        Whether the radius may be anything from 1e-15 to 1e15, for a row norm that is only a
+        generous guess. By default it is at least a trillionth of the row norm.
+
+    Notes
+    -----
+    The row norm is 1 afterwards, in units of the radius. Put it after a centring step, so that
+    differences between rows are scaled.
+
+    Privacy: one choice of a radius by how many rows are within each: by the exponential mechanism
+    on 4096 radii 0.7 % apart, or, unbounded, of the first radius with enough rows.
+
+    References
+    ----------
+    Sun et al. 2023, Algorithm 2 and Lemma 4. Smith, STOC 2011, Algorithm 2. Durfee, NeurIPS 2023.
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=3, row_norm=50.0)
+    >>> step = ClipToQuantile().plan(data, mu=0.1, adjacency=Adjacency.ZERO_OUT)
+    >>> step.releases[0].quantity, step.output.row_norm
+    ('radius of rows', 1.0)
+    """
+
+    quantile: float | None = _QUANTILE
+    unbounded: bool = False
+
+    def __post_init__(self) -> None:
+        check_bools(self)
+        if self.quantile is not None:
+            check_real("quantile", self.quantile, above=0.0, below=1.0)
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        return _SHARE_OF_ALL if self.quantile is None else quantile_share(data, mu)
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedClipToQuantile:
+        epsilon = pure_epsilon(mu) if self.unbounded else bounded_range_epsilon(mu)
+        quantile = self.quantile
+        if quantile is None:
+            radii = UNBOUNDED_RADII.size if self.unbounded else CELLS
+            missed = 2.0 * math.log(radii * float(data.n_rows) ** 2) / epsilon
+            quantile = max(_LEAST_QUANTILE, 1.0 - missed / data.n_rows)
+        return PlannedClipToQuantile(data, adjacency, quantile, epsilon, self.unbounded)
+
+
+@final
+@dataclass(frozen=True)
+class PlannedClipToQuantile(PlannedStep):
+    """Scaling by a private radius with every setting decided."""
+
+    data: DataSpec
+    adjacency: Adjacency
+    quantile: float
+    choice_epsilon: float
+    unbounded: bool
+
+    name = "clip to quantile"
+
+    @functools.cached_property
+    def radius(self) -> RankRelease | CountRelease:
+        """The release of the radius."""
+        if self.unbounded:
+            return unbounded_radius_release(
+                self.data, self.adjacency, self.quantile, self.choice_epsilon
+            )
+        return rank_release("radius of rows", self.adjacency, self.choice_epsilon)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.radius,)
+
+    @property
+    def output(self) -> DataSpec:
+        return dense_spec(self.data, 1.0)
+
+    @property
+    def noise_growth(self) -> float:
+        return 1.0 / self.data.row_norm
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        origin = np.zeros(self.data.n_features)
+        declared: AnyRelease = self.radius
+        if self.unbounded:
+            radius = noisy_unbounded_radius(oracle, declared, origin)
+        else:
+            radius = noisy_radius(oracle, declared, origin, self.data.row_norm, self.quantile)
+        return RowMap(origin, np.full(self.data.n_features, 1.0 / radius))
+
+
+# Private scaling of columns: divide each by a noisy root mean square.
+
+# The row norm over the root mean square of row norms.
+_HEADROOM = 1.5
+_WANTED_COUNTS = 0.02
+_LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
+# In standard deviations of the noise: smaller counts are ignored.
+_SIGNIFICANT = 4.0
+# Mean of x^2 between 1/2 and 1.
+_MEAN_SQUARE = 7.0 / 12.0
+
+
+@final
+@dataclass(frozen=True)
+class Scale(Preprocessor):
+    """Divide each column by a private estimate of its size, for columns of very different size.
+
+    Parameters
+    ----------
+    exponent : float, default=0.5
+        Columns with the mean square s are divided by ``s ** exponent``; in (0, 0.5]. Less than
+        0.5 evens them out in part.
+    row_norm : float, optional
+        Rows longer than this after scaling are scaled down to it for training; above 0. Their root
+        mean square is about two thirds of it. By default the row norm before.
+
+    Notes
+    -----
+    What is released is not a second moment, whose noise would hide columns that are small next to
+    the longest row, but how many entries of each column lie between successive powers of two, down
+    to ``2^-40`` of the row norm. Counts within the noise are left out, so a few outliers do not
+    make a column large. A column without significant counts is given the largest mean square that
+    noise could hide, which is too much where all rows are short.
+
+    Centre rows first where columns have means that are large next to their spread. Columns that
+    public bounds have brought to one scale are better left alone: rare ones would become large.
+
+    Privacy: one Gaussian release of counts.
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=4, row_norm=50.0)
+    >>> step = Scale().plan(data, mu=0.1, adjacency=Adjacency.ZERO_OUT)
+    >>> [(one.quantity, one.contribution_bound) for one in step.releases], step.output.row_norm
+    ([('counts of magnitudes', 2.0)], 50.0)
+    """
+
+    exponent: float = 0.5
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        check_real("exponent", self.exponent, above=0.0, most=0.5)
+        check_row_norm(self.row_norm)
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        error = _SIGNIFICANT * math.sqrt(data.n_features) / (data.n_rows * mu)
+        return share_for_error(error, _WANTED_COUNTS, _LEAST_SHARE, _MOST_SHARE)
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedScale:
+        row_norm = data.row_norm if self.row_norm is None else self.row_norm
+        step = PlannedScale(data, adjacency, 1.0 / mu, self.exponent, row_norm)
+        # Refuses rows for which there is no bound on rounding.
+        _ = step.counts
+        return step
+
+
+@final
+@dataclass(frozen=True)
+class PlannedScale(PlannedStep):
+    """Scaling of columns with every setting decided."""
+
+    data: DataSpec
+    adjacency: Adjacency
+    noise_multiplier: float
+    exponent: float
+    row_norm: float
+
+    name = "scale"
+
+    @functools.cached_property
+    def counts(self) -> SumRelease:
+        """The release of the counts."""
+        noise = GaussianNoise(self.noise_multiplier)
+        return magnitudes_release(self.data, self.adjacency, noise)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.counts,)
+
+    @property
+    def output(self) -> DataSpec:
+        return dense_spec(self.data, self.row_norm)
+
+    @property
+    def noise_growth(self) -> float:
+        return self.row_norm / self.data.row_norm
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        counts = noisy_magnitudes(oracle, self.counts)
+        squares = self.mean_squares(counts)
+        factors = squares**-self.exponent
+        # Rows then have a mean square of about 1.
+        unit = math.sqrt(float(np.sum(factors**2 * squares)))
+        factors *= self.row_norm / (_HEADROOM * unit)
+        return RowMap(np.zeros(self.data.n_features), factors)
+
+    def mean_squares(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Estimate the mean square of each column from noisy counts; above 0."""
+        least = _SIGNIFICANT * self.counts.noise_std
+        squares = _MEAN_SQUARE * 0.25 ** np.arange(LEVELS)
+        shares = np.where(counts > least, np.minimum(counts / self.data.n_rows, 1.0), 0.0)
+        unseen = min(least / self.data.n_rows, 1.0)
+        seen = shares @ squares
+        return self.data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
+
+
+# Private whitening: rows in coordinates in which their second moment is near the identity.
+
+# Chosen on validation rows of MNIST's training set; docs/defaults.md.
+_SHARE = 0.05
+
+
+@final
+@dataclass(frozen=True)
+class Whiten(Preprocessor):
+    """Rotate and scale rows by a private second moment, so that directions have equal spread.
+
+    Parameters
+    ----------
+    exponent : float, default=0.5
+        Directions in which rows have the mean square s are divided by ``s ** exponent``; in
+        (0, 0.5]. Less than 0.5 evens them out in part.
+    row_norm : float, optional
+        Root mean square of row norms afterwards, about; longer rows are scaled down to it for
+        training. Above 0; by default the row norm before.
+
+    Notes
+    -----
+    Mean squares below the noise are raised to its level, which limits how far any direction is
+    stretched. At most 2100 columns, the intercept's included. Centre rows first: a mean would take
+    up a direction. ``Newton`` does the same within its steps, where it bounds gradients and not
+    rows.
+
+    Privacy: one Gaussian release of second moments of rows scaled to one length, in coordinates
+    that keep lengths (``dpglm.oracle.moments.pack_symmetric``).
+
+    References
+    ----------
+    Ganesh, Haghifam, Steinke and Thakurta, NeurIPS 2023, section 4, for the least eigenvalue.
+
+    Examples
+    --------
+    >>> data = DataSpec(n_rows=1000, n_features=3, row_norm=50.0)
+    >>> step = Whiten().plan(data, mu=0.1, adjacency=Adjacency.ZERO_OUT)
+    >>> [(one.quantity, one.coordinates) for one in step.releases], step.output.row_norm
+    ([('normalised second-moment sum', 10)], 50.0)
+    """
+
+    exponent: float = 0.5
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        check_real("exponent", self.exponent, above=0.0, most=0.5)
+        check_row_norm(self.row_norm)
+
+    def share(self, data: DataSpec, mu: float) -> float:
+        return _SHARE
+
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedWhiten:
+        check_data(data, adjacency, MOST_WHITENED)
+        row_norm = data.row_norm if self.row_norm is None else self.row_norm
+        return PlannedWhiten(data, adjacency, 1.0 / mu, self.exponent, row_norm)
+
+
+@final
+@dataclass(frozen=True)
+class PlannedWhiten(PlannedStep):
+    """Whitening with every setting decided."""
+
+    data: DataSpec
+    adjacency: Adjacency
+    first_noise_multiplier: float
+    exponent: float
+    row_norm: float
+
+    name = "whiten"
+
+    @functools.cached_property
+    def moments(self) -> SumRelease:
+        """The release of second moments."""
+        noise = GaussianNoise(self.first_noise_multiplier)
+        return second_moment_release(self.data, self.adjacency, noise)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return (self.moments,)
+
+    @property
+    def output(self) -> DataSpec:
+        return dense_spec(self.data, self.row_norm)
+
+    @property
+    def noise_growth(self) -> float:
+        return self.row_norm / self.data.row_norm
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        moments = noisy_second_moments(oracle, self.moments, constant_column(self.data))
+        d = self.data.n_features
+        values, directions, seen = spectrum(moments, self.moments.noise_std, self.data, d)
+        factors = values**-self.exponent
+        least = 0.01 * float(np.sum(factors**2 * values))
+        unit = math.sqrt(max(float(np.sum(factors**2 * seen)), least))
+        stretched = directions * (factors * (self.row_norm / unit))
+        # Rotated back to the columns, so that rows with an even spread hardly change.
+        return RowMap(np.zeros(d), stretched @ directions.T)

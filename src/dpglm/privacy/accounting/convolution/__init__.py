@@ -1,1 +1,0 @@
-"""Numerical accounting: privacy losses convolved by FFT."""

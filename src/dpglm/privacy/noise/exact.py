@@ -1,0 +1,368 @@
+"""Uniforms of which the first bits are known, and more are drawn until they decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+Words = Callable[[int], NDArray[np.uint64]]
+"""``words(count)`` returns that many independent uniform 64-bit words."""
+FIRST_BITS = 53
+"""Bits of a uniform that the fast path knows: as many as convert to float64 exactly."""
+CELL = 2.0**-FIRST_BITS
+"""Width of the interval in which those bits place the uniform."""
+FUNCTION_ERROR = 2.0**-48
+"""Assumed error of log and log1p (relative) and of cos and sin (absolute): 16 units of 2^-52.
+
+NumPy and the libm it calls document at most 4; the tests measure it.
+"""
+HALF = 0.5 - 2.0**-50
+"""Distance from an integer below which it is the nearest, with room for rounding the test."""
+
+
+def arithmetic() -> Any:
+    """Return mpmath in a context of its own: its global precision is shared between threads."""
+    import mpmath
+
+    return mpmath.MPContext()
+
+
+def refined(
+    words: Words, first: Sequence[int], decide: Callable[..., T | None], ctx: Any = None
+) -> T:
+    """Draw 64 more bits of each uniform until ``decide`` returns something.
+
+    ``first`` are their first bits. It is called with the arithmetic, the number of bits so far, and
+    the uniforms, of which the first, whose logarithm is taken, is above 0.
+    """
+    ctx = arithmetic() if ctx is None else ctx
+    uniforms, bits = list(first), FIRST_BITS
+    while True:
+        uniforms = [
+            a << 64 | word for a, word in zip(uniforms, words(len(first)).tolist(), strict=True)
+        ]
+        bits += 64
+        if uniforms[0] == 0:
+            continue
+        ctx.prec = bits + 64
+        found = decide(ctx, bits, *(ctx.ldexp(a, -bits) for a in uniforms))
+        if found is not None:
+            return found
+
+
+# Independent Bernoulli bits whose probability is exactly the float given.
+
+_GAPS_PER_BLOCK = 8192
+
+
+def bernoulli_by_digits(words: Words, size: int, probability: float) -> NDArray[np.bool_]:
+    """Return ``size`` bits: ``U_i < probability`` for uniforms that are infinite strings of bytes.
+
+    Bytes are drawn until each comparison is decided, so the probability, in [0, 1], is exact.
+    """
+    digit, rest = _next_digit(probability)
+    drawn = _bytes(words, size)
+    mask = drawn < digit
+    undecided = np.flatnonzero(drawn == digit)
+    while undecided.size and rest > 0.0:
+        digit, rest = _next_digit(rest)
+        drawn = _bytes(words, undecided.size)
+        mask[undecided] = drawn < digit
+        undecided = undecided[drawn == digit]
+    return mask
+
+
+def _next_digit(rest: float) -> tuple[int, float]:
+    """First base-256 digit of a number in [0, 1], and what follows it; both exact."""
+    digit = math.floor(256.0 * rest)
+    return digit, 256.0 * rest - digit
+
+
+def _bytes(words: Words, count: int) -> NDArray[np.uint8]:
+    """Uniform random bytes."""
+    return words(-(-count // 8)).view(np.uint8)[:count]
+
+
+def bernoulli_by_gaps(words: Words, size: int, probability: float) -> NDArray[np.bool_]:
+    """Jump from success to success by exact geometric gaps; fast if successes are rare.
+
+    ``size`` is below 2^49, ``probability`` in [2^-64, 1).
+
+    References
+    ----------
+    Devroye (1986), "Non-Uniform Random Variate Generation", section X.2. The proof that the
+    gaps are exact is Theorem 3 of ``docs/proofs/exact-gaussian-noise.md``.
+    """
+    mask = np.zeros(size, dtype=np.bool_)
+    last = -1
+    while last < size - 1:
+        expected = (size - 1 - last) * probability
+        count = min(_GAPS_PER_BLOCK, math.ceil(expected + 4.0 * math.sqrt(expected)) + 4)
+        hits = last + np.cumsum(_gaps(words, count, probability, size) + 1)
+        mask[hits[hits < size]] = True
+        last = int(hits[-1])
+    return mask
+
+
+def _gaps(words: Words, count: int, probability: float, cap: int) -> NDArray[np.int64]:
+    """Numbers of failures before each success, those above ``cap`` replaced by ``cap``."""
+    first = words(count) >> np.uint64(64 - FIRST_BITS)
+    u = first.astype(np.float64) * CELL
+    rate = -math.log1p(-probability)
+    # u = 0 makes infinities and NaNs below, and a NaN fails the comparisons that decide.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = np.log(u) / -rate
+        error = (3.0 * FUNCTION_ERROR) * x + (2.0 * CELL) / (u * rate)
+        decided = (np.abs(x - np.rint(x)) > error) | (x - error > cap)
+        gaps = np.minimum(np.floor(x), float(cap)).astype(np.int64)
+    for i in np.flatnonzero(~decided):
+        gaps[i] = min(_refined_gap(words, probability, int(first[i])), cap)
+    return gaps
+
+
+def _refined_gap(words: Words, probability: float, a: int) -> int:
+    """Decide one gap by as many more bits as it takes; ``a`` is the first bits."""
+
+    def decide(ctx: Any, bits: int, u: Any) -> int | None:
+        rate = -ctx.log1p(-ctx.mpf(probability))
+        x = -ctx.log(u) / rate
+        # The second term covers mpmath's own error in x, the first the bits still to come.
+        error = ctx.ldexp(2 / (u * rate) + x, -bits)
+        return int(ctx.floor(x)) if abs(x - ctx.nint(x)) > error else None
+
+    return refined(words, (a,), decide)
+
+
+# Uniform choices, and coins that each have a probability of their own, from uniform bits.
+
+
+def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
+    """Return those of so many draws that fall below ``size``, from 1 to 2^62; perhaps none.
+
+    They are independent and exactly uniform; more than half of the draws are expected.
+    """
+    mask = np.uint64((1 << (size - 1).bit_length()) - 1)
+    drawn = (words(draws) & mask).astype(np.int64)
+    return drawn[drawn < size]
+
+
+def coins(words: Words, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return independent bits, true with exactly the given probabilities, of shape (k,) in [0, 1].
+
+    Entry i says whether the uniform ``U_i``, an infinite string of random bytes, is below
+    ``probabilities[i]``; bytes are drawn until that is decided.
+    """
+    heads = np.zeros(probabilities.size, dtype=np.bool_)
+    undecided, rest = np.arange(probabilities.size), probabilities
+    while undecided.size:
+        scaled = 256.0 * rest
+        digit = np.floor(scaled)
+        drawn = words(-(-undecided.size // 8)).view(np.uint8)[: undecided.size]
+        heads[undecided[drawn < digit]] = True
+        tied = (drawn == digit) & (scaled > digit)
+        undecided, rest = undecided[tied], (scaled - digit)[tied]
+    return heads
+
+
+# Laplace noise rounded to integers exactly; proof in docs/proofs/exact-choices-and-l2-noise.md.
+
+
+def rounded_laplace(words: Words, size: int, scale: float) -> NDArray[np.int64]:
+    """Return ``size`` independent exact roundings of Laplace variates.
+
+    They are the nearest integers to ``-+ scale * log(U)``, U uniform, the sign fair; ``scale``, the
+    mean absolute value, is in [1, 2^32).
+
+    References
+    ----------
+    Theorem 4 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+    """
+    drawn = words(size)
+    first = drawn >> np.uint64(64 - FIRST_BITS)
+    u = first.astype(np.float64) * CELL
+    # u = 0 makes infinities and NaNs below, and a NaN fails the comparison that decides.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = -scale * np.log(u)
+        error = (2.0 * FUNCTION_ERROR) * x + (2.0 * scale * CELL) / u
+        nearest = np.rint(x)
+        decided = np.abs(x - nearest) <= HALF - error
+        m = nearest.astype(np.int64)
+    for i in np.flatnonzero(~decided):
+        m[i] = _refined(words, scale, int(first[i]))
+    # The lowest bit of a word is none of the first bits of its uniform.
+    return np.where(drawn & np.uint64(1), m, -m)
+
+
+def _refined(words: Words, scale: float, a: int) -> int:
+    """Decide one magnitude by as many more bits as it takes; ``a`` is the first bits."""
+
+    def decide(ctx: Any, bits: int, u: Any) -> int | None:
+        x = -scale * ctx.log(u)
+        error = scale * ctx.ldexp(2 / u, -bits)
+        m = int(ctx.nint(x))
+        return m if abs(x - m) < 0.5 - error else None
+
+    return refined(words, (a,), decide)
+
+
+# Normal variates and L2 noise rounded to integers exactly, by Box-Muller pairs.
+#
+# The proofs are in docs/proofs/exact-gaussian-noise.md and exact-choices-and-l2-noise.md.
+
+_PAIRS_PER_BLOCK = 4096
+
+
+def rounded_gaussian(words: Words, size: int, scale: float) -> NDArray[np.int64]:
+    """Return ``size`` independent exact roundings of ``scale`` times a standard normal.
+
+    ``scale`` is in [1, 2^32).
+
+    References
+    ----------
+    Box and Muller (1958), "A note on the generation of random normal deviates". The proof
+    that the roundings are exact is Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
+    """
+    return _rounded(words, size, scale, None)
+
+
+def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
+    """Return exact roundings of a vector with density proportional to ``exp(-|b| / scale)``.
+
+    It has at least one coordinate; ``scale`` is in [1, 2^32). The vector is ``scale |H| Z``, with H
+    and Z independent standard normal vectors of ``size + 1`` and ``size`` coordinates. Z are
+    Box-Muller pairs; ``|H|`` is what ``_Length`` draws.
+
+    References
+    ----------
+    Theorem 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
+    """
+    return _rounded(words, size, scale, _Length(words, size))
+
+
+@final
+class _Length:
+    """The length of a standard normal vector with one coordinate more than the noise.
+
+    Half of its square is ``sum_j -log W_j``, plus ``-log(U) cos(2 pi V)^2`` if one coordinate
+    is left over. All coordinates of the noise share it, so its bits are kept, and more are
+    drawn when a coordinate needs them. ``estimate`` is from the first bits; ``error`` bounds its
+    relative error, other than by the last square root.
+    """
+
+    def __init__(self, words: Words, size: int) -> None:
+        self._words = words
+        self._left_over = size % 2 == 0
+        self._bits = FIRST_BITS
+        # Uniforms that enter by their logarithm: U, if there is one, and all W. Then V.
+        logs = (size + 1) // 2 + self._left_over
+        first = words(logs + self._left_over) >> np.uint64(64 - FIRST_BITS)
+        self._radial = first[:logs].tolist()
+        self._angle = first[logs:].tolist()
+        self._refined: tuple[int, Any, Any] = (0, None, None)
+        self.estimate, self.error = self._estimate(first.astype(np.float64) * CELL, logs)
+
+    @cached_property
+    def context(self) -> Any:
+        """Arithmetic for all that is refined."""
+        return arithmetic()
+
+    def _estimate(self, uniforms: NDArray[np.float64], logs: int) -> tuple[float, float]:
+        """Length and relative error in float64; NaN if a uniform is 0 so far."""
+        radial = uniforms[:logs]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exponentials = -np.log(radial)
+            total = math.fsum(exponentials)
+            error = (6.0 * FUNCTION_ERROR) * total + (2.0 * CELL) * float(np.sum(1.0 / radial))
+            if self._left_over:
+                cosine = np.cos((2.0 * math.pi) * uniforms[logs])
+                exponentials[0] *= cosine * cosine
+                total = math.fsum(exponentials)
+        return math.sqrt(2.0 * total), error / total
+
+    def refined(self, bits: int) -> tuple[Any, Any]:
+        """Length and relative error from at least ``bits`` bits of every uniform."""
+        if self._refined[0] < bits:
+            while self._bits < bits or 0 in self._radial:
+                self._radial = self._with_more_bits(self._radial)
+                self._angle = self._with_more_bits(self._angle)
+                self._bits += 64
+            self._refined = (self._bits, *self._evaluate())
+        return self._refined[1:]
+
+    def _with_more_bits(self, uniforms: list[int]) -> list[int]:
+        more = self._words(len(uniforms)).tolist()
+        return [a << 64 | word for a, word in zip(uniforms, more, strict=True)]
+
+    def _evaluate(self) -> tuple[Any, Any]:
+        """Length and relative error from all bits there are."""
+        ctx = self.context
+        ctx.prec = self._bits + 64
+        whole = 1 << self._bits
+        product = ctx.mpf(1)
+        for a in self._radial[self._left_over :]:
+            product *= ctx.ldexp(a, -self._bits)
+        half_square = -ctx.log(product)
+        for b in self._angle:
+            cosine = ctx.cos(2 * ctx.pi * ctx.ldexp(b, -self._bits))
+            half_square -= ctx.log(ctx.ldexp(self._radial[0], -self._bits)) * cosine**2
+        cells = sum(whole // a + 1 for a in self._radial)
+        return ctx.sqrt(2 * half_square), ctx.ldexp(9 * cells, -self._bits) / half_square
+
+
+def _rounded(words: Words, size: int, scale: float, length: _Length | None) -> NDArray[np.int64]:
+    """Return exact roundings of ``scale`` times standard normal variates, and times a length."""
+    out = np.empty(size + size % 2, dtype=np.int64)
+    step = 2 * _PAIRS_PER_BLOCK
+    for start in range(0, out.size, step):
+        block = out[start : start + step]
+        block[:] = _pairs(words, block.size // 2, scale, length).reshape(-1)
+    return out[:size]
+
+
+def _pairs(words: Words, count: int, scale: float, length: _Length | None) -> NDArray[np.int64]:
+    """Both coordinates of ``count`` exactly rounded pairs, shape (2, count)."""
+    first = words(2 * count).reshape(2, count) >> np.uint64(64 - FIRST_BITS)
+    u, v = first.astype(np.float64) * CELL
+    length_now, uncertainty = (1.0, 0.0) if length is None else (length.estimate, length.error)
+    amplitude = scale * length_now
+    x = np.empty((2, count))
+    # A uniform of 0 makes infinities and NaNs, and a NaN fails the comparison that decides.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = np.sqrt(-2.0 * np.log(u))
+        angle = (2.0 * math.pi) * v
+        np.cos(angle, out=x[0])
+        np.sin(angle, out=x[1])
+        x *= amplitude * r
+        error = amplitude * ((4.0 * FUNCTION_ERROR + uncertainty) * r + (3.0 * CELL) / (u * r))
+        nearest = np.rint(x)
+        decided = np.abs(x - nearest) <= HALF - error
+        m = nearest.astype(np.int64)
+    for i in np.flatnonzero(~decided.all(axis=0)):
+        m[:, i] = _refined_pair(words, scale, length, int(first[0, i]), int(first[1, i]))
+    return m
+
+
+def _refined_pair(
+    words: Words, scale: float, length: _Length | None, a: int, b: int
+) -> tuple[int, int]:
+    """Decide one pair by as many more bits as it takes; ``a`` and ``b`` are the first bits."""
+
+    def decide(ctx: Any, bits: int, u: Any, v: Any) -> tuple[int, int] | None:
+        estimate, relative = (1, 0) if length is None else length.refined(bits)
+        ctx.prec = bits + 64
+        r = ctx.sqrt(-2 * ctx.log(u))
+        angle = 2 * ctx.pi * v
+        amplitude = scale * estimate
+        x = (amplitude * r * ctx.cos(angle), amplitude * r * ctx.sin(angle))
+        error = amplitude * (ctx.ldexp(4 / (u * r) + 8 * r, -bits) + relative * r)
+        m = (int(ctx.nint(x[0])), int(ctx.nint(x[1])))
+        near = all(abs(value - k) < 0.5 - error for value, k in zip(x, m, strict=True))
+        return m if near else None
+
+    return refined(words, (a, b), decide, None if length is None else length.context)

@@ -1,1 +1,0 @@
-"""Exact samplers: discrete laws without the rounding of floats."""

@@ -1,1 +1,0 @@
-"""Drawing of a report's pictures."""

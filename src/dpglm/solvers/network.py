@@ -1,0 +1,317 @@
+"""A random projection in blocks: a small public matrix for each few coordinates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_integer, check_real
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.exceptions import PlanMismatchError
+from dpglm.oracle.clipping import Clipping
+from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.oracle.projection import GaussianMatrix, projected_gradient_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
+from dpglm.privacy.releases import SumRelease
+from dpglm.problem import Problem
+from dpglm.problem.links import FloatArray
+from dpglm.problem.loss import Loss, Target
+from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.gradient.d2p2 import D2P2
+from dpglm.solvers.parts.defaults import calibrated
+from dpglm.solvers.parts.schedules import Lift, NoiseLevels, Output
+
+if TYPE_CHECKING:
+    from dpglm.data.torch.networks import NetworkRows
+
+
+@final
+@dataclass(frozen=True)
+class BlockMatrices:
+    """Independent Gaussian matrices of p columns, one for each of k blocks of the coordinates.
+
+    Blocks are those of ``numpy.array_split``. One matrix is in memory at a time; each is made
+    from the seed whenever it is needed.
+
+    Privacy: with every row's block no longer than ``C / sqrt(k)``, the squared length of a
+    projected change is at most ``sum_b (D^2 / k) chi2_p / p = D^2 chi2_kp / (k p)`` in law,
+    whatever its direction: what one matrix of k p columns does to a change of length D. A row
+    that is bounded as a whole only could have all of its length in one block, with the wider law
+    of ``chi2_p / p``.
+    """
+
+    blocks: int
+    columns: int
+    seed: tuple[int, ...]
+
+    def project(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``A_b^T v_b / sqrt(p)`` of all blocks, one after the other."""
+        pieces = np.array_split(vector, self.blocks)
+        matrices = self._matrices([piece.size for piece in pieces])
+        return np.concatenate([A.project(v) for A, v in zip(matrices, pieces, strict=True)])
+
+    def lift(self, values: NDArray[np.float64], size: int, lift: Lift) -> NDArray[np.float64]:
+        """Return what a lift makes of each block's values: ``size`` coordinates together."""
+        pieces = np.split(values, self.blocks)
+        sizes = [len(part) for part in np.array_split(np.empty(size), self.blocks)]
+        matrices = self._matrices(sizes)
+        return np.concatenate([lift.gradient(A, r) for A, r in zip(matrices, pieces, strict=True)])
+
+    def _matrices(self, sizes: list[int]) -> Iterator[GaussianMatrix]:
+        for block, size in enumerate(sizes):
+            yield GaussianMatrix(size, self.columns, (*self.seed, block))
+
+
+# The loss of a network's rows, as far as a plan knows it.
+
+
+@final
+@dataclass(frozen=True)
+class NetworkLoss(Loss):
+    """A loss that only torch can compute, linearised in the parameters, so that its slope is 1.
+
+    The rows of a network's plan are the gradients of its loss; ``name`` says which loss. Nothing
+    is claimed about convexity or smoothness.
+    """
+
+    name: str
+
+    target = Target.REAL
+    link = None
+    convex = False
+    nonnegative = False
+
+    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return z.copy()
+
+    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return np.ones_like(z)
+
+    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+        return np.zeros_like(z)
+
+    def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1.0
+
+    def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
+        return math.inf
+
+
+# Descent on a network: noisy sums of bounded row gradients, and steps made of them.
+
+_SAMPLE, _MATRICES = 0, 1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NetworkState:
+    """Displacement w from the initial parameters, its velocity, weighted sum, public seed."""
+
+    step: int
+    seed: int
+    w: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    returned: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class NetworkMethod(NoiseLevels[NetworkState]):
+    """DP-SGD, D2P2-SGD or what is between them, on a network, with every setting decided.
+
+    The columns of ``data`` are the network's trainable parameters, and its rows their gradients,
+    bounded by ``clipping``: as a whole, or where gradients are projected
+    (``dimension`` columns for each block) in each of ``blocks`` blocks by
+    ``clipping.bound / sqrt(blocks)``. A step is ``v <- momentum v + g``, ``w <- w - eta v``, as
+    torch's SGD makes it. Noise has ``noise_multiplier`` times a step's factor times the
+    sensitivity.
+    """
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    clipping: Clipping
+    step_sizes: tuple[float, ...]
+    noise_factors: tuple[float, ...]
+    momentum: float
+    dimension: int | None
+    blocks: int
+    lift: Lift
+    sampling_rate: float
+    output: Output
+    noise_multiplier: float
+
+    algorithm = "D2P2-SGD on a network"
+
+    def __post_init__(self) -> None:
+        check_real("momentum", self.momentum, least=0.0, below=1.0)
+        check_integer("blocks", self.blocks, least=1)
+        if not isinstance(self.problem.loss, NetworkLoss):
+            raise ValueError(f"loss must be that of a network, got {self.problem.loss!r}")
+        data = self.data
+        if data != DataSpec(data.n_rows, data.n_features, row_norm=data.row_norm):
+            raise ValueError(f"data must be n_rows, n_features and row_norm alone, got {data!r}")
+        if self.blocks > (1 if self.dimension is None else self.data.n_coefficients):
+            raise ValueError(
+                "blocks must be 1 without a projection, and at most the number of parameters, got "
+                f"{self.blocks}"
+            )
+        self.check_levels()
+
+    @property
+    def _columns(self) -> int:
+        return -(-self.data.n_coefficients // self.blocks)
+
+    def _release(self, place: int, factor: float, count: int) -> SumRelease:
+        multiplier = self.noise_multiplier * factor
+        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
+        if self.dimension is None:
+            return gradient_release(
+                self.data,
+                self.adjacency,
+                self.clipping,
+                GaussianNoise(multiplier),
+                quantity=f"clipped gradient sum of a network at noise level {place}",
+                **facts,
+            )
+        return projected_gradient_release(
+            self.data,
+            self.adjacency,
+            self.clipping,
+            ProjectedGaussianNoise(multiplier, self.blocks * self.dimension),
+            quantity=f"projected gradient sum of a network at noise level {place}",
+            blocks=self.blocks,
+            **facts,
+        )
+
+    @property
+    def coefficient_noise(self) -> float:
+        weights = self.output.weights(self.n_steps, 0.5)
+        shown, reaches, noise = 0.0, 0.0, 0.0
+        for step in reversed(range(self.n_steps)):
+            # What a unit of this step's gradient, carried on by momentum, does to what is returned.
+            shown += float(weights[step])
+            reaches = self.step_sizes[step] * shown + self.momentum * reaches
+            noise = math.hypot(noise, reaches * self.noise_std(step))
+        return noise
+
+    def prepare(self, rows: Rows, seed: int) -> Rows:
+        from dpglm.data.torch.networks import NetworkRows
+
+        if not isinstance(rows, NetworkRows):
+            raise PlanMismatchError(
+                f"the plan is for a network's rows, but rows are {type(rows).__name__}"
+            )
+        return rows
+
+    def init(self, seed: int) -> NetworkState:
+        zero = np.zeros(self.data.n_coefficients)
+        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
+        return NetworkState(0, seed, zero, zero, zero, weights)
+
+    def step(self, state: NetworkState, oracle: Oracle) -> tuple[NetworkState, StepInfo]:
+        eta = self.step_sizes[state.step]
+        g = self._gradient(state, oracle)
+        velocity = self.momentum * state.velocity + g
+        w = state.w - eta * velocity
+        returned = state.returned + state.weights[state.step] * w
+        noise_norm = self.noise_std(state.step) * math.sqrt(self.data.n_coefficients)
+        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
+        after = dataclasses.replace(
+            state, step=state.step + 1, w=w, velocity=velocity, returned=returned
+        )
+        return after, info
+
+    def _gradient(self, state: NetworkState, oracle: Oracle) -> NDArray[np.float64]:
+        declared = self.by_level[self.noise_factors[state.step]]
+        matrices = None
+        if self.dimension is not None:
+            seed = (state.seed, state.step, _MATRICES)
+            matrices = BlockMatrices(self.blocks, self.dimension, seed)
+
+        def kernel(rows: Any) -> NDArray[np.float64]:
+            network: NetworkRows = rows
+            total = network.clipped_gradient_sum(
+                state.w,
+                self.clipping.factor,
+                self.blocks,
+                alone=not self.adjacency.n_is_public,
+                seed=(state.seed, state.step, _SAMPLE),
+            )
+            return total if matrices is None else matrices.project(total)
+
+        released = oracle.noisy_mean(declared, kernel, self.clipping.bound)
+        if matrices is None:
+            return released
+        return matrices.lift(released, self.data.n_coefficients, self.lift)
+
+    def finish(self, state: NetworkState) -> NDArray[np.float64]:
+        return state.returned
+
+
+# Plans for networks, from the settings of D2P2-SGD and public facts.
+
+
+def network_plan(
+    loss: NetworkLoss,
+    solver: D2P2,
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+    *,
+    n_rows: int,
+    n_parameters: int,
+    block_size: int | None,
+    momentum: float,
+) -> Plan:
+    """Decide every setting and the noise of a network's training.
+
+    Nothing public says how long gradients of a network are, or how far to go: the settings that
+    depend on it must be given.
+    """
+    if solver.n_steps is None or solver.step_size is None or solver.clip is None:
+        raise ValueError(
+            "n_steps, step_size and clip must be given for a network, as no public fact decides "
+            f"them, got {solver.n_steps!r}, {solver.step_size!r} and {solver.clip!r}"
+        )
+    if block_size is not None:
+        check_integer("block_size", block_size, least=2)
+    data = DataSpec(n_rows=n_rows, n_features=n_parameters, row_norm=solver.clip)
+    blocks = 1
+    if solver.projected and block_size is not None:
+        blocks = -(-n_parameters // block_size)
+    dimension = solver.dimension_of(-(-n_parameters // blocks))
+    if dimension is not None:
+        # The shorter blocks.
+        solver.lift.noise_growth(n_parameters // blocks, dimension)
+    method = NetworkMethod(
+        problem=Problem(loss),
+        data=data,
+        adjacency=adjacency,
+        clipping=solver.clipping(solver.clip),
+        step_sizes=tuple((solver.step_size * solver.schedule.factors(solver.n_steps)).tolist()),
+        noise_factors=solver.noise_factors(solver.n_steps),
+        momentum=momentum,
+        dimension=dimension,
+        blocks=blocks,
+        lift=solver.lift,
+        sampling_rate=solver.sampling_rate,
+        output=solver.output,
+        noise_multiplier=1.0,
+    )
+    return calibrated(
+        lambda noise: dataclasses.replace(method, noise_multiplier=noise),
+        method.problem,
+        budget,
+        data,
+        adjacency,
+    )

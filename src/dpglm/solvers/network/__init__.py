@@ -1,1 +1,0 @@
-"""Networks: what is released about their row gradients, and what becomes of it."""

@@ -1,1 +1,0 @@
-"""Least squares from noisy sums: what is made of them after their release."""

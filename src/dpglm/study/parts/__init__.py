@@ -1,1 +1,0 @@
-"""The parts of a study: what it explores, learns and evaluates."""

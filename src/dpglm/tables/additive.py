@@ -1,0 +1,222 @@
+"""What an additive model's features are made by: resolution, smoothness and interactions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpglm._validation import check_count, check_real, in_one_line
+from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
+from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.encoding import Encoding, LinearUnits, Reader
+
+MOST_SEGMENTS, MOST_REACH = 1000, 1e6
+
+
+@final
+@dataclass(frozen=True)
+class Additive:
+    """How the columns of a schema become curves, levels and interactions.
+
+    Parameters
+    ----------
+    segments : int
+        Equal segments between the bounds of each numeric column that declares no knots, 1 (a
+        straight line) to 1000.
+    reach : float
+        Distance, as a share of the range, over which a curve's values are correlated beforehand, 0
+        to 1e6; the larger, the smoother.
+    interactions : tuple of (str, str)
+        Pairs of columns that have an effect together, beside each one's own.
+    pair_segments : int
+        As ``segments``, for the columns of interactions.
+    log_segments : int, optional
+        As ``segments``, for columns of scale "log"; by default no others.
+    """
+
+    segments: int
+    reach: float
+    interactions: tuple[tuple[str, str], ...] = ()
+    pair_segments: int = 4
+    log_segments: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("segments", "pair_segments", "log_segments"):
+            count = getattr(self, name)
+            if count is not None and check_count(name, count) > MOST_SEGMENTS:
+                raise ValueError(f"{name} must be at most {MOST_SEGMENTS}, got {count!r}")
+        reach = check_real("smoothness (reach)", self.reach, least=0.0, most=MOST_REACH)
+        object.__setattr__(self, "reach", reach)
+        object.__setattr__(self, "interactions", pairs_of_columns(self.interactions))
+
+    @classmethod
+    def from_dict(cls, entry: object) -> Additive:
+        """Read the JSON form."""
+        fields = set(entry) if isinstance(entry, Mapping) else set()
+        known = set(cls.__dataclass_fields__)
+        if not isinstance(entry, Mapping) or not {"segments", "reach"} <= fields <= known:
+            raise ValueError(
+                'the schema\'s "additive" must be an object with "segments" and "reach", and '
+                'perhaps "log_segments", "interactions" and "pair_segments", got '
+                f"{in_one_line(entry)}"
+            )
+        return cls(**entry)
+
+    def segments_of(self, scale: str) -> int:
+        """Return the number of segments of a column's own curve."""
+        return self.segments if scale != "log" else self.log_segments or self.segments
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        entry: dict[str, Any] = {"segments": self.segments, "reach": self.reach}
+        if self.log_segments is not None:
+            entry["log_segments"] = self.log_segments
+        if not self.interactions:
+            return entry
+        pairs = [list(pair) for pair in self.interactions]
+        return entry | {"interactions": pairs, "pair_segments": self.pair_segments}
+
+
+def pairs_of_columns(value: Any) -> tuple[tuple[str, str], ...]:
+    """Check interactions: a list of pairs of names, each pair once and of two columns."""
+    pairs = [tuple(one) if _is_list(one) else () for one in value] if _is_list(value) else [()]
+    different = {frozenset(pair) for pair in pairs}
+    good = all(len(pair) == 2 and all(isinstance(one, str) for one in pair) for pair in pairs)
+    if not good or len(different) < len(pairs) or any(len(pair) != 2 for pair in different):
+        raise ValueError(
+            "interactions must be a list of pairs of different columns, each pair once, such as "
+            f"[('latitude', 'longitude')], got {in_one_line(value)}"
+        )
+    return tuple((first, second) for first, second in pairs)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+# The features of an additive model: those of each column's curve or levels, and interactions.
+
+_MOST_OF_A_PAIR = 10_000
+_ROWS_AT_ONCE, _ROWS_IN_CACHE = 1 << 16, 1 << 9
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AdditiveEncoding(Encoding):
+    """Each column becomes a curve or levels, and declared pairs of columns a surface.
+
+    Privacy: a row's features are averages, with weights that its own cells give, of rows of public
+    matrices no longer than 1, so a term adds at most 1 to the squared length of a row, however fine
+    it is.
+    """
+
+    columns: tuple[Column, ...]
+    settings: Additive
+
+    def __post_init__(self) -> None:
+        known = {column.name for column in self.columns}
+        for pair in self.settings.interactions:
+            if not set(pair) <= known:
+                raise ValueError(f"interactions must be of columns of the schema, got {list(pair)}")
+        for term in self.terms[len(self.columns) :]:
+            size = term.features.stop - term.features.start
+            if size > _MOST_OF_A_PAIR:
+                raise ValueError(
+                    f"interactions must have at most {_MOST_OF_A_PAIR} features, got {size} for "
+                    f"{term.name}: pair_segments, or the categories, are too many"
+                )
+
+    @functools.cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms: one for each column, then the interactions."""
+        curves = {one.name: self._axis(one) for one in self.columns}
+        paired = {name for pair in self.settings.interactions for name in pair}
+        sides = {
+            one.name: self._axis(one, in_pair=True) for one in self.columns if one.name in paired
+        }
+        pairs = [tuple(sides[name] for name in pair) for pair in self.settings.interactions]
+        return tuple(_placed([*((axis,) for axis in curves.values()), *pairs]))
+
+    def _axis(self, column: Column, *, in_pair: bool = False) -> Axis:
+        if isinstance(column, CategoricalColumn):
+            # Straight lines and levels alone have the features of a linear model.
+            is_centred = self.settings.segments > 1 or bool(self.settings.interactions)
+            return CategoricalAxis(column, self.settings.reach, is_centred)
+        assert isinstance(column, NumericColumn)
+        own = self.settings.segments_of(column.scale)
+        segments = self.settings.pair_segments if in_pair else own
+        return NumericAxis(column, segments, self.settings.reach)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        stop: int = self.terms[-1].features.stop
+        return stop
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @functools.cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(name for term in self.terms for name in term.feature_names)
+
+    @functools.cached_property
+    def row_norm(self) -> float:
+        return math.sqrt(math.fsum(term.norm**2 for term in self.terms))
+
+    @property
+    def units(self) -> LinearUnits:
+        sizes = [term.features.stop - term.features.start for term in self.terms]
+        blocks = [
+            (sparse.eye_array(size) if term.root is None else term.root, np.zeros(size))
+            for term, size in zip(self.terms, sizes, strict=True)
+        ]
+        return LinearUnits.of_blocks(
+            blocks, names=[name for term in self.terms for name in term.labels]
+        )
+
+    def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
+        # Few rows at a time, so that all their features stay in a processor's cache.
+        for start, block in self._blocks(cells, len(out), _ROWS_IN_CACHE):
+            rows = out[start : start + _ROWS_IN_CACHE]
+            for term, features in zip(self.terms, block, strict=True):
+                rows[:, term.features] = as_dense(features)
+
+    def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
+        """Return the features of rows, of shape (n_rows, len(feature_names)).
+
+        Privacy: as for ``encode``.
+        """
+        blocks = [
+            sparse.hstack([sparse.csr_array(features) for features in block], "csr")
+            for _, block in self._blocks(cells, n_rows, _ROWS_AT_ONCE)
+        ]
+        encoded: sparse.csr_array = sparse.vstack(blocks, "csr", dtype=np.dtype(dtype))
+        return encoded
+
+    def _blocks(
+        self, cells: Reader, n_rows: int, rows_each: int
+    ) -> Iterator[tuple[int, Iterator[Any]]]:
+        """Return each term's features of some rows after others, and the first row's number."""
+        axes = dict.fromkeys(axis for term in self.terms for axis in term.axes)
+        # All cells of a column are read at once, so that errors tell the row.
+        places = {axis: axis.places(cells(axis.name)) for axis in axes}
+        for start in range(0, max(n_rows, 1), rows_each):
+            block = {axis: every[start : start + rows_each] for axis, every in places.items()}
+            yield start, (term.at(*(block[axis] for axis in term.axes)) for term in self.terms)
+
+
+def _placed(terms: Sequence[tuple[Axis, ...]]) -> Iterator[Term]:
+    start = 0
+    for axes in terms:
+        stop = start + math.prod(axis.n_features for axis in axes)
+        yield Term(axes, slice(start, stop))
+        start = stop

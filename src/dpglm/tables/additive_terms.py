@@ -1,0 +1,411 @@
+"""How the values of a term are correlated before data: what makes fine detail cost what it does."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from dpglm.tables.columns import CategoricalColumn, NumericColumn
+
+_LEAST_GAP = 1e-6
+"""Between knots, so that the covariance of their values has a root."""
+
+
+def smooth_values(places: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
+    """Return a root of the covariance of a curve's values at increasing ``places`` in [0, 1].
+
+    The curve is an Ornstein-Uhlenbeck process, whose values a distance h apart have correlation
+    ``exp(-h / reach)``, less its mean over the places. With a small reach values of neighbouring
+    knots are almost independent; with one of 1 the process is nearly Brownian motion, which is a
+    sum of hats from coarse to fine whose variance halves from level to level (Levy and
+    Ciesielski). Beyond that it is the process of reach 1 with ``1 / reach`` of its variance, and a
+    random line with the rest: a straight line in the limit. Shape (count, count - 1); columns add
+    up to zero, the longest row has length 1; of two places, the ends, it is the linear encoding.
+    """
+    if len(places) == 2:
+        return np.array([[-1.0], [1.0]])
+    gaps = np.maximum(np.diff(places), _LEAST_GAP)
+    at = np.concatenate([[0.0], np.cumsum(gaps) / gaps.sum()])
+    steps = np.abs(np.subtract.outer(at, at))
+    # Subtracting 1 changes nothing once rows and columns are centred, and rounds less.
+    covariance = np.expm1(-steps / min(reach, 1.0)) if reach else np.eye(len(at))
+    if reach > 1.0:
+        covariance = covariance / reach + (1.0 - 1.0 / reach) * np.outer(at, at)
+    root = _root(covariance)
+    longest: float = np.sqrt((root * root).sum(axis=1).max())
+    return root / longest
+
+
+def independent_levels(count: int) -> NDArray[np.float64]:
+    """Return a root of the covariance of independent values of variance 1 less their mean.
+
+    Shape (count, count - 1); every row has squared length ``1 - 1 / count``.
+    """
+    return _root(np.eye(count))
+
+
+def with_level_apart(root: NDArray[np.float64], place: int) -> NDArray[np.float64]:
+    """Return a root with one more value of variance 1 at a place, independent of the others."""
+    rows = np.insert(root, place, 0.0, axis=0)
+    apart = np.zeros((len(rows), 1))
+    apart[place] = 1.0
+    return np.hstack([rows, apart])
+
+
+def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a root of a covariance matrix after its values were centred: without their mean.
+
+    That of Cholesky for all values but the last, which is minus their sum: unlike eigenvectors it
+    is the same on every machine.
+    """
+    count = len(covariance)
+    center = np.eye(count) - 1.0 / count
+    first = np.linalg.cholesky((center @ covariance @ center)[:-1, :-1])
+    return np.vstack([first, -first.sum(axis=0)])
+
+
+# The columns of an additive model's terms: where a number lies between knots, or which level.
+
+MOST_CORRELATED = 200
+"""Levels up to which a common part of all of them is left to the intercept."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where rows lie among an axis's values: at one of them, or between two.
+
+    ``first`` is the position of a value, and ``after`` the share of the next one in the row, from 0
+    to 1; None where rows lie at values.
+    """
+
+    first: NDArray[np.intp]
+    after: NDArray[np.float64] | None = None
+
+    def __getitem__(self, rows: slice) -> Places:
+        return Places(self.first[rows], None if self.after is None else self.after[rows])
+
+    def weights(self, count: int) -> sparse.csr_array:
+        """Return the share of each value in each row, of shape (n, count).
+
+        Shares are at least 0, and add up to 1 in every row.
+        """
+        n = len(self.first)
+        if self.after is None:
+            entries, columns = np.ones(n), self.first
+        else:
+            entries = np.column_stack([1.0 - self.after, self.after]).ravel()
+            # The share of what would lie behind the last value is 0.
+            following = np.minimum(self.first + 1, count - 1)
+            columns = np.column_stack([self.first, following]).ravel()
+        pointers = np.arange(0, len(entries) + 1, len(entries) // n if n else 1)
+        return sparse.csr_array((entries, columns, pointers), shape=(n, count))
+
+    def averages(self, root: NDArray[np.float64], steps: NDArray[np.float64]) -> Any:
+        """Return ``weights @ root``, given the ``steps`` between its rows as well."""
+        # Positions are known to be valid.
+        rows = np.take(root, self.first, axis=0, mode="clip")
+        if self.after is not None:
+            further = np.take(steps, self.first, axis=0, mode="clip")
+            further *= self.after[:, np.newaxis]
+            rows += further
+        return rows
+
+
+class Axis(abc.ABC):
+    """A column of a term, and the values of an effect along it; final subclasses below."""
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """Name the values that an effect has: at knots, or for levels."""
+
+    @property
+    @abc.abstractmethod
+    def root(self) -> NDArray[np.float64] | None:
+        """Root of the covariance of these values, of shape (n_values, n_features).
+
+        None for the identity.
+        """
+
+    @property
+    @abc.abstractmethod
+    def line(self) -> NDArray[np.float64] | None:
+        """What a straight line has at the values that are in an order; None without one."""
+
+    @property
+    @abc.abstractmethod
+    def order(self) -> NDArray[np.intp]:
+        """Positions of these values, in order; their features come first."""
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """The part of ``root`` of the values that are in an order."""
+        assert self.root is not None
+        return self.root[self.order, : len(self.order) - 1]
+
+    @abc.abstractmethod
+    def places(self, cells: ArrayLike) -> Places:
+        """Return where each row lies among the values. Errors name the column, row and cure.
+
+        Privacy: each row's place depends on its own cell alone.
+        """
+
+    @abc.abstractmethod
+    def grid(self, n: int = 101) -> NDArray[Any]:
+        """Return cells at which to draw an effect: at least n numbers with the knots, or levels."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.labels) if self.root is None else self.root.shape[1]
+
+    @functools.cached_property
+    def norm(self) -> float:
+        """Bound on the L2 norm of features: shares average rows of ``root``."""
+        return 1.0 if self.root is None else float(np.sqrt((self.root**2).sum(axis=1).max()))
+
+    def weights(self, cells: ArrayLike) -> sparse.csr_array:
+        """Return the share of each value in each row, of shape (n, n_values)."""
+        return self.places(cells).weights(len(self.labels))
+
+    def features(self, places: Places) -> Any:
+        """Return the features, of shape (n, n_features), sparse where ``root`` is None."""
+        if self.root is None:
+            return places.weights(len(self.labels))
+        return places.averages(self.root, self._steps)
+
+    @functools.cached_property
+    def _steps(self) -> NDArray[np.float64]:
+        assert self.root is not None
+        return np.diff(self.root, axis=0, append=self.root[-1:])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NumericAxis(Axis):
+    """A number between knots: an effect is linear between them, and constant beyond the ends.
+
+    With ``scale="log"`` it is linear in the logarithm that ``NumericColumn.stretched`` takes.
+    Missing cells, where the column allows them, are a level of their own.
+    """
+
+    column: NumericColumn
+    segments: int
+    reach: float
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the column."""
+        return self.column.name
+
+    @functools.cached_property
+    def knots(self) -> NDArray[np.float64]:
+        """The knots in the column's units, from its lower bound to its upper one."""
+        return self.column.spaced(self.segments)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        numbers = tuple(f"{self.name} at {knot:.6g}" for knot in self.knots)
+        return numbers if self.column.missing is None else (*numbers, f"{self.name} missing")
+
+    @functools.cached_property
+    def root(self) -> NDArray[np.float64] | None:
+        curve = smooth_values(self.line, self.reach)
+        return curve if self.column.missing is None else with_level_apart(curve, len(curve))
+
+    @functools.cached_property
+    def line(self) -> NDArray[np.float64]:
+        # In the column's scale, in which knots are where they are.
+        return self.column.stretched(self.knots)
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        return np.arange(len(self.knots))
+
+    def places(self, cells: ArrayLike) -> Places:
+        numbers = self.column.read_with_gaps(cells)
+        gaps = np.isnan(numbers)
+        stretched = self.column.stretched(np.where(gaps, self.column.low, numbers))
+        last = len(self.knots) - 1
+        places = np.interp(stretched, self.line, np.arange(last + 1.0)).clip(0.0, last)
+        before = np.minimum(places.astype(np.intp), last - 1)
+        after = places - before
+        before[gaps], after[gaps] = last + 1, 0.0
+        return Places(before, after)
+
+    def grid(self, n: int = 101) -> NDArray[Any]:
+        even = self.column.unstretched(np.linspace(0.0, 1.0, n))
+        return np.unique(np.concatenate([even, self.knots]).clip(self.knots[0], self.knots[-1]))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CategoricalAxis(Axis):
+    """A level for each category; the mean of all is the intercept's, if they are centred.
+
+    Levels are independent of each other, unless the column says that they are ordered (and has few
+    enough of them): then they are values of a curve with a knot at each, and a missing value is a
+    level apart.
+    """
+
+    column: CategoricalColumn
+    reach: float = 1.0
+    is_centred: bool = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the column."""
+        return self.column.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={category}" for category in self.column.categories)
+
+    @functools.cached_property
+    def root(self) -> NDArray[np.float64] | None:
+        categories = self.column.categories
+        if len(categories) > MOST_CORRELATED:
+            return None
+        if not self.column.ordered:
+            return independent_levels(len(categories)) if self.is_centred else None
+        curve = smooth_values(np.linspace(0.0, 1.0, len(self.order)), self.reach)
+        return with_level_apart(curve, categories.index("")) if "" in categories else curve
+
+    @property
+    def line(self) -> NDArray[np.float64] | None:
+        if not self.column.ordered or self.root is None:
+            return None
+        return np.linspace(0.0, 1.0, len(self.order))
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        return np.array([i for i, one in enumerate(self.column.categories) if one != ""])
+
+    def places(self, cells: ArrayLike) -> Places:
+        return Places(self.column.read(cells))
+
+    def grid(self, n: int = 101) -> NDArray[Any]:
+        cells = np.empty(len(self.column.categories), dtype=object)
+        cells[:] = self.column.categories
+        return cells
+
+
+# Terms of an additive model: an effect of one column, or of two together.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Term:
+    """An effect of one or two columns: which features carry it, and their values at any point.
+
+    Parameters
+    ----------
+    axes : tuple of Axis
+        One for each column.
+    features : slice
+        Where the term's features stand among those of the model.
+
+    Notes
+    -----
+    Privacy: made of public facts alone.
+    """
+
+    axes: tuple[Axis, ...]
+    features: slice
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(axis.name for axis in self.axes)
+
+    @property
+    def name(self) -> str:
+        """The columns in words."""
+        return " x ".join(self.columns)
+
+    @property
+    def norm(self) -> float:
+        """Bound on the L2 norm of the term's features in any row."""
+        return math.prod(axis.norm for axis in self.axes)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Name the values that the effect has: at knots, for levels, and where two of them meet."""
+        return tuple(
+            ", ".join(parts) for parts in itertools.product(*(a.labels for a in self.axes))
+        )
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        if self.root is None:
+            return self.labels
+        return tuple(f"{self.name}[{i}]" for i in range(self.features.stop - self.features.start))
+
+    @functools.cached_property
+    def root(self) -> Any:
+        """Map from coefficients to the effect's values, of shape (n_values, n_features).
+
+        Dense or sparse; None for the identity.
+        """
+        roots: list[Any] = [axis.root for axis in self.axes]
+        if all(root is None for root in roots):
+            return None
+        if all(root is not None for root in roots):
+            return functools.reduce(np.kron, roots)
+        for i, axis in enumerate(self.axes):
+            roots[i] = sparse.eye_array(len(axis.labels)) if roots[i] is None else roots[i]
+        return sparse.csr_array(functools.reduce(sparse.kron, roots))
+
+    def basis(self, *points: ArrayLike) -> NDArray[np.float64]:
+        """Return the features' values at points, so that the effect is ``basis @ coefficients``.
+
+        ``points`` are cells, one array of shape (n,) for each column; the result has the shape
+        ``(n, n_features of the term)``.
+        """
+        if len(points) != len(self.axes):
+            raise ValueError(
+                f"points must be given for each of the columns {list(self.columns)}, got "
+                f"{len(points)}"
+            )
+        places = [axis.places(one) for axis, one in zip(self.axes, points, strict=True)]
+        return as_dense(self.at(*places))
+
+    def at(self, *places: Places) -> Any:
+        """Return the features of rows, given where these lie among each axis's values.
+
+        Sparse where levels are so many that it is worth it.
+        """
+        parts = [axis.features(one) for axis, one in zip(self.axes, places, strict=True)]
+        return functools.reduce(_products, parts)
+
+
+def as_dense(features: Any) -> NDArray[np.float64]:
+    """Return features of rows, which may be sparse, as a dense array."""
+    dense: NDArray[np.float64] = features.toarray() if _is_sparse(features) else features
+    return dense
+
+
+def _is_sparse(features: Any) -> bool:
+    return sparse.issparse(features)
+
+
+def _products(first: Any, second: Any) -> Any:
+    """Return all products of a row of the one and the same row of the other."""
+    if not (_is_sparse(first) or _is_sparse(second)):
+        return (first[:, :, np.newaxis] * second[:, np.newaxis, :]).reshape(len(first), -1)
+    # Transposed, they are Khatri-Rao products of columns.
+    one, other = sparse.csc_array(first), sparse.csc_array(second)
+    wide = sparse.kron(one, np.ones((1, other.shape[1])), format="csr")
+    return wide.multiply(sparse.kron(np.ones((1, one.shape[1])), other, format="csr")).tocsr()

@@ -1,0 +1,510 @@
+"""Edges of bins at round numbers, from public bounds."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._validation import check_integer, check_list, check_real
+from dpglm._words import plain_number
+from dpglm.tables.cells import Entry, Vocabulary, as_cells, as_numbers, check_unique, is_missing
+from dpglm.tables.columns import DENSER, CategoricalColumn, Column, NumericColumn
+from dpglm.tables.named import by_name
+from dpglm.tables.schema import Schema
+from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
+
+MOST_BINS = 200
+"""The most bins of one column."""
+PARTS = 10
+"""Parts of a bin, in which rows are counted for quantiles."""
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_WHOLE_STEPS = (1.0, 2.0, 5.0, 10.0)
+# Round numbers in a decade, the finest choice first.
+_IN_DECADE = (
+    tuple(float(f"{0.1 * i:.1f}") for i in range(10, 100)),
+    tuple(0.5 * i for i in range(2, 20)),
+    (1.0, 2.0, 3.0, 5.0, 7.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 3.0),
+)
+
+
+def bin_edges(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
+    """Return edges from ``low`` to ``high`` of at most ``most`` bins, at multiples of a round step.
+
+    The first and the last bin may be narrower. ``whole`` is for steps that are whole numbers.
+
+    >>> bin_edges(17, 90, 8)
+    (17.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0)
+    >>> bin_edges(0.0, 1.0, 5)
+    (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    """
+    exponent = math.floor(math.log10((high - low) / most))
+    for step in _round_steps(exponent, whole):
+        first, last = math.floor(low / step) + 1, math.ceil(high / step) - 1
+        if last - first + 2 <= most:
+            inner = (float(f"{step * i:.12g}") for i in range(first, last + 1))
+            return (float(low), *(edge for edge in inner if low < edge < high), float(high))
+    return (float(low), float(high))
+
+
+def log_edges(low: float, high: float, most: int) -> tuple[float, ...]:
+    """Return edges of at most ``most`` bins that are about equally wide in logarithms.
+
+    They are round numbers above 0. From a low bound that is not, they are such numbers above it,
+    the first at a hundredth of the range, as a column's ``"scale": "log"`` means it.
+
+    >>> log_edges(1, 1000, 6)
+    (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+    >>> log_edges(0, 1000, 8)
+    (0.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+    """
+    shift = 0.0 if low > 0.0 else low
+    first, last = (low if low > 0.0 else (high - low) / DENSER), high - shift
+    powers = range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
+    choices = [
+        *([step * 10.0**power for power in powers for step in steps] for steps in _IN_DECADE),
+        *([10.0**power for power in powers[::every]] for every in range(1, len(powers) + 1)),
+    ]
+    inner: list[float] = []
+    for numbers in choices:
+        rounded = (float(f"{shift + one:.12g}") for one in numbers if first <= one < last)
+        inner = [one for one in rounded if low < one < high]
+        if len(inner) < most:
+            break
+    return (float(low), *inner[: most - 1], float(high))
+
+
+def _round_steps(exponent: int, whole: bool) -> list[float]:
+    if whole:
+        powers = range(max(exponent, 0), max(exponent, 0) + 3)
+        return [step * 10.0**power for power in powers for step in _WHOLE_STEPS[:-1]]
+    return [step * 10.0**power for power in range(exponent, exponent + 3) for step in _STEPS[:-1]]
+
+
+def given_edges(
+    name: str, given: Any, low: float, high: float, *, whole: bool = False, log: bool = False
+) -> tuple[float, ...]:
+    """Read what a caller gave for a column's bins: their number, at most, or their edges."""
+    what = f"bins[{name!r}]"
+    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+        count = check_integer(what, given, least=1)
+        if count > MOST_BINS:
+            raise ValueError(f"{what} must be at most {MOST_BINS}, got {count}")
+        return log_edges(low, high, count) if log else bin_edges(low, high, count, whole=whole)
+    edges = tuple(check_real(f"{what}[{i}]", edge) for i, edge in enumerate(given))
+    if not 2 <= len(edges) <= MOST_BINS + 1 or any(np.diff(edges) <= 0.0):
+        raise ValueError(
+            f"{what} must list 2 to {MOST_BINS + 1} edges in ascending order, got {given!r}"
+        )
+    return edges
+
+
+def parts_of(edges: Sequence[float], *, whole: bool) -> int:
+    """Return into how many parts each bin is divided; whole numbers are not divided further."""
+    if not whole:
+        return PARTS
+    return int(min(PARTS, max(1.0, math.ceil(max(np.diff(edges))))))
+
+
+# Columns of a table as cells that count its rows: intervals of numbers, levels of categories.
+
+MISSING, NOT_LISTED = "missing", "not listed"
+"""Labels of cells beside a column's own."""
+_Floats = NDArray[np.float64]
+
+
+class CountedColumn(abc.ABC):
+    """A column whose rows are counted in cells, each row in one; final subclasses below.
+
+    A row becomes ``width`` numbers: its cell; its part of that cell, where cells are divided; and,
+    where the column is a number x within [-1, 1], x and x^2 - 1/2, both 0 for a missing value.
+    """
+
+    name: str
+    is_target: bool
+    n_parts: int
+    """Number of parts of a cell that is divided; 1 where none is."""
+    is_number: bool
+    """Whether rows are numbers x within [-1, 1]."""
+
+    @property
+    @abc.abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """What the cells are called, in order."""
+
+    @abc.abstractmethod
+    def encode(self, values: ArrayLike, out: _Floats) -> None:
+        """Write the numbers of each row into ``out``, zeros of shape (n, width).
+
+        Privacy: each row is encoded by itself.
+        """
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.labels)
+
+    @property
+    def n_bins(self) -> int:
+        """Number of bins, which are cells of their own, and divided; 0 for categories."""
+        return 0
+
+    @property
+    def bins(self) -> slice:
+        """Where the bins are among the cells; what comes before is at or below the low bound."""
+        return slice(0, 0)
+
+    @property
+    @abc.abstractmethod
+    def own(self) -> slice:
+        """Where the bins or levels are among the cells, beside what the schema does not list."""
+
+    @property
+    def part_edges(self) -> _Floats:
+        """Edges of the parts of all bins, of shape (n_bins * n_parts + 1,)."""
+        return np.empty(0)
+
+    @property
+    def divided(self) -> NDArray[np.bool_]:
+        """Of each cell, whether it is divided into ``n_parts``."""
+        divided = np.zeros(self.n_cells, bool)
+        divided[self.bins] = True
+        return divided
+
+    @property
+    def missing(self) -> int | None:
+        """Number of the cell of missing values, if it is not one of the levels."""
+        return self.labels.index(MISSING) if self.labels[-1] == MISSING else None
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row becomes."""
+        return 1 + (self.n_parts > 1) + 2 * self.is_number
+
+    @property
+    def center(self) -> float:
+        """The column's value where x is 0."""
+        return 0.0
+
+    @property
+    def half_range(self) -> float:
+        """The change of the column's value as x grows by 1."""
+        return 1.0
+
+
+@final
+@dataclass(frozen=True)
+class NumberCells(CountedColumn):
+    """Numbers: bins from the low to the high bound, and what is below, above or missing.
+
+    A bin holds its lower edge; the last one its upper edge, too. Each is divided into ``n_parts``.
+    ``whole`` numbers have bins of whole numbers; others a cell for what equals the low bound, where
+    amounts are often heaped.
+    """
+
+    name: str
+    edges: tuple[float, ...]
+    n_parts: int
+    whole: bool = False
+    is_target: bool = False
+
+    is_number = True
+
+    @property
+    def n_bins(self) -> int:
+        return len(self.edges) - 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        low, high = plain_number(self.edges[0], 6), plain_number(self.edges[-1], 6)
+        before = (f"below {low}",) if self.whole else (f"below {low}", f"exactly {low}")
+        bins = map(self._bin_in_words, range(self.n_bins))
+        return (*before, *bins, f"above {high}", MISSING)
+
+    @property
+    def bins(self) -> slice:
+        first = 1 if self.whole else 2
+        return slice(first, first + self.n_bins)
+
+    @property
+    def own(self) -> slice:
+        return self.bins
+
+    def _bin_in_words(self, place: int) -> str:
+        low, high = self.edges[place : place + 2]
+        if self.whole:
+            last = math.ceil(high) - (place + 1 < self.n_bins)
+            return f"{low:.0f}" if last <= low else f"{low:.0f} to {last:.0f}"
+        return f"{plain_number(low, 6)} to {plain_number(high, 6)}"
+
+    @property
+    def center(self) -> float:
+        return 0.5 * self.edges[0] + 0.5 * self.edges[-1]
+
+    @property
+    def half_range(self) -> float:
+        return 0.5 * self.edges[-1] - 0.5 * self.edges[0]
+
+    @property
+    def part_edges(self) -> _Floats:
+        edges = np.asarray(self.edges)
+        inner = edges[:-1, None] + np.diff(edges)[:, None] * (
+            np.arange(self.n_parts) / self.n_parts
+        )
+        return np.append(inner.ravel(), edges[-1])
+
+    def encode(self, values: ArrayLike, out: _Floats) -> None:
+        numbers = as_numbers(values, f"column {self.name!r}", math.nan)
+        gaps = np.isnan(numbers)
+        edges = self.part_edges
+        place = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
+        bins, parts = np.divmod(place, self.n_parts)
+        ends = numbers < edges[0], numbers > edges[-1], gaps
+        first, after = self.bins.start, self.bins.stop
+        out[:, 0] = np.select(ends, (0, after, after + 1), first + bins)
+        inside = ~np.logical_or.reduce(ends)
+        if not self.whole:
+            exactly = numbers == edges[0]
+            out[exactly, 0] = 1
+            inside &= ~exactly
+        if self.n_parts > 1:
+            out[:, 1] = np.where(inside, parts, 0)
+        x = np.clip((numbers - self.center) / self.half_range, -1.0, 1.0)
+        out[:, -2] = np.where(gaps, 0.0, x)
+        out[:, -1] = np.where(gaps, 0.0, x * x - 0.5)
+
+
+@final
+@dataclass(frozen=True)
+class LevelCells(CountedColumn):
+    """Categories: a cell for each, for values that are not listed, and for missing ones.
+
+    Where the schema has a category for all that is not listed, ``other``, such values count there.
+    The first of two levels counts as the number -1, the second as 1.
+    """
+
+    name: str
+    levels: tuple[Entry, ...]
+    other: Entry | None = None
+    is_target: bool = False
+
+    n_parts = 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        own = tuple(MISSING if level == "" else str(level) for level in self.levels)
+        return (
+            *own,
+            *(() if self.other is not None else (NOT_LISTED,)),
+            *(() if "" in self.levels else (MISSING,)),
+        )
+
+    @property
+    def own(self) -> slice:
+        return slice(0, len(self.levels))
+
+    @property
+    def missing(self) -> int | None:
+        return None if "" in self.levels else self.n_cells - 1
+
+    @property
+    def is_number(self) -> bool:  # type: ignore[override]
+        """Whether there are two levels, which count as -1 and 1."""
+        return len(self.levels) == 2 and "" not in self.levels
+
+    def encode(self, values: ArrayLike, out: _Floats) -> None:
+        what, n = f"column {self.name!r}", len(self.levels)
+        cells = as_cells(values, what)
+        found = Vocabulary(self.levels).positions(cells, what, "", n)
+        unknown = np.flatnonzero(found == n)
+        if unknown.size:
+            gaps = np.array([is_missing(cell) for cell in cells[unknown].tolist()])
+            other = n if self.other is None else self.levels.index(self.other)
+            found[unknown] = np.where(gaps, self.n_cells - 1, other)
+        out[:, 0] = found
+        if self.is_number:
+            listed = found < n
+            out[:, -2] = np.where(listed, 2.0 * found - 1.0, 0.0)
+            out[:, -1] = np.where(listed, 0.5, 0.0)
+
+
+# From a schema to counted columns, and from rows to numbers that say where they count.
+
+
+@final
+@dataclass(frozen=True)
+class Places:
+    """Where the numbers of a column stand in an encoded row; None for what it does not have."""
+
+    cell: int
+    part: int | None
+    number: int | None
+    square: int | None
+
+
+@final
+@dataclass(frozen=True)
+class CellEncoder:
+    """Turns rows of a table into numbers that say in which cells they count.
+
+    Privacy: each row is encoded by itself, from public facts.
+    """
+
+    columns: tuple[CountedColumn, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the table's columns, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the encoded rows."""
+        return sum(column.width for column in self.columns)
+
+    @property
+    def row_norm(self) -> float:
+        """Bound on the L2 norm of an encoded row."""
+        sizes = (column.n_cells**2 + column.n_parts**2 + 2 for column in self.columns)
+        return math.sqrt(math.fsum(sizes))
+
+    @functools.cached_property
+    def _starts(self) -> Mapping[str, int]:
+        starts = np.cumsum([0, *(column.width for column in self.columns)]).tolist()
+        return dict(zip(self.names, starts, strict=False))
+
+    def places(self, name: str) -> Places:
+        """Say where a column's numbers stand."""
+        column, start = self[name], self._starts[name]
+        end = start + column.width
+        return Places(
+            start,
+            start + 1 if column.n_parts > 1 else None,
+            end - 2 if column.is_number else None,
+            end - 1 if column.is_number else None,
+        )
+
+    def __getitem__(self, name: str) -> CountedColumn:
+        """Return a column by its name; a ValueError lists those that there are."""
+        found = next((column for column in self.columns if column.name == name), None)
+        if found is None:
+            raise ValueError(
+                f"there is no column {name!r} among {', '.join(map(repr, self.names))}"
+            )
+        return found
+
+    def encode(self, table: Any) -> NDArray[np.float64]:
+        """Encode columns by name; a ValueError names the column, the row and the cure."""
+        encoded: NDArray[np.float64] | None = None
+        table = by_name(table)
+        for column in self.columns:
+            cells = as_cells(table[column.name], f"column {column.name!r}")
+            if encoded is None:
+                encoded = np.zeros((len(cells), self.width))
+            if len(cells) != len(encoded):
+                raise ValueError(
+                    f"column {column.name!r} has {len(cells)} rows, but {self.names[0]!r} has "
+                    f"{len(encoded)}"
+                )
+            start = self._starts[column.name]
+            column.encode(cells, encoded[:, start : start + column.width])
+        assert encoded is not None
+        return encoded
+
+
+def counted_columns(
+    schema: Schema, columns: Sequence[str] | None, bins: Mapping[str, Any] | None, most_bins: int
+) -> CellEncoder:
+    """Return the columns of a schema, the target last, as cells.
+
+    ``columns`` names those that are wanted, by default all. ``bins`` says of numeric columns how
+    many bins they have, or which; by default there are at most ``most_bins``.
+    """
+    targets = (schema.target,) if schema.has_target else ()
+    found: list[Column | TargetColumn] = [*schema.columns, *targets]
+    known = [one.name for one in found]
+    if columns is not None and not (columns := check_list("columns", columns, "a list of names")):
+        raise ValueError("columns must be a list of names, at least one, got none")
+    if bins is not None and not isinstance(bins, Mapping):
+        raise ValueError(
+            "bins must map names of numeric columns to numbers of bins, such as {'age': 10}, got "
+            f"{bins!r}"
+        )
+    for what, names in (("columns", columns), ("bins", bins)):
+        unknown = [name for name in names or () if name not in known]
+        if unknown:
+            raise ValueError(
+                f"{what} must name columns of the schema, {', '.join(map(repr, known))}, got "
+                f"{unknown[0]!r}"
+            )
+    if columns is not None:
+        check_unique(list(columns), "column")
+        found = [one for one in found if one.name in columns]
+    given = {} if bins is None else dict(bins)
+    counted = tuple(_counted(one, given.pop(one.name, None), most_bins) for one in found)
+    if given:
+        raise ValueError(f"bins[{next(iter(given))!r}] is for a column that is not in columns=")
+    return CellEncoder(counted)
+
+
+@functools.singledispatch
+def _counted(column: Any, bins: Any, most_bins: int) -> CountedColumn:
+    raise ValueError(f"a column of type {type(column).__name__} cannot be described")
+
+
+def _numbers(
+    name: str,
+    low: float,
+    high: float,
+    bins: Any,
+    most: int,
+    *,
+    is_target: bool,
+    whole: bool = False,
+    log: bool = False,
+) -> CountedColumn:
+    if bins is None:
+        edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
+    else:
+        edges = given_edges(name, bins, low, high, whole=whole, log=log)
+    return NumberCells(name, edges, parts_of(edges, whole=whole), whole, is_target)
+
+
+def _levels(name: str, levels: Any, other: Any, bins: Any, *, is_target: bool) -> CountedColumn:
+    if bins is not None:
+        raise ValueError(f"bins[{name!r}] is for a numeric column, and this one has categories")
+    return LevelCells(name, levels, other, is_target)
+
+
+@_counted.register
+def _(column: NumericColumn, bins: Any, most_bins: int) -> CountedColumn:
+    log = column.scale == "log"
+    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=False, log=log)
+
+
+@_counted.register
+def _(column: CategoricalColumn, bins: Any, most_bins: int) -> CountedColumn:
+    return _levels(column.name, column.categories, column.other, bins, is_target=False)
+
+
+@_counted.register
+def _(column: NumericTarget, bins: Any, most_bins: int) -> CountedColumn:
+    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=True)
+
+
+@_counted.register
+def _(column: CountTarget, bins: Any, most_bins: int) -> CountedColumn:
+    return _numbers(column.name, 0.0, column.high, bins, most_bins, is_target=True, whole=True)
+
+
+@_counted.register
+def _(column: ClassTarget, bins: Any, most_bins: int) -> CountedColumn:
+    return _levels(column.name, column.classes, None, bins, is_target=True)
