@@ -1,0 +1,21 @@
+"""A fit and a study visit few functions: raise a limit only with a reason in the commit."""
+
+import pytest
+
+from benchmarks.visited import counts, visited
+from dpglm.privacy import gdp
+
+LIMITS = {"fit": (71, 485), "study": (99, 864)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_calls_visit_few_functions(name):
+    files, functions = counts(name)
+    assert files <= LIMITS[name][0]
+    assert functions <= LIMITS[name][1]
+
+
+def test_visited_functions_of_a_known_call():
+    found = visited(lambda: [gdp.epsilon(1e-5, 1.0) for _ in range(2)])
+    assert set(found) == {"privacy/gdp.py"}
+    assert {name.partition(":")[0] for name in found["privacy/gdp.py"]} >= {"epsilon"}
