@@ -13,7 +13,7 @@ from benchmarks.bar import Bar
 from benchmarks.splits import Split, load_acs_employment, load_adult_split, load_cod_rna
 from dpglm import LinearRegression, LogisticRegression
 from dpglm.datasets import Dataset, load_california_housing, load_fashion_mnist, load_mnist
-from dpglm.preprocessing import OrientedGradients
+from examples.oriented_gradients import OrientedGradients
 
 __all__ = ["ACCURACY", "scaled_pixels"]
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from benchmarks.bar import Bar
 from dpglm import LogisticRegression, RidgeClassifier
 from dpglm.datasets import Dataset, load_fashion_mnist, load_mnist
-from dpglm.preprocessing import OrientedGradients, RandomFourierFeatures
+from dpglm.preprocessing import RandomFourierFeatures
+from examples.oriented_gradients import OrientedGradients
 
 __all__ = ["RIDGE"]
 

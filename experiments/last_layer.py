@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpglm import LogisticRegression
-from dpglm.preprocessing import OrientedGradients
+from examples.oriented_gradients import OrientedGradients
 from experiments.measured import DOCS, put
 from experiments.network_tasks import (
     DELTA,

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from dpglm import LogisticRegression, RidgeClassifier
 from dpglm.datasets import Dataset, load_fashion_mnist, load_mnist
-from dpglm.preprocessing import OrientedGradients, RandomFourierFeatures
+from dpglm.preprocessing import RandomFourierFeatures
+from examples.oriented_gradients import OrientedGradients
 from experiments.measured import DOCS, measured, put
 
 __all__ = ["main"]

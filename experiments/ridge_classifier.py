@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from dpglm import LogisticRegression, RidgeClassifier
 from dpglm.datasets import load_mnist
-from dpglm.preprocessing import Center, OrientedGradients, RandomFourierFeatures, Whiten
+from dpglm.preprocessing import Center, RandomFourierFeatures, Whiten
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD, Preprocessed, Solver, SufficientStatistics
+from examples.oriented_gradients import OrientedGradients
 
 __all__ = ["main"]
 

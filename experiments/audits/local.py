@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Neighbours
-from dpglm.preprocessing import OrientedGradients, RandomFourierFeatures, RowMap, SchemaEncoder
+from dpglm.preprocessing import RandomFourierFeatures, RowMap, SchemaEncoder
+from examples.oriented_gradients import OrientedGradients
 from experiments.audits.case import HUGE, Case, Setup
 
 __all__ = ["BUGS", "CASES"]

@@ -4,7 +4,6 @@ from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.centering import Center, InstanceOptimalCenter
 from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder
 from dpglm.preprocessing.features import RandomFourierFeatures, RandomProjection
-from dpglm.preprocessing.oriented_gradients import OrientedGradients
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.preprocessing.scaling import ClipToQuantile, Scale, Whiten
 from dpglm.tables.encoding import LinearUnits
@@ -14,7 +13,6 @@ __all__ = [
     "ClipToQuantile",
     "InstanceOptimalCenter",
     "LinearUnits",
-    "OrientedGradients",
     "PlannedStep",
     "Preprocessor",
     "RandomFourierFeatures",

@@ -47,7 +47,6 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.counts import noisy_mean
 from dpglm.preprocessing import (
     Center,
-    OrientedGradients,
     RandomFourierFeatures,
     RandomProjection,
     SchemaEncoder,
@@ -273,7 +272,6 @@ FIXED = [
     SplineTransformer(knots=np.linspace([0.0] * 4, [2.0] * 4, 4)),
     FrozenEstimator(StandardScaler().fit(rows(seed=1)[0])),
     RandomFourierFeatures(6),
-    OrientedGradients((2, 2), cells=(2,)),
 ]
 
 

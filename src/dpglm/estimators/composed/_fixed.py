@@ -18,7 +18,6 @@ from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder, stated_schema
 from dpglm.preprocessing.features import RandomFourierFeatures
-from dpglm.preprocessing.oriented_gradients import OrientedGradients
 
 __all__ = ["check_alone", "check_fixed", "counts_entries", "known_row_norm", "ready"]
 
@@ -244,7 +243,6 @@ def _fixed() -> Mapping[type, _Reason]:
     return MappingProxyType(
         {
             FrozenEstimator: _never,
-            OrientedGradients: _never,
             PrivateTransformer: _has_its_own_budget,
             RandomFourierFeatures: _never,
             SchemaEncoder: _never,
@@ -302,7 +300,6 @@ def _row_norms() -> Mapping[type, Callable[[Any], float | None]]:
             Normalizer: lambda transformer: None if transformer.norm == "max" else 1.0,
             # At most one 1 for each column.
             OneHotEncoder: lambda transformer: math.sqrt(len(transformer.categories)),
-            OrientedGradients: lambda transformer: 1.0,
             Pipeline: _norm_of_last,
             RandomFourierFeatures: lambda transformer: 1.0,
             SchemaEncoder: lambda transformer: stated_schema(transformer).row_norm,

@@ -1,24 +1,25 @@
-"""OrientedGradients: histograms of oriented gradients of images."""
+"""Histograms of oriented gradients: features of images that cost no privacy.
+
+They are as data-independent as scikit-learn's ``Normalizer``: transform images before the fit.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, final
+from numbers import Integral
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
-
-from dpglm._fitting import all_or_nothing
-from dpglm._validation import check_integer
-from dpglm.data.rows import Floats
-from dpglm.preprocessing.features import PublicTransformer
-from dpglm.tables.given import refuse_types
 
 __all__ = ["OrientedGradients"]
 
+Floats: TypeAlias = NDArray[np.floating[Any]]
 # Chosen on validation rows of MNIST; docs/features.md has the figures.
 _SMOOTHING = 0.17
 _ENERGY_FLOOR = 0.1
@@ -26,41 +27,12 @@ _BLOCK_ENTRIES = 1 << 19
 
 
 @final
-@dataclass(frozen=True)
-class _Settings:
-    image_shape: tuple[int, int] | None
-    n_orientations: int
-    cells: tuple[int, ...]
+class OrientedGradients(TransformerMixin, BaseEstimator):
+    """Histograms of oriented gradients of grey images.
 
-    @property
-    def n_features_out(self) -> int:
-        return self.n_orientations * sum(cells * cells for cells in self.cells)
-
-    def shape(self, n_pixels: int) -> tuple[int, int]:
-        """Check that images have this many pixels, and cells of them some; return their shape."""
-        side = math.isqrt(n_pixels)
-        shape: Sequence[int] = (side, side) if self.image_shape is None else self.image_shape
-        if not _is_sequence(shape) or len(shape) != 2 or math.prod(shape) != n_pixels:
-            raise ValueError(
-                f"image_shape must be (height, width) with height * width = {n_pixels}, the number "
-                f"of columns of X, got {self.image_shape!r}"
-            )
-        height, width = (check_integer("image_shape", side, least=2) for side in shape)
-        if max(self.cells) > min(height, width):
-            raise ValueError(
-                f"cells must be at most {min(height, width)}, the shorter side of the images, "
-                f"got {self.cells!r}"
-            )
-        return height, width
-
-
-@final
-class OrientedGradients(PublicTransformer[_Settings]):
-    """Histograms of oriented gradients of grey images, for a linear model of what they show.
-
-    An image is divided into a grid of cells. In each, the strengths of brightness changes are
-    added up by their direction: strokes and outlines stay, while their exact place, brightness and
-    contrast do not matter. It learns nothing from data.
+    An image is divided into a grid of cells. In each cell the strengths of brightness changes are
+    added up by direction. Strokes and outlines remain, while their exact place, brightness and
+    contrast do not matter.
 
     Parameters
     ----------
@@ -69,8 +41,7 @@ class OrientedGradients(PublicTransformer[_Settings]):
     n_orientations : int, default=12
         Number of directions around the full circle, at least 3.
     cells : sequence of int, default=(4, 7)
-        Cells along each side of the image, for one grid after another; each from 2 to the shorter
-        side. Several grids look at the image at several scales.
+        Cells along each side of the image, one grid per entry; each from 2 to the shorter side.
 
     Attributes
     ----------
@@ -78,21 +49,19 @@ class OrientedGradients(PublicTransformer[_Settings]):
         Bound on the L2 norm of every row of features, for an estimator's ``row_norm``: 1.
     n_features_in_ : int
         Number of pixels.
-    settings_ : object
-        The parameters that were fitted.
 
     Notes
     -----
     Privacy: each image is mapped by itself with public settings, so nothing is spent, and
-    neighbouring tables become neighbouring matrices.
+    neighbouring tables become neighbouring matrices. Every row has norm 1 up to rounding; an image
+    of constant brightness becomes zeros.
 
-    Every row has length 1 but for rounding, except that an image of one brightness becomes zeros.
     With brightness scaled to a range of 2, the steps for each grid are: differences of pixels two
     apart; Gaussian smoothing by 0.17 of a cell; sharing each gradient among the directions less
     than one step from its own, and among the nearest cells; division of each cell by the root of
     its and its neighbours' energy, plus a floor; the square root; subtraction of each cell's mean
-    over directions; scaling to unit length. The square root and the subtraction make rows of
-    different images differ more, so that less of the budget goes into what all rows share.
+    over directions; scaling to unit norm. The square root and the subtraction reduce what all rows
+    have in common, on which budget would be wasted.
 
     There are ``n_orientations * sum(cells squared)`` features: 780 by default.
 
@@ -110,6 +79,8 @@ class OrientedGradients(PublicTransformer[_Settings]):
     array([ 1.73, -0.58, -0.58, -0.58])
     """
 
+    row_norm_ = 1.0
+
     def __init__(
         self,
         image_shape: tuple[int, int] | None = None,
@@ -121,58 +92,28 @@ class OrientedGradients(PublicTransformer[_Settings]):
         self.n_orientations = n_orientations
         self.cells = cells
 
-    @all_or_nothing
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
     def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Check the settings and the number of pixels.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, height * width)
-            Images, one a row; their values do not matter.
-        y : object
-            Not used.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a setting is out of range, or ``X`` is no matrix of finite numbers of that width.
-        """
-        refuse_types(X)
+        """Check the settings and the number of pixels; the values of ``X`` do not matter."""
         rows = validate_data(self, X, dtype=(np.float32, np.float64))
-        self.settings_ = self._checked()
-        self.settings_.shape(rows.shape[1])
-        self.row_norm_ = 1.0
+        self._shape(rows.shape[1])
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
-        """Map images, each by itself.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, height * width)
-            Images, one a row.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features_out)
-            In float64 if ``X`` is, else in float32.
-
-        Raises
-        ------
-        ValueError
-            If a setting is out of range, or ``X`` is no matrix of finite numbers of that width.
-        """
-        refuse_types(X)
+        """Map images, each by itself, to rows of features; float32 unless ``X`` is float64."""
         rows = validate_data(self, X, reset=False, dtype=(np.float32, np.float64))
-        settings = self._settings()
-        shape, count = settings.shape(rows.shape[1]), settings.n_orientations
-        features = np.empty((len(rows), settings.n_features_out), rows.dtype)
+        shape, count = self._shape(rows.shape[1]), self.n_orientations
+        features = np.empty((len(rows), self._n_features_out), rows.dtype)
         step = max(1, _BLOCK_ENTRIES // (rows.shape[1] * count))
-        grids = [_Grid.make(shape, cells, rows.dtype) for cells in settings.cells]
+        grids = [_Grid.make(shape, cells, rows.dtype) for cells in self.cells]
         for start in range(0, len(rows), step):
             across, down = _differences(rows[start : start + step].reshape(-1, *shape))
             stop = 0
@@ -186,22 +127,13 @@ class OrientedGradients(PublicTransformer[_Settings]):
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Name the features by grid, direction, and row and column of the cell.
 
-        Parameters
-        ----------
-        input_features : object
-            Not used: pixels have no names that matter.
-
-        Returns
-        -------
-        ndarray of str
-            Such as ``grid4_90deg_row0_column3``; 90 degrees is "brighter further down".
+        An example is ``grid4_90deg_row0_column3``; 90 degrees is "brighter further down".
         """
-        settings = self._settings()
         return np.array(
             [
-                f"grid{cells}_{360.0 * k / settings.n_orientations:g}deg_row{row}_column{column}"
-                for cells in settings.cells
-                for k in range(settings.n_orientations)
+                f"grid{cells}_{360.0 * k / self.n_orientations:g}deg_row{row}_column{column}"
+                for cells in self.cells
+                for k in range(self.n_orientations)
                 for row in range(cells)
                 for column in range(cells)
             ],
@@ -210,20 +142,33 @@ class OrientedGradients(PublicTransformer[_Settings]):
 
     @property
     def _n_features_out(self) -> int:
-        return self._settings().n_features_out
+        return self.n_orientations * sum(cells * cells for cells in self.cells)
 
-    def _checked(self) -> _Settings:
-        if not _is_sequence(self.cells) or len(self.cells) == 0:
+    def _shape(self, n_pixels: int) -> tuple[int, int]:
+        """Check the settings for images of this many pixels; return the height and width."""
+        if not isinstance(self.cells, Sequence) or len(self.cells) == 0:
             raise ValueError(f"cells must be a sequence of integers, got {self.cells!r}")
-        return _Settings(
-            self.image_shape,
-            check_integer("n_orientations", self.n_orientations, least=3),
-            tuple(check_integer("cells", cells, least=2) for cells in self.cells),
-        )
+        _check_integer("n_orientations", self.n_orientations, least=3)
+        side = math.isqrt(n_pixels)
+        shape: Any = (side, side) if self.image_shape is None else self.image_shape
+        if not isinstance(shape, Sequence) or len(shape) != 2 or math.prod(shape) != n_pixels:
+            raise ValueError(
+                f"image_shape must be (height, width) with height * width = {n_pixels}, the number "
+                f"of columns of X, got {self.image_shape!r}"
+            )
+        height, width = (_check_integer("image_shape", side, least=2) for side in shape)
+        if max(_check_integer("cells", one, least=2) for one in self.cells) > min(shape):
+            raise ValueError(
+                f"cells must be at most {min(shape)}, the shorter side of the images, "
+                f"got {self.cells!r}"
+            )
+        return height, width
 
 
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, Sequence)
+def _check_integer(name: str, value: Any, *, least: int) -> int:
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return int(value)
 
 
 @final

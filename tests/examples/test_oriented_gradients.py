@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from dpglm import LogisticRegression
-from dpglm.preprocessing import OrientedGradients
+from examples.oriented_gradients import OrientedGradients
 
 SMALL = OrientedGradients((8, 10), n_orientations=4, cells=(2, 3))
 
@@ -128,7 +128,7 @@ class TestScikitLearn:
 
     def test_blocks_do_not_show(self, monkeypatch):
         whole = SMALL.transform(images(9))
-        monkeypatch.setattr("dpglm.preprocessing.oriented_gradients._BLOCK_ENTRIES", 700)
+        monkeypatch.setattr("examples.oriented_gradients._BLOCK_ENTRIES", 700)
         assert np.array_equal(SMALL.transform(images(9)), whole)
 
     def test_clones_pickles_and_names_columns(self):

@@ -1,0 +1,1 @@
+"""Worked examples that are not part of the package."""
