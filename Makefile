@@ -53,52 +53,52 @@ format: $(VENV)/.installed-dev ## rewrite the code in the project's style
 bars: $(VENV)/.installed-dev ## measure accuracy and speed against the project's bars
 	$(RUN) -m benchmarks.bars $(ARGS)
 
-peers: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## compare with other libraries: rewrites docs/peers.md
+peers: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## compare with other libraries: rewrites docs/evidence/peers.md
 	$(RUN) -m benchmarks.peers --environments $(PEER_VENVS) $(ARGS)
 
-speed: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## measure speed beside other libraries: rewrites docs/speed.md
+speed: $(VENV)/.installed-dev $(PEERS:%=$(PEER_VENVS)/%/.installed) ## measure speed beside other libraries: rewrites docs/evidence/speed.md
 	$(RUN) -m benchmarks.step_cost --environments $(PEER_VENVS) $(ARGS)
 
-noise: $(VENV)/.installed-dev ## measure noise and its low bits: rewrites docs/noise.md
+noise: $(VENV)/.installed-dev ## measure noise and its low bits: rewrites a table of docs/evidence/speed.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.noise $(ARGS)
 
-planning: $(VENV)/.installed-dev ## measure how long plans take: rewrites the table of docs/privacy.md
+planning: $(VENV)/.installed-dev ## measure how long plans take: rewrites a table of docs/evidence/speed.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.planning $(ARGS)
 
-guidance: $(VENV)/.installed-dev ## test what plans say of accuracy on 40 problems: rewrites the table of docs/guidance.md
+guidance: $(VENV)/.installed-dev ## test what plans say of accuracy on 40 problems: rewrites a table of docs/evidence/coverage.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m benchmarks.guidance $(ARGS)
 
-table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/comparison.md
+table: $(VENV)/.installed-dev ## compare all solvers on four problems: rewrites docs/evidence/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.solver_table $(ARGS)
 
-wide: $(VENV)/.installed-dev ## compare the default on one-hot tables of 300 to 1000 columns: rewrites docs/comparison.md
+wide: $(VENV)/.installed-dev ## compare the default on one-hot tables of 300 to 1000 columns: rewrites docs/evidence/comparison.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.wide_tables $(ARGS)
 
-additive: $(VENV)/.installed-dev ## compare additive models with linear ones on development rows: rewrites docs/additive.md
+additive: $(VENV)/.installed-dev ## compare additive models with linear ones on development rows: rewrites docs/evidence/additive.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.additive $(ARGS)
 
-edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/edges.md
+edges: $(VENV)/.installed-dev ## try default settings at the edges: rewrites docs/evidence/edges.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.edges $(ARGS)
 
-groups: $(VENV)/.installed-dev ## measure persons with several rows: rewrites tables of docs/groups.md (some minutes)
+groups: $(VENV)/.installed-dev ## measure persons with several rows: rewrites tables of docs/evidence/coverage.md (some minutes)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.groups $(ARGS)
 
-coverage: $(VENV)/.installed-dev ## measure confidence intervals: rewrites docs/coverage.md (some half an hour)
+coverage: $(VENV)/.installed-dev ## measure confidence intervals: rewrites tables of docs/evidence/coverage.md (some half an hour)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.coverage $(ARGS)
 
-evaluation: $(VENV)/.installed-dev ## measure private evaluations: renews docs/evaluation.md (some ten minutes)
+evaluation: $(VENV)/.installed-dev ## measure private evaluations: renews tables of docs/evidence/coverage.md (some ten minutes)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.evaluation $(ARGS)
 
-exploration: $(VENV)/.installed-dev ## measure private descriptions: renews docs/exploration.md (some five minutes)
+exploration: $(VENV)/.installed-dev ## measure private descriptions: renews tables of docs/evidence/coverage.md (some five minutes)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.exploration $(ARGS)
 
-papers: $(VENV)/.installed-dev ## measure all that docs/papers.md lists, and renew it (an hour of one core)
+papers: $(VENV)/.installed-dev ## measure all that docs/evidence/papers.md lists, and renew it (an hour of one core)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.papers_page $(ARGS)
 
 rates: $(VENV)/.installed-dev ## measure the theorems' rates and draw them into the docs
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.rates $(ARGS)
 
-audit: $(VENV)/.installed-dev ## attack everything, and planted bugs: rewrites docs/audit_table.md
+audit: $(VENV)/.installed-dev ## attack everything, and planted bugs: rewrites docs/evidence/audit_table.md
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) -m experiments.audits --jobs $(JOBS) $(ARGS)
 
 lock: ## write constraints.txt anew with the newest versions that fit

@@ -1,7 +1,8 @@
 """How often what plans say of accuracy holds: 40 problems, generated and real, fitted by default.
 
 Run with ``make guidance`` (some ten minutes on one core), which rewrites the table of
-``docs/guidance.md``. ``--only TEXT`` prints the lines whose name has the text, and writes nothing.
+``docs/evidence/coverage.md``. ``--only TEXT`` prints the lines whose name has the text, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score, roc_auc_score
 
 import dpglm
-from benchmarks.peers.table import write
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.guidance import guidance
 from dpglm.tables.schema import Schema
+from experiments.measured import put
 
 __all__ = ["PROBLEMS", "Measured", "Problem", "main", "measure"]
 
-PAGE = Path(__file__).parent.parent / "docs" / "guidance.md"
+PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "coverage.md"
 _FITS, _TEST_ROWS = 2, 4000
 # Names of columns of the table, and the share of problems whose range must hold.
 _HEADINGS = "| problem | rows | columns | epsilon | said | measured | holds |"
@@ -381,7 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.only and not options.seed:
         lines = [_HEADINGS, "|---|---|---|---|---|---|---|", *(one.line() for one in found)]
         lines += ["", f"The stated range holds in {holds} of {len(found)} problems."]
-        write(PAGE, "\n".join(lines))
+        put(PAGE, "expected accuracy", "\n".join(lines))
     return 0 if holds >= LEAST * len(found) else 1
 
 

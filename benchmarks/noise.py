@@ -1,7 +1,8 @@
 """How fast noise is drawn, whether it has the right law, and what its low bits tell.
 
-Run with ``make noise`` (two minutes on one core), which rewrites the table of ``docs/noise.md`` and
-``docs/figures/noise_low_bits.svg``. ``--quick`` draws little, prints, and writes nothing.
+Run with ``make noise`` (two minutes on one core), which rewrites the table of
+``docs/evidence/speed.md`` and ``docs/figures/noise_low_bits.svg``. ``--quick`` draws little,
+prints, and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.bar import Bar
-from benchmarks.peers.table import write
 from benchmarks.step_cost.__main__ import about_machine
 from dpglm.privacy import OpenDPNoise
 from dpglm.privacy.noise import SystemNoise, add_gaussian
 from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
+from experiments.measured import put
 
 __all__ = ["Rate", "agreement", "agreement_table", "low_bits", "main", "measure", "rate_table"]
 
@@ -254,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     docs = options.docs or (None if options.quick else DOCS)
     if docs is not None:
-        write(docs / "noise.md", text)
+        put(docs / "evidence" / "speed.md", "noise", text)
         draw(low_bits(20 * n_of_opendp), docs / "figures" / "noise_low_bits.svg")
     return int(not bar.met)
 

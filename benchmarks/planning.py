@@ -1,7 +1,8 @@
 """How long plans and their verification take, and how much memory, in fresh interpreters.
 
 Run with ``make planning`` (a few minutes on one core), which rewrites the table of
-``docs/privacy.md``. ``--only TEXT`` prints the lines whose name has the text, and writes nothing.
+``docs/evidence/speed.md``. ``--only TEXT`` prints the lines whose name has the text, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bar import Bar
-from benchmarks.peers.table import write
 from benchmarks.step_cost.__main__ import about_machine
 from dpglm.solvers import SOLVERS
+from experiments.measured import put
 
 __all__ = ["CASES", "PLANNING", "Case", "Measured", "main", "measure", "table"]
 
-PAGE = Path(__file__).parent.parent / "docs" / "privacy.md"
+PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "speed.md"
 # Milliseconds of processor time, so that other work on the machine does not count: for events
 # that are Gaussian throughout, and for all others.
 _GAUSSIAN, _OTHER = 50.0, 2000.0
@@ -243,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print(text)
     if options.only is None:
-        write(PAGE, text)
+        put(PAGE, "planning", text)
 
 
 if __name__ == "__main__":

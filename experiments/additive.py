@@ -1,11 +1,11 @@
 """How fine the curves of additive models should be: development data only.
 
-``python -m experiments.additive --splits FOLDER`` writes the table of ``docs/additive.md``: the
-rule of ``dpglm.estimators.additive.resolution`` beside the linear default, cross-validated on the
-training rows of Adult, ACS employment and California housing, and on generated rows. ``--grid``
-prints the scores of other settings instead, from which the rule's constants were chosen;
-``--wide-bounds`` writes the table about bounds that are much wider than the data, ``--ordered``
-that of ``experiments.ordered``. No test row is read.
+``python -m experiments.additive --splits FOLDER`` writes the table of
+``docs/evidence/additive.md``: the rule of ``dpglm.estimators.additive.resolution`` beside the
+linear default, cross-validated on the training rows of Adult, ACS employment and California
+housing, and on generated rows. ``--grid`` prints the scores of other settings instead, from which
+the rule's constants were chosen; ``--wide-bounds`` writes the table about bounds that are much
+wider than the data, ``--ordered`` that of ``experiments.ordered``. No test row is read.
 """
 
 from __future__ import annotations
@@ -362,14 +362,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.wide_bounds:
         text = wide_bounds(generated("heavy tails"), [0.1, 0.3, 1.0, 4.0], arguments.seeds)
-        put(DOCS / "additive.md", "wide bounds", text)
+        put(DOCS / "evidence" / "additive.md", "wide bounds", text)
         return
     if arguments.ordered:
         from experiments.ordered import table_of_gains
 
         text = table_of_gains(arguments.splits, arguments.only, arguments.seeds)
         if arguments.only is None:
-            put(DOCS / "additive.md", "ordered", text)
+            put(DOCS / "evidence" / "additive.md", "ordered", text)
         return
     made = [make() for make in tables(arguments.splits)]
     chosen = [one for one in made if arguments.only is None or one.name in arguments.only]
@@ -378,7 +378,7 @@ def main() -> None:
         return
     text = rule(chosen, arguments.epsilons, arguments.seeds)
     if arguments.only is None:
-        put(DOCS / "additive.md", "resolution", text)
+        put(DOCS / "evidence" / "additive.md", "resolution", text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Embedding against plain noisy gradient descent where there are more columns than rows.
 
 ``python -m experiments.arora2022_johnson_lindenstrauss`` writes the table of
-``docs/solvers/johnson_lindenstrauss.md``.
+``docs/evidence/papers.md``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     table = measure(options.quick)
-    put(options.docs / "solvers" / "johnson_lindenstrauss.md", "table", table)
+    put(options.docs / "evidence" / "papers.md", "arora2022 embedding", table)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

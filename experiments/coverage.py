@@ -1,7 +1,7 @@
 """Coverage and length of confidence intervals, over generated rows: a table for the docs.
 
 Run with ``make coverage``, or ``python -m experiments.coverage``. It rewrites the tables in
-``docs/coverage.md``. Results are stored, so that a part can be measured again by itself:
+``docs/evidence/coverage.md``. Results are stored, so that a part can be measured again by itself:
 ``--only poisson robust`` measures the lines that have both words.
 """
 
@@ -34,7 +34,7 @@ from experiments.families import (
 )
 from experiments.measured import DOCS, put
 
-PAGE, STORE = DOCS / "coverage.md", DOCS / "figures" / "coverage.json"
+PAGE, STORE = DOCS / "evidence" / "coverage.md", DOCS / "figures" / "coverage.json"
 LEVEL = 0.95
 # Of the mean coverage over coefficients, and of the worst coefficient's.
 MEAN, WORST = (0.93, 0.97), 0.91

@@ -1,6 +1,6 @@
 """Do projections and fading noise help at equal epsilon: d2p2's methods on validation rows.
 
-``python -m experiments.d2p2 --mnist FOLDER`` writes the tables of ``docs/solvers/d2p2.md``.
+``python -m experiments.d2p2 --mnist FOLDER`` writes the tables of ``docs/evidence/papers.md``.
 Only training parts are read: some of their rows train, others validate.
 """
 
@@ -190,14 +190,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages are")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the code")
     options = parser.parse_args(arguments)
-    page = options.docs / "solvers" / "d2p2.md"
+    page = options.docs / "evidence" / "papers.md"
     start = time.perf_counter()
     tables = {"printed": printed_settings(options.quick)}
     tables["adult"] = compare(adult(options.quick), 2 if options.quick else 5)
     if options.mnist is not None:
         tables["mnist"] = compare(mnist(options.mnist, options.quick), 2 if options.quick else 3)
     for name, table in tables.items():
-        put(page, name, table)
+        put(page, f"d2p2 {name}", table)
     print(f"{time.perf_counter() - start:.0f} s")
 
 

@@ -1,10 +1,10 @@
 """Do projections and fading noise help networks at equal epsilon: d2p2's Figures 1 to 5, Table 2.
 
 ``python -m experiments.d2p2_networks --mnist FOLDER`` trains a small network on images of 14 x 14
-pixels, draws ``docs/figures/d2p2_networks.svg``, and writes the tables of ``docs/papers.md``;
-``--full`` trains the network of Opacus's example on whole images for ten epochs (a day or more on
-one thread) and ``--quick`` tries the code. Step sizes are chosen on held-out training rows, for
-each method alike; test rows score what was chosen.
+pixels, draws ``docs/figures/d2p2_networks.svg``, and writes the tables of
+``docs/evidence/papers.md``; ``--full`` trains the network of Opacus's example on whole images for
+ten epochs (a day or more on one thread) and ``--quick`` tries the code. Step sizes are chosen on
+held-out training rows, for each method alike; test rows score what was chosen.
 """
 
 from __future__ import annotations
@@ -385,7 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.mnist is not None:
         kinds.append(mnist_images(options.mnist, size.side))
     panels, table = measure(kinds, size)
-    page = options.docs / "papers.md"
+    page = options.docs / "evidence" / "papers.md"
     put(page, "d2p2 networks", table)
     put(page, "d2p2 clipping bias", bias_table())
     figures = options.docs / "figures"

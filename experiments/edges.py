@@ -1,6 +1,6 @@
 """Default settings at the edges, beside trivial and non-private models: a table for the docs.
 
-Run with ``python -m experiments.edges``. It rewrites the table in ``docs/edges.md``. With
+Run with ``python -m experiments.edges``. It rewrites the table in ``docs/evidence/edges.md``. With
 ``--only LinearSVC 5000`` it prints the lines that have both words, and writes nothing.
 """
 
@@ -37,7 +37,7 @@ from dpglm.problem import (
 EPSILONS = (0.05, 0.3, 1.0, 4.0, 20.0)
 WITHOUT_PRIVACY = 1e6
 TEST_ROWS = 2000
-PAGE = Path(__file__).parent.parent / "docs" / "edges.md"
+PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "edges.md"
 TARGET_BOUNDS = {"squares": (-4.0, 4.0), "counts": (0.0, 10.0)}
 # scikit-learn's models of the same kind, where there is one.
 REFERENCES: dict[str, Any] = {

@@ -1,9 +1,9 @@
 """Errors and coverage of private evaluations, over Adult and generated rows: tables for the docs.
 
 Run with ``make evaluation``, or ``python -m experiments.evaluation [--runs N]``. It rewrites the
-tables in ``docs/evaluation.md``; ``--shapes`` only that of scores of every scale. ``--develop``
-prints the error for several numbers of cells instead, on training rows of Adult and generated ones:
-what the rule was chosen by.
+tables in ``docs/evidence/coverage.md``; ``--shapes`` only that of scores of every scale.
+``--develop`` prints the error for several numbers of cells instead, on training rows of Adult and
+generated ones: what the rule was chosen by.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpglm.evaluation.estimates import n_cells_for
 from dpglm.privacy import ApproximateDP
 from experiments.measured import DOCS, put
 
-PAGE = DOCS / "evaluation.md"
+PAGE = DOCS / "evidence" / "coverage.md"
 SETTINGS = ((16_000, 0.1), (16_000, 0.5), (16_000, 1.0), (16_000, 4.0), (5_000, 1.0), (1_000, 1.0))
 SHAPED = ((16_000, 1.0), (4_000, 0.3))
 FEWER = ((16_000, 0.1), (16_000, 1.0), (5_000, 1.0))
@@ -77,7 +77,7 @@ def write_shapes(runs: int) -> None:
             head = f"| {population.name} | {n_rows:,} | {epsilon:g} | "
             lines.append(f"{head}{line.rmse['auc']:.4f} | {numbers} |")
             print(lines[-1], flush=True)
-    put(PAGE, "shapes", "\n".join(lines) + f"\n\n{runs} samples.")
+    put(PAGE, "evaluation shapes", "\n".join(lines) + f"\n\n{runs} samples.")
 
 
 def main() -> None:
@@ -100,10 +100,11 @@ def main() -> None:
         tables(numbers, FEWER, arguments.runs),
     ]
     for place, name in enumerate(("errors", "coverage")):
-        put(PAGE, name, "\n\n".join(part[place] for part in parts))
+        put(PAGE, f"evaluation {name}", "\n\n".join(part[place] for part in parts))
     write_shapes(arguments.runs)
     standard = math.sqrt(LEVEL * (1.0 - LEVEL) / arguments.runs)
-    put(PAGE, "runs", f"{arguments.runs} samples; standard error of a coverage {standard:.3f}.")
+    runs = f"{arguments.runs} samples; standard error of a coverage {standard:.3f}."
+    put(PAGE, "evaluation runs", runs)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Errors and coverage of private descriptions, over samples of Adult and of generated rows.
 
 Run with ``make exploration``, or ``python -m experiments.exploration [--runs N]``. It rewrites the
-measured sections of ``docs/exploration.md``. Each run draws a sample from a large table, the
+measured sections of ``docs/evidence/coverage.md``. Each run draws a sample from a large table, the
 population, and describes it: intervals for "this table" are held against the sample, those for the
 population against the large table.
 """
@@ -27,7 +27,7 @@ from dpglm.tables.described import CountedColumn, NumberCells
 from dpglm.tables.schema import Schema
 from experiments.measured import DOCS, put
 
-PAGE = DOCS / "exploration.md"
+PAGE = DOCS / "evidence" / "coverage.md"
 LEVEL, DELTA = 0.95, 1e-6
 SETTINGS = ((5_000, 0.1), (5_000, 1.0), (20_000, 0.1), (20_000, 1.0))
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -223,12 +223,12 @@ def main() -> None:
         errors.append(first + " | ".join(words) + " |")
         covered.append(first + " | ".join(seen[kind].coverage for kind in KINDS) + " |")
         print(errors[-1], covered[-1], sep="\n", flush=True)
-    put(PAGE, "errors", "\n".join(errors))
-    put(PAGE, "coverage", "\n".join(covered))
+    put(PAGE, "description errors", "\n".join(errors))
+    put(PAGE, "description coverage", "\n".join(covered))
     standard = math.sqrt(LEVEL * (1.0 - LEVEL) / runs)
     put(
         PAGE,
-        "runs",
+        "description runs",
         f"{runs} samples each; standard error of one number's coverage {standard:.3f}.",
     )
 

@@ -1,7 +1,7 @@
 """Persons with several rows: what cluster-robust intervals cover, and what a limit of rows does.
 
 Run with ``make groups``, or ``python -m experiments.groups``. It rewrites the tables of
-``docs/groups.md``; ``--runs`` says how often each line is drawn.
+``docs/evidence/coverage.md``; ``--runs`` says how often each line is drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy import special
 import dpglm
 from experiments.measured import DOCS, put
 
-PAGE = DOCS / "groups.md"
+PAGE = DOCS / "evidence" / "coverage.md"
 LEVEL = 0.95
 _LARGE, _FRESH, _NODES = 400_000, 20_000, 21
 _KINDS = ("independent", "alike", "repeated")
@@ -233,7 +233,7 @@ def main() -> None:
             for line in lines(arguments.runs):
                 print(line, flush=True)
                 found.append(line)
-            put(PAGE, name, "\n".join(found))
+            put(PAGE, f"people {name}", "\n".join(found))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A private last layer on public features beside a network that is trained privately as a whole.
 
-``python -m experiments.last_layer --mnist FOLDER`` writes the table of ``docs/networks.md``.
-Fashion-MNIST is private, MNIST public. Linear models are ``LogisticRegression`` with its defaults;
-networks have published settings (Papernot et al. 2021), for more or fewer epochs. Nothing is chosen
-by test score.
+``python -m experiments.last_layer --mnist FOLDER`` writes the table of
+``docs/evidence/solvers.md``. Fashion-MNIST is private, MNIST public. Linear models are
+``LogisticRegression`` with its defaults; networks have published settings (Papernot et al. 2021),
+for more or fewer epochs. Nothing is chosen by test score.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.quick:
         private, epochs, epsilons = private.first(2000), (30,), EPSILONS[:1]
         public = None if public is None else public.first(2000)
-    put(options.docs / "networks.md", "last layer", table(rows(private, public, epochs), epsilons))
+    lines = table(rows(private, public, epochs), epsilons)
+    put(options.docs / "evidence" / "solvers.md", "last layer", lines)
 
 
 if __name__ == "__main__":

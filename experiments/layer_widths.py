@@ -1,7 +1,7 @@
 """Last layers of several widths: accuracy, time and memory of what classifiers do by default.
 
 ``python -m experiments.layer_widths --mnist FOLDER`` fits ten classes of MNIST and Fashion-MNIST
-and writes the table of ``docs/tutorials/embeddings.md``; ``--only mnist-768 ...`` replaces the
+and writes the table of ``docs/evidence/solvers.md``; ``--only mnist-768 ...`` replaces the
 lines of some features. 60,000 training rows in float32, the test rows' accuracy, a fit each.
 Nothing is chosen by it.
 """
@@ -27,7 +27,7 @@ from experiments.measured import DOCS, measured, put
 __all__ = ["main"]
 
 EPSILONS, DELTA = (0.1, 0.3, 1.0), 1e-5
-PAGE, NAME = Path("tutorials") / "embeddings.md", "last layers"
+PAGE, NAME = Path("evidence") / "solvers.md", "last layers"
 MODELS: Mapping[str, tuple[type[Any], float]] = {
     "softmax": (LogisticRegression, DELTA),
     "`RidgeClassifier`": (RidgeClassifier, DELTA),

@@ -1,11 +1,11 @@
 """Default least squares beside a private mean and without privacy: tables for the docs.
 
 Run with ``python -m experiments.least_squares`` (five minutes). It prints the tables of
-``docs/solvers/sufficient_statistics.md``: squared errors on fresh rows over those of a private mean
-(of zero without an intercept), errors of coefficients over those of least squares, and how far R2
-is behind that of least squares without privacy, beside ``newton``. With ``--only rows`` only the
-last one. No row is a test row of ``docs/comparison.md``: those of California housing are its
-training rows, one fifth of which is held out.
+``docs/evidence/solvers.md``: squared errors on fresh rows over those of a private mean (of zero
+without an intercept), errors of coefficients over those of least squares, and how far R2 is behind
+that of least squares without privacy, beside ``newton``. With ``--only rows`` only the last one. No
+row is a test row of ``docs/evidence/comparison.md``: those of California housing are its training
+rows, one fifth of which is held out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Many classes with few rows each: prototypes beside other fits, on generated rows.
 
-``python -m experiments.many_classes`` writes the table of ``docs/solvers/prototypes.md``. Classes
+``python -m experiments.many_classes`` writes the table of ``docs/evidence/solvers.md``. Classes
 differ in their means, of equal spread in all directions ("round") or mostly in the first ones
 ("long": the k-th has a standard deviation in proportion to ``k^-1/2``), and so do the rows of a
 class around it. Rows have length 1; delta is 1e-5. Accuracy on 4,000 more rows, one fit each.
@@ -24,7 +24,7 @@ from experiments.measured import DOCS, put
 __all__ = ["main"]
 
 N_TRAIN, N_HELD, DELTA = 20_000, 4_000, 1e-5
-PAGE, NAME = Path("solvers") / "prototypes.md", "many classes"
+PAGE, NAME = Path("evidence") / "solvers.md", "many classes"
 CASES = (
     # Kind, columns, classes, spread of rows over that of means.
     ("round", 128, 20, 2.0),

@@ -1,7 +1,8 @@
 """The noise that ``newton`` reports beside the noise that coefficients have: a table for the docs.
 
 Run with ``python -m experiments.newton_noise``. It rewrites the table in
-``docs/solvers/newton.md``. Rows are generated once for each line; noise is drawn anew in each run.
+``docs/evidence/solvers.md``. Rows are generated once for each line; noise is drawn anew in each
+run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from dpglm import LogisticRegression
 from experiments.measured import DOCS, put
 
-PAGE, SECTION = DOCS / "solvers" / "newton.md", "noise"
+PAGE, SECTION = DOCS / "evidence" / "solvers.md", "newton noise"
 # Rows, columns, epsilon, share of positive labels.
 CASES = tuple(itertools.product((5000, 20_000), (5, 20), (0.3, 1.0), (0.02, 0.06, 0.5)))
 

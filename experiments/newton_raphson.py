@@ -1,7 +1,7 @@
 """Newton-Raphson beside Newton on development rows: where the default goes over to it.
 
 ``python -m experiments.newton_raphson --splits FOLDER`` writes the table of
-``docs/solvers/newton_raphson.md``: generated rows, and validation parts of the training rows of
+``docs/evidence/solvers.md``: generated rows, and validation parts of the training rows of
 Adult and ACS employment. No test row is read.
 """
 
@@ -142,7 +142,7 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", LowSignalWarning)
     table = measure(arguments.splits, arguments.seeds)
-    put(DOCS / "solvers" / "newton_raphson.md", "development", table)
+    put(DOCS / "evidence" / "solvers.md", "newton_raphson development", table)
 
 
 if __name__ == "__main__":

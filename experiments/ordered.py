@@ -1,9 +1,9 @@
 """What an additive model gains from knowing the order of a category's levels.
 
 ``python -m experiments.additive --ordered --splits FOLDER`` writes the table of
-``docs/additive.md`` about columns that are ``"ordered"``, whose levels are shrunk towards their
-neighbours, beside the same columns as plain categories, and as numbers. Development rows only: see
-``experiments.additive``.
+``docs/evidence/additive.md`` about columns that are ``"ordered"``, whose levels are shrunk towards
+their neighbours, beside the same columns as plain categories, and as numbers. Development rows
+only: see ``experiments.additive``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that is measured for the five papers: renews ``docs/papers.md`` and what it links to.
+"""All that is measured for the five papers: renews ``docs/evidence/papers.md``.
 
 Run with ``make papers`` (an hour of one core), or with ``ARGS=--quick`` (minutes). Quick
 sizes show only that the code runs, so they are written to a temporary folder. A part whose data are

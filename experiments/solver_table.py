@@ -1,7 +1,8 @@
 """Every solver with default settings on every problem that it takes: a table for the docs.
 
-Run with ``python -m experiments.solver_table``. It rewrites the tables in ``docs/comparison.md``,
-each as soon as its problem is done; with ``--solvers NAME ...`` only the lines of these.
+Run with ``python -m experiments.solver_table``. It rewrites the tables in
+``docs/evidence/comparison.md``, each as soon as its problem is done; with ``--solvers NAME ...``
+only the lines of these.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from experiments.problems import PROBLEMS, Task, predictions, risk, targets
 
 EPSILONS = (0.1, 1.0, 4.0)
 DELTA = 1e-5
-PAGE = DOCS / "comparison.md"
+PAGE = DOCS / "evidence" / "comparison.md"
 CANDIDATES: dict[str, Callable[[], Solver]] = {
     **SOLVERS,
     "best iterate (of noisy_gd)": BestIterate,

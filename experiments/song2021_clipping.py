@@ -1,8 +1,8 @@
 """What aggressive clipping costs: song2021, section 5.3 and Theorem 5.3.
 
-``python -m experiments.song2021_clipping`` writes the table of ``docs/papers.md``: the excess
-empirical risk of noisy gradient descent on a logistic regression with slopes up to 1, clipped at 1
-and below 1/4.
+``python -m experiments.song2021_clipping`` writes the table of ``docs/evidence/papers.md``: the
+excess empirical risk of noisy gradient descent on a logistic regression with slopes up to 1,
+clipped at 1 and below 1/4.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"around a square of side 0.2 is {loops}; where each class is clipped by itself, "
         f"{circulation(0.5, by_class=True):.1e} at clip 0.5."
     )
-    put(options.docs / "papers.md", "song2021 clipping", text)
+    put(options.docs / "evidence" / "papers.md", "song2021 clipping", text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """DP-SGD with and without private centring on images: sun2023, Tables 1 and 2.
 
 ``python -m experiments.sun2023_tables --mnist FOLDER`` writes the tables of
-``docs/solvers/dpsgd_f.md``. Steps are chosen on rows of the training part that are kept aside; test
+``docs/evidence/papers.md``. Steps are chosen on rows of the training part that are kept aside; test
 rows are used for the figures that are reported, and for nothing else.
 """
 
@@ -200,9 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         images(name, one.data, one.target, len(one.train), options.quick)
         for name, one in sources.items()
     ]
-    page = options.docs / "solvers" / "dpsgd_f.md"
-    put(page, "table 2", concentration_table(sets))
-    put(page, "table 1", accuracy_table(sets, options.quick))
+    page = options.docs / "evidence" / "papers.md"
+    put(page, "sun2023 table 2", concentration_table(sets))
+    put(page, "sun2023 table 1", accuracy_table(sets, options.quick))
 
 
 if __name__ == "__main__":

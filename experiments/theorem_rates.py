@@ -1,8 +1,8 @@
 """Rates of theorems for which the papers print no measurement, each as one fitted slope.
 
-``python -m experiments.theorem_rates`` writes the table of ``docs/papers.md``. Upper bounds are
-over the worst data: on the rows generated here errors may fall faster than a theorem says, or grow
-more slowly, and the verdict says only whether they do at least as well.
+``python -m experiments.theorem_rates`` writes the table of ``docs/evidence/papers.md``. Upper
+bounds are over the worst data: on the rows generated here errors may fall faster than a theorem
+says, or grow more slowly, and the verdict says only whether they do at least as well.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], f"{time.perf_counter() - start:.0f} s", flush=True)
     if len(chosen) == len(RATES):
-        put(options.docs / "papers.md", "rates", "\n".join(lines))
+        put(options.docs / "evidence" / "papers.md", "rates", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Excess risk against gradient evaluations: noisy GD and SGD, SVRG and SVRG++, at equal privacy.
 
-Run with ``python -m experiments.wang2017_gradient_complexity`` (half an hour; ``--draw`` only
-draws again what was measured before). It writes the tables in ``docs/solvers/svrg.md``, the figure
+Run with ``python -m experiments.wang2017_gradient_complexity`` (half an hour; ``--draw`` only draws
+again what was measured before). It writes the tables in ``docs/evidence/papers.md``, the figure
 there, and the numbers behind them.
 
 Every method minimises the same ridge-regularised logistic risk of generated rows with the same
@@ -268,7 +268,7 @@ def draw(results: list[Result]) -> Any:
 def write(docs: Path, results: list[Result]) -> None:
     """Put tables, figure and numbers into the docs."""
     found = "\n\n".join(table(result) for result in results)
-    put(docs / "solvers" / "svrg.md", "tables", found)
+    put(docs / "evidence" / "papers.md", "wang2017 passes", found)
     figure = docs / FIGURE
     with matplotlib.rc_context({"svg.hashsalt": "dpglm"}):
         draw(results).savefig(figure, metadata={"Date": None})

@@ -1,8 +1,8 @@
 """Excess risk and passes by condition, rows, epsilon and geometry: wang2017, Tables 1 to 3.
 
-``python -m experiments.wang2017_tables`` writes the tables of ``docs/papers.md``. The paper's
-tables compare bounds; these compare what default settings attain on generated rows, at equal
-(epsilon, delta) by exact accounting. In Table 1 noisy gradient descent has two settings more.
+``python -m experiments.wang2017_tables`` writes the tables of ``docs/evidence/papers.md``. The
+paper's tables compare bounds; these compare what default settings attain on generated rows, at
+equal (epsilon, delta) by exact accounting. In Table 1 noisy gradient descent has two settings more.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="few rows")
     options = parser.parse_args(arguments)
     seeds = 2 if options.quick else SEEDS
-    page = options.docs / "papers.md"
+    page = options.docs / "evidence" / "papers.md"
     tables = (
         (strongly_convex, STRONGLY_CONVEX),
         (general, GENERAL),

@@ -1,9 +1,9 @@
 """One-hot tables of 300 to 1000 columns: the default solver beside those with a name.
 
 Run with ``python -m experiments.wide_tables [--splits FOLDER] [--only TABLE ...]``. It rewrites a
-table in ``docs/comparison.md``, or the lines of the tables that are named. FOLDER holds the fixed
-split of ACS employment. Tables are generated, or made of Adult's and ACS employment's training
-rows, of which a part drawn by the seed is held out; no test row is read.
+table in ``docs/evidence/comparison.md``, or the lines of the tables that are named. FOLDER holds
+the fixed split of ACS employment. Tables are generated, or made of Adult's and ACS employment's
+training rows, of which a part drawn by the seed is held out; no test row is read.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ TABLES: Mapping[str, Callable[[int, Path], Table]] = {
 
 MORE_SEEDS = {"Adult, capital loss": 4, "large, rare": 2}
 """Times as many seeds for tables whose AUC varies by more than what solvers differ in."""
-PAGE, SECTION = DOCS / "comparison.md", "one-hot tables"
+PAGE, SECTION = DOCS / "evidence" / "comparison.md", "one-hot tables"
 
 
 def fit_score(table: Table, solver: Any, epsilon: float, seed: int, *, dense: bool = True) -> float:

@@ -233,7 +233,8 @@ class TestNames:
                 command.make_parser(click.Context(command)).parse_args(arguments)
 
     def test_errata_name_a_test_or_say_none_yet(self):
-        entries = re.split(r"^### ", (ROOT / "docs/errata.md").read_text(), flags=re.MULTILINE)[1:]
+        text = (ROOT / "docs/evidence/errata.md").read_text()
+        entries = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
         assert entries
         for entry in entries:
             assert re.search(r"\*\*Tests?:\*\*\s+(`tests/|the lines|as above|none yet)", entry), (
@@ -452,6 +453,8 @@ def test_the_readme_counts_the_attacks_as_the_audit_does():
         re.search(
             r"(\d+) attacks on\s+sound code.*?(\d+) (?:on )?planted", text, re.DOTALL
         ).groups()
-        for text in ((ROOT / "README.md").read_text(), (ROOT / "docs/audit_table.md").read_text())
+        for text in (
+            (ROOT / name).read_text() for name in ("README.md", "docs/evidence/audit_table.md")
+        )
     )
     assert readme == page

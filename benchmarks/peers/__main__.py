@@ -1,8 +1,8 @@
 """Compare dpglm with other libraries: equal rows, equal splits, scored in one place.
 
 Run with ``make peers``, or ``python -m benchmarks.peers`` where the other libraries' environments
-are there. It rewrites the tables of ``docs/peers.md``. Results are stored, so that a part can be
-measured again by itself: ``--only fashion dpglm`` is one problem with one library.
+are there. It rewrites the tables of ``docs/evidence/peers.md``. Results are stored, so that a part
+can be measured again by itself: ``--only fashion dpglm`` is one problem with one library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.peers.table import Result, load, save, tables, write
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 STORE = ROOT / "docs" / "figures" / "peers.json"
-PAGE = ROOT / "docs" / "peers.md"
+PAGE = ROOT / "docs" / "evidence" / "peers.md"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from benchmarks.peers.protocol import Adapter, Predict, Task, serve
 
 @dataclass(frozen=True)
 class Setting:
-    """What it must be told; docs/peers.md says where the numbers come from."""
+    """What it must be told; docs/evidence/peers.md says where the numbers come from."""
 
     trees: int
     depth: int

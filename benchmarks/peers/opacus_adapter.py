@@ -20,7 +20,7 @@ from benchmarks.peers.protocol import Adapter, Predict, Task, serve
 
 @dataclass(frozen=True)
 class Setting:
-    """What DP-SGD must be told; docs/peers.md says where the numbers come from."""
+    """What DP-SGD must be told; docs/evidence/peers.md says where the numbers come from."""
 
     batch_size: int
     epochs: int

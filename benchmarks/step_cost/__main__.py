@@ -1,4 +1,4 @@
-"""Measure the speed of dpglm beside other libraries, and write ``docs/speed.md``.
+"""Measure the speed of dpglm beside other libraries, and write ``docs/evidence/speed.md``.
 
 Run with ``make speed``, which sets up the other libraries' environments. ``--quick`` tries
 everything on small problems with few repetitions and writes nothing unless ``--docs`` says where.
@@ -37,7 +37,7 @@ LIBRARIES = {
 # The adapters of the others take dense rows only.
 TAKES_CSR = ("NumPy", "dpglm", "scikit-learn")
 GROWING = ("dpglm", "JAX, closed form", "Opacus, ghost clipping")
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs" / "evidence" / "speed.md"
 STORE = ROOT / "docs" / "figures" / "speed.json"
 
 
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (docs / "figures").mkdir(exist_ok=True)
     save(docs / "figures" / STORE.name, machine, found)
     draw(docs / "figures", found)
-    write(docs / PAGE.name, text)
+    write(docs / "evidence" / PAGE.name, text)
 
 
 if __name__ == "__main__":

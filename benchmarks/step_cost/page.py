@@ -1,4 +1,4 @@
-"""The generated part of ``docs/speed.md``: bars, tables and a plan, from what was measured."""
+"""The generated part of ``docs/evidence/speed.md``: bars, tables and a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of ``docs/speed.md``."""
+"""Figures of ``docs/evidence/speed.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit campaign: writes ``docs/audit_table.md`` and its picture.
+"""The audit campaign: writes ``docs/evidence/audit_table.md`` and its picture.
 
 Run with ``make audit``, or ``python -m experiments.audits``: about 20 minutes on two processes.
 ``--quick`` has fewer runs and takes three. Results are kept in ``docs/figures/audits.json``; with
@@ -58,7 +58,7 @@ def write(docs: Path, lines: Sequence[Line]) -> None:
         head += f" **{missing} lines have not been measured yet.**"
     tables = [head, "## What is attacked", subject_table(subjects)]
     tables += ["## Planted bugs", bug_table(bugs)]
-    page = docs / "audit_table.md"
+    page = docs / "evidence" / "audit_table.md"
     before, rest = page.read_text(encoding="utf-8").split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     body = "\n\n".join(tables)

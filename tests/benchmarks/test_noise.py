@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.noise import OURS, REFERENCE, Rate, low_bits, main, rate_table
-from benchmarks.peers.table import BEGIN, END
 
 
 def test_everything_is_measured_and_written(tmp_path, capsys):
     (tmp_path / "figures").mkdir()
-    (tmp_path / "noise.md").write_text(f"before\n\n{BEGIN}\n\nold\n\n{END}\n\nafter\n")
+    (tmp_path / "evidence").mkdir()
+    speed = tmp_path / "evidence" / "speed.md"
+    marks = "<!-- begin measured: noise -->", "<!-- end measured: noise -->"
+    speed.write_text("\n\n".join(("before", marks[0], "old", marks[1], "after")))
     main(["--quick", "--docs", str(tmp_path)])
-    page = (tmp_path / "noise.md").read_text()
+    page = speed.read_text()
     assert capsys.readouterr().out.strip() in page
     assert "old" not in page
     for text in ("before", OURS, REFERENCE, "OpenDP, vector Gaussian", "variance", "after"):

@@ -214,7 +214,8 @@ class TestPage:
 class TestDriver:
     @pytest.mark.slow
     def test_quick_run_with_what_is_installed(self, tmp_path):
-        page = tmp_path / "speed.md"
+        (tmp_path / "evidence").mkdir()
+        page = tmp_path / "evidence" / "speed.md"
         page.write_text(f"{BEGIN}\n{END}\n")
         only = ["NumPy", "dpglm", "scikit-learn"]
         driver.main(["--quick", "--docs", str(tmp_path), "--only", *only])
@@ -228,7 +229,8 @@ class TestDriver:
             assert (tmp_path / "figures" / f"speed_{name}.svg").stat().st_size > 0
 
     def test_parts_are_measured_again_and_the_others_kept(self, tmp_path, monkeypatch):
-        (tmp_path / "speed.md").write_text(f"{BEGIN}\n{END}\n")
+        (tmp_path / "evidence").mkdir()
+        (tmp_path / "evidence" / "speed.md").write_text(f"{BEGIN}\n{END}\n")
         (tmp_path / "figures").mkdir()
         store = tmp_path / "figures" / "speed.json"
         before = load(driver.STORE)

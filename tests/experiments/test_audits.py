@@ -102,9 +102,12 @@ def test_maps_that_mix_rows_are_caught():
 
 def test_a_page_is_written_from_what_was_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "CAMPAIGN", [*local.CASES, *local.BUGS])
-    (tmp_path / "audit_table.md").write_text("before\n" + "\n".join(command.MARKS) + "\nafter\n")
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "audit_table.md").write_text(
+        "before\n" + "\n".join(command.MARKS) + "\nafter\n"
+    )
     assert command.main(["--docs", str(tmp_path)]) == 0
-    page = (tmp_path / "audit_table.md").read_text()
+    page = (tmp_path / "evidence" / "audit_table.md").read_text()
     assert page.startswith("before")
     assert page.endswith("after\n")
     assert "| `SchemaEncoder` | zero_out |" in page
@@ -120,7 +123,8 @@ def test_a_page_is_written_from_what_was_measured(tmp_path, monkeypatch, capsys)
 def test_a_map_that_mixes_rows_fails_the_command(tmp_path, monkeypatch, capsys):
     wrong = dataclasses.replace(local.BUGS[0], bug="")
     monkeypatch.setattr(command, "CAMPAIGN", [wrong])
-    (tmp_path / "audit_table.md").write_text("\n".join(command.MARKS))
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "audit_table.md").write_text("\n".join(command.MARKS))
     assert command.main(["--docs", str(tmp_path)]) == 1
     assert "REFUTED" in capsys.readouterr().out
 

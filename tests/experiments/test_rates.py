@@ -104,9 +104,9 @@ def means(name):
 
 @pytest.mark.parametrize("name", rates.FIGURES)
 def test_the_page_shows_the_slopes_of_the_numbers_beside_it(name):
-    page = (DOCS / "rates.md").read_text()
-    assert f"(figures/{name}.svg)" in page
-    assert f"(figures/{name}.csv)" in page
+    page = (DOCS / "evidence" / "papers.md").read_text()
+    assert f"(../figures/{name}.svg)" in page
+    assert f"(../figures/{name}.csv)" in page
     assert (DOCS / "figures" / f"{name}.svg").exists()
     numbers = means(name)
     lines = [line.split("|") for line in page.splitlines() if line.startswith(f"| {name} |")]

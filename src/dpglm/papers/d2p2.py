@@ -36,7 +36,7 @@ def d2p2_theorems(
     -----
     The theorems hold for every K; the batch that they ask for, ``sigma^2 / xi^2``, depends on the
     rows. Fading noise makes their bound larger, not smaller, and Theorem 2's has a term that is
-    infinite on an unbounded set (docs/errata.md).
+    infinite on an unbounded set (docs/evidence/errata.md).
 
     Privacy: that of ``D2P2``.
 

@@ -177,7 +177,7 @@ class Song2021NonConvex(TheoremSettings):
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + r T s^2,
 
     and T makes the terms equal. The paper asks for ``T >= H Y^2 / s^2``, at which the second term
-    no longer falls with the number of rows (docs/errata.md); ``n_steps`` runs that, too.
+    no longer falls with the number of rows (docs/evidence/errata.md); ``n_steps`` runs that, too.
 
     Privacy: that of ``BestIterate``; no theorem is relied on.
 

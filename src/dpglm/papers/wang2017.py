@@ -238,7 +238,8 @@ class Wang2017SVRG(TheoremSettings):
     -----
     With ``eta = 1/(48 L)`` and ``200 L/m`` steps the left side of the paper's inequality (4) is
     0.488 and a little, below the 1/2 that it must be; at the printed ``1/(12 L)`` it never is
-    (docs/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves ``d s^2 / m``.
+    (docs/evidence/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves
+    ``d s^2 / m``.
 
     Privacy: that of ``SVRG``, which is the theorem's algorithm corrected.
 
