@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import importlib
 import json
 import math
 import sys
@@ -41,7 +42,6 @@ from dpglm.estimators import _private as _family
 from dpglm.estimators.composed import transformer
 from dpglm.estimators.linear import _base
 from dpglm.evaluation import planning as evaluations
-from dpglm.exploration import describe as descriptions
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,
@@ -57,6 +57,8 @@ from dpglm.solvers import D2P2, SOLVERS, JohnsonLindenstrauss, NoisySGD, dpsgd_f
 from dpglm.study import Study, running
 from dpglm.study.parts import EVALUATION, EXPLORATION
 from tests.laws.transcripts import Transcript, excess, listening
+
+descriptions = importlib.import_module("dpglm.exploration.describe")
 
 __all__ = ["DOORS", "OF_ROWS", "UNITS", "World", "compared", "of_erased_rows", "suited"]
 

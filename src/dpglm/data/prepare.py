@@ -35,7 +35,7 @@ def maker_of_collections(kind: type) -> Callable[..., Any] | None:
     package = kind.__module__.partition(".")[0]
     if (package, kind.__name__) == ("numpy", "memmap"):
         # Of NumPy's arrays these alone are not in memory.
-        return _backend("stream.mapped").get("mapped_rows")
+        return _backend("stream.stored").get("mapped_rows")
     return _backend(package).get("collection_of")
 
 

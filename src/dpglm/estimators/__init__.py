@@ -10,29 +10,11 @@ from dpglm.estimators.composed import pipeline, search, transformer
 from dpglm.estimators.composed.pipeline import *
 from dpglm.estimators.composed.search import *
 from dpglm.estimators.composed.transformer import *
-from dpglm.estimators.linear import (
-    classifiers,
-    regressors,
-)
-from dpglm.estimators.linear import (
-    classifiers as ridge_classifier,
-)
-from dpglm.estimators.linear import (
-    regressors as least_squares,
-)
+from dpglm.estimators.linear import classifiers, regressors
 from dpglm.estimators.linear.classifiers import *
 from dpglm.estimators.linear.regressors import *
 
-_MODULES = (
-    classifiers,
-    least_squares,
-    regressors,
-    ridge_classifier,
-    models,
-    pipeline,
-    search,
-    transformer,
-)
+_MODULES = (classifiers, regressors, models, pipeline, search, transformer)
 
 if not TYPE_CHECKING:  # type checkers read no computed list
     __all__ = sorted(name for module in _MODULES for name in module.__all__)

@@ -22,7 +22,7 @@ from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
 from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
 
-__all__ = ["HELP_KEY", "Reference", "Schema", "Table", "referring"]
+__all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
 
 
 # Reference categories, to which the others of a column are compared.
