@@ -19,7 +19,7 @@ from dpglm import LogisticRegression, PrivateGridSearchCV, PrivateRandomizedSear
 from dpglm.audit import Claim, Neighbours
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import Adjacency, Composed, GaussianAccountant, PrivacyBudget, gdp
+from dpglm.privacy import Adjacency, Composed, GaussianAccountant, gdp
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
 from dpglm.privacy.noise.additive import add_l2_noise, add_laplace
 from dpglm.privacy.releases import AnyRelease
@@ -32,7 +32,7 @@ from dpglm.privacy.selection.choices import (
 )
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch, method
-from dpglm.solvers import Constant, Method, NoisyGD, Plan, Solver, StepInfo
+from dpglm.solvers import Constant, Facts, Method, NoisyGD, Outcome, Plan, Solver, StepInfo
 from experiments.audits.case import (
     BUDGET,
     REPLACE_ONE,
@@ -63,14 +63,8 @@ class Fixed(Solver):
 
     value: float
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = ZERO_OUT,
-    ) -> Plan:
-        return Plan(problem, data, budget, adjacency, FixedMethod(data, self.value))
+    def decide(self, facts: Facts) -> Plan:
+        return facts.plan(FixedMethod(facts.data, self.value))
 
 
 @final
@@ -103,8 +97,8 @@ class FixedMethod(Method[None]):
     def step(self, state: None, oracle: Oracle) -> tuple[None, StepInfo]:
         return None, StepInfo(1, math.nan)
 
-    def finish(self, state: None) -> NDArray[np.float64]:
-        return np.full(self.data.coefficient_shape, self.value)
+    def finish(self, state: None) -> Outcome:
+        return Outcome(np.full(self.data.coefficient_shape, self.value))
 
 
 def selector_cases(

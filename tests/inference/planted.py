@@ -17,8 +17,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.defaults import calibrated
+from dpglm.solvers import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 
@@ -36,9 +35,10 @@ class Given(Solver):
     def with_inference(self, covariance: Covariance) -> Given:
         return dataclasses.replace(self, covariance=covariance)
 
-    def plan(self, problem, budget, data, adjacency=Adjacency.ZERO_OUT) -> Plan:
-        method = GivenMethod(problem, data, adjacency, self, GaussianNoise(1.0))
-        return calibrated(method.with_multiplier, problem, budget, data, adjacency)
+    def decide(self, facts: Facts) -> Plan:
+        noise = GaussianNoise(1.0)
+        method = GivenMethod(facts.problem, facts.data, facts.adjacency, self, noise)
+        return facts.calibrated(method.with_multiplier)
 
 
 @final
@@ -70,14 +70,15 @@ class GivenMethod(Method[int]):
         return 0
 
     def step(self, state: int, oracle: Oracle) -> tuple[int, StepInfo]:
-        oracle.noisy_gradient(self.gradients, self.finish(0), self.clipping)
+        oracle.noisy_gradient(self.gradients, self.finish(0).w, self.clipping)
         return 1, StepInfo(1, 1.0)
 
-    def finish(self, state: int):
+    def finish(self, state: int) -> Outcome:
         shape = self.data.coefficient_shape
-        return np.array(np.broadcast_to(np.array(self.answers.w), shape[::-1])).T
+        w = np.array(np.broadcast_to(np.array(self.answers.w), shape[::-1])).T
+        return Outcome(w, uncertainty=self._uncertainty())
 
-    def uncertainty(self, state: int) -> Uncertainty | None:
+    def _uncertainty(self) -> Uncertainty | None:
         one = self.answers
         if one.covariance is None:
             return None

@@ -29,7 +29,7 @@ from dpglm.privacy.events import Pure, Repeated
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.releases import Bounded, Mechanism, Release
 from dpglm.problem import L2, Logistic, Loss, Problem
-from dpglm.solvers import Method, NoisyGD, Plan, Solver, StepInfo, run
+from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, StepInfo, run
 from tests import test_docs
 from tests.laws import mechanisms as mechanism_rows
 from tests.laws import test_container_laws as container_laws
@@ -324,7 +324,7 @@ class Choosing(Method[int]):
         return choice, StepInfo(1, 1.0)
 
     def finish(self, state):
-        return np.full(self.data.coefficient_shape, float(state))
+        return Outcome(np.full(self.data.coefficient_shape, float(state)))
 
 
 class TestMechanism:

@@ -52,7 +52,7 @@ from dpglm.problem.problem import Regularizer
 from dpglm.report import load_model, save_model
 from dpglm.selection.choices import Choice, Score
 from dpglm.solvers import SOLVERS as NAMED
-from dpglm.solvers import Method, NoisyGD, Plan, Solver, run
+from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, run
 from tests.fits import admitted_targets
 from tests.laws.asked import SOLVERS
 from tests.laws.test_loss_laws import CASES
@@ -237,9 +237,9 @@ class Scaled(Solver):
 
     factor: float = 2.0
 
-    def plan(self, problem, budget, data, adjacency=Adjacency.ZERO_OUT):
-        inner = NoisyGD(n_steps=3).plan(problem, budget, data, adjacency)
-        return Plan(problem, data, budget, adjacency, ScaledMethod(data, inner, self.factor))
+    def decide(self, facts):
+        inner = NoisyGD(n_steps=3).decide(facts)
+        return facts.plan(ScaledMethod(facts.data, inner, self.factor))
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class ScaledMethod(Method[Any]):
         return self.inner.method.step(state, oracle)
 
     def finish(self, state):
-        return self.factor * self.inner.method.finish(state)
+        return Outcome(self.factor * self.inner.method.finish(state).w)
 
 
 def test_a_new_solver_gets_certificates_that_verify():

@@ -37,7 +37,6 @@ from dpglm.solvers import (
     NoisyGD,
     ObjectivePerturbation,
     OutputPerturbation,
-    Plan,
     Preprocessed,
     Solver,
     pure_gd,
@@ -76,10 +75,10 @@ class TwoFits(Solver):
     second: Solver
     share: float = 0.5
 
-    def plan(self, problem, budget, data, adjacency=Adjacency.ZERO_OUT):
-        each = ApproximateDP(self.share * budget.epsilon, self.share * budget.delta)
-        plans = [s.plan(problem, each, data, adjacency) for s in (self.first, self.second)]
-        return Plan(problem, data, budget, adjacency, Both(*(one.method for one in plans)))
+    def decide(self, facts):
+        each = ApproximateDP(self.share * facts.budget.epsilon, self.share * facts.budget.delta)
+        part = dataclasses.replace(facts, budget=each)
+        return facts.plan(Both(*(one.decide(part).method for one in (self.first, self.second))))
 
 
 @dataclass(frozen=True)

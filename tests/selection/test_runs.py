@@ -23,8 +23,8 @@ from dpglm.privacy.selection.mechanisms import PermuteAndFlip
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.method import partition
-from dpglm.solvers import Constant, NoisyGD, Solver, run
-from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers import Constant, NoisyGD, Outcome, Solver, run
+from dpglm.solvers.base import Method, StepInfo
 from dpglm.solvers.parts.defaults import stage_seed
 from tests.audit.attack import released_sums
 
@@ -175,13 +175,13 @@ class Halved(Method[Any]):
         return oracle.noisy_gradient(declared, zero, FlatClipping(9.0)), StepInfo(1, 1.0)
 
     def finish(self, state):
-        return state
+        return Outcome(state)
 
 
 @dataclass(frozen=True)
 class Halving(Solver):
-    def plan(self, problem, budget, data, adjacency=Adjacency.ZERO_OUT):
-        return Plan(problem, data, budget, adjacency, Halved(data))
+    def decide(self, facts):
+        return facts.plan(Halved(facts.data))
 
 
 def test_each_stage_prepares_its_rows_with_its_own_public_randomness():

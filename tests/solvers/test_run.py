@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Bounded, Curator, Release
 from dpglm.problem import Logistic, Problem
-from dpglm.solvers import NoisyGD, run
+from dpglm.solvers import NoisyGD, Outcome, run
 from dpglm.solvers.base import Method, Plan, StepInfo
 
 SPEC = DataSpec(n_rows=6, n_features=2)
@@ -66,8 +65,8 @@ class Scripted(Method[int]):
             oracle.noisy_gradient(declared, np.zeros(2), CLIP)
         return state + 1, StepInfo(state + 1, 0.1, 1.0)
 
-    def finish(self, state: int) -> Any:
-        return np.zeros(2)
+    def finish(self, state: int) -> Outcome:
+        return Outcome(np.zeros(2))
 
 
 def scripted(script, declared=None):

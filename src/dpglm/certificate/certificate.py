@@ -38,8 +38,7 @@ from dpglm.privacy.events import Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import LogLink, Problem
-from dpglm.solvers.base import Plan
-from dpglm.solvers.solution import Solution
+from dpglm.solvers.base import Plan, Solution
 
 __all__ = [
     "FORMAT",

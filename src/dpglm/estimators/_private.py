@@ -45,9 +45,8 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.solvers.base import Plan
+from dpglm.solvers.base import Plan, Solution
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.solvers.solution import Solution
 from dpglm.tables.cells import column_in_words
 
 # Record the fits of this process, and warn where their privacy costs add up.

@@ -17,7 +17,7 @@ from dpglm.evaluation.regression import RegressionResult
 from dpglm.evaluation.task import Released
 from dpglm.exploration.description import ends_of, in_units
 from dpglm.exploration.results import Number, normal_quantile
-from dpglm.solvers.solution import Solution
+from dpglm.solvers.base import Solution
 
 if TYPE_CHECKING:
     import numpy as np

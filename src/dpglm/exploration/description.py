@@ -21,7 +21,7 @@ from dpglm.exploration.results import (
     TwoWayTable,
     check_quantiles,
 )
-from dpglm.solvers.solution import Solution
+from dpglm.solvers.base import Solution
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema

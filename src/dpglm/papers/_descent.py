@@ -11,14 +11,11 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem, Unconstrained
-from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.base import Facts, Plan, Solver, Theorem
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant, Output
-from dpglm.solvers.theorem import Theorem
 
 # The constants that the papers' theorems speak of, from public facts, and their conditions.
 
@@ -37,13 +34,7 @@ class Constants:
     noise_of_one_step: float
 
 
-def constants(
-    problem: Problem,
-    budget: PrivacyBudget,
-    data: DataSpec,
-    adjacency: Adjacency,
-    clip: float | None = None,
-) -> Constants:
+def constants(facts: Facts, clip: float | None = None) -> Constants:
     """Find the constants of a problem, if the whole budget goes to full-batch gradients.
 
     A clip makes a convex loss with one output Lipschitz, and no less smooth (Song et al. 2021,
@@ -52,6 +43,7 @@ def constants(
     Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
     ``sqrt(T) / mu``. So their noise is known, up to rounding, before anything is calibrated.
     """
+    problem, data = facts.problem, facts.data
     loss, norm = problem.loss, data.augmented_row_norm
     low, high = data.target_range(loss.target.bounds)
     radius = problem.constraint.norm_bound(data.n_coefficients)
@@ -63,22 +55,20 @@ def constants(
             f"loss must have bounded slopes within the constraint, got {loss!r} within "
             f"{problem.constraint!r}"
         )
-    sensitivity = adjacency.sum_sensitivity(lipschitz * data.unit_weight)
+    sensitivity = facts.adjacency.sum_sensitivity(lipschitz * data.unit_weight)
     return Constants(
         radius=radius,
         lipschitz=lipschitz,
         smoothness=loss.smoothness_on(math.inf, low, high) * norm**2 * data.weight_bound,
-        noise_of_one_step=sensitivity / (budget.gdp_mu() * data.n_rows),
+        noise_of_one_step=sensitivity / (facts.budget.gdp_mu() * data.n_rows),
     )
 
 
-def smooth_constants(
-    problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-) -> Constants:
+def smooth_constants(facts: Facts) -> Constants:
     """Find the constants of a problem whose loss must be smooth and non-negative."""
-    known = constants(problem, budget, data, adjacency)
-    if not (math.isfinite(known.smoothness) and problem.loss.nonnegative):
-        raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
+    known, loss = constants(facts), facts.problem.loss
+    if not (math.isfinite(known.smoothness) and loss.nonnegative):
+        raise ValueError(f"loss must be smooth and non-negative, got {loss!r}")
     return known
 
 
@@ -177,25 +167,17 @@ class TheoremSettings(Solver):
         check_given(self)
 
     @abc.abstractmethod
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
         """Return the solver with its settings, and the number of steps that the bound needs.
 
         Raises ValueError where a condition of the theorem does not hold.
         """
 
     @final
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
-        solver, needed = self.settled(problem, budget, data, adjacency)
+    def decide(self, facts: Facts) -> Plan:
+        solver, needed = self.settled(facts)
         steps = max(1, math.ceil(min(needed, _COUNTED)))
-        plan = solver.plan(problem, budget, data, adjacency)
+        plan = solver.decide(facts)
         return dataclasses.replace(plan, theorem=Theorem(self.theorem, steps))
 
 
@@ -210,30 +192,26 @@ class TheoremDescent(TheoremSettings):
     n_steps: int | None
 
     @abc.abstractmethod
-    def known(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Constants:
+    def known(self, facts: Facts) -> Constants:
         """Find the theorem's constants, or raise ValueError where a condition does not hold."""
 
     @abc.abstractmethod
-    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+    def needed_steps(self, facts: Facts, known: Constants) -> float:
         """Return the number of steps that the theorem's bound needs."""
 
     @abc.abstractmethod
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
         """Return the theorem's step size for so many steps."""
 
     @final
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
-        check_penalty(problem)
-        known = self.known(problem, budget, data, adjacency)
-        needed = self.needed_steps(problem, data, known)
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        check_penalty(facts.problem)
+        known = self.known(facts)
+        needed = self.needed_steps(facts, known)
         n_steps = self.n_steps or whole_steps(needed)
         descent = NoisyGD(
             n_steps=n_steps,
-            step_size=self.step_size(problem, data, known, n_steps),
+            step_size=self.step_size(facts, known, n_steps),
             schedule=Constant(),
             clip=known.lipschitz,
             momentum=0.0,

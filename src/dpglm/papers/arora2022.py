@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from dpglm.data.spec import LARGEST, DataSpec
+from dpglm.data.spec import LARGEST
 from dpglm.papers._descent import (
     Constants,
     TheoremDescent,
@@ -20,12 +20,11 @@ from dpglm.papers._descent import (
     needed_steps,
     smooth_constants,
 )
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.choices import largest_within
 from dpglm.selection.grid_search import ConfidenceBoosting, NormGridSearch
-from dpglm.solvers.base import Solver
+from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.schedules import Output, UniformAverage
@@ -91,17 +90,18 @@ class Arora2022Smooth(TheoremDescent):
 
     n_steps: int | None = None
 
-    def known(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Constants:
+    def known(self, facts: Facts) -> Constants:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
         check_bounded(problem, data)
-        return smooth_constants(problem, budget, data, adjacency)
+        return smooth_constants(facts)
 
-    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+    def needed_steps(self, facts: Facts, known: Constants) -> float:
+        data = facts.data
         return data.n_rows
 
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
+        problem, data = facts.problem, facts.data
         gradient = math.sqrt(known.smoothness * loss_at_zero(problem, data))
         noise = known.noise_of_one_step * math.sqrt(n_steps * data.n_coefficients)
         return min(
@@ -161,17 +161,18 @@ class Arora2022Lipschitz(TheoremDescent):
 
     n_steps: int | None = None
 
-    def known(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Constants:
+    def known(self, facts: Facts) -> Constants:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
         check_bounded(problem, data)
-        return constants(problem, budget, data, adjacency)
+        return constants(facts)
 
-    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+    def needed_steps(self, facts: Facts, known: Constants) -> float:
+        data = facts.data
         return needed_steps(known.radius, known, data.n_coefficients)
 
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
+        data = facts.data
         return best_step_size(known.radius, known, data.n_coefficients, n_steps)
 
 
@@ -226,13 +227,12 @@ class Arora2022OutputPerturbation(TheoremSettings):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
 
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
         check_bounded(problem, data)
         check_penalty(problem)
-        known = constants(problem, budget, data, adjacency)
+        known = constants(facts)
         if not math.isfinite(known.smoothness):
             raise ValueError(
                 "loss must be smooth, such as SmoothedHinge(width) in place of Hinge(), got "
@@ -285,13 +285,12 @@ class Arora2022GridSearch(TheoremSettings):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return self.solver is None or self.solver.needs_float64(problem, budget)
 
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        problem, data = facts.problem, facts.data
         smoothness = defaults.smoothness(problem.loss, data)
         if not (math.isfinite(smoothness) and problem.loss.nonnegative):
             raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+        mu = facts.mu
         unit = math.sqrt(loss_at_zero(problem, data) / smoothness) / data.augmented_row_norm
         largest = max(math.sqrt(data.n_rows), math.cbrt(data.n_rows * mu))
         radii = [unit * 2.0**j for j in range(1, max(1, math.ceil(math.log2(largest))) + 1)]

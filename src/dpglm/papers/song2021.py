@@ -21,11 +21,9 @@ from dpglm.papers._descent import (
     smooth_constants,
     whole_steps,
 )
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.best_iterate import BestIterate
-from dpglm.solvers.base import Solver
+from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.schedules import Output, UniformAverage
 
@@ -119,12 +117,11 @@ class Song2021(TheoremDescent):
     def theorem(self) -> str:
         return f"song2021, Theorem 3.{2 if self.population else 1}"
 
-    def known(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Constants:
+    def known(self, facts: Facts) -> Constants:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
         check_unconstrained(problem)
-        known = constants(problem, budget, data, adjacency, self.clip)
+        known = constants(facts, self.clip)
         steepest = problem.loss.slope_bound * data.augmented_row_norm
         if data.n_outputs > 1 and known.lipschitz < steepest:
             raise ValueError(
@@ -133,13 +130,15 @@ class Song2021(TheoremDescent):
             )
         return known
 
-    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+    def needed_steps(self, facts: Facts, known: Constants) -> float:
+        problem, data = facts.problem, facts.data
         if self.population:
             return float(data.n_rows) ** 2
         norm, directions = self._reach(problem, data)
         return needed_steps(norm, known, directions)
 
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
+        problem, data = facts.problem, facts.data
         norm, directions = self._reach(problem, data)
         if not self.population:
             return best_step_size(norm, known, directions, n_steps)
@@ -201,12 +200,11 @@ class Song2021NonConvex(TheoremSettings):
     n_steps: int | None = None
     choice_share: float = 0.1
 
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        problem, data = facts.problem, facts.data
         check_unconstrained(problem)
         check_penalty(problem)
-        known = smooth_constants(problem, budget, data, adjacency)
+        known = smooth_constants(facts)
         smoothness = known.smoothness + problem.regularizer.smoothness
         drop = 2.0 * smoothness * loss_at_zero(problem, data)
         needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step

@@ -19,10 +19,8 @@ from dpglm.papers._descent import (
     whole_steps,
 )
 from dpglm.papers.song2021 import guessed_norm
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
-from dpglm.solvers.base import Solver
+from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.gradient.accelerated_mirror_descent import (
     AcceleratedMirrorDescent,
     balanced_steps,
@@ -97,20 +95,20 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
     growth: float | None = None
     n_steps: int | None = None
 
-    def known(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Constants:
+    def known(self, facts: Facts) -> Constants:
+        problem = facts.problem
         check_unconstrained(problem)
-        return smooth_constants(problem, budget, data, adjacency)
+        return smooth_constants(facts)
 
-    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+    def needed_steps(self, facts: Facts, known: Constants) -> float:
+        problem, data = facts.problem, facts.data
         condition = (known.smoothness + problem.regularizer.smoothness) / growth_of(
             problem, data, self.growth
         )
         ratio = known.lipschitz / known.noise_of_one_step
         return condition * math.log(ratio**2 / data.n_coefficients)
 
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
         return 1.0 / known.smoothness
 
 
@@ -164,18 +162,18 @@ class Wang2017NonConvex(TheoremDescent):
 
     n_steps: int | None = None
 
-    def known(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> Constants:
+    def known(self, facts: Facts) -> Constants:
+        problem = facts.problem
         check_unconstrained(problem)
-        return smooth_constants(problem, budget, data, adjacency)
+        return smooth_constants(facts)
 
-    def needed_steps(self, problem: Problem, data: DataSpec, known: Constants) -> float:
+    def needed_steps(self, facts: Facts, known: Constants) -> float:
+        problem, data = facts.problem, facts.data
         smoothness = known.smoothness + problem.regularizer.smoothness
         drop = 2.0 * smoothness * loss_at_zero(problem, data)
         return math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
 
-    def step_size(self, problem: Problem, data: DataSpec, known: Constants, n_steps: int) -> float:
+    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
         return 1.0 / known.smoothness
 
 
@@ -204,14 +202,13 @@ class Wang2017MirrorDescent(TheoremSettings):
 
     n_steps: int | None = None
 
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
         check_bounded(problem, data)
-        known = smooth_constants(problem, budget, data, adjacency)
+        known = smooth_constants(facts)
         step_size = 1.0 / (known.smoothness + problem.regularizer.strong_convexity)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+        mu = facts.mu
         needed = balanced_steps(problem, data, step_size, known.lipschitz, mu)
         n_steps = self.n_steps or whole_steps(needed)
         return AcceleratedMirrorDescent(n_steps, step_size, known.lipschitz), needed
@@ -253,11 +250,10 @@ class Wang2017SVRG(TheoremSettings):
     growth: float | None = None
     n_epochs: int | None = None
 
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
-        known = smooth_constants(problem, budget, data, adjacency)
+        known = smooth_constants(facts)
         of_row = known.smoothness / data.weight_bound
         growth = growth_of(problem, data, self.growth)
         inner = _inner_steps(200.0 * of_row / growth, "growth", growth)
@@ -304,11 +300,10 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
     norm: float | None = None
     n_epochs: int | None = None
 
-    def settled(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> tuple[Solver, float]:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
+        problem, data = facts.problem, facts.data
         check_convex(problem)
-        known = smooth_constants(problem, budget, data, adjacency)
+        known = smooth_constants(facts)
         of_row = known.smoothness / data.weight_bound
         norm = self.norm or guessed_norm(problem, data)
         # Where the loss at zero is zero there is nothing to learn, and any length will do.

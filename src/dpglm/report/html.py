@@ -22,8 +22,7 @@ from dpglm.report import plots
 from dpglm.report.page import NARROW, page_of, shapes_view, shown_figures
 from dpglm.report.pictures import draw_table
 from dpglm.report.subject import coefficient_table, subject
-from dpglm.solvers.base import Plan
-from dpglm.solvers.solution import Solution
+from dpglm.solvers.base import Plan, Solution
 from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]

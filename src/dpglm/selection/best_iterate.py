@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import Problem, Unconstrained
 from dpglm.selection.choices import MOST_EPSILON
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, NoisyGDState
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import calibrated, check_given
+from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant
 
 __all__ = ["BestIterate", "BestIterateMethod"]
@@ -88,13 +86,8 @@ class BestIterate(Solver):
     def __post_init__(self) -> None:
         check_given(self)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if problem.constraint != Unconstrained():
             raise ValueError(
                 f"constraint must be Unconstrained() for BestIterate, got {problem.constraint!r}"
@@ -107,14 +100,14 @@ class BestIterate(Solver):
         epsilon = min(self.choice_share * budget.as_approximate_dp().epsilon, MOST_EPSILON)
         clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
         step_size = _step_size(problem, data) if self.step_size is None else self.step_size
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+        mu = facts.mu
         n_steps = self.n_steps or _n_steps(problem, data, mu, clip * step_size)
         descent = NoisyGD(n_steps, step_size, Constant(), clip, momentum=0.0)
         steps = descent.plan(problem, budget, data, adjacency).method
         assert isinstance(steps, NoisyGDMethod)
         # Every iterate is released, so what only the last one would cost is no matter.
         method = BestIterateMethod(dataclasses.replace(steps, last_only=False), epsilon)
-        return calibrated(method.with_noise, problem, budget, data, adjacency)
+        return facts.calibrated(method.with_noise)
 
 
 @final
@@ -202,9 +195,9 @@ class BestIterateMethod(Method["BestIterateState"]):
             gradient[-1] = 0.0
         return gradient
 
-    def finish(self, state: BestIterateState) -> NDArray[np.float64]:
+    def finish(self, state: BestIterateState) -> Outcome:
         assert state.chosen is not None
-        return state.chosen
+        return Outcome(state.chosen)
 
 
 def _step_size(problem: Problem, data: DataSpec) -> float:

@@ -11,7 +11,6 @@ from typing import final
 
 from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
 from dpglm.selection.choices import (
@@ -23,7 +22,7 @@ from dpglm.selection.choices import (
     largest_within,
 )
 from dpglm.selection.method import Candidate, SelectionMethod, Training, held_out, part_sizes
-from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
 
@@ -88,13 +87,8 @@ class ConfidenceBoosting(Solver):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return self.solver.needs_float64(problem, budget)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         sizes = part_sizes(data.n_rows, self.n_models, self.choice_fraction, adjacency)
         trainings = tuple(
             Training(
@@ -118,7 +112,7 @@ class ConfidenceBoosting(Solver):
                 epsilon_of_choice(budget, adjacency),
             ),
         )
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
 
 _DEFAULT_POWERS = range(-1, 5)
@@ -203,13 +197,8 @@ class NormGridSearch(Solver):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return self.solver.needs_float64(problem, budget)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if problem.constraint != Unconstrained():
             raise ValueError(
                 f"constraint must be Unconstrained() for NormGridSearch, got {problem.constraint!r}"
@@ -228,7 +217,7 @@ class NormGridSearch(Solver):
         candidates = [self._candidate(problem, bound) for bound in bounds]
         title = "private grid search over the norm of the coefficients"
         method = held_out(title, candidates, choice, sizes, budget, data, adjacency)
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
     def _candidate(self, problem: Problem, bound: float) -> Candidate:
         within = dataclasses.replace(problem, constraint=L2Ball(bound))

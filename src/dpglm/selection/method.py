@@ -25,10 +25,18 @@ from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.selection.choices import Choice
-from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo
+from dpglm.solvers.base import (
+    Composite,
+    Outcome,
+    Plan,
+    Solver,
+    Stage,
+    StepInfo,
+    finished,
+    prepared,
+)
 from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.parts.defaults import stage_seed
-from dpglm.solvers.steps import finished, prepared
 from dpglm.solvers.uncertainty import NoiseCovariance
 
 # Random partition of the rows, which depends on their number only.
@@ -83,14 +91,6 @@ class Training:
     part: int
     plan: Plan
 
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        """Those of the plan, named after the training."""
-        return tuple(
-            dataclasses.replace(release, quantity=f"{self.name}: {release.quantity}")
-            for release in self.plan.method.releases
-        )
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ class _Stage:
 
 @final
 @dataclass(frozen=True)
-class SelectionMethod(Method["SelectionState"]):
+class SelectionMethod(Composite["SelectionState"]):
     """Several trainings, and a private choice of one of their models on rows held out.
 
     ``part_sizes`` are those of the disjoint parts; the last is for the choice and for nothing else.
@@ -161,32 +161,11 @@ class SelectionMethod(Method["SelectionState"]):
         last = len(self.part_sizes) - 1
         return (*trained, Stage("choice", (self.chosen_by,), self.chosen_by.event, last))
 
-    @property
-    def children(self) -> tuple[Plan, ...]:
-        return tuple(one.plan for one in self.trainings)
-
-    @property
-    def n_steps(self) -> int:
-        return sum(training.plan.n_steps for training in self.trainings) + 1
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        inner = (release for training in self.trainings for release in training.releases)
-        return (*inner, self.chosen_by)
-
-    @property
-    def mechanisms(self) -> Event:
-        return self._in_parallel([one.plan.method.mechanisms for one in self.trainings])
-
-    @property
-    def event(self) -> Event:
-        return self._in_parallel([one.plan.event for one in self.trainings])
-
-    def _in_parallel(self, events: list[Event]) -> Event:
+    def combined(self, events: Sequence[Event]) -> Event:
         by_part: list[list[Event]] = [[] for _ in self.part_sizes]
-        for training, event in zip(self.trainings, events, strict=True):
-            by_part[training.part].append(event)
-        by_part[-1].append(self.chosen_by.event)
+        for stage, event in zip(self.stages, events, strict=True):
+            assert stage.part is not None
+            by_part[stage.part].append(event)
         return canonical(Parallel(tuple(Composed(tuple(part)) for part in by_part)))
 
     @functools.cached_property
@@ -196,18 +175,9 @@ class SelectionMethod(Method["SelectionState"]):
         return self.choice.release(left, self.adjacency)
 
     @property
-    def releases_iterates(self) -> bool:
-        return all(training.plan.method.releases_iterates for training in self.trainings)
-
-    @property
     def gradient_evaluations(self) -> float:
-        trained = sum(one.plan.method.gradient_evaluations for one in self.trainings)
         # A loss of a row costs as much as its gradient.
-        return trained + len(self.trainings) * self.part_sizes[-1]
-
-    @property
-    def coefficient_noise(self) -> float:
-        return max(training.plan.coefficient_noise for training in self.trainings)
+        return super().gradient_evaluations + len(self.trainings) * self.part_sizes[-1]
 
     def init(self, seed: int) -> SelectionState:
         return SelectionState(seed)
@@ -234,20 +204,16 @@ class SelectionMethod(Method["SelectionState"]):
         info = dataclasses.replace(info, step=state.step)
         if stage.step + 1 < method.n_steps:
             return dataclasses.replace(state, stage=_Stage(stage.step + 1, inner)), info
-        models = (*state.models, finished(method, inner))
-        noises = (*state.noises, method.noise_in(inner))
+        outcome = finished(method, inner)
+        models = (*state.models, outcome.w)
+        noises = (*state.noises, outcome.noise_covariance)
         return dataclasses.replace(state, stage=None, models=models, noises=noises), info
 
-    def finish(self, state: SelectionState) -> NDArray[np.float64]:
+    def finish(self, state: SelectionState) -> Outcome:
         assert state.chosen is not None
-        return state.chosen
-
-    def chosen(self, state: SelectionState) -> int | None:
-        return next((j for j, w in enumerate(state.models) if w is state.chosen), None)
-
-    def noise_in(self, state: SelectionState) -> NoiseCovariance | None:
-        number = self.chosen(state)
-        return None if number is None else state.noises[number]
+        number = next((j for j, w in enumerate(state.models) if w is state.chosen), None)
+        noise = None if number is None else state.noises[number]
+        return Outcome(state.chosen, noise, chosen=number)
 
 
 # Candidates that are trained on the same rows, and the division of a budget among them.

@@ -36,8 +36,18 @@ from dpglm.selection.method import (
     part_sizes,
     trainings_of,
 )
-from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo
-from dpglm.solvers.steps import finished, prepared, take_steps
+from dpglm.solvers.base import (
+    Composite,
+    Facts,
+    Outcome,
+    Plan,
+    Solver,
+    Stage,
+    StepInfo,
+    finished,
+    prepared,
+    take_steps,
+)
 from dpglm.solvers.uncertainty import NoiseCovariance
 
 __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
@@ -91,19 +101,14 @@ class HeldOutSearch(_Search):
     candidates: tuple[Candidate, ...]
     choice_fraction: float
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         score, epsilon = score_for(problem.loss, data), epsilon_of_choice(budget, adjacency)
         choice = _LeastScore(score, self._parameters, epsilon)
         title = "private search with a choice on rows held out"
         method = held_out(title, self.candidates, choice, sizes, budget, data, adjacency)
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
 
 @final
@@ -122,13 +127,8 @@ class RepeatedSearch(_Search):
     repetitions: Repetitions
     score_share: float
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if not adjacency.n_is_public:
             raise ValueError(
                 "adjacency must be 'zero_out' or 'replace_one' for a score that counts rows, "
@@ -140,7 +140,7 @@ class RepeatedSearch(_Search):
         training = GaussianDP(math.sqrt(1.0 - self.score_share) * _MARGIN / noise)
         if are_gaussian(self.candidates, budget, data, adjacency):
             method = self._method(problem, data, adjacency, training, noise)
-            return Plan(problem, data, budget, adjacency, method)
+            return facts.plan(method)
         return self._largest(problem, budget, data, adjacency, training.mu)
 
     def _method(
@@ -201,7 +201,7 @@ class RepeatedSearchState:
 
 @final
 @dataclass(frozen=True)
-class RepeatedSearchMethod(Method["RepeatedSearchState"]):
+class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
     """Random repetition with every setting decided; ``parameters`` are those of each candidate."""
 
     data: DataSpec
@@ -234,10 +234,6 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         return (*trained, Stage("choice", (self.scores,), self.scores.event))
 
     @property
-    def children(self) -> tuple[Plan, ...]:
-        return tuple(one.plan for one in self.trainings)
-
-    @property
     def n_steps(self) -> int:
         # How many trainings there are stays secret.
         return 1
@@ -248,34 +244,16 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         noise = GaussianNoise(self.score_noise_multiplier)
         return noisy_loss_release(self.data, self.adjacency, self.score.bound, noise)
 
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        inner = (release for training in self.trainings for release in training.releases)
-        return (*inner, self.scores)
-
-    @property
-    def mechanisms(self) -> RandomlyRepeated:
-        return self._repeated([one.plan.method.mechanisms for one in self.trainings])
-
-    @property
-    def event(self) -> RandomlyRepeated:
-        return self._repeated([one.plan.event for one in self.trainings])
-
-    def _repeated(self, trainings: list[Event]) -> RandomlyRepeated:
-        score = self.scores.event
+    def combined(self, events: Sequence[Event]) -> RandomlyRepeated:
+        *trainings, score = events
         tries = tuple(Composed((training, score)) for training in trainings)
         return RandomlyRepeated(tries, self.repetitions)
 
     @property
     def gradient_evaluations(self) -> float:
-        trained = sum(one.plan.method.gradient_evaluations for one in self.trainings)
         # A loss of a row costs as much as its gradient.
-        single = trained / len(self.trainings) + self.data.n_rows
+        single = super().gradient_evaluations / len(self.trainings) + self.data.n_rows
         return self.repetitions.mean * single
-
-    @property
-    def coefficient_noise(self) -> float:
-        return max(training.plan.coefficient_noise for training in self.trainings)
 
     def init(self, seed: int) -> RepeatedSearchState:
         return RepeatedSearchState()
@@ -284,35 +262,29 @@ class RepeatedSearchMethod(Method["RepeatedSearchState"]):
         self, state: RepeatedSearchState, oracle: Oracle
     ) -> tuple[RepeatedSearchState, StepInfo]:
         least = math.inf
-        for curator in oracle.curator.tries(self.mechanisms):
+        tries = self.combined([one.mechanisms for one in self.stages])
+        for curator in oracle.curator.tries(tries):
             number = uniform(curator.noise, len(self.trainings))
             asked = dataclasses.replace(oracle, curator=curator)
             # Passes over rows would count the tries, whose number stays secret.
             with silent():
-                w, noise = _train(self.trainings[number].plan, asked)
-                score = noisy_loss(asked, self.scores, w, self.score, self.score.bound)
+                found = _train(self.trainings[number].plan, asked)
+                score = noisy_loss(asked, self.scores, found.w, self.score, self.score.bound)
             # Of equal ones the first: which one came first says nothing about the rows.
             if score < least:
-                least, state = score, RepeatedSearchState(w, number, noise)
+                least = score
+                state = RepeatedSearchState(found.w, number, found.noise_covariance)
         return state, StepInfo(1, math.nan)
 
-    def finish(self, state: RepeatedSearchState) -> NDArray[np.float64]:
+    def finish(self, state: RepeatedSearchState) -> Outcome:
         # Laws that allow for no try at all return the zero model.
-        return np.zeros(self.data.coefficient_shape) if state.w is None else state.w
-
-    def chosen(self, state: RepeatedSearchState) -> int | None:
-        return state.chosen
-
-    def noise_in(self, state: RepeatedSearchState) -> NoiseCovariance | None:
-        return state.noise
+        w = np.zeros(self.data.coefficient_shape) if state.w is None else state.w
+        return Outcome(w, state.noise, chosen=state.chosen)
 
 
-def _train(plan: Plan, oracle: Oracle) -> tuple[NDArray[np.float64], NoiseCovariance | None]:
-    """Run a plan; return the model and what is known of the noise in it.
-
-    ``oracle.curator`` records what is released.
-    """
+def _train(plan: Plan, oracle: Oracle) -> Outcome:
+    """Run a plan; ``oracle.curator`` records what is released."""
     method = plan.method
     seed = int(oracle.curator.noise.words(1)[0])
     state = take_steps(method, method.init(seed), prepared(plan, oracle, seed))
-    return finished(method, state), method.noise_in(state)
+    return finished(method, state)

@@ -6,7 +6,16 @@ from types import MappingProxyType
 from dpglm._registry import makers_in
 from dpglm.data.projection import Embedding, GaussianEmbedding, SparseEmbedding
 from dpglm.solvers.auto import Auto, choose
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import (
+    Facts,
+    Method,
+    Outcome,
+    Plan,
+    Solution,
+    Solver,
+    StepInfo,
+    Theorem,
+)
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.composite.johnson_lindenstrauss import JohnsonLindenstrauss
@@ -41,8 +50,6 @@ from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
-from dpglm.solvers.solution import Solution
-from dpglm.solvers.theorem import Theorem
 from dpglm.solvers.uncertainty import NoiseCovariance, Uncertainty
 
 __all__ = [
@@ -56,6 +63,7 @@ __all__ = [
     "Constant",
     "Embedding",
     "Exponential",
+    "Facts",
     "FrankWolfe",
     "GaussianEmbedding",
     "Given",
@@ -73,6 +81,7 @@ __all__ = [
     "NoisyGD",
     "NoisySGD",
     "ObjectivePerturbation",
+    "Outcome",
     "Output",
     "OutputPerturbation",
     "Plan",

@@ -16,7 +16,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
@@ -297,13 +297,8 @@ class Auto(Solver):
         perturbed = is_pure(budget) and not problem.loss.of_codes
         return perturbed and self.may_copy and self.inference is None
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if self.inference is None:
             chosen = choose(problem, budget, data, adjacency, may_copy=self.may_copy)
         else:

@@ -1,11 +1,14 @@
-"""The types of a fit: a solver plans before data, a method steps."""
+"""The types of a fit: solvers plan before data is seen, methods step and return an outcome."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
@@ -13,35 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._codec import Format
+from dpglm._validation import check_count
 from dpglm._words import card
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.accounting.calibrate import spent, within_budget
+from dpglm.privacy.accounting.calibrate import calibrate, spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, weak_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
-from dpglm.solvers.theorem import Theorem
 from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
 if TYPE_CHECKING:
+    from dpglm.ledger.entry import LedgerReference
     from dpglm.preprocessing.row_map import RowMap
 
-__all__ = [
-    "Method",
-    "Plan",
-    "Solver",
-    "Stage",
-    "StepInfo",
-    "check_same",
-]
-
-_FACTS = ("problem", "data", "adjacency")
-
-
 S = TypeVar("S")
+_FACTS = ("problem", "data", "adjacency")
+_THEOREM = re.compile(
+    r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?",
+    re.ASCII,
+)
 
 
 @final
@@ -54,7 +51,7 @@ class StepInfo:
     step : int
         Number of the step, from 1.
     step_size : float
-        Its step size.
+        Step size.
     gradient_norm : float
         L2 norm of the noisy mean gradient; NaN where the step releases none.
     noise_norm : float
@@ -68,37 +65,128 @@ class StepInfo:
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of a method, computed from its last state.
+
+    Parameters
+    ----------
+    w : ndarray of shape ``plan.data.coefficient_shape``
+        The parameter, in the coordinates of the prepared rows; intercept last.
+    noise_covariance : NoiseCovariance, optional
+        Covariance of the noise in ``w``, over runs on the same rows, where it is known.
+    chosen : int, optional
+        Number of the returned model, where the method chooses one of several.
+    maps : tuple of dpglm.preprocessing.RowMap
+        Maps of the rows that the method learned, in order.
+    uncertainty : Uncertainty, optional
+        Covariance of the parameter, where the plan was made for inference.
+    precision : ndarray of shape (n_columns, n_columns), optional
+        Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+    """
+
+    w: NDArray[np.float64]
+    noise_covariance: NoiseCovariance | None = None
+    chosen: int | None = None
+    maps: tuple[RowMap, ...] = ()
+    uncertainty: Uncertainty | None = None
+    precision: NDArray[np.float64] | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Theorem:
+    """A theorem that bounds the error of a fit, if it runs as many steps as its bound needs.
+
+    Parameters
+    ----------
+    name : str
+        Paper and number, such as ``"arora2022, Theorem 1"``.
+    n_steps : int
+        Number of steps that its bound needs for these public facts, at least 1.
+
+    Notes
+    -----
+    Privacy: does not rest on it. A certificate does not prove that settings are the theorem's.
+
+    Examples
+    --------
+    >>> Theorem("arora2022, Theorem 1", 32_000).in_words(2000)
+    'The bound of arora2022, Theorem 1 needs 32000 steps; 2000 are run, so it is not claimed.'
+    """
+
+    name: str
+    n_steps: int
+
+    def __post_init__(self) -> None:
+        # Certificates, which may come from strangers, print the name.
+        if not _THEOREM.fullmatch(self.name):
+            raise ValueError(
+                f"name must be a paper and a theorem's number, such as 'arora2022, Theorem 1', got "
+                f"{self.name[:80]!r}"
+            )
+        check_count("n_steps", self.n_steps)
+
+    def in_words(self, n_steps: int) -> str:
+        """Return a sentence on whether this many steps suffice.
+
+        Parameters
+        ----------
+        n_steps : int
+            Number of steps that are run.
+
+        Returns
+        -------
+        str
+        """
+        if n_steps < self.n_steps:
+            return (
+                f"The bound of {self.name} needs {self.n_steps} steps; {n_steps} are run, so it is "
+                "not claimed."
+            )
+        return f"Settings and number of steps are those of {self.name}."
+
+
+@final
 @dataclass(frozen=True)
 class Stage:
-    """One of several things that a method does, as far as it spends."""
+    """One of several parts of a method, with its releases."""
 
     name: str
     releases: tuple[AnyRelease, ...]
     event: Event
-    # Number of the part of the rows that it is about, from 0, where these are divided.
-    part: int | None = None
+    part: int | None = None  # Number of the part of the rows that it uses, from 0.
     stages: tuple[Stage, ...] = ()
+    plan: Plan | None = None  # The plan that the stage executes, if it is one.
 
     @classmethod
     def of(cls, name: str, plan: Plan, part: int | None = None) -> Self:
         """Make the stage that executes a plan."""
-        return cls(name, plan.method.releases, plan.event, part, plan.method.stages)
+        return cls(name, plan.method.releases, plan.event, part, plan.method.stages, plan)
+
+    @property
+    def mechanisms(self) -> Event:
+        """The events that the curator records."""
+        return self.event if self.plan is None else self.plan.method.mechanisms
 
 
 class Method(abc.ABC, Generic[S]):
-    """An algorithm whose settings are all decided; frozen, public, and free of data.
+    """An algorithm with every setting decided; frozen, public, and free of data.
 
-    A new algorithm is a solver that plans one of these. ``run`` drives every one of them. The
-    state S is carried from step to step and consists of released values only.
+    ``run`` drives every method. The state S is carried from step to step and consists of released
+    values only.
 
-    Methods are dataclasses whose fields say everything, so that certificates can hold them
-    (``dpglm._codec``). What they are made for is in fields named ``problem``, ``data`` and
-    ``adjacency``, or ``check`` looks at it.
+    Methods are dataclasses whose fields determine them, so that certificates can hold them
+    (``dpglm._codec``). Fields named ``problem``, ``data`` and ``adjacency`` must equal the plan's.
     """
 
     @property
     def algorithm(self) -> str:
-        """What the algorithm is called."""
+        """Name of the algorithm in reports."""
         return type(self).__name__
 
     @property
@@ -109,23 +197,21 @@ class Method(abc.ABC, Generic[S]):
     @property
     @abc.abstractmethod
     def releases(self) -> tuple[AnyRelease, ...]:
-        """Everything that leaves, each kind with the bound and the noise that pay for it."""
+        """All releases, each with its bound and its noise."""
 
     @property
     def mechanisms(self) -> Event:
-        """What the curator will have recorded at the end of a run."""
-        return canonical(
-            Composed(tuple(Repeated(release.event, release.count) for release in self.releases))
-        )
+        """The events that the curator will have recorded at the end of a run."""
+        return composed(self.releases)
 
     @property
     def event(self) -> Event:
-        """The event that is accounted for: ``mechanisms``, or what is proved to dominate it."""
+        """The event that is accounted for: ``mechanisms``, or one that provably dominates it."""
         return self.mechanisms
 
     @property
     def releases_iterates(self) -> bool:
-        """Whether iterates before the end may be shown (``event`` pays for each of them)."""
+        """Whether ``event`` pays for iterates before the last, so that they may be shown."""
         return True
 
     @property
@@ -138,27 +224,23 @@ class Method(abc.ABC, Generic[S]):
     def coefficient_noise(self) -> float:
         """Expected standard deviation of the noise in each returned coefficient.
 
-        In the prepared (scaled) coordinates. Methods that follow the curvature of the rows expect
-        it of columns that are alike and spread evenly between their bounds, and of scores with a
-        standard deviation of 1; for others the rows damp none of the noise, so that theirs is an
-        upper estimate.
+        In prepared coordinates. Methods that use the curvature of the rows assume similar columns,
+        spread evenly between their bounds, and scores with a standard deviation of 1. Others
+        ignore that rows damp noise, so theirs is an upper estimate.
         """
 
     @property
     def estimand(self) -> str:
-        """What estimates with a robust covariance are about, where some rows count less; or ""."""
+        """The target of estimates that give some rows less weight, in a sentence; or ""."""
         return ""
 
     @property
     def needs(self) -> str:
-        """What intervals need of the rows, which no public fact tells; or ""."""
+        """Condition on the rows that intervals need and no public fact decides; or ""."""
         return ""
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
-        """Turn the rows into those that steps ask about; row by row, with public randomness.
-
-        ``seed`` is that of ``init``. Nothing is released here.
-        """
+        """Map rows to those that steps use, row by row; ``seed`` is the public one of ``init``."""
         return rows
 
     @abc.abstractmethod
@@ -167,11 +249,11 @@ class Method(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def step(self, state: S, oracle: Oracle) -> tuple[S, StepInfo]:
-        """One step. Everything it learns about rows comes from ``oracle``'s releases."""
+        """Take one step, which depends on rows through ``oracle``'s releases alone."""
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """What the method consists of, where it does several things; none otherwise."""
+        """The parts of the method, where it has several; none otherwise."""
         return ()
 
     @property
@@ -185,84 +267,108 @@ class Method(abc.ABC, Generic[S]):
         return True
 
     def check(self, plan: Plan) -> None:
-        """Check that this is a method for the problem, the rows and the relation of a plan.
+        """Check that the method was made for the problem, the rows and the relation of a plan.
 
         Parameters
         ----------
         plan : Plan
-            Whose method it is.
+            A plan that holds this method.
 
         Raises
         ------
         ValueError
-            If it was made for another.
+            If it was made for another plan.
         """
         check_same(self, plan)
 
     @abc.abstractmethod
-    def finish(self, state: S) -> NDArray[np.float64]:
-        """Extract the parameter to return."""
+    def finish(self, state: S) -> Outcome:
+        """Compute the result from the last state."""
 
-    def chosen(self, state: S) -> int | None:
-        """Say which of several models is returned, by number, where the method chooses one."""
-        return None
 
-    def maps(self, state: S) -> tuple[RowMap, ...]:
-        """Return the maps of the rows that the method has learned, in order; released."""
-        return ()
+class Composite(Method[S]):
+    """A method made of stages: plans of other methods, and single steps of its own.
 
-    def noise_in(self, state: S) -> NoiseCovariance | None:
-        """Return the covariance of the noise in the returned coefficients, where it is known.
+    Events, releases and sizes follow from the stages. A stage without a plan is one step.
+    """
 
-        That of runs on the same rows, from all that the last state says. Public, as the state is.
-        """
-        return None
+    @property
+    @abc.abstractmethod
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, in order."""
 
-    def uncertainty(self, state: S) -> Uncertainty | None:
-        """Return the covariance of the parameter, where the plan released what it takes."""
-        return None
+    def combined(self, events: Sequence[Event]) -> Event:
+        """Combine the events of all stages: by sequential composition."""
+        return canonical(Composed(tuple(events)))
 
-    def precision(self, state: S) -> NDArray[np.float64] | None:
-        """Return about how well the returned coefficients are known, where released values tell.
+    @property
+    def children(self) -> tuple[Plan, ...]:
+        return tuple(one.plan for one in self.stages if one.plan is not None)
 
-        The inverse of the covariance of their errors, of noise and of the sampling of rows
-        together, of shape (n_columns, n_columns). A rough one: for intervals there is
-        ``uncertainty``.
-        """
-        return None
+    @property
+    def n_steps(self) -> int:
+        return sum(1 if one.plan is None else one.plan.n_steps for one in self.stages)
+
+    @functools.cached_property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(
+            dataclasses.replace(release, quantity=f"{one.name}: {release.quantity}")
+            for one in self.stages
+            for release in one.releases
+        )
+
+    @property
+    def mechanisms(self) -> Event:
+        return self.combined([one.mechanisms for one in self.stages])
+
+    @property
+    def event(self) -> Event:
+        return self.combined([one.event for one in self.stages])
+
+    @property
+    def releases_iterates(self) -> bool:
+        return all(plan.method.releases_iterates for plan in self.children)
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return sum(plan.method.gradient_evaluations for plan in self.children)
+
+    @property
+    def coefficient_noise(self) -> float:
+        return max(plan.coefficient_noise for plan in self.children)
 
 
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What a fit will do and release, decided before a row is seen.
+    """All steps and releases of a fit, decided before a row is seen.
 
     Parameters
     ----------
     problem : Problem
         Loss, regularizer and constraint.
     data : DataSpec
-        The public facts the plan rests on.
+        Public facts about the data.
     budget : PrivacyBudget
-        What may be spent.
+        Privacy budget.
     adjacency : Adjacency
-        The neighbouring relation.
+        Neighbouring relation.
     method : Method
         The algorithm with all its settings.
     theorem : Theorem, optional
-        Whose settings these are, where they are one's (``dpglm.papers``).
+        The theorem that the settings follow, if any (``dpglm.papers``).
 
     Raises
     ------
     ValueError
-        If the whole event is not within the budget, a release cannot be asked, or the loss does not
-        fit the outputs.
+        If the event exceeds the budget, a release cannot be asked, or the loss does not fit the
+        outputs.
 
     Notes
     -----
-    Privacy: ``event`` is within ``budget`` under ``adjacency``: there is no other plan, whoever
-    made it. And what a plan releases can be asked, whatever the rows are: all that could be in
-    the way is public, and looked at here.
+    Privacy: ``event`` is within ``budget`` under ``adjacency`` for every plan, whoever made it. All
+    releases of a plan can be asked, whatever the rows are: every obstacle is public and checked
+    here.
     """
 
     problem: Problem
@@ -286,7 +392,7 @@ class Plan:
                     "bound is on one row: use the solver 'auto', 'newton_raphson', 'newton', "
                     "'sufficient_statistics' or 'noisy_gd'"
                 )
-        # Reading them works out their noise, which raises where none of that size can be drawn.
+        # Raises where no noise of that size can be drawn.
         check_can_be_asked(self.method.releases)
         if not within_budget(self.event, self.adjacency, self.budget):
             raise ValueError(
@@ -296,7 +402,7 @@ class Plan:
 
     @property
     def event(self) -> Event:
-        """The privacy event that the fit will be, as it is accounted for."""
+        """The privacy event of the fit that is accounted for."""
         return self.method.event
 
     @property
@@ -311,9 +417,9 @@ class Plan:
 
     @property
     def theorems(self) -> tuple[str, ...]:
-        """What theorems say of the error, of this fit or of those it consists of, in sentences."""
+        """Sentences on the theorems that bound the error of this fit or of its parts."""
         own = () if self.theorem is None else (self.theorem.in_words(self.n_steps),)
-        inner = (said for child in self.method.children for said in child.theorems)
+        inner = (one for child in self.method.children for one in child.theorems)
         return tuple(dict.fromkeys((*own, *inner)))
 
     @functools.cached_property
@@ -323,19 +429,19 @@ class Plan:
         Raises
         ------
         ValueError
-            If a part of it is no dataclass of numbers, text, enumerations and tuples; the message
+            If a part is not a dataclass of numbers, text, enumerations and tuples; the message
             names the place.
         """
         return _FORMAT.write(self)
 
     @staticmethod
     def from_document(document: Any) -> Plan:
-        """Make the plan of a document anew, with all that making one checks.
+        """Rebuild the plan of a document, with all checks.
 
         Parameters
         ----------
         document : JSON value
-            What ``document`` was; nothing in it is trusted.
+            A plan's ``document``; it is not trusted.
 
         Raises
         ------
@@ -346,13 +452,13 @@ class Plan:
         return _FORMAT.read(document)
 
     def cautions(self) -> tuple[str, ...]:
-        """Say where the budget protects too little, or may be spent for nothing.
+        """Warn of a budget that protects little, or that may be spent for nothing.
 
         Returns
         -------
         tuple of str
-            Sentences about an epsilon above 10, a delta of at least one over the number of rows (or
-            of groups) or 0.01, or what intervals need of the rows; often empty.
+            Sentences about an epsilon above 10, a delta of at least 0.01 or one over the number of
+            rows (or of groups), or conditions of intervals; often empty.
         """
         needs = self.method.needs
         return (*weak_budget(self.budget, self.data.n_units), *([needs] if needs else []))
@@ -376,8 +482,8 @@ class Plan:
 
     def _sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         released = tuple(map(_in_words, self.method.releases))
-        followed = ("Which theorem the settings follow", self.theorems)
-        return ("What will be released", released), *([followed] if self.theorems else [])
+        followed = ("Theorem that the settings follow", self.theorems)
+        return ("Releases", released), *([followed] if self.theorems else [])
 
     def __str__(self) -> str:
         facts = (f"  {name + ':':<34}{value}" for name, value in self._facts())
@@ -398,7 +504,7 @@ class Plan:
         )
 
     def privacy(self) -> dict[str, Any]:
-        """Say what is spent: epsilon, delta, accountant and its version."""
+        """Return the cost: epsilon, delta, accountant and its version."""
         return spent(self.event, self.adjacency, self.budget)
 
 
@@ -416,6 +522,11 @@ def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
             )
 
 
+def composed(releases: Iterable[AnyRelease]) -> Event:
+    """Return the sequential composition of releases."""
+    return canonical(Composed(tuple(Repeated(one.event, one.count) for one in releases)))
+
+
 def _in_words(release: AnyRelease) -> str:
     times = "" if release.count == 1 else f", {release.count} times"
     return (
@@ -423,32 +534,91 @@ def _in_words(release: AnyRelease) -> str:
     )
 
 
+@final
+@dataclass(frozen=True)
+class Facts:
+    """The public facts that a plan rests on.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, regularizer and constraint.
+    budget : PrivacyBudget
+        Privacy budget.
+    data : DataSpec
+        Public facts about the data.
+    adjacency : Adjacency
+        Neighbouring relation.
+    """
+
+    problem: Problem
+    budget: PrivacyBudget
+    data: DataSpec
+    adjacency: Adjacency
+
+    @property
+    def mu(self) -> float:
+        """The budget as Gaussian DP, over the sensitivity of a sum of unit contributions."""
+        return self.budget.gdp_mu() / self.adjacency.sum_sensitivity(self.data.unit_weight)
+
+    def plan(self, method: Method[Any]) -> Plan:
+        """Make the plan that runs a method.
+
+        Parameters
+        ----------
+        method : Method
+            A method for these facts.
+
+        Returns
+        -------
+        Plan
+        """
+        return Plan(self.problem, self.data, self.budget, self.adjacency, method)
+
+    def calibrated(self, with_noise: Callable[[float], Method[Any]]) -> Plan:
+        """Plan the method with the least noise within the budget.
+
+        Parameters
+        ----------
+        with_noise : callable
+            Returns the method for a noise scale. Its cost falls as the scale grows.
+
+        Returns
+        -------
+        Plan
+        """
+        # Penalties and constraints that do not fit the parameter raise here and not in the run.
+        with_noise(1.0).init(0)
+        scale = calibrate(lambda scale: with_noise(scale).event, self.budget, self.adjacency)
+        return self.plan(with_noise(scale))
+
+
 class Solver(abc.ABC):
-    """Public settings of an algorithm; what is left open is decided by ``plan``."""
+    """Public settings of an algorithm; ``plan`` decides those that are left open."""
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        """Whether bounds on rounding, for this problem and budget, ask for double precision."""
+        """Whether bounds on rounding need double precision for this problem and budget."""
         return False
 
     def with_inference(self, covariance: Covariance) -> Solver:
-        """Return the solver that also releases what intervals need.
+        """Return the solver that also releases the covariance for intervals.
 
         Parameters
         ----------
         covariance : {"model", "robust"}
-            Which covariance the intervals rest on.
+            Covariance that the intervals rest on.
 
         Raises
         ------
         ValueError
-            If this solver's estimates have none.
+            If this solver does not support intervals.
         """
         raise ValueError(
             "solver must be 'auto', 'newton_raphson' or 'sufficient_statistics' for inference, got "
             f"{type(self).__name__}"
         )
 
-    @abc.abstractmethod
+    @final
     def plan(
         self,
         problem: Problem,
@@ -463,19 +633,138 @@ class Solver(abc.ABC):
         problem : Problem
             Loss, regularizer and constraint.
         budget : PrivacyBudget
-            What may be spent.
+            Privacy budget.
         data : DataSpec
             Public facts about the data.
         adjacency : Adjacency, default=Adjacency.ZERO_OUT
-            The neighbouring relation.
+            Neighbouring relation.
 
         Returns
         -------
         Plan
-            Whose event is within the budget.
+            Its event is within the budget.
 
         Raises
         ------
         ValueError
             If a setting is out of range, or the algorithm does not fit the problem.
         """
+        return self.decide(Facts(problem, budget, data, adjacency))
+
+    @abc.abstractmethod
+    def decide(self, facts: Facts) -> Plan:
+        """Decide every setting and the noise; a new solver implements this method.
+
+        Parameters
+        ----------
+        facts : Facts
+            Problem, budget, data and relation.
+
+        Returns
+        -------
+        Plan
+            Its event is within the budget.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range, or the algorithm does not fit the problem.
+        """
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The result of a run, and its record.
+
+    Parameters
+    ----------
+    w : ndarray of shape ``plan.data.coefficient_shape``
+        The parameter, in the coordinates of the prepared rows; intercept last.
+    plan : Plan
+        The plan that was run.
+    history : tuple of StepInfo
+        Diagnostics of each step; empty where only the last iterate is paid for.
+    noise : str
+        Name of the noise source.
+    noise_covariance, chosen, maps, uncertainty, precision
+        As in ``Outcome``.
+    ledger_entry : LedgerReference, optional
+        Entry of the ledger that recorded the run before it released anything.
+    signal : float, optional
+        Norm of the released sums in standard deviations of their noise; None with a checkpoint,
+        where only the last iterate is paid for, or if no noisy sum was released.
+    """
+
+    w: NDArray[np.float64]
+    plan: Plan
+    history: tuple[StepInfo, ...]
+    noise: str
+    noise_covariance: NoiseCovariance | None = None
+    chosen: int | None = None
+    ledger_entry: LedgerReference | None = None
+    maps: tuple[RowMap, ...] = ()
+    uncertainty: Uncertainty | None = None
+    precision: NDArray[np.float64] | None = None
+    signal: float | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps taken."""
+        return self.plan.n_steps
+
+    @property
+    def coefficient_noise(self) -> NDArray[np.float64] | None:
+        """Standard deviations of the noise in ``w``, of its shape, where they are known."""
+        known = self.noise_covariance
+        return None if known is None else known.deviations.reshape(self.w.shape)
+
+    def _repr_html_(self) -> str:
+        entry = self.ledger_entry
+        return card(
+            "Result of a private fit",
+            [
+                ("parameter", f"{self.w.size} numbers, in prepared coordinates"),
+                ("steps", self.n_steps),
+                ("steps shown in history", len(self.history)),
+                ("noise from", self.noise),
+                ("ledger", "none" if entry is None else entry.describe()),
+            ],
+        )
+
+
+def take_steps(
+    method: Method[S],
+    state: S,
+    oracle: Oracle,
+    done: int = 0,
+    after: Callable[[int, S, StepInfo], None] = lambda steps, state, info: None,
+) -> S:
+    """Take the remaining steps of a method: the one loop that drives every method."""
+    for steps in range(done + 1, method.n_steps + 1):
+        state, info = method.step(state, oracle)
+        after(steps, state, info)
+    return state
+
+
+def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
+    """Return an oracle with the same curator for the rows that a nested plan's method prepares."""
+    rows = plan.method.prepare(oracle.rows, seed)
+    return dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
+
+
+def finished(method: Method[S], state: S) -> Outcome:
+    """Return a method's outcome, or the zero model, with a warning, if steps overflowed.
+
+    Privacy: post-processing of released values. A run that was paid for always returns.
+    """
+    outcome = method.finish(state)
+    if np.isfinite(outcome.w).all():
+        return outcome
+    warnings.warn(
+        "steps overflowed, so the zero model is returned: use a smaller step_size, or bounds in "
+        "other units",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return dataclasses.replace(outcome, w=np.zeros_like(outcome.w))

@@ -25,9 +25,8 @@ from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo
 from dpglm.solvers.gradient.d2p2 import D2P2
-from dpglm.solvers.parts.defaults import calibrated
 from dpglm.solvers.parts.schedules import Lift, NoiseLevels, Output
 
 if TYPE_CHECKING:
@@ -255,8 +254,8 @@ class NetworkMethod(NoiseLevels[NetworkState]):
             return released
         return matrices.lift(released, self.data.n_coefficients, self.lift)
 
-    def finish(self, state: NetworkState) -> NDArray[np.float64]:
-        return state.returned
+    def finish(self, state: NetworkState) -> Outcome:
+        return Outcome(state.returned)
 
 
 # Plans for networks, from the settings of D2P2-SGD and public facts.
@@ -308,10 +307,6 @@ def network_plan(
         output=solver.output,
         noise_multiplier=1.0,
     )
-    return calibrated(
-        lambda noise: dataclasses.replace(method, noise_multiplier=noise),
-        method.problem,
-        budget,
-        data,
-        adjacency,
+    return Facts(method.problem, budget, data, adjacency).calibrated(
+        lambda noise: dataclasses.replace(method, noise_multiplier=noise)
     )

@@ -1,4 +1,4 @@
-"""The one loop that drives every solver, and checks that what happened was planned."""
+"""The loop that drives every solver, and checks that it released what was planned."""
 
 from __future__ import annotations
 
@@ -19,21 +19,16 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import Curator
-from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.base import Plan, Solution, StepInfo, finished, take_steps
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
-from dpglm.solvers.solution import Solution
-from dpglm.solvers.steps import finished, take_steps
-
-# The record that a fit leaves in a budget ledger before it releases anything.
 
 
 def record_plan(
     plan: Plan, ledger: PrivacyLedger, noise: NoiseSource, seed: int | None = None
 ) -> LedgerReference:
-    """Spend what a plan will release, or raise ValueError: nothing may be released then.
+    """Charge a plan to a ledger, or raise ValueError: nothing may be released then.
 
-    Noise that can be reproduced hides nothing, whatever was spent. ``seed``, the run's public bits,
-    is the key of a run that goes on after an interruption: it is paid for once.
+    ``seed``, the run's public bits, is the key of a run that may resume: it is charged once.
     """
     what = plan.method.algorithm
     if plan.method.fits:
@@ -43,11 +38,11 @@ def record_plan(
 
 
 class Spends(Protocol):
-    """What a plan says of its cost."""
+    """A plan of any kind, as far as its cost."""
 
     @property
     def event(self) -> Event:
-        """What will be released."""
+        """The event that is accounted for."""
 
     @property
     def adjacency(self) -> Adjacency:
@@ -55,7 +50,7 @@ class Spends(Protocol):
 
     @property
     def budget(self) -> PrivacyBudget:
-        """What may be spent."""
+        """The privacy budget."""
 
 
 def record(
@@ -66,12 +61,11 @@ def record(
     key: str | None,
     unit: Unit = Unit.ROW,
 ) -> LedgerReference:
-    """Spend what a plan of any kind will release, once for a key; as ``record_plan``."""
+    """Charge a plan of any kind to a ledger, once for a key; as ``record_plan``."""
     if not noise.is_private:
         raise ValueError(
             "random_state must be None or a private NoiseSource for a fit that a ledger records: "
-            f"what it releases with noise that can be reproduced ({noise.name}) is not private, "
-            "and no budget pays for it"
+            f"releases with reproducible noise ({noise.name}) are not private at any budget"
         )
     entry = ledger.spend(
         plan.event,
@@ -97,20 +91,19 @@ def run(
     Parameters
     ----------
     plan : Plan
-        What to do.
+        The plan.
     rows : Rows
         Prepared rows whose ``spec`` is the plan's.
     noise : NoiseSource
-        Where all randomness comes from.
+        Source of all randomness.
     progress : callable, optional
-        Called after each step with its public diagnostics. Not called where only the last
-        iterate is paid for.
+        Called after each step with its public diagnostics, unless only the last iterate is paid
+        for.
     ledger : PrivacyLedger, optional
-        Where the plan's event is recorded, for good, before anything is released.
+        Ledger that the plan's event is charged to before anything is released.
     checkpoint : path-like or CheckpointFile, optional
-        File that keeps the state after each step. If there is one of this plan and with these
-        facts, the run goes on from there and spends nothing twice: see
-        ``dpglm.solvers.checkpoint.Checkpoint``.
+        File that keeps the state after each step. If it holds a run of this plan with these facts,
+        that run resumes and nothing is charged twice: see ``dpglm.solvers.checkpoint.Checkpoint``.
 
     Returns
     -------
@@ -120,14 +113,13 @@ def run(
     Raises
     ------
     PlanMismatchError
-        If the rows are not those that were planned for, or the events that happened are not
-        those that were planned; nothing is returned then. Also if the checkpoint is of another
-        plan or other facts.
+        If the rows are not the planned ones, the checkpoint is of another plan or other facts, or
+        other events happened than planned; nothing is returned then.
     LedgerError
-        If the ledger refuses; nothing is released or spent then.
+        If the ledger refuses; nothing is released or charged then.
     ValueError
-        If the method's state cannot be kept in a checkpoint, or that is the ledger's file; nothing
-        is released or spent then.
+        If a checkpoint cannot hold the method's state, or is the ledger's file; nothing is released
+        or charged then.
 
     Notes
     -----
@@ -148,12 +140,12 @@ def run(
         noise.observer.begins(plan, rows)
     method = plan.method
     curator = Curator(plan.adjacency, noise, unit)
-    paying = None if ledger is None else ledger.path
-    # Whether arithmetic overflows depends on the rows, and must not end what has been paid for.
+    ledger_path = None if ledger is None else ledger.path
+    # Whether arithmetic overflows depends on the rows, so it must not end a run that was charged.
     with (
         np.errstate(all="ignore"),
         block_map(rows) as map_blocks,
-        opened(checkpoint, plan, noise, paying) as kept,
+        opened(checkpoint, plan, noise, ledger_path) as kept,
         stage("Private fit", method.n_steps) as advance,
     ):
         begun = None if kept is None else kept.load()
@@ -171,13 +163,13 @@ def run(
         def after(steps: int, state: Any, info: StepInfo) -> None:
             if method.releases_iterates:
                 history.append(info)
-            # Before anybody hears of the step.
+            # The step is kept before it is reported.
             keep(steps, state)
             if method.releases_iterates and progress is not None:
                 progress(info)
             advance(1)
 
-        # A state that cannot be kept is found out before anything is spent.
+        # A state that a file cannot hold raises here, before anything is charged.
         keep(begun.steps, begun.state)
         if ledger is not None:
             # The last line before anything is released.
@@ -191,16 +183,12 @@ def run(
             f"planned to release {canonical(method.mechanisms)}, but released {released}"
         )
     with np.errstate(all="ignore"):
-        return Solution(
-            finished(method, state),
-            plan,
-            tuple(history),
-            noise.name,
-            method.noise_in(state),
-            method.chosen(state),
-            entry,
-            method.maps(state),
-            method.uncertainty(state),
-            method.precision(state),
-            curator.signal if method.releases_iterates and kept is None else None,
-        )
+        outcome = finished(method, state)
+    return Solution(
+        **vars(outcome),
+        plan=plan,
+        history=tuple(history),
+        noise=noise.name,
+        ledger_entry=entry,
+        signal=curator.signal if method.releases_iterates and kept is None else None,
+    )

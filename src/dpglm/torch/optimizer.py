@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_count
 from dpglm.certificate.certificate import Certificate, certify, model_digest
@@ -21,12 +20,10 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.privacy.releases import Curator
-from dpglm.solvers.base import Plan, StepInfo
+from dpglm.solvers.base import Outcome, Plan, Solution, StepInfo, finished
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.network import NetworkLoss, network_plan
 from dpglm.solvers.run import record_plan
-from dpglm.solvers.solution import Solution
-from dpglm.solvers.steps import finished
 
 __all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
 
@@ -253,10 +250,11 @@ class D2P2Optimizer:
             self._state, info = self.plan.method.step(self._state, self._oracle)
         self.history = (*self.history, info)
         is_last = len(self.history) == self.plan.n_steps
-        w = finished(self.plan.method, self._state) if is_last else self._state.w
+        outcome = finished(self.plan.method, self._state) if is_last else None
+        w = self._state.w if outcome is None else outcome.w
         write_parameters(self._network, self._gradients.start + w)
-        if is_last:
-            self._certificate = self._certified(w)
+        if outcome is not None:
+            self._certificate = self._certified(outcome)
         return info
 
     def run(self) -> Certificate:
@@ -291,18 +289,17 @@ class D2P2Optimizer:
             )
         return self._certificate
 
-    def _certified(self, w: NDArray[np.float64]) -> Certificate:
+    def _certified(self, outcome: Outcome) -> Certificate:
         plan, method = self.plan, self.plan.method
         if self._curator.event != canonical(method.mechanisms):
             raise PlanMismatchError(
                 f"planned to release {method.mechanisms}, but released {self._curator.event}"
             )
         solution = Solution(
-            w,
-            plan,
-            self.history,
-            self._noise.name,
-            method.noise_in(self._state),
+            **vars(outcome),
+            plan=plan,
+            history=self.history,
+            noise=self._noise.name,
             ledger_entry=self._entry,
         )
         final = flat_parameters(self._network)

@@ -113,7 +113,7 @@ def test_predictions_are_those_on_embedded_rows():
     state = plan.method.init(3)
     v = np.arange(8.0)
     inner = dataclasses.replace(state.inner, returned=v)
-    w = plan.method.finish(dataclasses.replace(state, inner=inner))
+    w = plan.method.finish(dataclasses.replace(state, inner=inner)).w
     x = np.linspace(-1, 1, 40)
     assert x @ w[:40] + w[40] == pytest.approx((x @ dense(state.transform)) @ v[:7] + v[7])
 
@@ -411,7 +411,7 @@ def test_the_event_is_what_the_inner_run_costs():
     (release,) = plan.method.releases
     assert plan.event == Repeated(Gaussian(release.noise_multiplier), 4)
     assert release.coordinates == 10
-    assert release.quantity == "clipped gradient sum of embedded rows"
+    assert release.quantity == "embedded rows: clipped gradient sum"
 
 
 def test_an_inner_solver_gets_the_rows_that_it_prepares():

@@ -20,7 +20,7 @@ from dpglm.data.collection import Output
 from dpglm.estimators._predictor import ClassPredictor
 from dpglm.inference.inference import Inference
 from dpglm.problem import ClassLink
-from dpglm.solvers.solution import Solution
+from dpglm.solvers.base import Solution
 from dpglm.tables.cells import column_in_words
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import finite_matrix

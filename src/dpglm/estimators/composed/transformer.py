@@ -30,10 +30,9 @@ from dpglm.privacy.accounting.calibrate import excess
 from dpglm.privacy.accounting.mixture import largest_share
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.problem import Problem, Squared
-from dpglm.solvers.base import Plan
+from dpglm.solvers.base import Plan, Solution
 from dpglm.solvers.composite.preprocessed import NoModel, Preprocessed, PreprocessedMethod
 from dpglm.solvers.run import run
-from dpglm.solvers.solution import Solution
 from dpglm.tables.given import finite_matrix
 
 __all__ = ["PrivateTransformer"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -15,12 +14,19 @@ from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import GaussianDP, PrivacyBudget
-from dpglm.privacy.events import Composed, Event, canonical
-from dpglm.privacy.releases import AnyRelease
+from dpglm.privacy.budget import GaussianDP
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
-from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
+from dpglm.solvers.base import (
+    Composite,
+    Facts,
+    Outcome,
+    Plan,
+    Solver,
+    Stage,
+    StepInfo,
+    check_same,
+    finished,
+)
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.defaults import (
@@ -34,13 +40,10 @@ from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.newton import Newton, NewtonMethod
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
-from dpglm.solvers.steps import finished
 from dpglm.solvers.uncertainty import NoiseCovariance
 
-__all__ = ["Calibrated", "CalibratedMethod"]
-
 # Scores further from their mean than this, in standard deviations, count as so far.
-_REACH = 6.0
+_MOST_SCORE = 6.0
 # Rows times mu from which slope and intercept are known well enough, and most and least shares.
 _ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.03, 0.1
 # Times the number of rows: that of ``LogisticRegression`` with C = 1.
@@ -111,33 +114,27 @@ class Calibrated(Solver):
         if self.share is not None:
             check_real("share", self.share, above=0.0, below=1.0)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
-        share = self._share(mu, data)
-        if data.n_outputs > 1 or share is None or _says_how_long(problem, data):
-            return self.solver.plan(problem, budget, data, adjacency)
-        mu = budget.gdp_mu() * MARGIN
+    def decide(self, facts: Facts) -> Plan:
+        problem, data = facts.problem, facts.data
+        share = self._share(facts.mu * data.typical_weight, data)
+        if data.n_outputs > 1 or share is None or _fixes_length(problem, data):
+            return self.solver.decide(facts)
+        mu = facts.budget.gdp_mu() * MARGIN
         scale = NewtonRaphson().plan(
             Problem(problem.loss),
             GaussianDP(math.sqrt(share) * mu),
-            _scores(data, _REACH if isinstance(self.solver, Newton) else data.row_norm),
-            adjacency,
+            _scores(data, _MOST_SCORE if isinstance(self.solver, Newton) else data.row_norm),
+            facts.adjacency,
         )
         direction = plan_beside(
-            lambda within: self.solver.plan(problem, within, data, adjacency),
+            lambda within: self.solver.plan(problem, within, data, facts.adjacency),
             scale.event,
             math.sqrt(1.0 - share) * mu,
-            budget,
-            adjacency,
+            facts.budget,
+            facts.adjacency,
         )
         assert direction is not None
-        return Plan(problem, data, budget, adjacency, CalibratedMethod(direction, scale))
+        return facts.plan(CalibratedMethod(direction, scale))
 
     def _share(self, mu: float, data: DataSpec) -> float | None:
         """Return the share for slope and intercept, or None where they are better left alone."""
@@ -147,7 +144,7 @@ class Calibrated(Solver):
         return max(needed, _LEAST_SHARE) if needed <= _MOST_SHARE else None
 
 
-def _says_how_long(problem: Problem, data: DataSpec) -> bool:
+def _fixes_length(problem: Problem, data: DataSpec) -> bool:
     """Whether penalty or constraint are about the length that calibration would find anew."""
     penalty = problem.regularizer
     weak = isinstance(penalty, NoPenalty | L2)
@@ -185,14 +182,14 @@ class CalibratedState:
 
 @final
 @dataclass(frozen=True)
-class CalibratedMethod(Method["CalibratedState"]):
+class CalibratedMethod(Composite["CalibratedState"]):
     """A direction's and a scale's method, with every setting decided."""
 
     direction: Plan
     scale: Plan  # For rows whose feature is their score.
 
     def __post_init__(self) -> None:
-        reach = _REACH if self._newton else self.direction.data.row_norm
+        reach = _MOST_SCORE if self._newton else self.direction.data.row_norm
         if self.scale.data != _scores(self.direction.data, reach):
             raise ValueError(f"scale must be for scores, got {self.scale.data!r}")
 
@@ -213,44 +210,8 @@ class CalibratedMethod(Method["CalibratedState"]):
         check_same(self.scale, plan, ["adjacency"])
 
     @property
-    def _parts(self) -> tuple[tuple[str, Plan], ...]:
-        return (_DIRECTION, self.direction), (_SCALE, self.scale)
-
-    @property
     def stages(self) -> tuple[Stage, ...]:
-        return tuple(Stage.of(name, plan) for name, plan in self._parts)
-
-    @property
-    def children(self) -> tuple[Plan, ...]:
-        return self.direction, self.scale
-
-    @property
-    def n_steps(self) -> int:
-        return self.direction.n_steps + self.scale.n_steps
-
-    @functools.cached_property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return tuple(
-            dataclasses.replace(release, quantity=f"{name}: {release.quantity}")
-            for name, plan in self._parts
-            for release in plan.method.releases
-        )
-
-    @property
-    def mechanisms(self) -> Event:
-        return canonical(Composed(tuple(plan.method.mechanisms for _, plan in self._parts)))
-
-    @property
-    def event(self) -> Event:
-        return canonical(Composed((self.direction.event, self.scale.event)))
-
-    @property
-    def releases_iterates(self) -> bool:
-        return self.direction.method.releases_iterates
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return sum(plan.method.gradient_evaluations for _, plan in self._parts)
+        return Stage.of(_DIRECTION, self.direction), Stage.of(_SCALE, self.scale)
 
     @property
     def coefficient_noise(self) -> float:
@@ -273,8 +234,8 @@ class CalibratedMethod(Method["CalibratedState"]):
         return state, dataclasses.replace(info, step=number)
 
     def _found(self, state: Any) -> NDArray[np.float64]:
-        """Return the parameter whose direction is kept, of Newton's before it is shrunk."""
-        w: NDArray[np.float64] = state.w if self._newton else self.direction.method.finish(state)
+        """Return the direction: the parameter, Newton's before it is shrunk."""
+        w: NDArray[np.float64] = state.w if self._newton else self.direction.method.finish(state).w
         return w
 
     def _map(self, state: Any) -> RowMap:
@@ -286,14 +247,14 @@ class CalibratedMethod(Method["CalibratedState"]):
             mean = NormalScores.of(state.basis, w).mean
             center = (mean - data.intercept * w[-1]) / squares * slopes
         with np.errstate(divide="ignore", invalid="ignore"):
-            matrix = slopes[:, np.newaxis] / self._spread(state)
+            matrix = slopes[:, np.newaxis] / self._unit(state)
         if not (np.isfinite(matrix).all() and np.isfinite(center).all()):
             # Steps overflowed: all scores are alike then.
             return RowMap(np.zeros_like(slopes), np.zeros((data.n_features, 1)))
         return RowMap(center, matrix)
 
     def _of_scores(self, state: CalibratedState, oracle: Oracle) -> Oracle:
-        """Ask about rows whose feature is their score."""
+        """Return the oracle of rows that have their score as the only feature."""
         if "scores" not in oracle.kept:
             assert state.map is not None
             row_by_row = not oracle.places_are_fixed
@@ -303,65 +264,57 @@ class CalibratedMethod(Method["CalibratedState"]):
         of_scores: Oracle = oracle.kept["scores"]
         return of_scores
 
-    def _spread(self, state: Any) -> float:
-        """Return the unit of scores before they are calibrated, or 0.
-
-        Their standard deviation where it is known, else the length of the coefficients.
-        """
+    def _unit(self, state: Any) -> float:
+        """Return the standard deviation of the scores, or else the length of the slopes; or 0."""
         w = self._found(state)
         if self._newton:
-            spread = NormalScores.of(state.basis, w).spread
+            unit = NormalScores.of(state.basis, w).spread
         else:
-            spread = float(np.linalg.norm(w[: self.direction.data.n_features]))
-        return spread if np.isfinite(spread) else 0.0
+            unit = float(np.linalg.norm(w[: self.direction.data.n_features]))
+        return unit if np.isfinite(unit) else 0.0
 
-    def finish(self, state: CalibratedState) -> NDArray[np.float64]:
+    def finish(self, state: CalibratedState) -> Outcome:
+        direction, scale = self.direction.method.finish(state.direction), state.scale
+        calibration = finished(self.scale.method, scale)
         assert state.map is not None
-        w = finished(self.scale.method, state.scale)
+        assert scale is not None
         # The scale that the direction came with: noise must not turn scores around.
-        own, found = self._spread(state.direction), float(w[0])
-        w = w.copy()
+        own, found = self._unit(state.direction), float(calibration.w[0])
+        w = calibration.w.copy()
         w[0] = min(max(found, _LEAST_SLOPE * own), _MOST_SLOPE * own)
         if self.scale.data.intercept:
             # Another slope must not change the prediction at the mean score.
-            assert state.scale is not None
-            assert state.scale.basis is not None
-            one = NormalScores.of(state.scale.basis, np.array([1.0, 0.0]))
+            assert scale.basis is not None
+            one = NormalScores.of(scale.basis, np.array([1.0, 0.0]))
             w[1] += (found - w[0]) * one.mean / self.scale.data.intercept
-        return state.map.pull_back(w, self.direction.data, self.scale.data)
+        d = self.direction.data.n_features
+        w = state.map.pull_back(w, self.direction.data, self.scale.data)
+        precision = direction.precision
+        if precision is not None:
+            precision = precision / relative_length(w[:d], direction.w[:d]) ** 2
+        noise = self._noise(state, w[:d], calibration.noise_covariance)
+        return Outcome(w, noise, precision=precision)
 
-    def noise_in(self, state: CalibratedState) -> NoiseCovariance | None:
+    def _noise(
+        self, state: CalibratedState, slopes: NDArray[np.float64], of_scale: NoiseCovariance | None
+    ) -> NoiseCovariance | None:
+        """Return the covariance of the noise in the coefficients, where it is known."""
         method, data = self._newton, self.direction.data
-        if method is None:
+        found = None if method is None else method.noise_before_shrinkage(state.direction)
+        if found is None or of_scale is None or (unit := self._unit(state.direction)) == 0.0:
             return None
-        basis = state.direction.basis
         assert state.map is not None
-        found = method.noise_before_shrinkage(state.direction)
-        of_scale: NoiseCovariance | None = self.scale.method.noise_in(state.scale)
-        w, spread = state.direction.w, self._spread(state.direction)
-        if found is None or of_scale is None or spread == 0.0:
-            return None
-        # The scale makes up for noise in the length of the scores, the intercept for that in their
-        # mean, whatever the direction is.
+        w, basis = state.direction.w, state.direction.basis
+        # Calibration compensates for noise in the length of the scores and in their mean, whatever
+        # the direction is.
         mean = mean_prediction(len(w), basis.inverse)
         kept = np.eye(len(w))
         kept[-1] -= mean
         level = basis.inverse[:, -1]
         across = basis.inverse.T @ (basis.inverse @ w - level * (mean @ w))
-        kept -= np.outer(kept @ w, across) / spread**2
-        slopes = self.finish(state)[: data.n_features]
+        kept -= np.outer(kept @ w, across) / unit**2
         grown = relative_length(slopes, w[: data.n_features])
         back = state.map.pulling_matrix(data, self.scale.data)
         both = found.mapped(grown * kept).columns + of_scale.mapped(back).columns
         known = NoiseCovariance(both)
         return known if known.is_finite else None
-
-    def precision(self, state: CalibratedState) -> NDArray[np.float64] | None:
-        found = self.direction.method.precision(state.direction)
-        return None if found is None else found / self._growth(state) ** 2
-
-    def _growth(self, state: CalibratedState) -> float:
-        """By how much the direction's coefficients, as its method returns them, were multiplied."""
-        before, after = self.direction.method.finish(state.direction), self.finish(state)
-        d = self.direction.data.n_features
-        return relative_length(after[:d], before[:d])

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_count
 from dpglm.data.projection import (
@@ -21,17 +20,20 @@ from dpglm.data.projection import (
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Event
-from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
+from dpglm.solvers.base import (
+    Composite,
+    Facts,
+    Outcome,
+    Plan,
+    Solver,
+    Stage,
+    StepInfo,
+    check_same,
+)
 from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
-
-__all__ = ["JohnsonLindenstrauss", "JohnsonLindenstraussMethod", "balanced_dimension"]
 
 _LEAST_DIMENSION, _MOST_DIMENSION = 32, 2048
 
@@ -119,17 +121,12 @@ class JohnsonLindenstrauss(Solver):
         if not isinstance(self.gradient_descent, Solver):
             raise ValueError(f"gradient_descent must be a Solver, got {self.gradient_descent!r}")
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         embedded_problem = _embedded_problem(problem)
         dimension = self.dimension
         if dimension is None:
-            mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+            mu = facts.mu
             dimension = balanced_dimension(problem.loss, problem.constraint, data, mu)
             if dimension >= data.n_features:
                 return self.gradient_descent.plan(problem, budget, data, adjacency)
@@ -138,7 +135,7 @@ class JohnsonLindenstrauss(Solver):
         spec = embedded_spec(data, dimension, dtype)
         inner = self.gradient_descent.plan(embedded_problem, budget, spec, adjacency)
         method = JohnsonLindenstraussMethod(data, inner, self.embedding)
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
 
 def _embedded_problem(problem: Problem) -> Problem:
@@ -169,7 +166,7 @@ class EmbeddedState:
 
 @final
 @dataclass(frozen=True)
-class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
+class JohnsonLindenstraussMethod(Composite["EmbeddedState"]):
     """The Johnson-Lindenstrauss method with every setting decided."""
 
     data: DataSpec
@@ -191,40 +188,8 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
             raise ValueError(f"inner must be for the embedded problem, got {self.inner.problem!r}")
 
     @property
-    def children(self) -> tuple[Plan, ...]:
-        return (self.inner,)
-
-    @property
-    def n_steps(self) -> int:
-        return self.inner.n_steps
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return tuple(
-            dataclasses.replace(release, quantity=f"{release.quantity} of embedded rows")
-            for release in self.inner.method.releases
-        )
-
-    @property
-    def mechanisms(self) -> Event:
-        return self.inner.method.mechanisms
-
-    @property
-    def event(self) -> Event:
-        return self.inner.event
-
-    @property
-    def releases_iterates(self) -> bool:
-        return self.inner.method.releases_iterates
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return self.inner.method.gradient_evaluations
-
-    @property
-    def coefficient_noise(self) -> float:
-        # Columns of Phi have mean squared length 1.
-        return self.inner.coefficient_noise
+    def stages(self) -> tuple[Stage, ...]:
+        return (Stage.of("embedded rows", self.inner),)
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
         embedded = embedded_rows(rows, self._transform(seed), self.inner.data)
@@ -237,10 +202,10 @@ class JohnsonLindenstraussMethod(Method["EmbeddedState"]):
         inner, info = self.inner.method.step(state.inner, oracle)
         return EmbeddedState(state.transform, inner), info
 
-    def finish(self, state: EmbeddedState) -> NDArray[np.float64]:
-        v = self.inner.method.finish(state.inner)
+    def finish(self, state: EmbeddedState) -> Outcome:
+        v = self.inner.method.finish(state.inner).w
         k = self.inner.data.n_features
-        return np.concatenate([state.transform @ v[:k], v[k:]])
+        return Outcome(np.concatenate([state.transform @ v[:k], v[k:]]))
 
     def _transform(self, seed: int) -> Transform:
         return self.embedding.draw(self.data.n_features, self.inner.data.n_features, seed)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
@@ -17,16 +16,24 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.centering import Center
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Event, Repeated, canonical
-from dpglm.privacy.releases import AnyRelease
+from dpglm.privacy.events import Composed
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, Stage, StepInfo, check_same
+from dpglm.solvers.base import (
+    Composite,
+    Facts,
+    Method,
+    Outcome,
+    Plan,
+    Solver,
+    Stage,
+    StepInfo,
+    check_same,
+    composed,
+)
 from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.defaults import MARGIN, plan_beside, stage_seed
-from dpglm.solvers.uncertainty import NoiseCovariance
 
 # The solver of a fit that learns a map of the rows and no model: it releases nothing.
 
@@ -39,14 +46,9 @@ class NoModel(Solver):
     Privacy: nothing is asked, nothing released, nothing spent; the coefficients are zeros.
     """
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
-        return Plan(problem, data, budget, adjacency, NoModelMethod(data))
+    def decide(self, facts: Facts) -> Plan:
+        data = facts.data
+        return facts.plan(NoModelMethod(data))
 
 
 @final
@@ -70,8 +72,8 @@ class NoModelMethod(Method[None]):
     def step(self, state: None, oracle: Oracle) -> tuple[None, StepInfo]:
         raise AssertionError("there are no steps")
 
-    def finish(self, state: None) -> NDArray[np.float64]:
-        return np.zeros(self.data.coefficient_shape)
+    def finish(self, state: None) -> Outcome:
+        return Outcome(np.zeros(self.data.coefficient_shape))
 
 
 _MODEL = "model"
@@ -141,14 +143,9 @@ class Preprocessed(Solver):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return self.solver.needs_float64(problem, budget)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
-        mu = budget.gdp_mu() * MARGIN
+    def decide(self, facts: Facts) -> Plan:
+        data, adjacency = facts.data, facts.adjacency
+        mu = facts.budget.gdp_mu() * MARGIN
         steps: list[PlannedStep] = []
         mapped, left = data, 1.0
         for step, given in zip(self.steps, self.shares or [None] * len(self.steps), strict=True):
@@ -163,34 +160,17 @@ class Preprocessed(Solver):
                 )
             steps.append(step.plan(mapped, math.sqrt(share) * mu, adjacency))
             mapped = steps[-1].output
-        spent = Composed(tuple(_event(step) for step in steps))
-        inner = self._inner_plan(problem, budget, mapped, adjacency, spent, math.sqrt(left) * mu)
-        return Plan(problem, data, budget, adjacency, PreprocessedMethod(data, tuple(steps), inner))
-
-    def _inner_plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency,
-        spent: Event,
-        mu: float,
-    ) -> Plan:
-        """Plan the solver with what steps have left of the budget."""
-        best = plan_beside(
-            lambda within: self.solver.plan(problem, within, data, adjacency),
+        spent = Composed(tuple(composed(step.releases) for step in steps))
+        inner = plan_beside(
+            lambda within: self.solver.plan(facts.problem, within, mapped, adjacency),
             spent,
-            mu,
-            budget,
+            math.sqrt(left) * mu,
+            facts.budget,
             adjacency,
         )
-        if best is None:
+        if inner is None:
             raise ValueError(f"shares must leave something to the solver, got {self.shares!r}")
-        return best
-
-
-def _event(step: PlannedStep) -> Event:
-    return Composed(tuple(Repeated(one.event, one.count) for one in step.releases))
+        return facts.plan(PreprocessedMethod(data, tuple(steps), inner))
 
 
 @final
@@ -206,7 +186,7 @@ class PreprocessedState:
 
 @final
 @dataclass(frozen=True)
-class PreprocessedMethod(Method["PreprocessedState"]):
+class PreprocessedMethod(Composite["PreprocessedState"]):
     """Preprocessing steps and a model's method, with every setting decided."""
 
     data: DataSpec
@@ -254,7 +234,7 @@ class PreprocessedMethod(Method["PreprocessedState"]):
     @property
     def stages(self) -> tuple[Stage, ...]:
         steps = (
-            Stage(name, step.releases, _event(step))
+            Stage(name, step.releases, composed(step.releases))
             for name, step in zip(self.names, self.steps, strict=True)
         )
         model = (Stage.of(_MODEL, self.model),) if self.fits else ()
@@ -265,36 +245,10 @@ class PreprocessedMethod(Method["PreprocessedState"]):
         return (self.model,)
 
     @property
-    def n_steps(self) -> int:
-        return len(self.steps) + self.model.n_steps
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        stages = [(name, step.releases) for name, step in zip(self.names, self.steps, strict=True)]
-        return tuple(
-            dataclasses.replace(release, quantity=f"{name}: {release.quantity}")
-            for name, releases in (*stages, (_MODEL, self.model.method.releases))
-            for release in releases
-        )
-
-    @property
-    def mechanisms(self) -> Event:
-        events = [_event(step) for step in self.steps]
-        return canonical(Composed((*events, self.model.method.mechanisms)))
-
-    @property
-    def event(self) -> Event:
-        return canonical(Composed((*map(_event, self.steps), self.model.event)))
-
-    @property
-    def releases_iterates(self) -> bool:
-        return self.model.method.releases_iterates
-
-    @property
     def gradient_evaluations(self) -> float:
         # A sum over the rows costs about as much as a gradient.
         sums = sum(one.count for step in self.steps for one in step.releases)
-        return sums * self.data.n_rows + self.model.method.gradient_evaluations
+        return sums * self.data.n_rows + super().gradient_evaluations
 
     @property
     def coefficient_noise(self) -> float:
@@ -340,26 +294,18 @@ class PreprocessedMethod(Method["PreprocessedState"]):
             rows = self.model.method.prepare(rows, stage_seed(seed, len(self.steps)))
         return dataclasses.replace(oracle, rows=rows)
 
-    def finish(self, state: PreprocessedState) -> NDArray[np.float64]:
-        w = self.model.method.finish(state.model)
-        for learned, before, after in self._backwards(state):
+    def finish(self, state: PreprocessedState) -> Outcome:
+        found = self.model.method.finish(state.model)
+        w, noise = found.w, found.noise_covariance
+        backwards = zip(state.maps, self._left[:-1], self._left[1:], strict=True)
+        for learned, before, after in reversed(list(backwards)):
             w = learned.pull_back(w, before, after)
-        return w
-
-    def maps(self, state: PreprocessedState) -> tuple[RowMap, ...]:
-        return state.maps
-
-    def noise_in(self, state: PreprocessedState) -> NoiseCovariance | None:
-        # With maps as they are.
-        noise: NoiseCovariance | None = self.model.method.noise_in(state.model)
-        if noise is None:
-            return None
-        for learned, before, after in self._backwards(state):
-            noise = noise.mapped(learned.pulling_matrix(before, after))
-        return noise if noise.is_finite else None
-
-    def _backwards(self, state: PreprocessedState) -> list[tuple[RowMap, DataSpec, DataSpec]]:
-        return list(zip(state.maps, self._left[:-1], self._left[1:], strict=True))[::-1]
+            # The noise that is left given the maps.
+            if noise is not None:
+                noise = noise.mapped(learned.pulling_matrix(before, after))
+        if noise is not None and not noise.is_finite:
+            noise = None
+        return Outcome(w, noise, maps=state.maps)
 
 
 # DPSGD-F of Sun et al. (2023) in its practical form: a noisy mean subtracted, then descent.

@@ -22,8 +22,7 @@ from dpglm.privacy.events import Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
-from dpglm.solvers.base import Method, Plan, Stage, StepInfo
-from dpglm.solvers.parts.defaults import calibrated
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Stage, StepInfo
 
 _State: TypeAlias = NDArray[np.float64]
 
@@ -85,21 +84,16 @@ class Tabulation(Method[_State]):
     def step(self, state: _State, oracle: Oracle) -> tuple[_State, StepInfo]:
         return noisy_tables(oracle, self.release, self.tables), StepInfo(1, math.nan)
 
-    def finish(self, state: _State) -> NDArray[np.float64]:
-        return state
+    def finish(self, state: _State) -> Outcome:
+        return Outcome(state)
 
 
 def plan_tabulation(
     data: DataSpec, budget: PrivacyBudget, adjacency: Adjacency, tables: tuple[Cells, ...]
 ) -> Plan:
     """Plan tables with the least noise within a budget that allows Gaussian noise."""
-    return calibrated(
-        lambda noise: Tabulation(data, adjacency, tables, noise),
-        _PROBLEM,
-        budget,
-        data,
-        adjacency,
-    )
+    facts = Facts(_PROBLEM, budget, data, adjacency)
+    return facts.calibrated(lambda noise: Tabulation(data, adjacency, tables, noise))
 
 
 # Tables of scores in cells of nearly equal mass, which earlier releases find.
@@ -460,8 +454,8 @@ class ScoreTables(Method[ScoresState]):
         released = noisy_tables(oracle, self._declared[kind], self._asked[kind], recoded)
         return ScoresState((*state.released, released)), StepInfo(done + 1, math.nan)
 
-    def finish(self, state: ScoresState) -> Floats:
-        return np.concatenate(state.released)
+    def finish(self, state: ScoresState) -> Outcome:
+        return Outcome(np.concatenate(state.released))
 
     def _grids(self, searched: Sequence[Floats]) -> tuple[Grid, ...]:
         """Return the cells of each refined column after some rounds, from their counts."""
@@ -576,10 +570,5 @@ def plan_score_tables(
     tables: tuple[Cells, ...],
 ) -> Plan:
     """Plan tables with the least noise within a budget that allows Gaussian noise."""
-    return calibrated(
-        lambda noise: ScoreTables(data, adjacency, refined, tables, noise),
-        _PROBLEM,
-        budget,
-        data,
-        adjacency,
-    )
+    facts = Facts(_PROBLEM, budget, data, adjacency)
+    return facts.calibrated(lambda noise: ScoreTables(data, adjacency, refined, tables, noise))

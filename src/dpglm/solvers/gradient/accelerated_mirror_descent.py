@@ -19,7 +19,6 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import (
@@ -32,9 +31,9 @@ from dpglm.problem import (
     Simplex,
     Unconstrained,
 )
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import calibrated, check_given, n_penalized
+from dpglm.solvers.parts.defaults import check_given, n_penalized
 
 # Mirror maps: the geometries in which accelerated mirror descent takes its steps.
 
@@ -280,13 +279,8 @@ class AcceleratedMirrorDescent(Solver):
     def __post_init__(self) -> None:
         check_given(self)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
         loss = problem.loss
         curvature = defaults.smoothness(loss, data)
         if not (loss.convex and math.isfinite(curvature)):
@@ -299,7 +293,7 @@ class AcceleratedMirrorDescent(Solver):
             problem,
             data,
             curvature=curvature,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
+            mu=facts.mu,
             clip=clip,
         )
         method = AcceleratedMirrorDescentMethod(
@@ -311,13 +305,7 @@ class AcceleratedMirrorDescent(Solver):
             clip=clip,
             noise_multiplier=1.0,
         )
-        return calibrated(
-            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma),
-            problem,
-            budget,
-            data,
-            adjacency,
-        )
+        return facts.calibrated(lambda sigma: dataclasses.replace(method, noise_multiplier=sigma))
 
     def _decide(
         self, problem: Problem, data: DataSpec, *, curvature: float, mu: float, clip: float
@@ -448,5 +436,5 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
         head = self.geometry.step(z[:rows], g[:rows], eta)
         return np.concatenate([head, z[rows:] - eta * g[rows:]])
 
-    def finish(self, state: AcceleratedMirrorDescentState) -> NDArray[np.float64]:
-        return state.y
+    def finish(self, state: AcceleratedMirrorDescentState) -> Outcome:
+        return Outcome(state.y)

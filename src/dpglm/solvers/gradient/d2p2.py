@@ -24,10 +24,10 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import calibrated, check_given
+from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import (
     MOST_LEVELS,
     Constant,
@@ -153,13 +153,8 @@ class D2P2(Solver):
         """Make PrivSGD: constant noise, projection, a least-squares lift."""
         return cls(noise_schedule=Constant(), lift=LeastSquares(), **settings)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         clip = defaults.checked_clip(problem.loss, data, self.clip)
         dimension = self.dimension_of(data.n_coefficients)
         n_steps, step_size = self._steps(problem, budget, data, adjacency, clip, dimension)
@@ -176,13 +171,7 @@ class D2P2(Solver):
             output=self.output,
             noise_multiplier=1.0,
         )
-        return calibrated(
-            lambda sigma: dataclasses.replace(method, noise_multiplier=sigma),
-            problem,
-            budget,
-            data,
-            adjacency,
-        )
+        return facts.calibrated(lambda sigma: dataclasses.replace(method, noise_multiplier=sigma))
 
     def clipping(self, clip: float) -> Clipping:
         """Return the rule that bounds row gradients by ``clip``."""
@@ -324,5 +313,5 @@ class D2P2Method(NoiseLevels["D2P2State"]):
         r = noisy_projected_gradient(oracle, declared, w, self.clipping, matrix)
         return self.lift.gradient(matrix, r).reshape(w.shape)
 
-    def finish(self, state: D2P2State) -> NDArray[np.float64]:
-        return state.descent.returned
+    def finish(self, state: D2P2State) -> Outcome:
+        return Outcome(state.descent.returned)

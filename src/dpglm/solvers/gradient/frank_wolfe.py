@@ -19,10 +19,10 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
+from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 
@@ -98,13 +98,8 @@ class FrankWolfe(Solver):
         if self.slope_clip is not None:
             check_real("slope_clip", self.slope_clip, least=SMALLEST, most=LARGEST)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         penalty = problem.regularizer
         if penalty.smoothness != penalty.strong_convexity:
             raise ValueError(
@@ -130,7 +125,7 @@ class FrankWolfe(Solver):
                 f"budget must leave an epsilon of at least {_LEAST_EPSILON:g} for each of the "
                 f"{steps} steps, got {budget!r}"
             )
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
     def _radius(self, problem: Problem, data: DataSpec, steps: int) -> float:
         constraint = problem.constraint
@@ -259,8 +254,8 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
         w.flat[index] += size * sign * self.radius
         return FrankWolfeState(state.step + 1, w), StepInfo(state.step + 1, size)
 
-    def finish(self, state: FrankWolfeState) -> NDArray[np.float64]:
+    def finish(self, state: FrankWolfeState) -> Outcome:
         w = state.w.copy()
         if self._has_free_intercept:
             w[-1] *= self._intercept_scale
-        return w
+        return Outcome(w)

@@ -10,18 +10,15 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.differences import LocalRelease, local_gradient_release, locally_noised_gradient
 from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, Gaussian, Parallel, canonical
 from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.privacy.releases import AnyRelease
-from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo, check_same
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, check_same
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
@@ -94,13 +91,8 @@ class LocalSGD(Solver):
     def __post_init__(self) -> None:
         check_given(self)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if not adjacency.n_is_public:
             raise ValueError(
                 "adjacency must be 'zero_out' or 'replace_one' for LocalSGD, got "
@@ -108,7 +100,7 @@ class LocalSGD(Solver):
             )
         n_blocks = self._n_blocks(data.n_rows)
         clipping = FlatClipping(defaults.checked_clip(problem.loss, data, self.clip))
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+        mu = facts.mu
         _, step_size = defaults.steps(
             problem,
             data,
@@ -127,7 +119,7 @@ class LocalSGD(Solver):
         method = LocalSGDMethod(
             descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency)
         )
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
     def _n_blocks(self, n_rows: int) -> int:
         least = math.ceil(n_rows / MOST_SENDERS)
@@ -222,5 +214,5 @@ class LocalSGDMethod(Method["LocalSGDState"]):
         # In ascending order rows are read from memory as they lie there.
         return [np.sort(block) for block in np.split(order, np.cumsum(self.block_sizes)[:-1])]
 
-    def finish(self, state: LocalSGDState) -> NDArray[np.float64]:
-        return state.descent.returned
+    def finish(self, state: LocalSGDState) -> Outcome:
+        return Outcome(state.descent.returned)

@@ -11,15 +11,13 @@ from typing import Literal, final
 from dpglm._validation import check_bools, check_count, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
-from dpglm.problem import Problem
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.gradient.noisy_gd_method import Comparison, NoisyGDMethod, l2_steps
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import calibrated, check_given
+from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Last, LinearDecay, Output, Schedule
 
 # Below so much budget times rows for each column, data damp little of the noise.
@@ -126,13 +124,8 @@ class NoisyGD(Solver):
         check_real("momentum", self.momentum, least=0.0, below=1.0)
         check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         loss, factor = problem.loss, adjacency.sum_sensitivity(data.unit_weight)
         clip = defaults.checked_clip(loss, data, self.clip)
         pure = self._is_l2(budget)
@@ -171,7 +164,7 @@ class NoisyGD(Solver):
             comparison=comparison,
         )
         method = dataclasses.replace(method, last_only=method.contraction is not None)
-        return calibrated(method.with_multiplier, problem, budget, data, adjacency)
+        return facts.calibrated(method.with_multiplier)
 
     def _is_l2(self, budget: PrivacyBudget) -> bool:
         if self.noise is None and not self.compare:
@@ -305,13 +298,8 @@ class NoisySGD(Solver):
             check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
         self._with_rate(1.0)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         rate = self.sampling_rate
         if rate is None:
             rate = min(1.0, _RATE * math.sqrt(budget.gdp_mu() / self.n_steps))

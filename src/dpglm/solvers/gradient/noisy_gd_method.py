@@ -23,7 +23,7 @@ from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem
-from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.base import Method, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import (
     feasible,
@@ -427,9 +427,9 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         # Amplification asks for penalties on all coefficients, so none is free.
         return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
 
-    def finish(self, state: NoisyGDState) -> NDArray[np.float64]:
+    def finish(self, state: NoisyGDState) -> Outcome:
         start, w = self.init(0).w, state.returned
         if self.shrink and is_neutral(self.problem.loss, self.data):
             own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
             w = shrunk(w, start, self.coefficient_noise, own_intercept=own_intercept)
-        return w if state.share == 1.0 else start + state.share * (w - start)
+        return Outcome(w if state.share == 1.0 else start + state.share * (w - start))

@@ -17,13 +17,12 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.differences import difference_release, noisy_difference
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import calibrated, check_given, feasible, n_penalized
+from dpglm.solvers.parts.defaults import check_given, feasible, n_penalized
 from dpglm.solvers.parts.schedules import Last, Output, UniformAverage
 
 # Defaults of the variance-reduced methods, as functions of public quantities alone.
@@ -124,13 +123,8 @@ class VarianceReduction(Solver):
             check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
 
     @final
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
         require_smooth(problem, data)
         # Clips of differences, down to the least, are within what float32 arithmetic can bear.
         least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
@@ -139,7 +133,7 @@ class VarianceReduction(Solver):
         inner_steps, step_size = decide_steps(
             problem,
             data,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
+            mu=facts.mu,
             clip=clip,
             units=sum(growths),
             inner_steps=self.inner_steps,
@@ -161,7 +155,7 @@ class VarianceReduction(Solver):
             difference_noise_multiplier=1.0,
         )
         at = functools.partial(self._with_noise, method)
-        return calibrated(at, problem, budget, data, adjacency)
+        return facts.calibrated(at)
 
     def _with_noise(self, method: VarianceReducedMethod, scale: float) -> VarianceReducedMethod:
         """Split the budget, 1 / scale in Gaussian DP or about so: both multipliers grow with it."""
@@ -396,8 +390,8 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
         epoch = int(np.searchsorted(ends, step, side="right"))
         return epoch, step - int(ends[epoch]) + self.lengths[epoch]
 
-    def finish(self, state: VarianceReducedState) -> NDArray[np.float64]:
-        return state.anchor
+    def finish(self, state: VarianceReducedState) -> Outcome:
+        return Outcome(state.anchor)
 
 
 @final

@@ -16,7 +16,6 @@ from dpglm.oracle.counts import CountedRows, shrinking_share
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_minimizer
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated
 from dpglm.privacy.noise import grid_sensitivity
@@ -30,7 +29,7 @@ from dpglm.privacy.noise.additive import (
 from dpglm.privacy.releases import AnyRelease, Bounded, Release, SumRelease
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
     PURE_INTERCEPT,
@@ -136,13 +135,8 @@ class ObjectivePerturbation(Solver):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         loss, n_objectives = _binary(problem.loss)
         penalty = problem.regularizer
         if penalty.smoothness != penalty.strong_convexity:
@@ -161,7 +155,7 @@ class ObjectivePerturbation(Solver):
         )
         plan_method = _plan_pure if pure else _plan_gaussian
         method = plan_method(planned, data, budget, n_objectives, self.strength)
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
 
 @final
@@ -312,12 +306,12 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
             return 1.0
         return shrinking_share(oracle.rows.n_rows, self.objective.most_rows)
 
-    def finish(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def finish(self, state: NDArray[np.float64]) -> Outcome:
         w, problem = state, self.objective.problem
         if self.pure and is_neutral(self.objective.loss, self.original):
             own_intercept = n_penalized(problem, self.original) < self.original.n_columns
             w = shrunk(w, np.zeros_like(w), self.even_noise, own_intercept=own_intercept)
-        return self.objective.unscaled(w)
+        return Outcome(self.objective.unscaled(w))
 
 
 def _plan_gaussian(

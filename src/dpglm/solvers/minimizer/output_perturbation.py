@@ -21,7 +21,7 @@ from dpglm.privacy.events import Composed, Event, Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem, Unconstrained
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
     PlannedObjective,
@@ -113,13 +113,8 @@ class OutputPerturbation(Solver):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if not isinstance(problem.constraint, Unconstrained | L2Ball):
             raise ValueError(
                 "constraint must be an L2Ball or none for output perturbation, got "
@@ -139,7 +134,7 @@ class OutputPerturbation(Solver):
             tolerance=planned.tolerance(_TOLERANCE, _LARGEST_TOLERANCE),
             noise_multiplier=multiplier,
         )
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
 
 @final
@@ -211,8 +206,8 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
         )
         return self.objective.unscaled(w), StepInfo(1, 1.0)
 
-    def finish(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        return state
+    def finish(self, state: NDArray[np.float64]) -> Outcome:
+        return Outcome(state)
 
 
 def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:

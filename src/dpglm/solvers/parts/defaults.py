@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, canonical
 from dpglm.problem import Problem
 from dpglm.problem.loss import Loss
-from dpglm.solvers.base import Method, Plan
+from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.schedules import Schedule
 
 # Public random bits for each stage of a run.
@@ -65,24 +64,10 @@ def check_given(settings: object) -> None:
             check_real(name, value, above=0.0, below=1.0)
 
 
-def calibrated(
-    with_noise: Callable[[float], Method[Any]],
-    problem: Problem,
-    budget: PrivacyBudget,
-    data: DataSpec,
-    adjacency: Adjacency,
-) -> Plan:
-    """Plan the method with the least noise within the budget; its cost falls as noise grows."""
-    # Penalties and constraints that do not fit the parameter fail here, not in the run.
-    with_noise(1.0).init(0)
-    scale = calibrate(lambda scale: with_noise(scale).event, budget, adjacency)
-    return Plan(problem, data, budget, adjacency, with_noise(scale))
-
-
-# The plan of a fit beside something else that is released about the same rows.
+# The plan of a fit that shares a budget with other releases about the same rows.
 
 MARGIN = 1.0 - 1e-12
-"""Of a mu that is divided: what rounding could add up to."""
+"""Factor on a mu that is divided, for rounding."""
 
 
 def plan_beside(
@@ -92,11 +77,10 @@ def plan_beside(
     budget: PrivacyBudget,
     adjacency: Adjacency,
 ) -> Plan | None:
-    """Plan with what ``spent`` leaves of a budget; None if it leaves nothing.
+    """Plan with the part of a budget that ``spent`` leaves; None if nothing is left.
 
-    ``make`` plans within a budget. Where all is Gaussian it gets exactly ``mu``, what the shares of
-    mu squared leave to it; else the largest epsilon with which both together are within the
-    budget, by the accounting of the whole.
+    If everything is Gaussian, the plan gets exactly ``mu``, its share of mu squared. Otherwise it
+    gets the largest epsilon for which the composition is within the budget.
 
     Privacy: ``spent`` and the plan's event composed are within the budget.
     """
@@ -105,10 +89,9 @@ def plan_beside(
     def together(plan: Plan) -> Event:
         return canonical(Composed((spent, plan.event)))
 
-    full = make(budget)
-    if gaussian.supports(full.event, adjacency):
+    if gaussian.supports(make(budget).event, adjacency):
         if not gaussian.supports(spent, adjacency):
-            # What is no noise may spend less than it was given.
+            # Mechanisms other than noise may spend less than their share.
             sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
             mu = gaussian.mu(Gaussian(sigma), adjacency) * MARGIN
         plan = make(GaussianDP(mu))

@@ -22,14 +22,12 @@ from dpglm.oracle.projection import (
 )
 from dpglm.oracle.targets import squared_slope_release, target_mean_release, target_size_release
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts.defaults import (
-    calibrated,
     check_given,
     curvature,
     drawn_to,
@@ -166,17 +164,12 @@ class Newton(Solver):
     def __post_init__(self) -> None:
         check_given(self)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
         if not problem.loss.convex:
             raise ValueError(f"loss must be convex for the solver Newton, got {problem.loss!r}")
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
+        mu = facts.mu * data.typical_weight
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
         are_factors = needs_mean(problem.loss, data)
         has_mean = are_factors or needs_scale(problem.loss, data)
@@ -217,7 +210,7 @@ class Newton(Solver):
         if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
             pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
-        return calibrated(with_noise, problem, budget, data, adjacency)
+        return facts.calibrated(with_noise)
 
     def _signal(self, mu: float, data: DataSpec) -> float:
         return math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
@@ -469,24 +462,6 @@ class NewtonMethod(Method["NewtonState"]):
         """Noise in each coordinate; ``unit`` is what noise of one in a gradient moves."""
         return self.noise_std * math.sqrt(variance_left(self.step_sizes, damping, drawn)) * unit
 
-    def noise_in(self, state: NewtonState) -> NoiseCovariance | None:
-        known = self.noise_before_shrinkage(state)
-        if known is None or not self._shrinks(state):
-            return known
-        assert state.basis is not None
-        assert state.start is not None
-        inverse, size = state.basis.inverse, self.data.n_columns
-        way = state.w - state.start.w
-        share, more = self._kept(state, way)
-        kept = share * np.eye(size)
-        kept[-1] += more * mean_prediction(size, inverse)
-        v = inverse @ way
-        if v.ndim == 1 and (length := float(v @ v)) > 0.0:
-            # The share grows with what is shrunk.
-            longer, _ = self._kept(state, (1.0 + _LONGER) * way)
-            kept += np.outer(way, (longer - share) / _LONGER / length * (v @ inverse))
-        return known.mapped(kept)
-
     def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
         """Return the noise in the last iterate, where loss and penalty are smooth enough to tell.
 
@@ -513,27 +488,6 @@ class NewtonMethod(Method["NewtonState"]):
             return None
         found = left.mapped(self.noise_std * unit * basis.vectors)
         return found if found.is_finite else None
-
-    def precision(self, state: NewtonState) -> NDArray[np.float64] | None:
-        basis, w, start = state.basis, state.w, state.start
-        assert basis is not None
-        assert start is not None
-        if w.ndim > 1 or not math.isfinite(state.curvature):
-            return None
-        # In the basis the noise is alike in all directions, and so are the errors of sampling.
-        scores, unit = NormalScores.of(basis, w), self._unit(state)
-        bend, square = scores.clipped(self.problem.loss, self.data, self._reach(state))
-        damping = min(max(bend / start.curvature, 0.0), 1.0)
-        carried = 0.0
-        for eta in self.step_sizes:
-            carried = (1.0 - min(damping * eta, 1.0)) * carried + eta
-        sampling = carried / start.curvature * math.sqrt(square / self.data.n_rows)
-        noise = self._noise_damped_by(damping, unit / state.curvature)
-        d = self.data.n_features
-        kept = relative_length(self.finish(state)[:d], w[:d])
-        return np.asarray(
-            basis.inverse.T @ basis.inverse / np.square(kept * math.hypot(noise, sampling))
-        )
 
     def init(self, seed: int) -> NewtonState:
         return NewtonState(0, None, None, self._zero())
@@ -595,13 +549,50 @@ class NewtonMethod(Method["NewtonState"]):
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
         return dataclasses.replace(state, step=state.step + 1, w=w), info
 
-    def finish(self, state: NewtonState) -> NDArray[np.float64]:
+    def finish(self, state: NewtonState) -> Outcome:
         assert state.basis is not None
         assert state.start is not None
+        noise = self.noise_before_shrinkage(state)
         if not self._shrinks(state):
-            return state.w
+            return Outcome(state.w, noise, precision=self._precision(state, state.w))
+        inverse, size = state.basis.inverse, self.data.n_columns
         way = state.w - state.start.w
-        return drawn_to(state.start.w, way, self._kept(state, way), state.basis.inverse)
+        share, more = self._kept(state, way)
+        w = drawn_to(state.start.w, way, (share, more), inverse)
+        if noise is not None:
+            kept = share * np.eye(size)
+            kept[-1] += more * mean_prediction(size, inverse)
+            v = inverse @ way
+            if v.ndim == 1 and (squares := float(v @ v)) > 0.0:
+                # The share grows with the length of the way.
+                longer, _ = self._kept(state, (1.0 + _LONGER) * way)
+                kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
+            noise = noise.mapped(kept)
+        return Outcome(w, noise, precision=self._precision(state, w))
+
+    def _precision(
+        self, state: NewtonState, returned: NDArray[np.float64]
+    ) -> NDArray[np.float64] | None:
+        """Return the rough inverse covariance of the errors of the returned coefficients."""
+        basis, w, start = state.basis, state.w, state.start
+        assert basis is not None
+        assert start is not None
+        if w.ndim > 1 or not math.isfinite(state.curvature):
+            return None
+        # In the basis the noise is alike in all directions, and so are the errors of sampling.
+        scores, unit = NormalScores.of(basis, w), self._unit(state)
+        bend, square = scores.clipped(self.problem.loss, self.data, self._reach(state))
+        damping = min(max(bend / start.curvature, 0.0), 1.0)
+        carried = 0.0
+        for eta in self.step_sizes:
+            carried = (1.0 - min(damping * eta, 1.0)) * carried + eta
+        sampling = carried / start.curvature * math.sqrt(square / self.data.n_rows)
+        noise = self._noise_damped_by(damping, unit / state.curvature)
+        d = self.data.n_features
+        kept = relative_length(returned[:d], w[:d])
+        return np.asarray(
+            basis.inverse.T @ basis.inverse / np.square(kept * math.hypot(noise, sampling))
+        )
 
     def _shrinks(self, state: NewtonState) -> bool:
         """Whether noise may be so much that the parameter is drawn towards its start."""

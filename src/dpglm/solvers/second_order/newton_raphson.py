@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._validation import check_integer, check_one_of
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.problem import Problem
 from dpglm.problem.loss import Target
-from dpglm.solvers.base import Plan, Solver
-from dpglm.solvers.parts.defaults import calibrated
+from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.newton_raphson_settings import (
@@ -114,19 +109,14 @@ class NewtonRaphson(Solver):
     def with_inference(self, covariance: Covariance) -> NewtonRaphson:
         return dataclasses.replace(self, inference=covariance)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         loss = problem.loss
         check_likelihood(problem, data)
         if self.inference is not None:
             check_normal(problem)
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
+        mu = facts.mu
         shares = dict(SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
@@ -193,4 +183,4 @@ class NewtonRaphson(Solver):
                 f"and may be {most:.2g} times; got {budget!r} for {data.n_rows} rows and "
                 f"{data.n_columns} columns"
             )
-        return calibrated(with_noise, problem, budget, data, adjacency)
+        return facts.calibrated(with_noise)

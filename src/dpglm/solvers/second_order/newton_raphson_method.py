@@ -36,7 +36,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
-from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.base import Method, Outcome, StepInfo
 from dpglm.solvers.parts.algebra import inverted, solved
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.likelihood import (
@@ -285,30 +285,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
         return self.final.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
 
-    def noise_in(self, state: NewtonRaphsonState) -> NoiseCovariance | None:
-        if not is_quadratic(self.problem):
-            return None
-        assert state.basis is not None
-        found = NoiseCovariance(self._covariance(state)[1]).mapped(state.basis.inverse)
-        if not found.is_finite:
-            return None
-        # However little a Hessian says, the last step was no longer than this.
-        return found.at_most(self.longest_step**2).mapped(state.basis.vectors)
-
-    def uncertainty(self, state: NewtonRaphsonState) -> Uncertainty | None:
-        if self.inference is None:
-            return None
-        sampling, privacy = self._covariance(state)
-        return Uncertainty(
-            state.w,
-            sampling,
-            privacy,
-            kind=self.inference,
-            doubt=self._doubt(state),
-            dispersion=self._dispersion(state),
-            binding=state.binding,
-        )
-
     def _doubt(self, state: NewtonRaphsonState) -> Doubt:
         """Return what noise hides of the Hessian, and of the covariance of scores."""
         scores, basis, seen = state.scores, state.basis, state.seen
@@ -343,12 +319,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         acted_on = state.basis.vectors[: n_penalized(self.problem, self.data)]
         penalty = self.problem.regularizer.strong_convexity * acted_on.T @ acted_on
         return state.matrix + penalty, penalty
-
-    def precision(self, state: NewtonRaphsonState) -> NDArray[np.float64] | None:
-        covariance = np.add(*self._covariance(state))
-        if not np.isfinite(covariance).all():
-            return None
-        return np.asarray(np.linalg.pinv(covariance, hermitian=True))
 
     def _covariance(
         self, state: NewtonRaphsonState
@@ -598,5 +568,27 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             matrix=weight / data.n_rows * bend * np.eye(data.n_columns),
         )
 
-    def finish(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
-        return state.w
+    def finish(self, state: NewtonRaphsonState) -> Outcome:
+        assert state.basis is not None
+        sampling, privacy = self._covariance(state)
+        noise, uncertainty, precision = None, None, None
+        if is_quadratic(self.problem):
+            noise = NoiseCovariance(privacy).mapped(state.basis.inverse)
+            if noise.is_finite:
+                # The last step was no longer than this, however small the curvature is.
+                noise = noise.at_most(self.longest_step**2).mapped(state.basis.vectors)
+            else:
+                noise = None
+        if self.inference is not None:
+            uncertainty = Uncertainty(
+                state.w,
+                sampling,
+                privacy,
+                kind=self.inference,
+                doubt=self._doubt(state),
+                dispersion=self._dispersion(state),
+                binding=state.binding,
+            )
+        if np.isfinite(sampling + privacy).all():
+            precision = np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))
+        return Outcome(state.w, noise, uncertainty=uncertainty, precision=precision)

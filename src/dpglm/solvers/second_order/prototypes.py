@@ -16,12 +16,12 @@ from dpglm.oracle.counts import class_sum_release, noisy_class_sums
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, is_pure
+from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Plan, Solver, StepInfo
-from dpglm.solvers.parts.defaults import calibrated, feasible, n_penalized
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.parts.defaults import feasible, n_penalized
 
 __all__ = ["Prototypes", "PrototypesMethod"]
 
@@ -59,20 +59,15 @@ class Prototypes(Solver):
     [('sums and counts of classes', 2100)]
     """
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if not problem.loss.of_codes:
             raise ValueError(
                 f"loss must be Sparsemax() for the solver Prototypes, got {problem.loss!r}"
             )
         noise = L2Noise(1.0) if is_pure(budget) else GaussianNoise(1.0)
         method = PrototypesMethod(problem, data, adjacency, noise)
-        return calibrated(method.with_multiplier, problem, budget, data, adjacency)
+        return facts.calibrated(method.with_multiplier)
 
 
 @final
@@ -134,8 +129,8 @@ class PrototypesMethod(Method["PrototypesState"]):
         w = self._feasible(self._scores(sums, counts))
         return PrototypesState(1, w if np.isfinite(w).all() else state.w), StepInfo(1, 1.0)
 
-    def finish(self, state: PrototypesState) -> NDArray[np.float64]:
-        return state.w
+    def finish(self, state: PrototypesState) -> Outcome:
+        return Outcome(state.w)
 
     def _scores(
         self, sums: NDArray[np.float64], counts: NDArray[np.float64]

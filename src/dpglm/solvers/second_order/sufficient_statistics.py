@@ -18,7 +18,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.problem import Problem, Squared
-from dpglm.solvers.base import Plan, Solver
+from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.second_order.sufficient_statistics_method import (
@@ -121,13 +121,8 @@ class SufficientStatistics(Solver):
     def with_inference(self, covariance: Covariance) -> SufficientStatistics:
         return dataclasses.replace(self, inference=covariance)
 
-    def plan(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> Plan:
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if problem.loss != Squared():
             raise ValueError(
                 f"loss must be Squared() for the solver SufficientStatistics, got {problem.loss!r}"
@@ -145,7 +140,7 @@ class SufficientStatistics(Solver):
         if self.inference is not None:
             check_normal(method.problem)
             _check_noise(method.moment_noise, data)
-        return Plan(problem, data, budget, adjacency, method)
+        return facts.plan(method)
 
     def moment_noise(
         self,

@@ -36,7 +36,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, StepInfo
+from dpglm.solvers.base import Method, Outcome, StepInfo
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares import (
     BY_CHANCE,
@@ -194,13 +194,6 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             "coordinates with mean 0 and variance 1."
         )
 
-    def noise_in(self, state: SufficientStatisticsState) -> NoiseCovariance | None:
-        found = NoiseCovariance(state.noise)
-        return found if is_quadratic(self.problem) and found.is_finite else None
-
-    def uncertainty(self, state: SufficientStatisticsState) -> Uncertainty | None:
-        return state.intervals
-
     def init(self, seed: int) -> SufficientStatisticsState:
         size = self.data.n_columns
         zero, noise = np.zeros(size), np.zeros((size, size))
@@ -240,8 +233,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         step = state.step + 1
         return dataclasses.replace(after, step=step), StepInfo(step, float(step == self.n_steps))
 
-    def finish(self, state: SufficientStatisticsState) -> NDArray[np.float64]:
-        return state.w
+    def finish(self, state: SufficientStatisticsState) -> Outcome:
+        noise = NoiseCovariance(state.noise)
+        known = is_quadratic(self.problem) and noise.is_finite
+        return Outcome(state.w, noise if known else None, uncertainty=state.intervals)
 
     @property
     def _penalized(self) -> int:
