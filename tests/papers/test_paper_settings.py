@@ -50,6 +50,7 @@ from dpglm.problem import (
     Tangent,
 )
 from dpglm.solvers import JohnsonLindenstrauss, Plan, RandomIterate, Theorem, UniformAverage, run
+from dpglm.solvers.base import Facts
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -480,7 +481,7 @@ def test_settings_know_the_noise_of_a_step(solver, problem, facts):
     data = dataclasses.replace(DATA, **facts)
     plan = solver.plan(problem, BUDGET, data)
     gradients = next(one for one in plan.method.releases if "gradient" in one.quantity)
-    known = constants(problem, BUDGET, data, Adjacency.ZERO_OUT).noise_of_one_step
+    known = constants(Facts(problem, BUDGET, data, Adjacency.ZERO_OUT)).noise_of_one_step
     of_a_step = known * math.sqrt(gradients.count)
     if not isinstance(plan.event, LastIterate):
         assert gradients.noise_std / data.n_rows == pytest.approx(of_a_step, rel=1e-3)
