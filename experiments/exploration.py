@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from dpglm.datasets import load_adult
 from dpglm.exploration import plan_description
 from dpglm.exploration.description import Description
-from dpglm.exploration.results import Number
 from dpglm.privacy import ApproximateDP
 from dpglm.tables.described import CountedColumn, NumberCells
 from dpglm.tables.schema import Schema
+from dpglm.tabulate.numbers import Number
 from experiments.measured import DOCS, put
 
 PAGE = DOCS / "evidence" / "coverage.md"

@@ -30,9 +30,9 @@ from dpglm.evaluation import (
     plan_evaluation,
 )
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
-from dpglm.exploration.results import Number
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
+from dpglm.tabulate.numbers import Number
 from tests.evaluation.conftest import N
 from tests.oracle.watching import watching
 
@@ -76,11 +76,11 @@ def test_two_classes_without_noise(exact, binary):
 
 def test_groups_are_evaluated_at_the_price_of_all(exact, binary):
     y, scores, region = binary
-    assert list(exact.groups) == ["north", "south", None]
-    for name, group in exact.groups.items():
+    assert list(exact.by_level) == ["north", "south", None]
+    for name, level in exact.by_level.items():
         here = region == ("west" if name is None else name)
-        assert group.rows.estimate == pytest.approx(here.sum(), abs=1.0)
-        found = group.measures["auc"]().estimate
+        assert level.rows.estimate == pytest.approx(here.sum(), abs=1.0)
+        found = level.measures["auc"]().estimate
         assert found == pytest.approx(roc_auc_score(y[here] == "ill", scores[here]), abs=4e-3)
     alone = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3)).plan
     by = plan_evaluation(BinaryTask((0, 1)), N, GaussianDP(0.3), levels=["a", "b"]).plan
@@ -113,7 +113,7 @@ def test_several_classes_without_noise(classes):
     assert found.number("d2").estimate == pytest.approx(explained, abs=2e-3)
     area = roc_auc_score(y, probabilities, multi_class="ovr")
     assert found.auc == pytest.approx(area, abs=3e-3)
-    matrix = found.all_rows.confusion_matrix
+    matrix = found.all_rows.confusion_matrix()
     assert matrix[2, 1] == pytest.approx(((y == 2) & (called == 1)).sum(), abs=0.5)
     ranks = (probabilities > probabilities[np.arange(N), y][:, np.newaxis]).sum(axis=1)
     assert found.all_rows.top_k(2).estimate == pytest.approx((ranks < 2).mean(), abs=1e-3)

@@ -32,6 +32,7 @@ LAYERS = (
     "certificate",
     "torch",
     "inference",
+    "tabulate",
     "exploration",
     "evaluation",
     "guidance",

@@ -1,4 +1,4 @@
-"""Private evaluation: how good predictions are on held-out private rows, on one budget."""
+"""Private evaluation of predictions on held-out rows."""
 
 from dpglm.evaluation.binary import BinaryResult, BinaryTask, CalibrationBin
 from dpglm.evaluation.classes import ClassesResult, ClassesTask
@@ -7,10 +7,12 @@ from dpglm.evaluation.evaluate import evaluate, evaluate_predictions, prediction
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
 from dpglm.evaluation.regression import RegressionResult, RegressionTask
-from dpglm.evaluation.scorer import PrivateScorer, private_scorer
+from dpglm.evaluation.scorer import METRICS, PrivateScorer, private_scorer
+from dpglm.evaluation.task import Metric
 
 __all__ = [
     "LARGEST_LOSS",
+    "METRICS",
     "BinaryResult",
     "BinaryTask",
     "CalibrationBin",
@@ -18,6 +20,7 @@ __all__ = [
     "ClassesTask",
     "Evaluation",
     "EvaluationPlan",
+    "Metric",
     "PrivateScorer",
     "RegressionResult",
     "RegressionTask",

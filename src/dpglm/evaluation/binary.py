@@ -1,4 +1,4 @@
-"""Two classes: score histograms of the negative and the positive rows, and their release."""
+"""Two classes: score histograms of the negative and the positive rows, and metrics from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     LEAST_FINE,
-    SHARE,
     MergedCells,
-    Noisy,
-    Positions,
     Recalibration,
     area_number,
     at_cut,
@@ -32,445 +29,45 @@ from dpglm.evaluation.estimates import (
     precision_recall_points,
     refined_column,
     roc_points,
+    shrunk_positions,
 )
 from dpglm.evaluation.task import (
-    Released,
+    PROBABILITIES,
+    SCORES,
+    Metric,
+    Result,
     Task,
     class_codes,
     class_list,
+    encoded_spec,
     finite,
     in_range,
-    known,
+    ratio,
     weighted,
 )
-from dpglm.exploration.results import Number, Scale
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, plan_score_tables
-
-# What score histograms of the negative and the positive rows say, with intervals.
+from dpglm.tabulate.numbers import SHARE, Number, Scale
+from dpglm.tabulate.released import Noisy, Parts, Released, by_class
 
 Floats: TypeAlias = NDArray[np.float64]
-
-# The least that false positive rates may differ where true ones differ by 1, in slopes of curves.
-_STEEPEST = 1e-3
-# Share of the rows at either end whose scores are least known.
-_OUTER = 0.01
-# Where sums stand behind the counts.
-_LOSS_AT, _BRIER_AT, _PREDICTED_AT = -3, -2, -1
-# The rarest class of which a share of the log loss is asked.
-_LEAST_SHARE = 1e-6
-
-
-def usual_threshold(probabilities: bool) -> float:
-    """Return the score from which on rows are called positive unless another is given."""
-    return 0.5 if probabilities else 0.0
-
-
-@final
-@dataclass(frozen=True)
-class CalibrationBin:
-    """A cell of scores, and how many of its rows are positive.
-
-    Parameters
-    ----------
-    low, high : float
-        Its ends.
-    mean_score : float
-        Mean score of its rows, approximately.
-    positives : Number
-        Share of its rows that are positive.
-    share : Number
-        Share of all rows.
-    """
-
-    low: float
-    high: float
-    mean_score: float
-    positives: Number
-    share: Number
-
-
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class BinaryResult:
-    """How well scores tell two classes apart, as far as the released tables say.
-
-    Parameters
-    ----------
-    classes : tuple
-        The negative and the positive class.
-    noisy : Noisy
-        Counts of the negative, then the positive rows in cells of increasing scores; then, where
-        scores are probabilities, sums of positions in each cell, then of log losses, of squared
-        errors and of predictions.
-    cells : MergedCells
-        These cells, and what fine cells say of each.
-    rows_in : ndarray of shape (n_cells,)
-        Number of rows of all groups in each cell, which sums of positions are divided by.
-    z : float
-        Half width of intervals in standard deviations.
-    """
-
-    classes: tuple[Any, ...]
-    noisy: Noisy
-    cells: MergedCells
-    rows_in: Floats
-    z: float
-
-    @property
-    def ends(self) -> Floats:
-        """Lower ends of cells, of shape (n_cells,)."""
-        return self.cells.ends
-
-    @functools.cached_property
-    def means(self) -> Floats:
-        """Mean score of each cell, approximately, of shape (n_cells,)."""
-        return self._tilted(self.noisy.values).mean(self.cells.scores)
-
-    def _tilted(self, values: Floats) -> MergedCells:
-        """Return the cells with shares of their rows that have the mean positions found."""
-        if not self.probabilities:
-            return self.cells
-        n_cells = len(self.ends)
-        return self.cells.tilted(values[2 * n_cells : 3 * n_cells] / self.rows_in)
-
-    @property
-    def usual_threshold(self) -> float:
-        """Threshold of decisions unless another is given: 0.5 of probabilities, else 0."""
-        return usual_threshold(self.probabilities)
-
-    @property
-    def negatives(self) -> Floats:
-        """Noisy counts of negative rows in the cells."""
-        return self.noisy.values[: len(self.ends)]
-
-    @property
-    def positives(self) -> Floats:
-        """Noisy counts of positive rows in the cells."""
-        return self.noisy.values[len(self.ends) : 2 * len(self.ends)]
-
-    @property
-    def probabilities(self) -> bool:
-        """Whether scores are probabilities."""
-        return len(self.noisy.values) > 2 * len(self.ends)
-
-    @property
-    def measures(self) -> Mapping[str, Callable[[], Number]]:
-        """What can be asked without a threshold, by name."""
-        found: dict[str, Callable[[], Number]] = {
-            "prevalence": self._prevalence,
-            "auc": self._auc,
-            "ks": self._ks,
-            "lift": self.lift,
-        }
-        if self.probabilities:
-            found |= {
-                "log_loss": self._log_loss,
-                "d2": self._d2,
-                "brier": self._brier,
-                "mean_prediction": self._mean_prediction,
-                "calibration_intercept": self._calibration_intercept,
-                "calibration_slope": self._calibration_slope,
-            }
-        return found
-
-    def at(self, threshold: float | None = None) -> dict[str, Number]:
-        """Return what decisions at a threshold are worth.
-
-        Parameters
-        ----------
-        threshold : float, optional
-            Rows with scores from here on are called positive; the nearest end of a cell is taken,
-            which is the threshold itself if it was declared. By default ``usual_threshold``.
-
-        Returns
-        -------
-        dict of Number
-            ``accuracy``, ``balanced_accuracy``, ``recall``, ``specificity``, ``precision``, ``f1``
-            and ``selected``, the share that is called positive.
-        """
-        cut = self._cut(threshold)
-
-        def number(function: Callable[[float, float, float, float], float]) -> Number:
-            return self._of_counts(lambda low, high: function(*at_cut(low, high, cut)))
-
-        return {
-            "accuracy": number(lambda tn, fp, fn, tp: _ratio(tn + tp, tn + fp + fn + tp)),
-            "balanced_accuracy": number(
-                lambda tn, fp, fn, tp: 0.5 * (_ratio(tn, tn + fp) + _ratio(tp, tp + fn))
-            ),
-            "recall": number(lambda tn, fp, fn, tp: _ratio(tp, tp + fn)),
-            "specificity": number(lambda tn, fp, fn, tp: _ratio(tn, tn + fp)),
-            "precision": number(lambda tn, fp, fn, tp: _ratio(tp, tp + fp)),
-            "f1": number(lambda tn, fp, fn, tp: _ratio(2.0 * tp, 2.0 * tp + fp + fn)),
-            "selected": number(lambda tn, fp, fn, tp: _ratio(fp + tp, tn + fp + fn + tp)),
-        }
-
-    def roc_curve(self) -> tuple[Floats, Floats, Floats]:
-        """Return the ROC curve at the ends of cells.
-
-        Returns
-        -------
-        false_positive_rates, true_positive_rates : ndarray of shape (n_cells + 1,)
-            Increasing, from 0 to 1.
-        thresholds : ndarray of shape (n_cells + 1,)
-            Scores from which rows are called positive; infinite for the first, as scikit-learn's.
-        """
-        false, true = roc_points(self.negatives, self.positives)
-        return false, true, np.array([math.inf, *self.ends[::-1]])
-
-    def roc_band(self) -> tuple[Number, ...]:
-        """Return the true positive rate at each false positive rate of the ROC curve.
-
-        Returns
-        -------
-        tuple of Number
-            One for each point of ``roc_curve``; each interval is for that point alone. Both rates
-            are estimates: to the error of the one the curve's slope adds that of the other.
-        """
-        false, true = roc_points(self.negatives, self.positives)
-        # Of the curve through a point's neighbours, which is nowhere vertical.
-        run = np.maximum(false[2:] - false[:-2], _STEEPEST * np.diff(true[[0, -1]]))
-        slopes = np.concatenate([[0.0], (true[2:] - true[:-2]) / run, [0.0]])
-
-        def rates(low: Floats, high: Floats, point: int) -> tuple[float, float]:
-            cut = len(low) - point
-            return _ratio(low[cut:].sum(), low.sum()), _ratio(high[cut:].sum(), high.sum())
-
-        def reached(low: Floats, high: Floats, point: int) -> float:
-            across, up = rates(low, high, point)
-            return up - float(slopes[point]) * (across - float(false[point]))
-
-        return tuple(
-            self._of_counts(functools.partial(reached, point=point)) for point in range(len(false))
-        )
-
-    def confusion_matrix(self, threshold: float | None = None) -> Floats:
-        """Return noisy counts of rows of each class (rows) that are called each (columns)."""
-        cut = self._cut(threshold)
-        return np.array(at_cut(self.negatives, self.positives, cut)).reshape(2, 2)
-
-    def precision_recall_curve(self) -> tuple[Floats, Floats, Floats]:
-        """Return precision, recall and thresholds at the ends of cells, from the highest down."""
-        precision, recall = precision_recall_points(self.negatives, self.positives)
-        return precision, recall, np.array([math.inf, *self.ends[::-1]])
-
-    def calibration_curve(self) -> tuple[CalibrationBin, ...]:
-        """Return cells with the share of positive rows in each; ValueError without probabilities.
-
-        Cells whose number of rows cannot be told from noise are left out.
-        """
-        self._need_probabilities("a calibration curve")
-        n_cells, rows = len(self.ends), self.negatives + self.positives
-        clear = rows > self.z * math.sqrt(2.0) * self.noisy.noise[0]
-        found = []
-        for place in np.flatnonzero(clear).tolist():
-
-            def share(values: Floats, place: int = place) -> float:
-                low, high = values[place], values[n_cells + place]
-                return _ratio(high, low + high)
-
-            def mass(values: Floats, place: int = place) -> float:
-                return _ratio(values[place] + values[n_cells + place], values[: 2 * n_cells].sum())
-
-            found.append(
-                CalibrationBin(
-                    self.ends[place],
-                    self.ends[place + 1] if place + 1 < n_cells else 1.0,
-                    self.means[place],
-                    self.noisy.number(share, self.z),
-                    self.noisy.number(mass, self.z),
-                )
-            )
-        return tuple(found)
-
-    @property
-    def rows(self) -> Number:
-        """Number of rows; an interval for a population is none of its."""
-        return self.noisy.total(2 * len(self.ends), self.z)
-
-    def lift(self, share: float = 0.1) -> Number:
-        """Return how many times as many positives the rows with the highest scores hold.
-
-        Parameters
-        ----------
-        share : float, default=0.1
-            Share of rows with the highest scores, in (0, 1].
-        """
-        share = check_real("share", share, above=0.0, most=1.0)
-
-        def gained(low: Floats, high: Floats) -> float:
-            false, true = roc_points(low, high)
-            base = _ratio(high.sum(), low.sum() + high.sum())
-            called = (1.0 - base) * false + base * true
-            reached: float = np.interp(share, called, true).item()
-            return reached / share
-
-        return self._of_counts(gained, Scale(low=0.0))
-
-    def _cut(self, threshold: float | None) -> int:
-        at = self.usual_threshold if threshold is None else threshold
-        ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
-        at = check_real("threshold", at, **ends)
-        return int(np.abs(np.array([*self.ends, 1.0 if ends else math.inf]) - at).argmin())
-
-    def _of_counts(
-        self, function: Callable[[Floats, Floats], float], scale: Scale = SHARE
-    ) -> Number:
-        n_cells = len(self.ends)
-        return self.noisy.number(
-            lambda values: function(values[:n_cells], values[n_cells : 2 * n_cells]),
-            self.z,
-            scale,
-        )
-
-    def _auc(self) -> Number:
-        return area_number(self.noisy, self.cells, self.z)
-
-    def _ks(self) -> Number:
-        """Return the largest gap at an end of a cell; a cell of unknown order may hold a larger."""
-        found = self._of_counts(largest_gap)
-        inside = largest_gap(self.negatives, self.positives, np.sqrt(self.cells.unknown))
-        within = inside - largest_gap(self.negatives, self.positives)
-        return dataclasses.replace(
-            found,
-            high=SHARE.shown(found.high + within),
-            population_high=SHARE.shown((found.population_high or 0.0) + within),
-        )
-
-    def _prevalence(self) -> Number:
-        return self._of_counts(lambda low, high: _ratio(high.sum(), low.sum() + high.sum()))
-
-    @property
-    def _typical_losses(self) -> Floats:
-        """Log losses of rows at the mean scores of their cells."""
-        means = np.clip(self.means, math.exp(-LARGEST_LOSS), 1.0 - math.exp(-LARGEST_LOSS))
-        return np.concatenate([-np.log1p(-means), -np.log(means)])
-
-    def _log_loss(self) -> Number:
-        return self._mean(_LOSS_AT, self._typical_losses, LARGEST_LOSS)
-
-    def _brier(self) -> Number:
-        return self._mean(_BRIER_AT, np.concatenate([self.means**2, (1.0 - self.means) ** 2]), 1.0)
-
-    def _mean_prediction(self) -> Number:
-        rows = np.maximum(self._rows, 0.0)
-        total = max(float(rows.sum()), 1.0)
-        cells = self._tilted(self.noisy.values)
-        squares = float(rows @ cells.mean(cells.scores**2)) / total
-        variance = max(squares - (float(rows @ self.means) / total) ** 2, 0.0)
-        return self.noisy.number(
-            lambda values: self._mean_of(values, _PREDICTED_AT, 1.0),
-            self.z,
-            sampled=variance / total,
-        )
-
-    @property
-    def _rows(self) -> Floats:
-        return self.negatives + self.positives
-
-    def _calibration_intercept(self) -> Number:
-        """Return what is to be added to the log odds for the mean prediction to be right."""
-        n_cells = len(self.ends)
-        fit = Recalibration(self._tilted(self.noisy.values))
-        steepness = fit.steepness(np.maximum(self._rows, 0.0))
-
-        def shift(values: Floats) -> float:
-            low, high = values[:n_cells], values[n_cells : 2 * n_cells]
-            rows = low + high
-            predicted = self._mean_of(values, _PREDICTED_AT, 1.0) * float(rows.sum())
-            return fit.intercept(rows, float(high.sum()), predicted)
-
-        missed = np.concatenate([-self.means, 1.0 - self.means])
-        return self.noisy.number(
-            shift, self.z, Scale(), sampled=self._spread_of(missed) / max(steepness, 1e-6) ** 2
-        )
-
-    def _calibration_slope(self) -> Number:
-        """Return the factor of the log odds in a logistic regression of the class on them.
-
-        How scores are distributed within cells is known roughly. What the mean positions of rows
-        in their cells changed, and what the outermost scores do, is taken for the error.
-        """
-        n_cells = len(self.ends)
-
-        def slope(values: Floats) -> float:
-            fit = Recalibration(self._tilted(values))
-            return fit.slope(values[:n_cells], values[n_cells : 2 * n_cells])
-
-        fit = Recalibration(self._tilted(self.noisy.values))
-        found = fit.slope(self.negatives, self.positives)
-        others = (
-            Recalibration(self.cells),
-            Recalibration(self._tilted(self.noisy.values), _OUTER),
-        )
-        changes = [one.slope(self.negatives, self.positives) - found for one in others]
-        return self.noisy.number(
-            slope,
-            self.z,
-            Scale(),
-            approximation=math.hypot(*changes),
-            unseen=fit.unseen(self.negatives, self.positives),
-        )
-
-    def _d2(self) -> Number:
-        """Return the share of a constant answer's log loss that is explained."""
-        n_cells = len(self.ends)
-
-        def entropy(values: Floats) -> tuple[float, float]:
-            share = values[n_cells : 2 * n_cells].sum() / max(values[: 2 * n_cells].sum(), 1.0)
-            share = min(max(float(share), _LEAST_SHARE), 1.0 - _LEAST_SHARE)
-            return share, float(-xlogy(share, share) - xlogy(1.0 - share, 1.0 - share))
-
-        def explained(values: Floats) -> float:
-            return 1.0 - self._mean_of(values, _LOSS_AT, LARGEST_LOSS) / entropy(values)[1]
-
-        (share, most), loss = entropy(self.noisy.values), 1.0 - explained(self.noisy.values)
-        positive = np.repeat([0.0, 1.0], n_cells)
-        # What a row changes, through the loss and through the best constant.
-        pull = loss * math.log((1.0 - share) / share) * positive - self._typical_losses
-        return self.noisy.number(
-            explained, self.z, Scale(high=1.0), sampled=self._spread_of(pull / most)
-        )
-
-    def _mean_of(self, values: Floats, place: int, largest: float) -> float:
-        """Return the mean of what rows add to a sum, as a share of ``largest`` on [-1, 1]."""
-        rows = max(float(values[: 2 * len(self.ends)].sum()), 1.0)
-        return 0.5 * largest * (1.0 + float(values[place]) / rows)
-
-    def _mean(self, place: int, typical: Floats, largest: float) -> Number:
-        self._need_probabilities("a mean loss")
-        return self.noisy.number(
-            lambda values: self._mean_of(values, place, largest),
-            self.z,
-            Scale(0.0, largest),
-            sampled=self._spread_of(typical),
-        )
-
-    def _spread_of(self, typical: Floats) -> float:
-        """Return the sampling variance of a mean over rows, of which these are in the cells."""
-        counts = np.maximum(self.noisy.values[: 2 * len(self.ends)], 0.0)
-        rows = max(float(counts.sum()), 1.0)
-        mean = float(counts @ typical) / rows
-        return (float(counts @ typical**2) / rows - mean**2) / rows
-
-    def _need_probabilities(self, what: str) -> None:
-        if not self.probabilities:
-            raise ValueError(f"{what} needs scores that are probabilities, and these are not")
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if abs(whole) > 1e-9 else math.nan
-
+Decided: TypeAlias = Callable[[float, float, float, float], float]
+"""A metric as a function of true negatives, false positives, false negatives, true positives."""
 
 _LABEL, _SCORE, _LOSS, _BRIER, _PREDICTED, _POSITION = 1, 2, 3, 4, 5, 6
-_HISTOGRAM_SHARE, _LOSS_SHARE, _BRIER_SHARE = 0.7, 0.1, 0.1
-_PREDICTED_SHARE, _POSITION_SHARE = 0.05, 0.05
-# Standard deviation of a mean position within a cell that is expected.
-_AWAY = 0.3
+# Tables of probabilities with their shares of the squared budget; other scores have the first only.
+_SHARES = {"scores": 0.7, "log_loss": 0.1, "brier": 0.1, "prediction": 0.05, "position": 0.05}
+# Expected standard deviation of a mean position within a cell.
+_POSITION_STD = 0.3
+# The least change of the false positive rate per change of the true one, for slopes of curves.
+_STEEPEST = 1e-3
+# Quantile beyond which scores are least known.
+_OUTER = 0.01
+# The smallest class share that enters logarithms.
+_LEAST_SHARE = 1e-6
 
 
 @final
@@ -483,11 +80,11 @@ class BinaryTask(Task):
     classes : tuple
         The negative and the positive class.
     thresholds : tuple of float, optional
-        Scores at which decisions are of interest: cells begin there, so that no cell holds
-        decisions of both kinds. By default 0.5 for probabilities, and 0 for other scores.
+        Thresholds of decisions. Cells begin there, so that a cell contains decisions of one kind
+        only. By default 0.5 for probabilities, and 0 for other scores.
     probabilities : bool, default=True
-        Whether scores are probabilities, so that calibration, Brier score and log loss are meant;
-        other scores are any finite numbers.
+        Whether scores are probabilities, which have calibration, Brier score and log loss. Other
+        scores are any finite numbers.
     n_fine : int
         Number of fine cells of scores; plans set it.
     """
@@ -502,38 +99,54 @@ class BinaryTask(Task):
         if len(classes) != 2:
             raise ValueError(f"classes must be two, got {list(classes)!r}")
         object.__setattr__(self, "classes", classes)
-        given = (
-            (usual_threshold(self.probabilities),) if self.thresholds is None else self.thresholds
-        )
+        given = (self.default_threshold,) if self.thresholds is None else self.thresholds
         ends = {"above": 0.0, "below": 1.0} if self.probabilities else {}
         found = {check_real("thresholds", one, **ends) for one in given}
         object.__setattr__(self, "thresholds", tuple(sorted(found)))
+
+    @property
+    def default_threshold(self) -> float:
+        """Threshold of decisions unless another is given."""
+        return 0.5 if self.probabilities else 0.0
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return tuple(one for one in METRICS if self.probabilities or one.of == SCORES)
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        return ("roc", *(["calibration"] if self.probabilities else []), "thresholds")
 
     def for_rows(self, n_rows: int, mu: float) -> Self:
         return dataclasses.replace(self, n_fine=n_fine_for(n_rows, mu))
 
     @property
-    def means(self) -> tuple[tuple[str, float, int], ...]:
+    def means(self) -> tuple[tuple[str, float, str], ...]:
+        if not self.probabilities:
+            return ()
         return (
-            ("log loss", 0.5 * LARGEST_LOSS, 1),
-            ("Brier score", 0.5, 2),
-            ("mean prediction", 0.5, 3),
+            ("log loss", 0.5 * LARGEST_LOSS, "log_loss"),
+            ("Brier score", 0.5, "brier"),
+            ("mean prediction", 0.5, "prediction"),
         )
 
     @property
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
 
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return tuple(_SHARES) if self.probabilities else ("scores",)
+
     def plan(
         self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
     ) -> Plan:
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.reach(1))
-        n_cells = n_cells_for(data.n_rows // n_levels, mu)
         refined = refined_column(
             _LABEL,
             _SCORE,
             self.n_fine,
-            n_cells,
+            n_cells_for(data.n_rows // n_levels, mu),
             probabilities=self.probabilities,
             thresholds=self.thresholds or (),
             position=_POSITION if self.probabilities else None,
@@ -541,25 +154,18 @@ class BinaryTask(Task):
         histogram = Cells((0, _LABEL, _SCORE), (n_levels, 2, refined.merged_size))
         tables: tuple[Cells, ...] = (histogram,)
         if self.probabilities:
-            tables = (
-                weighted(histogram, _HISTOGRAM_SHARE),
-                weighted(Cells((0,), (n_levels,), values=(_LOSS,)), _LOSS_SHARE),
-                weighted(Cells((0,), (n_levels,), values=(_BRIER,)), _BRIER_SHARE),
-                weighted(Cells((0,), (n_levels,), values=(_PREDICTED,)), _PREDICTED_SHARE),
-                weighted(
-                    Cells((_SCORE,), (refined.merged_size,), values=(_POSITION,)), _POSITION_SHARE
-                ),
-            )
-        data = known(data, 7, max(KEY_UNIT * refined.span[2], n_levels))
+            sums = [Cells((0,), (n_levels,), values=(at,)) for at in (_LOSS, _BRIER, _PREDICTED)]
+            positions = Cells((_SCORE,), (refined.merged_size,), values=(_POSITION,))
+            every = [histogram, *sums, positions]
+            tables = tuple(map(weighted, every, _SHARES.values()))
+        data = encoded_spec(data, 7, max(KEY_UNIT * refined.span[2], n_levels))
         return plan_score_tables(data, budget, adjacency, (refined,), tables)
 
     def n_added(self, plan: Plan) -> int:
-        method = plan.method
-        assert isinstance(method, ScoreTables)
-        (refined,) = method.refined
+        (refined,) = score_tables(plan).refined
         # Heavy cells, which are few, are left out.
         used = refined.n_cells + len(refined.cuts)
-        return method.tables[0].size // refined.merged_size * used
+        return self.tables(plan)["scores"].size // refined.merged_size * used
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         label = class_codes(y, self.classes)
@@ -576,33 +182,406 @@ class BinaryTask(Task):
             losses = 2.0 * np.stack(sums) - 1.0
         return np.column_stack([label, KEY_UNIT * keys_of(score, self.probabilities), *losses])
 
-    def results(self, released: Released) -> tuple[BinaryResult, ...]:
-        method = released.plan.method
-        assert isinstance(method, ScoreTables)
-        (found,) = method.found(released.values)
+    def results(
+        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+    ) -> tuple[BinaryResult, ...]:
+        (found,) = score_tables(plan).found(values)
         cells = MergedCells.of(found, self.probabilities)
-        tables = method.table_values(released.values)
-        noise = [method.coefficient_noise / table.weight for table in method.tables]
-        histogram = tables[0][:, :, cells.there]
-        n_rows = released.n_rows
-        if n_rows is not None:
-            histogram = histogram + (n_rows - histogram.sum()) / histogram.size
-        sums, positions = tables[1:4], Positions.none()
+        tables = dict(released.tables)
+        histogram = tables["scores"][:, :, cells.there]
+        if released.n_rows is not None:
+            histogram = histogram + (released.n_rows - histogram.sum()) / histogram.size
+        tables["scores"] = histogram
+        rows_in = np.maximum(histogram.sum(axis=(0, 1)), 1.0)
         if self.probabilities:
-            rows = np.maximum(histogram.sum(axis=(0, 1)), 1.0)
-            positions = Positions.of(tables[4][cells.there], rows, noise[4], _AWAY)
+            summed, std = tables.pop("position")[cells.there], released.noise["position"]
+            positions, position_noise = shrunk_positions(summed, rows_in, std, _POSITION_STD)
+        released = dataclasses.replace(released, tables=tables)
+        sums = [name for name in tables if name != "scores"]
 
-        def result(chosen: slice, total: int | None) -> BinaryResult:
-            n_added = len(range(released.n_levels)[chosen])
-            counts = histogram[chosen].sum(axis=0)
-            values = [*counts.ravel(), *positions.sums, *(one[chosen].sum() for one in sums)]
-            stds = math.sqrt(n_added) * np.repeat(noise[:4], [counts.size] + [1] * len(sums))
-            stds = np.insert(stds, counts.size, positions.noise)
-            noisy = Noisy.of(
-                np.array(values), stds, slice(0, counts.size), total, released.clustering
-            )
-            return BinaryResult(self.classes, noisy, cells, positions.rows, released.z)
+        def result(rows: Released[str]) -> BinaryResult:
+            noisy = rows.noisy("scores", *sums)
+            if self.probabilities:
+                noisy = noisy.with_values("position", positions, position_noise)
+            return BinaryResult(self, noisy, cells, rows_in, z)
 
-        groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]
-        everything = result(slice(None), n_rows)
-        return (everything,) if released.n_levels == 1 else (*groups, everything)
+        return tuple(map(result, released.levels(n_levels)))
+
+
+def score_tables(plan: Plan) -> ScoreTables:
+    """Return the method of a plan of score tables."""
+    assert isinstance(plan.method, ScoreTables)
+    return plan.method
+
+
+@final
+@dataclass(frozen=True)
+class CalibrationBin:
+    """A cell of scores with its share of positive rows.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends of the cell.
+    mean_score : float
+        Approximate mean score of its rows.
+    positives : Number
+        Share of its rows that are positive.
+    share : Number
+        Share of all rows.
+    """
+
+    low: float
+    high: float
+    mean_score: float
+    positives: Number
+    share: Number
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class BinaryResult(Result):
+    """Metrics of scores of two classes.
+
+    Parameters
+    ----------
+    task : BinaryTask
+        Classes and thresholds.
+    noisy : Noisy
+        ``counts`` of shape (2, n_cells): negative and positive rows in cells of increasing scores.
+        For probabilities also sums of positions in each cell (``position``), and of log losses,
+        squared errors and predictions, each rescaled to [-1, 1].
+    cells : MergedCells
+        The cells, and the fine cells within them.
+    rows_in : ndarray of shape (n_cells,)
+        Number of rows of all levels in each cell, the denominator of mean positions.
+    z : float
+        Half width of intervals in standard deviations.
+    """
+
+    task: BinaryTask
+    noisy: Noisy
+    cells: MergedCells
+    rows_in: Floats
+    z: float
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The negative and the positive class."""
+        return self.task.classes
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether scores are probabilities."""
+        return self.task.probabilities
+
+    @property
+    def default_threshold(self) -> float:
+        """Threshold of decisions unless another is given: 0.5 for probabilities, else 0."""
+        return self.task.default_threshold
+
+    @property
+    def main_threshold(self) -> float:
+        declared = self.task.thresholds or ()
+        default = self.default_threshold
+        return default if default in declared or not declared else declared[0]
+
+    @property
+    def rows(self) -> Number:
+        return self.noisy.total(self.z)
+
+    @property
+    def ends(self) -> Floats:
+        """Lower ends of cells, of shape (n_cells,)."""
+        return self.cells.ends
+
+    @functools.cached_property
+    def means(self) -> Floats:
+        """Approximate mean score of each cell, of shape (n_cells,)."""
+        return self._tilted(self.noisy.values).mean(self.cells.scores)
+
+    @property
+    def negatives(self) -> Floats:
+        """Noisy counts of negative rows in the cells."""
+        return self.noisy.by_class[0]
+
+    @property
+    def positives(self) -> Floats:
+        """Noisy counts of positive rows in the cells."""
+        return self.noisy.by_class[1]
+
+    def roc_curve(self) -> tuple[Floats, Floats, Floats]:
+        """Return the ROC curve at the ends of cells.
+
+        Returns
+        -------
+        false_positive_rates, true_positive_rates : ndarray of shape (n_cells + 1,)
+            Increasing, from 0 to 1.
+        thresholds : ndarray of shape (n_cells + 1,)
+            Scores from which rows are predicted positive; the first is infinite, as in
+            scikit-learn.
+        """
+        false, true = roc_points(*self.noisy.by_class)
+        return false, true, np.array([math.inf, *self.ends[::-1]])
+
+    def roc_band(self) -> tuple[Number, ...]:
+        """Return the true positive rate at each false positive rate of the ROC curve.
+
+        Returns
+        -------
+        tuple of Number
+            One for each point of ``roc_curve``, with pointwise intervals. The error of the false
+            positive rate enters through the slope of the curve.
+        """
+        false, true = roc_points(*self.noisy.by_class)
+        # Slopes of the chord between a point's neighbours, which is nowhere vertical.
+        run = np.maximum(false[2:] - false[:-2], _STEEPEST * np.diff(true[[0, -1]]))
+        slopes = np.concatenate([[0.0], (true[2:] - true[:-2]) / run, [0.0]])
+
+        def height(low: Floats, high: Floats, point: int) -> float:
+            cut = len(low) - point
+            across, up = ratio(low[cut:].sum(), low.sum()), ratio(high[cut:].sum(), high.sum())
+            return up - float(slopes[point]) * (across - float(false[point]))
+
+        return tuple(
+            self._of_counts(functools.partial(height, point=point)) for point in range(len(false))
+        )
+
+    def confusion_matrix(self, threshold: float | None = None) -> Floats:
+        return np.array(at_cut(*self.noisy.by_class, self._cut(threshold))).reshape(2, 2)
+
+    def precision_recall_curve(self) -> tuple[Floats, Floats, Floats]:
+        """Return precision, recall and thresholds at the ends of cells, from the highest down."""
+        precision, recall = precision_recall_points(*self.noisy.by_class)
+        return precision, recall, np.array([math.inf, *self.ends[::-1]])
+
+    def calibration_curve(self) -> tuple[CalibrationBin, ...]:
+        """Return cells with their shares of positive rows; ValueError without probabilities.
+
+        Cells whose counts cannot be distinguished from zero are left out.
+        """
+        if not self.probabilities:
+            raise ValueError("a calibration curve needs scores that are probabilities")
+        std = math.sqrt(2.0) * float(self.noisy.noise["counts"])
+        clear = self.noisy.counts.sum(axis=0) > self.z * std
+        found = []
+        for place in np.flatnonzero(clear).tolist():
+
+            def share(low: Floats, high: Floats, place: int = place) -> float:
+                return ratio(high[place], low[place] + high[place])
+
+            def mass(low: Floats, high: Floats, place: int = place) -> float:
+                return ratio(low[place] + high[place], low.sum() + high.sum())
+
+            end = self.ends[place + 1] if place + 1 < len(self.ends) else 1.0
+            numbers = self._of_counts(share), self._of_counts(mass)
+            found.append(CalibrationBin(self.ends[place], end, self.means[place], *numbers))
+        return tuple(found)
+
+    def lift(self, share: float = 0.1) -> Number:
+        """Return the share of positives among the rows with the highest scores, over that of all.
+
+        Parameters
+        ----------
+        share : float, default=0.1
+            Share of rows with the highest scores, in (0, 1].
+        """
+        share = check_real("share", share, above=0.0, most=1.0)
+
+        def gained(low: Floats, high: Floats) -> float:
+            false, true = roc_points(low, high)
+            base = ratio(high.sum(), low.sum() + high.sum())
+            selected = (1.0 - base) * false + base * true
+            return float(np.interp(share, selected, true)) / share
+
+        return self._of_counts(gained, Scale(low=0.0))
+
+    def decided(self, function: Decided, threshold: float | None) -> Number:
+        """Return a function of the confusion matrix at a threshold."""
+        cut = self._cut(threshold)
+        return self._of_counts(lambda low, high: function(*at_cut(low, high, cut)))
+
+    def _cut(self, threshold: float | None) -> int:
+        """Return the cell whose lower end is nearest to a threshold."""
+        at = self.default_threshold if threshold is None else threshold
+        ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
+        at = check_real("threshold", at, **ends)
+        return int(np.abs(np.array([*self.ends, 1.0 if ends else math.inf]) - at).argmin())
+
+    def _of_counts(
+        self, function: Callable[[Floats, Floats], float], scale: Scale = SHARE
+    ) -> Number:
+        """Return a function of the counts of negative and positive rows."""
+        return self.noisy.number(lambda values: function(*by_class(values)), self.z, scale)
+
+    def prevalence(self) -> Number:
+        """Return the share of positive rows."""
+        return self._of_counts(lambda low, high: ratio(high.sum(), low.sum() + high.sum()))
+
+    def auc(self) -> Number:
+        """Return the area under the ROC curve."""
+        return area_number(self.noisy, self.cells, self.z)
+
+    def ks(self) -> Number:
+        """Return the largest gap between the rates; intervals allow for gaps within cells."""
+        found = self._of_counts(largest_gap)
+        inside = largest_gap(*self.noisy.by_class, np.sqrt(self.cells.unknown))
+        within = inside - largest_gap(*self.noisy.by_class)
+        return dataclasses.replace(
+            found,
+            high=SHARE.shown(found.high + within),
+            population_high=SHARE.shown((found.population_high or 0.0) + within),
+        )
+
+    def log_loss(self) -> Number:
+        """Return the mean log loss."""
+        return self._mean("log_loss", self._typical_losses, LARGEST_LOSS)
+
+    def brier(self) -> Number:
+        """Return the mean squared error of probabilities."""
+        return self._mean("brier", np.stack([self.means**2, (1.0 - self.means) ** 2]), 1.0)
+
+    def mean_prediction(self) -> Number:
+        """Return the mean prediction."""
+        rows = np.maximum(self.noisy.counts.sum(axis=0), 0.0)
+        total = max(float(rows.sum()), 1.0)
+        cells = self._tilted(self.noisy.values)
+        squares = float(rows @ cells.mean(cells.scores**2)) / total
+        variance = max(squares - (float(rows @ self.means) / total) ** 2, 0.0)
+        return self.noisy.number(
+            lambda values: mean_of(values, "prediction", 1.0), self.z, sampled=variance / total
+        )
+
+    def calibration_intercept(self) -> Number:
+        """Return the shift of all log odds that makes the mean prediction right."""
+        fit = Recalibration(self._tilted(self.noisy.values))
+        steepness = fit.steepness(np.maximum(self.noisy.counts.sum(axis=0), 0.0))
+
+        def shift(values: Parts) -> float:
+            rows = values["counts"].sum(axis=0)
+            predicted = mean_of(values, "prediction", 1.0) * float(rows.sum())
+            return fit.intercept(rows, float(values["counts"][1].sum()), predicted)
+
+        errors = np.stack([-self.means, 1.0 - self.means])
+        sampled = self._sampling_variance(errors) / max(steepness, 1e-6) ** 2
+        return self.noisy.number(shift, self.z, Scale(), sampled=sampled)
+
+    def calibration_slope(self) -> Number:
+        """Return the coefficient of the log odds in a logistic regression of the class on them.
+
+        The distribution of scores within cells is known only approximately. The change due to the
+        mean positions within cells, and due to the outermost scores, is used as the error.
+        """
+        fit = Recalibration(self._tilted(self.noisy.values))
+        found = fit.slope(*self.noisy.by_class)
+        others = Recalibration(self.cells), Recalibration(fit.cells, _OUTER)
+        return self.noisy.number(
+            lambda values: Recalibration(self._tilted(values)).slope(*by_class(values)),
+            self.z,
+            Scale(),
+            approximation=math.hypot(*(one.slope(*self.noisy.by_class) - found for one in others)),
+            unseen=fit.unseen(*self.noisy.by_class),
+        )
+
+    def d2(self) -> Number:
+        """Return the share of the log loss of a constant prediction that is explained."""
+
+        def entropy(counts: Floats) -> tuple[float, float]:
+            share = float(counts[1].sum()) / max(float(counts.sum()), 1.0)
+            share = min(max(share, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
+            return share, float(-xlogy(share, share) - xlogy(1.0 - share, 1.0 - share))
+
+        def explained(values: Parts) -> float:
+            return 1.0 - mean_of(values, "log_loss", LARGEST_LOSS) / entropy(values["counts"])[1]
+
+        share, most = entropy(self.noisy.counts)
+        loss = 1.0 - explained(self.noisy.values)
+        # Influence of a row through the loss and through the best constant.
+        positive = np.array([[0.0], [1.0]])
+        influence = loss * math.log((1.0 - share) / share) * positive - self._typical_losses
+        sampled = self._sampling_variance(influence / most)
+        return self.noisy.number(explained, self.z, Scale(high=1.0), sampled=sampled)
+
+    def _tilted(self, values: Parts) -> MergedCells:
+        """Return the cells with shares of fine cells that have the released mean positions."""
+        if not self.probabilities:
+            return self.cells
+        return self.cells.tilted(values["position"] / self.rows_in)
+
+    @property
+    def _typical_losses(self) -> Floats:
+        """Log losses of negative and positive rows at the mean scores of their cells."""
+        means = np.clip(self.means, math.exp(-LARGEST_LOSS), 1.0 - math.exp(-LARGEST_LOSS))
+        return np.stack([-np.log1p(-means), -np.log(means)])
+
+    def _mean(self, name: str, typical: Floats, largest: float) -> Number:
+        return self.noisy.number(
+            lambda values: mean_of(values, name, largest),
+            self.z,
+            Scale(0.0, largest),
+            sampled=self._sampling_variance(typical),
+        )
+
+    def _sampling_variance(self, typical: Floats) -> float:
+        """Return the sampling variance of a mean with these values in the cells."""
+        counts = np.maximum(self.noisy.counts, 0.0)
+        rows = max(float(counts.sum()), 1.0)
+        mean = float((counts * typical).sum()) / rows
+        return (float((counts * typical**2).sum()) / rows - mean**2) / rows
+
+
+def mean_of(values: Parts, name: str, largest: float) -> float:
+    """Return the mean over rows of numbers in [0, largest] whose sum was rescaled to [-1, 1]."""
+    return 0.5 * largest * (1.0 + float(values[name]) / max(float(values["counts"].sum()), 1.0))
+
+
+def _at(name: str, function: Decided, *, label: str = "", **shown: Any) -> Metric:
+    """Return a metric of decisions at a threshold."""
+
+    def value(result: BinaryResult, threshold: float | None) -> Number:
+        return result.decided(function, threshold)
+
+    label = label or name.replace("_", " ")
+    return Metric(name, label, SCORES, value, at_threshold=True, **shown)
+
+
+METRICS = (
+    Metric("prevalence", "prevalence", SCORES, BinaryResult.prevalence, by_level=True),
+    Metric("auc", "AUC", SCORES, BinaryResult.auc, headline=True, by_level=True, better=1),
+    Metric("ks", "KS distance", SCORES, BinaryResult.ks, better=1),
+    Metric("lift", "lift of the top tenth", SCORES, BinaryResult.lift, better=1),
+    Metric("log_loss", "log loss", PROBABILITIES, BinaryResult.log_loss, headline=True, better=-1),
+    Metric("d2", "D\N{SUPERSCRIPT TWO}", PROBABILITIES, BinaryResult.d2, better=1),
+    Metric("brier", "Brier score", PROBABILITIES, BinaryResult.brier, better=-1),
+    Metric("mean_prediction", "mean prediction", PROBABILITIES, BinaryResult.mean_prediction),
+    Metric(
+        "calibration_intercept",
+        "calibration intercept",
+        PROBABILITIES,
+        BinaryResult.calibration_intercept,
+    ),
+    Metric("calibration_slope", "calibration slope", PROBABILITIES, BinaryResult.calibration_slope),
+    _at(
+        "accuracy",
+        lambda tn, fp, fn, tp: ratio(tn + tp, tn + fp + fn + tp),
+        headline=True,
+        by_level=True,
+        better=1,
+    ),
+    _at(
+        "balanced_accuracy",
+        lambda tn, fp, fn, tp: 0.5 * (ratio(tn, tn + fp) + ratio(tp, tp + fn)),
+        better=1,
+    ),
+    _at("recall", lambda tn, fp, fn, tp: ratio(tp, tp + fn), by_level=True, better=1),
+    _at("specificity", lambda tn, fp, fn, tp: ratio(tn, tn + fp), by_level=True, better=1),
+    _at("precision", lambda tn, fp, fn, tp: ratio(tp, tp + fp), better=1),
+    _at("f1", lambda tn, fp, fn, tp: ratio(2.0 * tp, 2.0 * tp + fp + fn), label="F1", better=1),
+    _at(
+        "selected",
+        lambda tn, fp, fn, tp: ratio(fp + tp, tn + fp + fn + tp),
+        label="predicted positive",
+        by_level=True,
+    ),
+)
+"""Metrics of two classes."""

@@ -1,9 +1,8 @@
-"""More than two classes: confusion, ranks of the right class, and one curve for each class."""
+"""Several classes: confusion matrix, ranks of the true class, and one curve for each class."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from scipy.special import entr
 
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
+from dpglm.evaluation.binary import mean_of, score_tables
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     LEAST_FINE,
-    SHARE,
     MergedCells,
-    Noisy,
     area_number,
     keys_of,
     known_area,
@@ -28,26 +26,38 @@ from dpglm.evaluation.estimates import (
     n_fine_for,
     refined_column,
     roc_points,
-    unknown_area,
+    unknown_order,
 )
-from dpglm.evaluation.task import Released, Task, class_codes, class_list, in_range, known, weighted
-from dpglm.exploration.results import Number, Scale
+from dpglm.evaluation.task import (
+    CLASSES,
+    Metric,
+    Result,
+    Task,
+    class_codes,
+    class_list,
+    encoded_spec,
+    in_range,
+    weighted,
+)
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, plan_score_tables
-
-__all__ = ["ClassesResult", "ClassesTask"]
+from dpglm.solvers.composite.tabulation import KEY_UNIT, plan_score_tables
+from dpglm.tabulate.numbers import SHARE, Number, Scale
+from dpglm.tabulate.released import Noisy, Parts, Released
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_LABEL, _PREDICTED, _RANK, _LOSS, _BRIER, _FIRST = 1, 2, 3, 4, 5, 6
-_CONFUSION_SHARE, _RANK_SHARE, _LOSS_SHARE, _BRIER_SHARE, _CURVE_SHARE = 0.4, 0.05, 0.1, 0.05, 0.4
-# The most that squared errors of all classes' probabilities add up to, where these add up to 1.
+_RANK, _LOSS, _BRIER, _FIRST = 3, 4, 5, 6
+# Shares of the squared budget; the last one is that of all curves together.
+_SHARES = {"confusion": 0.4, "ranks": 0.05, "log_loss": 0.1, "brier": 0.05}
+_CURVE_SHARE = 0.4
+# The largest sum over classes of squared errors of probabilities that add up to 1.
 _LARGEST_BRIER = 2.0
-# Of classes of which one has nearly all rows.
+# The smallest entropy of class shares that is divided by.
 _LEAST_ENTROPY = 1e-6
+_LABELS = {"auc": "AUC"}
 
 
 @final
@@ -58,7 +68,7 @@ class ClassesTask(Task):
     Parameters
     ----------
     classes : tuple
-        All of them, in the order of the columns of probabilities.
+        All classes, in the order of the columns of probabilities.
     n_fine : int
         Number of fine cells of scores; plans set it.
     """
@@ -73,17 +83,32 @@ class ClassesTask(Task):
         return dataclasses.replace(self, n_fine=n_fine_for(n_rows, mu * self._curve_share))
 
     @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return METRICS
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        return ("classes",)
+
+    @property
     def _curve_share(self) -> float:
-        """Share of mu that one class's curve gets."""
+        """Share of mu for the curve of one class."""
         return math.sqrt(_CURVE_SHARE / len(self.classes))
 
     @property
-    def means(self) -> tuple[tuple[str, float, int], ...]:
-        return ("log loss", 0.5 * LARGEST_LOSS, 2), ("Brier score", 0.5 * _LARGEST_BRIER, 3)
+    def means(self) -> tuple[tuple[str, float, str], ...]:
+        return (
+            ("log loss", 0.5 * LARGEST_LOSS, "log_loss"),
+            ("Brier score", 0.5 * _LARGEST_BRIER, "brier"),
+        )
 
     @property
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return (*_SHARES, *(f"curve {place}" for place in range(len(self.classes))))
 
     def plan(
         self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
@@ -102,21 +127,16 @@ class ClassesTask(Task):
             )
             for k in range(n_classes)
         )
-        groups = (n_levels,)
-        tables = (
-            weighted(Cells((0, 1, 2), (*groups, n_classes, n_classes)), _CONFUSION_SHARE),
-            weighted(Cells((0, _RANK), (*groups, n_classes)), _RANK_SHARE),
-            weighted(Cells((0,), groups, values=(_LOSS,)), _LOSS_SHARE),
-            weighted(Cells((0,), groups, values=(_BRIER,)), _BRIER_SHARE),
-            *(
-                weighted(
-                    Cells((0, one.label, one.column), (*groups, 2, one.merged_size)),
-                    _CURVE_SHARE / n_classes,
-                )
-                for one in refined
-            ),
+        cells = (
+            Cells((0, 1, 2), (n_levels, n_classes, n_classes)),
+            Cells((0, _RANK), (n_levels, n_classes)),
+            Cells((0,), (n_levels,), values=(_LOSS,)),
+            Cells((0,), (n_levels,), values=(_BRIER,)),
+            *(Cells((0, one.label, one.column), (n_levels, 2, one.merged_size)) for one in refined),
         )
-        data = known(
+        shares = [*_SHARES.values(), *[_CURVE_SHARE / n_classes] * n_classes]
+        tables = tuple(map(weighted, cells, shares))
+        data = encoded_spec(
             data, _FIRST + 2 * n_classes, max(KEY_UNIT * refined[0].span[2], n_levels, n_classes)
         )
         return plan_score_tables(data, budget, adjacency, refined, tables)
@@ -145,102 +165,84 @@ class ClassesTask(Task):
             ]
         )
 
-    def results(self, released: Released) -> tuple[ClassesResult, ...]:
-        method = released.plan.method
-        assert isinstance(method, ScoreTables)
-        tables = method.table_values(released.values)
-        noise = [method.coefficient_noise / table.weight for table in method.tables]
-        found = [MergedCells.of(one, True) for one in method.found(released.values)]
+    def results(
+        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+    ) -> tuple[ClassesResult, ...]:
+        curves = dict(
+            zip(
+                self.table_names[len(_SHARES) :],
+                (MergedCells.of(one, True) for one in score_tables(plan).found(values)),
+                strict=True,
+            )
+        )
+        tables = {
+            name: one[:, :, curves[name].there] if name in curves else one
+            for name, one in released.tables.items()
+        }
 
-        def result(chosen: slice, total: int | None) -> ClassesResult:
-            scale = math.sqrt(len(range(released.n_levels)[chosen]))
-
-            def noisy(place: int, values: Floats, *sums: int) -> Noisy:
-                spread = [noise[place]] * values.size + [noise[one] for one in sums]
-                added = [tables[one][chosen].sum() for one in sums]
-                every = np.array([*values.ravel(), *added])
-                return Noisy.of(
-                    every,
-                    scale * np.array(spread),
-                    slice(0, values.size),
-                    total,
-                    released.clustering,
-                )
-
-            curves = []
-            for place, cells in enumerate(found, start=4):
-                counts = tables[place][chosen].sum(axis=0)
-                curves.append((noisy(place, counts[:, cells.there]), cells))
+        def result(rows: Released[str]) -> ClassesResult:
             return ClassesResult(
-                self.classes,
-                noisy(0, tables[0][chosen].sum(axis=0), 2, 3),
-                noisy(1, tables[1][chosen].sum(axis=0)),
-                tuple(curves),
-                released.z,
+                self,
+                rows.noisy("confusion", "log_loss", "brier"),
+                rows.noisy("ranks"),
+                tuple((rows.noisy(name), cells) for name, cells in curves.items()),
+                z,
             )
 
-        groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]
-        everything = result(slice(None), released.n_rows)
-        return (everything,) if released.n_levels == 1 else (*groups, everything)
+        return tuple(map(result, dataclasses.replace(released, tables=tables).levels(n_levels)))
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class ClassesResult:
-    """How well probabilities tell several classes apart, as far as the released tables say.
+class ClassesResult(Result):
+    """Metrics of probabilities of several classes.
 
     Parameters
     ----------
-    classes : tuple
+    task : ClassesTask
         The classes.
     confusion : Noisy
-        Counts of rows by class and predicted class, row by row; then sums of log losses and of
-        squared errors.
+        ``counts`` of shape (n_classes, n_classes): rows by true and predicted class; and sums of
+        log losses and squared errors, each rescaled to [-1, 1].
     ranks : Noisy
-        Counts of rows by how many classes had a higher probability than the right one.
+        ``counts`` of rows by the number of classes with a higher probability than the true one.
     curves : tuple of (Noisy, MergedCells)
-        For each class, counts of the others' and of its own rows in cells of its probability, and
-        these cells.
+        For each class, ``counts`` of the rows of other classes and of its own in cells of its
+        probability, and these cells.
     z : float
         Half width of intervals in standard deviations.
     """
 
-    classes: tuple[Any, ...]
+    task: ClassesTask
     confusion: Noisy
     ranks: Noisy
     curves: tuple[tuple[Noisy, MergedCells], ...]
     z: float
 
     @property
-    def confusion_matrix(self) -> Floats:
-        """Noisy counts of rows of each class (rows) that were predicted as each (columns)."""
-        return self._matrix(self.confusion.values)
+    def classes(self) -> tuple[Any, ...]:
+        """The classes."""
+        return self.task.classes
 
     @property
     def rows(self) -> Number:
-        """Number of rows; an interval for a population is none of its."""
-        return self.confusion.total(len(self.classes) ** 2, self.z)
+        return self.confusion.total(self.z)
 
-    def _matrix(self, values: Floats) -> Floats:
-        n_classes = len(self.classes)
-        return values[: n_classes**2].reshape(n_classes, n_classes)
+    def confusion_matrix(self, threshold: float | None = None) -> Floats:
+        return self.confusion.counts
 
-    @property
-    def measures(self) -> Mapping[str, Callable[[], Number]]:
-        """What can be asked, by name."""
+    def by_class(self, most: int) -> Mapping[Any, Mapping[str, Number]]:
         return {
-            "accuracy": self._accuracy,
-            "balanced_accuracy": self._balanced_accuracy,
-            "auc": self._auc,
-            "log_loss": functools.partial(self._mean, -2, LARGEST_LOSS),
-            "d2": self._d2,
-            "brier": functools.partial(self._mean, -1, _LARGEST_BRIER),
+            label: {_LABELS.get(name, name): one for name, one in self.of_class(label).items()}
+            for label in self.classes[:most]
         }
 
     def top_k(self, k: int) -> Number:
         """Return the share of rows whose class is among the ``k`` most probable."""
         k = check_integer("k", k, least=1)
-        return self.ranks.number(lambda values: values[:k].sum() / _total(values), self.z)
+        return self.ranks.number(
+            lambda values: values["counts"][:k].sum() / _total(values["counts"]), self.z
+        )
 
     def of_class(self, label: Any) -> dict[str, Number]:
         """Return ``recall``, ``precision`` and one-versus-rest ``auc`` of a class, and its share.
@@ -250,7 +252,7 @@ class ClassesResult:
         place = self._place(label)
 
         def of_matrix(function: Callable[[Floats], float]) -> Number:
-            return self.confusion.number(lambda values: function(self._matrix(values)), self.z)
+            return self.confusion.number(lambda values: function(values["counts"]), self.z)
 
         return {
             "share": of_matrix(lambda m: m[place].sum() / _total(m)),
@@ -264,85 +266,115 @@ class ClassesResult:
 
         Both increase from 0 to 1. A ValueError lists the classes if there is none of that label.
         """
-        counts = self.curves[self._place(label)][0].values.reshape(2, -1)
-        return roc_points(*counts)
+        return roc_points(*self.curves[self._place(label)][0].by_class)
 
     def _place(self, label: Any) -> int:
         if label not in self.classes:
             raise ValueError(f"label must be one of {list(self.classes)!r}, got {label!r}")
         return self.classes.index(label)
 
-    def _accuracy(self) -> Number:
+    def accuracy(self) -> Number:
+        """Return the share of rows whose most probable class is the true one."""
         return self.confusion.number(
-            lambda values: np.trace(self._matrix(values)) / _total(self._matrix(values)), self.z
+            lambda values: np.trace(values["counts"]) / _total(values["counts"]), self.z
         )
 
-    def _balanced_accuracy(self) -> Number:
-        def mean_recall(values: Floats) -> float:
-            matrix = self._matrix(values)
-            return float(np.mean([row[k] / _total(row) for k, row in enumerate(matrix)]))
+    def balanced_accuracy(self) -> Number:
+        """Return the mean recall of the classes."""
+
+        def mean_recall(values: Parts) -> float:
+            return float(np.mean([row[k] / _total(row) for k, row in enumerate(values["counts"])]))
 
         return self.confusion.number(mean_recall, self.z)
 
-    def _auc(self) -> Number:
-        """Return the mean area of one class versus the rest, over classes.
+    def auc(self) -> Number:
+        """Return the mean over classes of the area of one class versus the rest.
 
-        Rows are in all curves, whose sampling errors are then not independent: the interval for a
-        population takes them to be equal, which is the most that they can be.
+        Curves share their rows, so their sampling errors are dependent: the population interval
+        uses the mean half width, an upper bound.
         """
         areas = [known_area(*curve, self.z) for curve in self.curves]
-        unknown = float(np.mean([unknown_area(*curve) for curve in self.curves]))
+        unknown = [unknown_order(*noisy.by_class, cells.unknown) for noisy, cells in self.curves]
         mean = float(np.mean([one.estimate for one in areas]))
         half = math.hypot(*(0.5 * (one.high - one.low) for one in areas)) / len(areas)
-        most = float(
-            np.mean(
-                [
-                    0.5 * ((one.population_high or 1.0) - (one.population_low or 0.0))
-                    for one in areas
-                ]
-            )
-        )
+        ends = [(one.population_low or 0.0, one.population_high or 1.0) for one in areas]
+        most = float(np.mean([0.5 * (high - low) for low, high in ends]))
         found = Number(mean, mean - half, mean + half, mean - most, mean + most)
-        return found.widened(unknown, SHARE)
+        return found.widened(float(np.mean(unknown)), SHARE)
 
-    def _mean_of(self, values: Floats, place: int, largest: float) -> float:
-        rows = _total(values[: len(self.classes) ** 2])
-        return 0.5 * largest * (1.0 + float(values[place]) / rows)
+    def log_loss(self) -> Number:
+        """Return the mean log loss."""
+        return self._mean("log_loss", LARGEST_LOSS)
 
-    def _bounded_variance(self, mean: float, largest: float) -> float:
-        """Return the most that a mean of numbers from 0 to ``largest`` varies over samples."""
-        # Bhatia and Davis, American Mathematical Monthly 2000.
-        at = min(max(mean, 0.0), largest)
-        return at * (largest - at) / _total(self.confusion.values[: len(self.classes) ** 2])
+    def brier(self) -> Number:
+        """Return the mean squared error of probabilities, added up over classes."""
+        return self._mean("brier", _LARGEST_BRIER)
 
-    def _mean(self, place: int, largest: float) -> Number:
-        return self.confusion.number(
-            lambda values: self._mean_of(values, place, largest),
-            self.z,
-            Scale(0.0, largest),
-            sampled=self._bounded_variance(
-                self._mean_of(self.confusion.values, place, largest), largest
-            ),
-        )
+    def d2(self) -> Number:
+        """Return the share of the log loss of a constant prediction that is explained."""
 
-    def _d2(self) -> Number:
-        """Return the share of a constant answer's log loss that is explained."""
-
-        def entropy(values: Floats) -> float:
-            shares = np.clip(self._matrix(values).sum(axis=1), 0.0, None)
+        def entropy(values: Parts) -> float:
+            shares = np.clip(values["counts"].sum(axis=1), 0.0, None)
             return max(float(entr(shares / _total(shares)).sum()), _LEAST_ENTROPY)
 
-        def explained(values: Floats) -> float:
-            return 1.0 - self._mean_of(values, -2, LARGEST_LOSS) / entropy(values)
+        def explained(values: Parts) -> float:
+            return 1.0 - mean_of(values, "log_loss", LARGEST_LOSS) / entropy(values)
 
-        loss, most = (
-            self._mean_of(self.confusion.values, -2, LARGEST_LOSS),
-            entropy(self.confusion.values),
-        )
-        # The constant's loss varies far less than the most that the model's may.
-        sampled = self._bounded_variance(loss, LARGEST_LOSS) / most**2
+        values = self.confusion.values
+        # The loss of the constant varies far less than the bound on that of the model.
+        loss = mean_of(values, "log_loss", LARGEST_LOSS)
+        sampled = self._bounded_variance(loss, LARGEST_LOSS) / entropy(values) ** 2
         return self.confusion.number(explained, self.z, Scale(high=1.0), sampled=sampled)
 
+    def _bounded_variance(self, mean: float, largest: float) -> float:
+        """Return the largest sampling variance of a mean of numbers from 0 to ``largest``."""
+        # Bhatia and Davis, American Mathematical Monthly 2000.
+        at = min(max(mean, 0.0), largest)
+        return at * (largest - at) / _total(self.confusion.counts)
 
-def _total(values: Floats) -> float:
-    return max(float(values.sum()), 1.0)
+    def _mean(self, name: str, largest: float) -> Number:
+        mean = mean_of(self.confusion.values, name, largest)
+        return self.confusion.number(
+            lambda values: mean_of(values, name, largest),
+            self.z,
+            Scale(0.0, largest),
+            sampled=self._bounded_variance(mean, largest),
+        )
+
+
+def _total(counts: Floats) -> float:
+    return max(float(counts.sum()), 1.0)
+
+
+METRICS = (
+    Metric(
+        "accuracy",
+        "accuracy",
+        CLASSES,
+        ClassesResult.accuracy,
+        headline=True,
+        by_level=True,
+        better=1,
+    ),
+    Metric(
+        "balanced_accuracy",
+        "balanced accuracy",
+        CLASSES,
+        ClassesResult.balanced_accuracy,
+        by_level=True,
+        better=1,
+    ),
+    Metric("auc", "AUC", CLASSES, ClassesResult.auc, headline=True, by_level=True, better=1),
+    Metric(
+        "log_loss",
+        "log loss",
+        CLASSES,
+        ClassesResult.log_loss,
+        headline=True,
+        by_level=True,
+        better=-1,
+    ),
+    Metric("d2", "D\N{SUPERSCRIPT TWO}", CLASSES, ClassesResult.d2, better=1),
+    Metric("brier", "Brier score", CLASSES, ClassesResult.brier, better=-1),
+)
+"""Metrics of several classes."""

@@ -1,23 +1,20 @@
-"""Evaluation: how good predictions are, what one noisy release says of it, and what it cost."""
+"""Evaluation: the result of a private evaluation."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
 from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.evaluation.binary import BinaryResult, CalibrationBin
-from dpglm.evaluation.classes import ClassesResult
-from dpglm.evaluation.regression import RegressionResult
-from dpglm.evaluation.task import Released
-from dpglm.exploration.description import ends_of, in_units
-from dpglm.exploration.results import Number, normal_quantile
+from dpglm.evaluation.task import Result
 from dpglm.solvers.base import Solution
+from dpglm.tabulate.numbers import Number, normal_quantile, with_both_intervals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,99 +23,27 @@ if TYPE_CHECKING:
     from dpglm.evaluation.planning import EvaluationPlan
 
 
-# Numbers of an evaluation in order, and in words.
-
-Result: TypeAlias = BinaryResult | ClassesResult | RegressionResult
-"""What an evaluation says of all rows, or of those of one group."""
-_NAMES = {
-    "auc": "AUC",
-    "ks": "KS distance",
-    "lift": "lift of the top tenth",
-    "d2": "D\N{SUPERSCRIPT TWO}",
-    "brier": "Brier score",
-    "f1": "F1",
-    "r2": "R\N{SUPERSCRIPT TWO}",
-    "mse": "mean squared error",
-    "rmse": "root mean squared error",
-    "mae": "mean absolute error",
-    "bias": "mean error",
-}
-
-
-def named(measure: str) -> str:
-    """Return what a measure is called, with its threshold if it has one."""
-    what, at, threshold = measure.partition(" at ")
-    return _NAMES.get(what, what.replace("_", " ")) + at + threshold
-
-
-def numbers_of(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Number]:
-    """Return all numbers of a result, those of decisions at each threshold."""
-    found = {name: measure() for name, measure in rows.measures.items()}
-    if isinstance(rows, BinaryResult):
-        for threshold in thresholds:
-            at = "" if thresholds == (rows.usual_threshold,) else f" at {threshold:g}"
-            found |= {f"{name}{at}": number for name, number in rows.at(threshold).items()}
-    return found
-
-
-def plain_numbers(rows: Result, thresholds: tuple[float, ...]) -> dict[str, Any]:
-    """Return all numbers as plain values."""
-    return {name: one.to_dict() for name, one in numbers_of(rows, thresholds).items()}
-
-
-def in_words(number: Number) -> str:
-    """Write an estimate with its intervals: of sampling and noise, and of noise alone."""
-
-    def pair(low: float | None, high: float | None) -> str:
-        return f"[{_short(low)}, {_short(high)}]"
-
-    return (
-        f"{_short(number.estimate):>8}  "
-        f"{pair(number.population_low, number.population_high)}  "
-        f"{pair(number.low, number.high)}"
-    )
-
-
-def _short(value: float | None) -> str:
-    return "" if value is None else plain_number(value, 4)
-
-
-def written(number: Number) -> str:
-    """Write an estimate with the digits that its interval for a population leaves meaningful."""
-    width = (number.population_high or 0.0) - (number.population_low or 0.0)
-    return in_units(number.estimate, width)
-
-
-def of_rows(number: Number) -> str:
-    """Write the interval for these rows."""
-    return " to ".join(ends_of(number.low, number.high))
-
-
-def population(number: Number) -> str:
-    """Write the interval for a population; nothing for a number that has none."""
-    return " to ".join(ends_of(number.population_low, number.population_high))
-
-
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What one noisy release says of predictions; made by ``evaluate``.
+    """The result of a private evaluation; made by ``evaluate``.
 
     Parameters
     ----------
     plan : EvaluationPlan
-        What was planned, and carried out.
+        The plan that was executed.
     solution : dpglm.solvers.Solution
-        What was released: all tables, weights and noise included.
+        The released tables, weights and noise included.
     privacy_ : dpglm.report.Certificate
-        The guarantee, what it rests on, and what was spent.
+        The guarantee, its assumptions, and the budget spent.
 
     Notes
     -----
-    Numbers of all rows are attributes, those at a threshold methods; ``measures`` lists what there
-    is for the task. ``conf_int`` gives intervals, ``all_rows`` and ``groups`` the results in full.
+    Attributes are metrics of all rows, and methods are metrics at a threshold; ``measures`` lists
+    those of the task. ``conf_int`` returns intervals. ``all_rows`` and ``by_level`` are complete
+    results.
 
-    Privacy: all that is shown is computed from the release and public facts, and may be published.
+    Privacy: all values are computed from the release and public facts, and may be published.
     """
 
     plan: EvaluationPlan
@@ -127,37 +52,35 @@ class Evaluation:
 
     @functools.cached_property
     def _results(self) -> tuple[Result, ...]:
-        z = normal_quantile(self.plan.level)
-        released = Released(
-            self.plan.plan, self.solution.w, self.plan.n_levels, z, self.plan.chosen
+        plan = self.plan
+        return plan.task.read(
+            plan.plan, self.solution.w, plan.n_levels, normal_quantile(plan.level), plan.chosen
         )
-        found: tuple[Result, ...] = self.plan.task.results(released)
-        return found
 
     @property
     def all_rows(self) -> Result:
-        """What it says of all rows."""
+        """The result for all rows: ``BinaryResult``, ``ClassesResult`` or ``RegressionResult``."""
         return self._results[-1]
 
     @property
-    def groups(self) -> Mapping[Any, Result]:
-        """What it says of the rows of each level of ``by``; rows of none are under None."""
+    def by_level(self) -> Mapping[Any, Result]:
+        """Results for the rows of each level of ``by``; None is the key of all other rows."""
         if not self.plan.levels:
             return {}
         return dict(zip((*self.plan.levels, None), self._results[:-1], strict=True))
 
     @property
     def measures(self) -> dict[str, Number]:
-        """All numbers that need no threshold, for all rows."""
+        """All metrics without a threshold, for all rows."""
         return {name: measure() for name, measure in self.all_rows.measures.items()}
 
     def number(self, name: str, threshold: float | None = None) -> Number:
-        """Return an estimate with its intervals.
+        """Return a metric of all rows with its intervals.
 
         Parameters
         ----------
         name : str
-            One of ``measures``, or, for two classes, of what ``at`` returns.
+            One of ``measures``, or, for two classes, of the names that ``at`` returns.
         threshold : float, optional
             For the latter; by default 0.5 for probabilities, and 0 for other scores.
 
@@ -168,34 +91,28 @@ class Evaluation:
         Raises
         ------
         ValueError
-            If there is no such number; the message lists all.
+            If there is no such metric; the message lists all.
         """
-        rows = self.all_rows
-        if name in rows.measures:
-            return rows.measures[name]()
-        decided = rows.at(threshold) if isinstance(rows, BinaryResult) else {}
-        if name not in decided:
-            raise ValueError(f"name must be one of {[*rows.measures, *decided]}, got {name!r}")
-        return decided[name]
+        return self.all_rows.number(name, threshold)
 
     @property
     def auc(self) -> float:
-        """Area under the ROC curve; of several classes the mean of one versus the rest."""
+        """Area under the ROC curve; for several classes the mean of one versus the rest."""
         return self.number("auc").estimate
 
     @property
     def brier(self) -> float:
-        """Mean squared error of probabilities, over classes added up where there are several."""
+        """Mean squared error of probabilities; for several classes the sum over classes."""
         return self.number("brier").estimate
 
     @property
     def log_loss(self) -> float:
-        """Mean log loss; of each row at most ``LARGEST_LOSS``."""
+        """Mean log loss, clipped to ``LARGEST_LOSS`` for each row."""
         return self.number("log_loss").estimate
 
     @property
     def r2(self) -> float:
-        """Share of the targets' variance that is explained."""
+        """Explained share of the variance of the targets."""
         return self.number("r2").estimate
 
     @property
@@ -209,15 +126,15 @@ class Evaluation:
         return self.number("mae").estimate
 
     def accuracy(self, threshold: float | None = None) -> float:
-        """Return the accuracy of decisions (at a threshold, where there are two classes)."""
+        """Return the accuracy (for two classes, at a threshold)."""
         return self.number("accuracy", threshold).estimate
 
     def precision(self, threshold: float | None = None) -> float:
-        """Return the precision of decisions at a threshold (two classes)."""
+        """Return the precision at a threshold (two classes)."""
         return self.number("precision", threshold).estimate
 
     def recall(self, threshold: float | None = None) -> float:
-        """Return the recall of decisions at a threshold (two classes)."""
+        """Return the recall at a threshold (two classes)."""
         return self.number("recall", threshold).estimate
 
     def conf_int(
@@ -228,12 +145,12 @@ class Evaluation:
         Parameters
         ----------
         name : str
-            As for ``number``.
+            A metric, as in ``number``.
         level : float, optional
-            In (0, 1); by default that of the evaluation.
+            Confidence level in (0, 1); by default that of the evaluation.
         of : {"population", "rows"}, default="population"
-            Of what the rows are a sample of, so that the interval covers sampling and noise; or
-            of the number that these rows have, so that it covers noise alone.
+            "population": the value in the population from which the rows were sampled, with
+            sampling error and noise. "rows": the value in these rows, with noise only.
 
         Returns
         -------
@@ -242,7 +159,7 @@ class Evaluation:
         Raises
         ------
         ValueError
-            If there is no such number, or another argument is out of range.
+            If there is no such metric, or an argument is out of range.
         """
         if of not in ("population", "rows"):
             raise ValueError(f"of must be 'population' or 'rows', got {of!r}")
@@ -252,12 +169,12 @@ class Evaluation:
         return one.population_low, one.population_high
 
     def with_level(self, level: float) -> Evaluation:
-        """Return the same evaluation with intervals of another level; it costs nothing.
+        """Return the same evaluation with another confidence level, at no privacy cost.
 
         Parameters
         ----------
         level : float
-            In (0, 1).
+            Confidence level in (0, 1).
 
         Returns
         -------
@@ -267,9 +184,9 @@ class Evaluation:
         return dataclasses.replace(self, plan=dataclasses.replace(self.plan, level=level))
 
     def _binary(self, what: str) -> BinaryResult:
-        rows: Result = self.all_rows
+        rows = self.all_rows
         if not isinstance(rows, BinaryResult):
-            raise ValueError(f"{what} is for two classes, and these are not")
+            raise ValueError(f"{what} requires two classes, and this evaluation has others")
         return rows
 
     def roc_curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -277,16 +194,16 @@ class Evaluation:
         return self._binary("roc_curve").roc_curve()
 
     def calibration_curve(self) -> tuple[CalibrationBin, ...]:
-        """Return cells of scores and their share of positives (two classes)."""
+        """Return cells of scores and their shares of positive rows (two classes)."""
         return self._binary("calibration_curve").calibration_curve()
 
     def confusion_matrix(self, threshold: float | None = None) -> NDArray[np.float64]:
-        """Return noisy counts of rows of each class (rows) that are called each (columns).
+        """Return noisy counts of rows by true class (rows) and predicted class (columns).
 
         Parameters
         ----------
         threshold : float, optional
-            Of decisions between two classes; by default as for ``number``.
+            Threshold of decisions between two classes, with the default of ``number``.
 
         Returns
         -------
@@ -295,15 +212,12 @@ class Evaluation:
         Raises
         ------
         ValueError
-            If there are no classes.
+            If the targets are numbers.
         """
-        rows: Result = self.all_rows
-        if isinstance(rows, ClassesResult):
-            return rows.confusion_matrix
-        return self._binary("confusion_matrix").confusion_matrix(threshold)
+        return self.all_rows.confusion_matrix(threshold)
 
     def plot_roc(self) -> Any:
-        """Draw the ROC curve of two classes, with a band, or that of each of several.
+        """Draw the ROC curve of two classes with a band, or one curve for each of several classes.
 
         Returns
         -------
@@ -314,20 +228,20 @@ class Evaluation:
         ImportError
             If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
         ValueError
-            If there are no classes.
+            If the targets are numbers.
         """
-        return self._drawn("classes" if isinstance(self.all_rows, ClassesResult) else "roc")
+        return self._drawn("classes" if "classes" in self.all_rows.task.pictures else "roc")
 
     def plot_calibration(self) -> Any:
-        """Draw the share of positives in cells of scores; returns and raises as ``plot_roc``."""
+        """Draw the share of positive rows against scores; see ``plot_roc``."""
         return self._drawn("calibration")
 
     def plot_thresholds(self) -> Any:
-        """Draw accuracy, precision and recall by threshold; returns and raises as ``plot_roc``."""
+        """Draw accuracy, precision and recall by threshold; see ``plot_roc``."""
         return self._drawn("thresholds")
 
     def plot_residuals(self) -> Any:
-        """Draw quantiles of residuals of numbers; returns and raises as ``plot_roc``."""
+        """Draw quantiles of the residuals of predicted numbers; see ``plot_roc``."""
         return self._drawn("residuals")
 
     def _drawn(self, name: str) -> Any:
@@ -342,12 +256,11 @@ class Evaluation:
             "epsilon": self.privacy_.epsilon,
             "delta": self.privacy_.delta,
             "adjacency": self.privacy_.adjacency.value,
-            "all_rows": plain_numbers(self.all_rows, self.plan.thresholds),
+            "all_rows": _plain(self.all_rows),
         }
         if self.plan.levels:
-            document["groups"] = [
-                {"level": level} | plain_numbers(one, self.plan.thresholds)
-                for level, one in self.groups.items()
+            document["by_level"] = [
+                {"value": value} | _plain(one) for value, one in self.by_level.items()
             ]
         return document
 
@@ -363,22 +276,17 @@ class Evaluation:
     def summary(self) -> str:
         """Return the evaluation as text for a terminal."""
         level = f"{100.0 * self.plan.level:g} %"
-        lines = [
-            self._title(),
-            f"In brackets: intervals ({level}) of sampling and privacy noise; of noise alone.",
-        ]
+        intervals = f"Intervals ({level}): with sampling error and noise, then with noise only."
+        lines = [self._title(), intervals]
         every = [("all rows" if self.plan.levels else "", self.all_rows)]
-        for label, one in self.groups.items():
-            # What cannot be told from no rows is not shown.
+        for label, one in self.by_level.items():
+            # Metrics of rows whose count cannot be distinguished from zero are noise.
             if one.rows.low > 0.0:
                 every.append(("other rows" if label is None else str(label), one))
         for name, one in every:
             count = plain_number(round(one.rows.estimate))
             lines += ["", *([f"== {name}: {count} rows"] if name else [])]
-            lines += [
-                f"  {what:26}{in_words(number)}"
-                for what, number in numbers_of(one, self.plan.thresholds).items()
-            ]
+            lines += [f"  {label:26}{text}" for label, text in _texts(one)]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -388,11 +296,13 @@ class Evaluation:
         return f"<{self._title()}>"
 
     def _repr_html_(self) -> str:
-        return card(
-            self._title(),
-            [
-                (name, in_words(number))
-                for name, number in numbers_of(self.all_rows, self.plan.thresholds).items()
-            ],
-            warnings=self.privacy_.caveats(),
-        )
+        texts = list(_texts(self.all_rows))
+        return card(self._title(), texts, warnings=self.privacy_.caveats())
+
+
+def _plain(rows: Result) -> dict[str, Any]:
+    return {one.name: one.number.to_dict() for one in rows.shown()}
+
+
+def _texts(rows: Result) -> Iterator[tuple[str, str]]:
+    return ((one.label, with_both_intervals(one.number)) for one in rows.shown())

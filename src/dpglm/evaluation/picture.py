@@ -1,23 +1,22 @@
-"""Pictures of evaluations: curves with the intervals of sampling and noise together."""
+"""Pictures of evaluations: curves with population intervals."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 
 from dpglm._registry import require
 from dpglm.evaluation.binary import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
-from dpglm.evaluation.evaluation import Result
 from dpglm.evaluation.regression import RegressionResult
-from dpglm.exploration.results import Number
+from dpglm.evaluation.task import Result
 from dpglm.pictures import drawing as draw
 from dpglm.pictures.drawing import shortened
-
-__all__ = ["PICTURES", "draw_one", "draw_panel"]
+from dpglm.tabulate.numbers import Number
 
 _WIDTH, _BODY = 5.4, 4.0
 _PANEL, _TALL = 3.1, 2.9
@@ -28,29 +27,48 @@ _DECISIONS = ("accuracy", "precision", "recall")
 _QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 
 
+@final
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a result: its title, what it shows, and the function that draws it on axes."""
+
+    title: str
+    text: str
+    draw: Callable[[Any, Any], None]
+    has_intervals: bool = True
+
+
+def _picture_of(name: str, result: Result) -> Picture:
+    if name not in result.task.pictures:
+        known = ", ".join(result.task.pictures)
+        raise ValueError(f"there is no picture {name!r} of this evaluation, only {known}")
+    return PICTURES[name]
+
+
 def draw_one(name: str, result: Result, level: float) -> Any:
-    """Draw one of ``PICTURES`` as a figure; ValueError if the result has none of it."""
-    title, text, drawn = PICTURES[name]
-    if name != "classes":
-        text = f"Shaded or barred: {100.0 * level:g} % intervals, each for itself."
-    figure = draw.new_figure(_WIDTH, _BODY, title, f"{text[0].upper()}{text[1:]}")
+    """Draw one of ``PICTURES`` as a figure; ValueError if the result does not have it."""
+    picture = _picture_of(name, result)
+    text = f"{picture.text[0].upper()}{picture.text[1:]}"
+    if picture.has_intervals:
+        text = f"Shading and bars: pointwise {100.0 * level:g} % population intervals."
+    figure = draw.new_figure(_WIDTH, _BODY, picture.title, text)
     axes = figure.subplots()
-    drawn(axes, result)
+    picture.draw(axes, result)
     draw.quiet(axes)
     return figure
 
 
 def draw_panel(name: str, result: Result) -> Any:
-    """Draw one of ``PICTURES`` small, to stand beside others on a page."""
+    """Draw one of ``PICTURES`` as a small panel of a page."""
     require("matplotlib", "plot")
-    from dpglm.pictures.picture import Picture
+    from dpglm.pictures.picture import Picture as Canvas
 
-    title, _, drawn = PICTURES[name]
-    figure = Picture(figsize=(_PANEL, _TALL), dpi=150, facecolor="none", layout="constrained")
+    picture = _picture_of(name, result)
+    figure = Canvas(figsize=(_PANEL, _TALL), dpi=150, facecolor="none", layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor("none")
-    drawn(axes, result)
-    axes.set_title(title, loc="left", size=_TITLE, weight="bold", color=draw.INK)
+    picture.draw(axes, result)
+    axes.set_title(picture.title, loc="left", size=_TITLE, weight="bold", color=draw.INK)
     draw.quiet(axes)
     axes.tick_params(labelsize=_TICK)
     for label in (axes.xaxis.label, axes.yaxis.label):
@@ -58,16 +76,13 @@ def draw_panel(name: str, result: Result) -> Any:
     return figure
 
 
-def _roc(axes: Any, result: Result) -> None:
-    rows = _two_classes("a ROC curve", result)
-    false, true, _ = rows.roc_curve()
-    _band(axes, false, true, rows.roc_band(), draw.BLUE)
+def _roc(axes: Any, result: BinaryResult) -> None:
+    false, true, _ = result.roc_curve()
+    _band(axes, false, true, result.roc_band(), draw.BLUE)
     _frame_of_roc(axes)
 
 
-def _roc_of_classes(axes: Any, result: Result) -> None:
-    if not isinstance(result, ClassesResult):
-        raise ValueError("ROC curves of each class are for several classes, and these are not")
+def _roc_of_classes(axes: Any, result: ClassesResult) -> None:
     styles = itertools.product(("-", ":"), draw.CYCLE)
     for label, (style, color) in zip(result.classes, styles, strict=False):
         false, true = result.roc_curve(label)
@@ -86,8 +101,8 @@ def _frame_of_roc(axes: Any) -> None:
     axes.set_ylabel("true positive rate")
 
 
-def _calibration(axes: Any, result: Result) -> None:
-    cells = _two_classes("a calibration curve", result).calibration_curve()
+def _calibration(axes: Any, result: BinaryResult) -> None:
+    cells = result.calibration_curve()
     axes.plot([0.0, 1.0], [0.0, 1.0], color=draw.GREY, linewidth=0.9, dashes=(5, 3))
     at = np.array([cell.mean_score for cell in cells])
     found = [cell.positives for cell in cells]
@@ -104,77 +119,59 @@ def _calibration(axes: Any, result: Result) -> None:
         ecolor=(draw.BLUE, 0.4),
     )
     _unit_square(axes)
-    axes.set_xlabel("mean score of a cell")
-    axes.set_ylabel("share of positives")
+    axes.set_xlabel("mean score")
+    axes.set_ylabel("share of positive rows")
 
 
-def _by_threshold(axes: Any, result: Result) -> None:
-    rows = _two_classes("accuracy by threshold", result)
-    ends = rows.ends[1:]
-    found = [rows.at(float(end)) for end in ends]
+def _by_threshold(axes: Any, result: BinaryResult) -> None:
+    ends = result.ends[1:]
     for name, color in zip(_DECISIONS, draw.CYCLE, strict=False):
-        numbers = [one[name] for one in found]
+        numbers = [result.number(name, float(end)) for end in ends]
         _band(axes, ends, np.array([one.estimate for one in numbers]), numbers, color, name)
     axes.set_ylim(0.0, 1.02)
-    if rows.probabilities:
+    if result.probabilities:
         axes.set_xlim(0.0, 1.0)
     axes.set_xlabel("threshold")
     _legend(axes, "best")
 
 
-def _residuals(axes: Any, result: Result) -> None:
-    if not isinstance(result, RegressionResult):
-        raise ValueError("a picture of residuals is for numbers, and these are classes")
+def _residuals(axes: Any, result: RegressionResult) -> None:
     numbers = [result.residual_quantile(q) for q in _QUANTILES]
     shares = np.array(_QUANTILES)
     axes.axhline(0.0, color=draw.GREY, linewidth=0.9)
     _band(axes, shares, np.array([one.estimate for one in numbers]), numbers, draw.BLUE)
     axes.set_xlim(0.0, 1.0)
-    axes.set_xlabel("share of the rows")
-    axes.set_ylabel("residual, at most")
+    axes.set_xlabel("quantile level")
+    axes.set_ylabel("residual")
 
 
-PICTURES: dict[str, tuple[str, str, Callable[[Any, Result], None]]] = {
-    "roc": (
-        "ROC curve",
-        (
-            "share of the positives that is found against share of the negatives that is called "
-            "positive; dashed: by chance"
-        ),
-        _roc,
+PICTURES = {
+    "roc": Picture(
+        "ROC curve", "true positive rate against false positive rate; dashed: no skill", _roc
     ),
-    "classes": (
+    "classes": Picture(
         "ROC curve of each class",
-        "one class against the rest, without intervals; dashed: by chance",
+        "each class against the rest, without intervals; dashed: no skill",
         _roc_of_classes,
+        has_intervals=False,
     ),
-    "calibration": (
+    "calibration": Picture(
         "Calibration",
-        "share of positives in cells of scores against their mean score; dashed: right",
+        "share of positive rows in cells of scores against their mean score; dashed: calibrated",
         _calibration,
     ),
-    "thresholds": (
+    "thresholds": Picture(
         "Decisions by threshold",
         "accuracy, precision and recall against the threshold",
         _by_threshold,
     ),
-    "residuals": (
-        "Residuals",
-        "target minus prediction, the most that it is in each share of the rows",
-        _residuals,
-    ),
+    "residuals": Picture("Residuals", "quantiles of target minus prediction", _residuals),
 }
-"""Pictures by name: their titles, what they show in words, and what draws them on axes."""
-
-
-def _two_classes(what: str, result: Result) -> BinaryResult:
-    if not isinstance(result, BinaryResult):
-        raise ValueError(f"{what} is for two classes, and these are not")
-    return result
+"""Pictures by name."""
 
 
 def _ends(number: Number) -> tuple[float, float]:
-    """Return the interval for the population; nothing for what is unknown."""
+    """Return the population interval; an interval of width 0 without one."""
     low, high = number.population_low, number.population_high
     return (number.estimate,) * 2 if low is None or high is None else (low, high)
 

@@ -17,12 +17,9 @@ from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.task import Task
-from dpglm.exploration.results import normal_quantile
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource, noise_source
@@ -30,8 +27,7 @@ from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 from dpglm.tables.given import Where, spelled_as
-
-__all__ = ["EvaluationPlan", "plan_evaluation"]
+from dpglm.tabulate.numbers import normal_quantile
 
 _NAME = "Evaluation"
 
@@ -66,11 +62,6 @@ class EvaluationPlan:
         """Number of groups of rows: one for each level and one for the rows of none."""
         return len(self.levels) + 1 if self.levels else 1
 
-    @property
-    def thresholds(self) -> tuple[float, ...]:
-        """Thresholds of decisions that were declared, of two classes."""
-        return self.task.thresholds or () if isinstance(self.task, BinaryTask) else ()
-
     def precision(self) -> tuple[tuple[str, float], ...]:
         """Say how precise the result will be, from public facts alone.
 
@@ -81,16 +72,14 @@ class EvaluationPlan:
             rows, which accuracy, recall and areas under curves resemble, with half of the rows in
             each class; and for means over all rows.
         """
-        tables: tuple[Cells, ...] = self.plan.method.tables  # type: ignore[attr-defined]
-        reach = normal_quantile(self.level) * self.plan.coefficient_noise / self.plan.data.n_rows
-        # Of cells of which half are in the share; those of all groups are added up.
-        size = self.task.n_added(self.plan)
-        share = reach / tables[0].weight * math.sqrt(size) / 2.0
-        every = reach * math.sqrt(self.n_levels)
+        tables = self.task.tables(self.plan)
+        half = normal_quantile(self.level) * self.plan.coefficient_noise / self.plan.data.n_rows
+        # A share adds up half of the cells; means add up all levels.
+        first = next(iter(tables.values()))
+        share = half / first.weight * math.sqrt(self.task.n_added(self.plan)) / 2.0
+        every = half * math.sqrt(self.n_levels)
         means = (
-            (name, unit * every / tables[place].weight)
-            for name, unit, place in self.task.means
-            if place < len(tables)
+            (name, unit * every / tables[table].weight) for name, unit, table in self.task.means
         )
         return (("a share of rows", share), *means)
 
@@ -243,6 +232,7 @@ def plan_evaluation(
 
     Examples
     --------
+    >>> from dpglm.evaluation import BinaryTask
     >>> from dpglm.privacy import GaussianDP
     >>> plan = plan_evaluation(BinaryTask((0, 1)), 16000, GaussianDP(0.25))
     >>> [(what, round(half, 3)) for what, half in plan.precision()]

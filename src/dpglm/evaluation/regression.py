@@ -1,8 +1,7 @@
-"""Numbers: sums of residuals, their squares and sizes, and a histogram of residuals."""
+"""Numbers: sums of residuals, their squares and sizes, and histograms."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,16 +12,14 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
-from dpglm.evaluation.estimates import Noisy
-from dpglm.evaluation.task import Released, Task, finite, known, weighted
-from dpglm.exploration.results import Number, Scale
+from dpglm.evaluation.task import NUMBERS, Metric, Result, Task, encoded_spec, finite, weighted
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import Tabulation, plan_tabulation
-
-__all__ = ["RegressionResult", "RegressionTask"]
+from dpglm.solvers.composite.tabulation import plan_tabulation
+from dpglm.tabulate.numbers import Number, Scale
+from dpglm.tabulate.released import Noisy, Parts, Released
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -37,9 +34,17 @@ _LARGEST = 1e50
 
 # Targets in cells of equal width.
 _TARGETS = 32
-_COUNT_SHARE, _TARGET_SHARE = 0.15, 0.1
-# Of residuals, their sizes and squares, targets and their squares.
-_SUM_SHARES = (0.1, 0.1, 0.25, 0.1, 0.2)
+# Tables with their shares of the squared budget: sums of residuals, their sizes and squares, of
+# targets and their squares, and counts of residuals and targets.
+_SHARES = {
+    "residuals": 0.15,
+    "error": 0.1,
+    "size": 0.1,
+    "square": 0.25,
+    "target": 0.1,
+    "target_square": 0.2,
+    "targets": 0.1,
+}
 
 
 @final
@@ -60,19 +65,31 @@ class RegressionTask(Task):
     def __post_init__(self) -> None:
         check_real("target_bounds", self.low, least=-_LARGEST, most=_LARGEST)
         check_real("target_bounds", self.high, above=self.low, most=_LARGEST)
-        if self._range < 1.0 / _LARGEST:
+        if self.width < 1.0 / _LARGEST:
             raise ValueError(
                 f"target_bounds must be at least {1.0 / _LARGEST:g} apart, got {self.low!r} and "
                 f"{self.high!r}: give targets in other units"
             )
 
     @property
-    def means(self) -> tuple[tuple[str, float, int], ...]:
-        wide = self._range
+    def metrics(self) -> tuple[Metric, ...]:
+        return METRICS
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        return ("residuals",)
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return tuple(_SHARES)
+
+    @property
+    def means(self) -> tuple[tuple[str, float, str], ...]:
+        wide = self.width
         return (
-            ("mean error", wide, 1),
-            ("mean absolute error", 0.5 * wide, 2),
-            ("mean squared error", 0.5 * wide**2, 3),
+            ("mean error", wide, "error"),
+            ("mean absolute error", 0.5 * wide, "size"),
+            ("mean squared error", 0.5 * wide**2, "square"),
         )
 
     @property
@@ -82,23 +99,20 @@ class RegressionTask(Task):
     def plan(
         self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
     ) -> Plan:
-        groups = (n_levels,)
-        tables = (
-            weighted(Cells((0, 1), (n_levels, _N_CELLS)), _COUNT_SHARE),
-            *(
-                weighted(Cells((0,), groups, values=(place,)), share)
-                for place, share in enumerate(_SUM_SHARES, start=3)
-            ),
-            weighted(Cells((0, 2), (n_levels, _TARGETS)), _TARGET_SHARE),
+        cells = (
+            Cells((0, 1), (n_levels, _N_CELLS)),
+            *(Cells((0,), (n_levels,), values=(place,)) for place in range(3, 8)),
+            Cells((0, 2), (n_levels, _TARGETS)),
         )
-        data = known(data, 8, max(_N_CELLS, _TARGETS, n_levels))
+        tables = tuple(map(weighted, cells, _SHARES.values()))
+        data = encoded_spec(data, 8, max(_N_CELLS, _TARGETS, n_levels))
         return plan_tabulation(data, budget, adjacency, tables)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         numbers = []
         for name, given in (("y", y), ("predictions", predictions)):
             found = finite(name, given)
-            numbers.append((np.clip(found, self.low, self.high) - self.low) / self._range)
+            numbers.append((np.clip(found, self.low, self.high) - self.low) / self.width)
         target, guess = numbers
         residual = target - guess
         centred = 2.0 * target - 1.0
@@ -115,77 +129,48 @@ class RegressionTask(Task):
         )
 
     @property
-    def _range(self) -> float:
+    def width(self) -> float:
+        """Width of the bounds."""
         return self.high - self.low
 
-    def results(self, released: Released) -> tuple[RegressionResult, ...]:
-        method = released.plan.method
-        assert isinstance(method, Tabulation)
-        noise = [method.coefficient_noise / table.weight for table in method.tables]
-        sizes = np.cumsum([table.size for table in method.tables])[:-1]
-        tables = [
-            part.reshape(table.sizes) / table.weight
-            for part, table in zip(np.split(released.values, sizes), method.tables, strict=True)
-        ]
-
-        def result(chosen: slice, total: int | None) -> RegressionResult:
-            counts = tables[0][chosen].sum(axis=0)
-            targets = tables[-1][chosen].sum(axis=0)
-            sums = [one[chosen].sum() for one in tables[1:-1]]
-            scale = math.sqrt(len(range(released.n_levels)[chosen]))
-            spread = scale * np.repeat(noise, [counts.size, *[1] * len(sums), targets.size])
-            values = np.array([*counts, *sums, *targets])
-            noisy = Noisy.of(values, spread, slice(0, counts.size), total, released.clustering)
-            return RegressionResult(self.low, self.high, noisy, released.z)
-
-        groups = [result(slice(g, g + 1), None) for g in range(released.n_levels)]
-        everything = result(slice(None), released.n_rows)
-        return (everything,) if released.n_levels == 1 else (*groups, everything)
+    def results(
+        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+    ) -> tuple[RegressionResult, ...]:
+        return tuple(
+            RegressionResult(self, rows.noisy(*self.table_names), z)
+            for rows in released.levels(n_levels)
+        )
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class RegressionResult:
-    """How near predictions are, as far as the released sums say.
+class RegressionResult(Result):
+    """Metrics of predicted numbers.
 
     Parameters
     ----------
-    low, high : float
+    task : RegressionTask
         Bounds on the targets.
     noisy : Noisy
-        Counts of residuals in cells; then sums over rows, on a scale of the bounds from -1 to 1, of
-        residuals (here: of shares of the range), sizes, squares, targets and their squares; then
-        counts of targets in cells.
+        ``counts`` of residuals in cells; sums over rows of residuals (as shares of the range), and,
+        rescaled to [-1, 1], of their sizes and squares, of targets and their squares; and counts
+        of ``targets`` in cells.
     z : float
         Half width of intervals in standard deviations.
     """
 
-    low: float
-    high: float
+    task: RegressionTask
     noisy: Noisy
     z: float
 
     @property
-    def _range(self) -> float:
-        return self.high - self.low
-
-    @property
-    def measures(self) -> Mapping[str, Callable[[], Number]]:
-        """What can be asked, by name."""
-        wide, middles = self._range, self._range * _MIDDLES
-        return {
-            "r2": self._r2,
-            "mse": functools.partial(self._of, self._mse, middles**2, Scale(0.0, wide**2)),
-            "rmse": self._rmse,
-            "mae": functools.partial(self._of, self._mae, np.abs(middles), Scale(0.0, wide)),
-            "d2": self._d2,
-            "bias": functools.partial(self._of, self._bias, middles, Scale(-wide, wide)),
-        }
+    def width(self) -> float:
+        """Width of the target bounds."""
+        return self.task.width
 
     @property
     def rows(self) -> Number:
-        """Number of rows; an interval for a population is none of its."""
-        return self.noisy.total(_N_CELLS, self.z)
+        return self.noisy.total(self.z)
 
     def residual_quantile(self, q: float) -> Number:
         """Return a quantile of target minus prediction.
@@ -196,121 +181,159 @@ class RegressionResult:
             In (0, 1).
         """
         q = check_real("q", q, above=0.0, below=1.0)
-        counts = self.noisy.values[:_N_CELLS]
-        rows = max(counts.sum(), 1.0)
-        shares = np.maximum.accumulate(np.clip(np.cumsum(counts) / rows, 0.0, 1.0))
-        upto = np.concatenate([[0.0], shares])
-        noise = self.noisy.noise[0] * math.sqrt(q * (1.0 - q) * _N_CELLS) / rows
+        rows = self.noisy.n_rows
+        shares = np.clip(np.cumsum(self.noisy.counts) / rows, 0.0, 1.0)
+        upto = np.concatenate([[0.0], np.maximum.accumulate(shares)])
+        noise = float(self.noisy.noise["counts"]) * math.sqrt(q * (1.0 - q) * _N_CELLS) / rows
 
         def at(rank: float) -> float:
-            rank = min(max(rank, 0.0), 1.0)
-            place = min(max(int(np.searchsorted(upto, rank, side="left")), 1), _N_CELLS)
-            inside = upto[place] - upto[place - 1]
-            part = (rank - upto[place - 1]) / inside if inside > 0.0 else 0.5
-            return float(
-                self._range * (_ENDS[place - 1] + part * (_ENDS[place] - _ENDS[place - 1]))
-            )
+            place, part = _cell_of(upto, rank)
+            return self.width * float(_ENDS[place] + part * (_ENDS[place + 1] - _ENDS[place]))
 
         both = self.z * math.hypot(noise, math.sqrt(q * (1.0 - q) / rows))
-        reach = self.z * noise
-        return Number(at(q), at(q - reach), at(q + reach), at(q - both), at(q + both))
+        half = self.z * noise
+        return Number(at(q), at(q - half), at(q + half), at(q - both), at(q + both))
 
-    def _mean(self, values: Floats, place: int) -> float:
-        return float(values[_N_CELLS + place]) / max(float(values[:_N_CELLS].sum()), 1.0)
+    def bias(self) -> Number:
+        """Return the mean of target minus prediction."""
+        return self._mean(
+            lambda values: self.width * _mean_of(values, "error"),
+            _MIDDLES,
+            Scale(-self.width, self.width),
+        )
 
-    def _bias(self, values: Floats) -> float:
-        return self._range * self._mean(values, 0)
+    def mae(self) -> Number:
+        """Return the mean absolute error."""
+        return self._mean(self._mae, np.abs(_MIDDLES), Scale(0.0, self.width))
 
-    def _mae(self, values: Floats) -> float:
-        return 0.5 * self._range * (1.0 + self._mean(values, 1))
+    def mse(self) -> Number:
+        """Return the mean squared error."""
+        return self._mean(self._mse, self.width * _MIDDLES**2, Scale(0.0, self.width**2))
 
-    def _mse(self, values: Floats) -> float:
-        return 0.5 * self._range**2 * (1.0 + self._mean(values, 2))
+    def rmse(self) -> Number:
+        """Return the root mean squared error."""
+        return Number(*(math.sqrt(one or 0.0) for one in vars(self.mse()).values()))
 
-    def _variance(self, values: Floats) -> float:
-        square = 0.5 * (1.0 + self._mean(values, 4))
-        return 0.25 * self._range**2 * (square - self._mean(values, 3) ** 2)
+    def r2(self) -> Number:
+        """Return the share of the variance of the targets that is explained."""
 
-    def _r2(self) -> Number:
-        def share(values: Floats) -> float:
-            # Of targets that cannot be told from a constant nothing can be explained.
-            return 1.0 - self._mse(values) / max(self._variance(values), 1e-12 * self._range**2)
+        def explained(values: Parts) -> float:
+            square = 0.5 * (1.0 + _mean_of(values, "target_square"))
+            variance = 0.25 * self.width**2 * (square - _mean_of(values, "target") ** 2)
+            # Nothing can be explained of targets that cannot be distinguished from a constant.
+            return 1.0 - self._mse(values) / max(variance, 1e-12 * self.width**2)
 
-        # That of a ratio of means of squares, as of residuals and targets that are nearly normal
-        # (Olkin and Finn, Psychological Bulletin 1995): 4 R2 (1 - R2)^2 / n.
-        rows = max(float(self.noisy.values[:_N_CELLS].sum()), 1.0)
-        found = min(max(share(self.noisy.values), 0.0), 1.0)
-        residuals = self._fourth()
-        sampled = (1.0 - found) ** 2 * max(residuals + 1.0, 4.0 * found) / rows
-        return self.noisy.number(share, self.z, Scale(high=1.0), sampled=sampled)
+        # The variance of a ratio of mean squares for nearly normal residuals and targets is
+        # 4 R2 (1 - R2)^2 / n (Olkin and Finn, Psychological Bulletin 1995).
+        found = min(max(explained(self.noisy.values), 0.0), 1.0)
+        mean, variance, _ = self._moments(_MIDDLES**2)
+        # The variance of squared residuals over their squared mean.
+        relative = max(variance / mean**2, 0.0) if mean > 0.0 else 2.0
+        sampled = (1.0 - found) ** 2 * max(relative + 1.0, 4.0 * found) / self.noisy.n_rows
+        return self.noisy.number(explained, self.z, Scale(high=1.0), sampled=sampled)
 
-    def _d2(self) -> Number:
-        """Return the share of the absolute errors of the targets' median that is explained.
+    def d2(self) -> Number:
+        """Return the share of the absolute errors of the median target that is explained.
 
-        The median and the mean distance from it are those of the counts of targets, which are taken
-        to be at the middles of their cells, but for those of the median's cell: even in it.
+        The median and the mean distance from it follow from the counts of targets, which are placed
+        in the middle of their cells, but evenly over the cell of the median.
         """
-        middles = self._range * (np.arange(_TARGETS) + 0.5) / _TARGETS
-        width = self._range / _TARGETS
+        middles = self.width * (np.arange(_TARGETS) + 0.5) / _TARGETS
+        width = self.width / _TARGETS
 
-        def median(values: Floats) -> tuple[float, int, Floats]:
-            # Not kept above zero, which would put the noise of empty cells at the far ends.
-            shares = values[-_TARGETS:] / max(float(values[-_TARGETS:].sum()), 1.0)
+        def median(values: Parts) -> tuple[int, float, Floats]:
+            # Clipping at zero would accumulate the noise of empty cells far from the median.
+            shares = values["targets"] / max(float(values["targets"].sum()), 1.0)
             upto = np.maximum.accumulate(np.clip([0.0, *np.cumsum(shares)], 0.0, 1.0))
-            place = min(max(int(np.searchsorted(upto, 0.5)), 1), _TARGETS) - 1
-            inside = float(upto[place + 1] - upto[place])
-            part = (0.5 - float(upto[place])) / inside if inside > 0.0 else 0.5
-            return min(max(part, 0.0), 1.0), place, shares
+            place, part = _cell_of(upto, 0.5)
+            return place, min(max(part, 0.0), 1.0), shares
 
-        def distance(values: Floats) -> float:
-            part, place, shares = median(values)
+        def distance(values: Parts) -> float:
+            place, part, shares = median(values)
             away = np.abs(middles - (middles[place] + (part - 0.5) * width))
             away[place] = 0.5 * width * (part**2 + (1.0 - part) ** 2)
             return float(shares @ away)
 
-        def explained(values: Floats) -> float:
-            return 1.0 - self._mae(values) / max(distance(values), 1e-12 * self._range)
+        def explained(values: Parts) -> float:
+            return 1.0 - self._mae(values) / max(distance(values), 1e-12 * self.width)
 
-        found, most = self._mae(self.noisy.values), max(distance(self.noisy.values), 1e-12)
-        _, place, shares = median(self.noisy.values)
-        # What is left out: errors vary with distances, most of all as one.
-        counts = np.maximum(self.noisy.values[:_N_CELLS], 0.0)
-        rows = max(float(counts.sum()), 1.0)
-        sizes = self._range * np.abs(_MIDDLES)
-        errors = float(counts @ sizes**2) / rows - (float(counts @ sizes) / rows) ** 2
+        most = max(distance(self.noisy.values), 1e-12)
+        place, _, shares = median(self.noisy.values)
+        # An upper bound: the covariance of errors and distances is left out.
+        _, errors, rows = self._moments(self.width * np.abs(_MIDDLES))
         away = np.abs(middles - middles[place])
         distances = float(shares @ away**2) - float(shares @ away) ** 2
-        ratio = found / most
-        sampled = (max(errors, 0.0) + ratio**2 * max(distances, 0.0)) / most**2 / rows
+        ratio = self._mae(self.noisy.values) / most
+        sampled = max(errors, 0.0) + ratio**2 * max(distances, 0.0)
         return self.noisy.number(
             explained,
             self.z,
             Scale(high=1.0),
-            sampled=sampled,
+            sampled=sampled / most**2 / rows,
             approximation=abs(ratio * float(shares[place])) * width / (12.0 * most),
         )
 
-    def _fourth(self) -> float:
-        """Return the variance of squared residuals over their squared mean, from the cells."""
-        counts = np.maximum(self.noisy.values[:_N_CELLS], 0.0)
-        squares = _MIDDLES**2
-        mean = float(counts @ squares) / max(counts.sum(), 1.0)
-        fourth = float(counts @ squares**2) / max(counts.sum(), 1.0)
-        return max(fourth / mean**2 - 1.0, 0.0) if mean > 0.0 else 2.0
+    def _mae(self, values: Parts) -> float:
+        return 0.5 * self.width * (1.0 + _mean_of(values, "size"))
 
-    def _rmse(self) -> Number:
-        square = self._of(self._mse, (self._range * _MIDDLES) ** 2, Scale(0.0, self._range**2))
-        ends = (
-            square.low,
-            square.high,
-            square.population_low or 0.0,
-            square.population_high or 0.0,
-        )
-        return Number(math.sqrt(square.estimate), *map(math.sqrt, ends))
+    def _mse(self, values: Parts) -> float:
+        return 0.5 * self.width**2 * (1.0 + _mean_of(values, "square"))
 
-    def _of(self, function: Callable[[Floats], float], typical: Floats, scale: Scale) -> Number:
-        """Return a mean over rows, of which ``typical`` are the values in the cells."""
-        counts = np.maximum(self.noisy.values[:_N_CELLS], 0.0)
-        rows = max(counts.sum(), 1.0)
-        variance = float(counts @ typical**2) / rows - (float(counts @ typical) / rows) ** 2
+    def _moments(self, typical: Floats) -> tuple[float, float, float]:
+        """Return mean and variance of numbers with these values in the cells, and the rows."""
+        counts = np.maximum(self.noisy.counts, 0.0)
+        rows = max(float(counts.sum()), 1.0)
+        mean = float(counts @ typical) / rows
+        return mean, float(counts @ typical**2) / rows - mean**2, rows
+
+    def _mean(self, function: Callable[[Parts], float], typical: Floats, scale: Scale) -> Number:
+        """Return a mean over rows with these values in the cells, as shares of the range."""
+        _, variance, rows = self._moments(self.width * typical)
         return self.noisy.number(function, self.z, scale, sampled=variance / rows)
+
+
+def _mean_of(values: Parts, name: str) -> float:
+    return float(values[name]) / max(float(values["counts"].sum()), 1.0)
+
+
+def _cell_of(upto: Floats, rank: float) -> tuple[int, float]:
+    """Return the cell that contains a rank, and the part of its rows below the rank."""
+    rank = min(max(rank, 0.0), 1.0)
+    place = min(max(int(np.searchsorted(upto, rank)), 1), len(upto) - 1) - 1
+    inside = float(upto[place + 1] - upto[place])
+    return place, (rank - float(upto[place])) / inside if inside > 0.0 else 0.5
+
+
+METRICS = (
+    Metric(
+        "r2",
+        "R\N{SUPERSCRIPT TWO}",
+        NUMBERS,
+        RegressionResult.r2,
+        headline=True,
+        by_level=True,
+        better=1,
+    ),
+    Metric("mse", "mean squared error", NUMBERS, RegressionResult.mse, better=-1),
+    Metric(
+        "rmse",
+        "root mean squared error",
+        NUMBERS,
+        RegressionResult.rmse,
+        headline=True,
+        by_level=True,
+        better=-1,
+    ),
+    Metric(
+        "mae",
+        "mean absolute error",
+        NUMBERS,
+        RegressionResult.mae,
+        headline=True,
+        by_level=True,
+        better=-1,
+    ),
+    Metric("d2", "D\N{SUPERSCRIPT TWO}", NUMBERS, RegressionResult.d2, better=1),
+    Metric("bias", "mean error", NUMBERS, RegressionResult.bias, by_level=True),
+)
+"""Metrics of predicted numbers."""

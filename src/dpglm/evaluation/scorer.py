@@ -1,4 +1,4 @@
-"""A scorer for scikit-learn, each call of which is a private evaluation that a ledger pays for."""
+"""A scorer for scikit-learn: each call is a private evaluation that is charged to a ledger."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ from typing import Any, Literal, final
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of, check_real
-from dpglm.evaluation.binary import BinaryTask
-from dpglm.evaluation.classes import ClassesTask
+from dpglm.evaluation import binary, classes, regression
 from dpglm.evaluation.evaluate import evaluate, task_of
-from dpglm.evaluation.regression import RegressionTask
-from dpglm.evaluation.task import Task
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 
-__all__ = ["PrivateScorer", "private_scorer"]
-
-_OF_PROBABILITIES = ("neg_log_loss", "neg_brier", "d2")
-_OF_DECISIONS = ("accuracy", "balanced_accuracy", "recall", "specificity", "precision", "f1")
-_METRICS: dict[type[Task], tuple[str, ...]] = {
-    BinaryTask: ("auc", "ks", "lift", *_OF_DECISIONS, *_OF_PROBABILITIES),
-    ClassesTask: ("accuracy", "balanced_accuracy", "auc", *_OF_PROBABILITIES),
-    RegressionTask: ("r2", "d2", "neg_mse", "neg_rmse", "neg_mae"),
-}
+METRICS = (*binary.METRICS, *classes.METRICS, *regression.METRICS)
+"""All metrics."""
 
 
 @final
@@ -35,7 +25,7 @@ class PrivateScorer:
     Parameters
     ----------
     metric, epsilon, delta, ledger, adjacency, target_bounds, threshold
-        As for ``private_scorer``.
+        See ``private_scorer``.
     """
 
     metric: str
@@ -47,16 +37,16 @@ class PrivateScorer:
     threshold: float | None
 
     def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
-        """Evaluate a fitted model on rows, pay for it, and return the metric.
+        """Evaluate a fitted model, charge the ledger, and return the metric.
 
         Parameters
         ----------
         estimator : object
-            As ``model`` for ``evaluate``.
+            A fitted model, as in ``evaluate``.
         X : array_like, table or collection
-            Rows that it was not fitted on.
+            Held-out rows.
         y : array_like of shape (n,)
-            Their targets.
+            Targets of these rows.
 
         Returns
         -------
@@ -66,16 +56,14 @@ class PrivateScorer:
         Raises
         ------
         ValueError
-            If the model has no such metric, or its rows are wrong; nothing is released or spent.
+            If the model does not have the metric, or rows are invalid; nothing is spent then.
         LedgerError
-            If the ledger refuses; nothing is released or spent then.
+            If the ledger refuses the charge; nothing is spent then.
         """
         thresholds = None if self.threshold is None else (self.threshold,)
         task = task_of(estimator, thresholds, self.target_bounds)
-        known = _METRICS[type(task)]
-        if isinstance(task, BinaryTask) and not task.probabilities:
-            known = tuple(name for name in known if name not in _OF_PROBABILITIES)
-        check_one_of("metric", self.metric, known)
+        known = {one.scorer: one for one in task.metrics if one.scorer is not None}
+        check_one_of("metric", self.metric, tuple(known))
         found = evaluate(
             estimator,
             X,
@@ -87,9 +75,8 @@ class PrivateScorer:
             thresholds=thresholds,
             ledger=self.ledger,
         )
-        name = self.metric.removeprefix("neg_")
-        estimate = found.number(name, self.threshold).estimate
-        return estimate if name == self.metric else -estimate
+        metric = known[self.metric]
+        return metric.better * found.number(metric.name, self.threshold).estimate
 
 
 def private_scorer(
@@ -102,51 +89,50 @@ def private_scorer(
     target_bounds: tuple[float, float] | None = None,
     threshold: float | None = None,
 ) -> PrivateScorer:
-    """Make a scorer for scikit-learn's ``scoring=`` that a ledger pays for.
+    """Make a scorer for scikit-learn's ``scoring=`` whose calls are charged to a ledger.
 
     Parameters
     ----------
     metric : str
         Two classes: "auc", "ks", "lift", "accuracy", "balanced_accuracy", "recall", "specificity",
-        "precision", "f1", and of probabilities "neg_log_loss", "neg_brier", "d2". More: "accuracy",
-        "balanced_accuracy", "auc", "neg_log_loss", "neg_brier", "d2". Numbers: "r2", "d2",
-        "neg_mse", "neg_rmse", "neg_mae".
+        "precision", "f1", and for probabilities "neg_log_loss", "neg_brier", "d2". Several classes:
+        "accuracy", "balanced_accuracy", "auc", "neg_log_loss", "neg_brier", "d2". Numbers: "r2",
+        "d2", "neg_mse", "neg_rmse", "neg_mae".
     epsilon : float
         Privacy budget of each call.
     ledger : PrivacyLedger or path-like
-        Ledger of the data set. Every call is an entry; without a ledger nobody would see that
-        several splits, models or metrics cost as many times as much.
+        Ledger of the data set; every call adds an entry. It is required because several splits,
+        models or metrics multiply the cost.
     delta : float or "auto", default="auto"
-        Privacy budget of each call, as for ``evaluate``.
+        Privacy budget of each call, as in ``evaluate``.
     adjacency : {"zero_out", "replace_one"}, default="zero_out"
-        Neighbouring relation. The number of rows of a split is public under both.
+        Neighbouring relation; under both the number of rows of a split is public.
     target_bounds : pair of float, optional
-        Public bounds on numbers to predict; by default those of the model.
+        Public bounds on numeric targets; by default those of the model.
     threshold : float, optional
-        Of decisions between two classes; by default 0.5 for probabilities, and 0 for decision
-        values.
+        Threshold of decisions between two classes; by default 0.5 for probabilities, and 0 for
+        decision values.
 
     Returns
     -------
     PrivateScorer
-        To be called with a fitted model, rows and targets.
+        A callable for a fitted model, rows and targets.
 
     Raises
     ------
     ValueError
-        If there is no ledger, or another argument is wrong.
+        If ``ledger`` is None or an argument is invalid.
 
     Notes
     -----
-    Where scikit-learn calls it with the rows that a model was fitted on, as for
-    ``return_train_score=True``, they pay again. A search that prefers the best of several noisy
-    scores is private, too, as all of them are paid for; ``PrivateGridSearchCV`` does so for less.
-    Fits of private models are not paid for by the scorer: give the models a ledger of their own.
-    ``cross_val_score`` catches errors of scorers, and a ledger's refusal becomes a missing score
-    with a warning; ``error_score="raise"`` ends the search instead.
+    A call with the rows of the fit, as with ``return_train_score=True``, is charged too. A search
+    that picks the best of several noisy scores is private because all of them are charged;
+    ``PrivateGridSearchCV`` costs less. The scorer does not charge fits of private models: give the
+    models their own ledger. ``cross_val_score`` catches errors of scorers, so that a refusal by the
+    ledger becomes a missing score with a warning; ``error_score="raise"`` stops the search instead.
 
     Privacy: each call is an ``evaluate``, whose cost the ledger records before anything is
-    released. Only the metric is returned; what else was released is lost.
+    released. Only the metric is returned.
 
     Examples
     --------
@@ -167,8 +153,8 @@ def private_scorer(
     (True, 3)
     >>> folder.cleanup()
     """
-    every = tuple(dict.fromkeys(name for names in _METRICS.values() for name in names))
-    check_one_of("metric", metric, every)
+    known = dict.fromkeys(one.scorer for one in METRICS if one.scorer is not None)
+    check_one_of("metric", metric, tuple(known))
     check_real("epsilon", epsilon, above=0.0)
     check_one_of("adjacency", adjacency, ("zero_out", "replace_one"))
     if threshold is not None:
@@ -176,7 +162,7 @@ def private_scorer(
     account = as_ledger(ledger)
     if account is None:
         raise ValueError(
-            "ledger must be a PrivacyLedger or its path, got None: each call of a scorer spends "
-            "epsilon, and only a ledger adds them up"
+            "ledger must be a PrivacyLedger or its path, got None: each call of the scorer spends "
+            "epsilon, and the ledger adds the calls up"
         )
     return PrivateScorer(metric, epsilon, delta, account, adjacency, target_bounds, threshold)

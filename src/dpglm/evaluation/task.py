@@ -1,101 +1,243 @@
-"""What is evaluated: a task says what a row adds to which tables, and reads them."""
+"""Tasks, their results, and the rows of the table of metrics."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, final
+from typing import Any, NamedTuple, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_real, in_one_line
+from dpglm._validation import in_one_line
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import spelled_as
-
-__all__ = [
-    "Released",
-    "Task",
-    "class_codes",
-    "class_list",
-    "finite",
-    "in_range",
-    "known",
-    "weighted",
-]
+from dpglm.tabulate.numbers import Number
+from dpglm.tabulate.released import Released
 
 Floats: TypeAlias = NDArray[np.float64]
 
+SCORES, PROBABILITIES, CLASSES, NUMBERS = "scores", "probabilities", "classes", "numbers"
+"""Kinds of predictions: any scores of two classes, probabilities of two or of several, numbers."""
+
 
 @final
-@dataclass(frozen=True, eq=False)
-class Released:
-    """What was released, and what is public about it."""
+@dataclass(frozen=True)
+class Metric:
+    """A row of the table of metrics, which results, scorers, summaries and pages read.
 
-    plan: Plan
-    values: Floats
-    n_levels: int
-    z: float
-    chosen: bool = False
+    Parameters
+    ----------
+    name : str
+        Name in Python and JSON.
+    label : str
+        Name on pages and in summaries.
+    of : str
+        Kind of predictions that have it.
+    value : callable
+        From a result, and for ``at_threshold`` a threshold or None, to a ``Number``.
+    at_threshold : bool
+        Whether it depends on a threshold.
+    headline : bool
+        Whether pages show it first.
+    by_level : bool
+        Whether pages compare it between the levels of an attribute.
+    better : int
+        1 if larger values are better, -1 if smaller ones are, 0 if scorers do not offer it.
+    """
+
+    name: str
+    label: str
+    of: str
+    value: Callable[..., Number]
+    at_threshold: bool = False
+    headline: bool = False
+    by_level: bool = False
+    better: int = 0
 
     @property
-    def n_rows(self) -> int | None:
-        """The number of rows that count, where it is public."""
-        data = self.plan.data
-        public = self.plan.adjacency.rows_are_public(data.unit) and not self.chosen
-        return data.n_rows if public else None
+    def scorer(self) -> str | None:
+        """Name for ``private_scorer``, with ``neg_`` if smaller values are better."""
+        return {1: self.name, -1: f"neg_{self.name}"}.get(self.better)
 
-    @property
-    def clustering(self) -> float:
-        """Bound on the factor by which persons' rows, if alike, raise variances of sampling."""
-        return self.plan.data.reach(1)
+
+class Shown(NamedTuple):
+    """A number of a result with its metric; ``name`` and ``label`` contain the threshold."""
+
+    metric: Metric
+    name: str
+    label: str
+    number: Number
 
 
 class Task(abc.ABC):
-    """Predictions of one kind; final, frozen subclasses hold public facts only."""
+    """Predictions of one kind; final, frozen subclasses contain public facts only."""
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """Declared thresholds of decisions between two classes."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def metrics(self) -> tuple[Metric, ...]:
+        """Metrics in the order in which they are shown."""
+
+    @property
+    @abc.abstractmethod
+    def pictures(self) -> tuple[str, ...]:
+        """Names of the pictures of results."""
 
     def for_rows(self, n_rows: int, mu: float) -> Self:
-        """Return the task as fine as so many rows in each group allow, with mu-GDP."""
+        """Return the task with a resolution for the rows of each level under mu-GDP."""
         return self
 
     @abc.abstractmethod
     def plan(
         self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
     ) -> Plan:
-        """Plan the tables within a budget. Rows have one of ``n_levels`` levels, in column 0."""
+        """Plan the tables within a budget. Column 0 of the rows contains their level."""
 
     @abc.abstractmethod
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
-        """Turn rows, each by itself, into columns that follow the group's.
+        """Encode each row by itself as the columns that follow its level.
 
-        Raises ValueError for a shape or a value that is not of the task.
+        Raises ValueError for a shape or value that the task does not allow.
         """
 
+    @property
     @abc.abstractmethod
-    def results(self, released: Released) -> tuple[Any, ...]:
-        """Read the tables: one result for each level of rows, and one for all of them."""
+    def table_names(self) -> tuple[str, ...]:
+        """Names of the tables in the order of the plan."""
+
+    def tables(self, plan: Plan) -> dict[str, Cells]:
+        """Return the tables of a plan by name."""
+        tables: tuple[Cells, ...] = plan.method.tables  # type: ignore[attr-defined]
+        return dict(zip(self.table_names, tables, strict=True))
+
+    def read(
+        self, plan: Plan, values: Floats, n_levels: int, z: float, chosen: bool
+    ) -> tuple[Result, ...]:
+        """Return a result for each level, if there are several, and one for all rows."""
+        released = Released.of(plan, self.tables(plan), values, chosen=chosen)
+        return self.results(plan, values, released, n_levels, z)
+
+    @abc.abstractmethod
+    def results(
+        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+    ) -> tuple[Result, ...]:
+        """Return the results of released tables, as ``read``."""
 
     def n_added(self, plan: Plan) -> int:
-        """Return the number of cells of the first table that shares of rows are added up from."""
-        table: Cells = plan.method.tables[0]  # type: ignore[attr-defined]
-        return table.size
+        """Return the number of cells of the first table that shares of rows are sums of."""
+        return next(iter(self.tables(plan).values())).size
 
     @property
-    def means(self) -> tuple[tuple[str, float, int], ...]:
-        """Means over all rows: what, what 1 in a mean of the table is worth, and which table."""
+    def means(self) -> tuple[tuple[str, float, str], ...]:
+        """Per-row means: (label, scale, name of the table)."""
         return ()
 
     @property
     @abc.abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """Public facts about the targets, as certificates call them."""
+        """Public facts about the targets, by their names in certificates."""
+
+
+class Result(abc.ABC):
+    """Metrics of all rows, or of those with one level of an attribute.
+
+    Privacy: computed from released tables and public facts.
+    """
+
+    task: Task
+    z: float
+
+    @property
+    @abc.abstractmethod
+    def rows(self) -> Number:
+        """Number of rows, which has no population interval."""
+
+    @property
+    def measures(self) -> Mapping[str, Callable[[], Number]]:
+        """Functions that return the metrics without a threshold, by name."""
+        return {
+            one.name: functools.partial(one.value, self)
+            for one in self.task.metrics
+            if not one.at_threshold
+        }
+
+    def at(self, threshold: float | None = None) -> dict[str, Number]:
+        """Return the metrics of decisions at a threshold.
+
+        Parameters
+        ----------
+        threshold : float, optional
+            Rows with scores of at least this are predicted positive. The nearest end of a cell is
+            used, which is the threshold itself if it was declared. By default 0.5 for
+            probabilities and 0 for other scores.
+
+        Returns
+        -------
+        dict of Number
+            ``accuracy``, ``balanced_accuracy``, ``recall``, ``specificity``, ``precision``, ``f1``
+            and ``selected``, the share predicted positive; empty unless there are two classes.
+        """
+        return {
+            one.name: one.value(self, threshold) for one in self.task.metrics if one.at_threshold
+        }
+
+    def number(self, name: str, threshold: float | None = None) -> Number:
+        """Return one metric by its name; a ValueError lists all."""
+        known = {one.name: one for one in self.task.metrics}
+        if name not in known:
+            raise ValueError(f"name must be one of {list(known)}, got {name!r}")
+        metric = known[name]
+        return metric.value(self, *([threshold] if metric.at_threshold else []))
+
+    @property
+    def main_threshold(self) -> float | None:
+        """The threshold that is shown first, for two classes."""
+        return None
+
+    def shown(self, thresholds: tuple[float, ...] | None = None) -> Iterator[Shown]:
+        """Yield all numbers, those of decisions at each threshold, by default the declared ones."""
+        thresholds = self.task.thresholds or () if thresholds is None else thresholds
+        alone = thresholds == (self.default_threshold,)
+        for one in self.task.metrics:
+            if not one.at_threshold:
+                yield Shown(one, one.name, one.label, one.value(self))
+        for threshold in thresholds:
+            at = "" if alone else f" at {threshold:g}"
+            for one in self.task.metrics:
+                if one.at_threshold:
+                    number = one.value(self, threshold)
+                    yield Shown(one, one.name + at, one.label + at, number)
+
+    @property
+    def default_threshold(self) -> float | None:
+        """The threshold of decisions unless another is given; None without decisions."""
+        return None
+
+    def confusion_matrix(self, threshold: float | None = None) -> Floats:
+        """Return noisy counts of rows by true class (rows) and predicted class (columns)."""
+        raise ValueError("confusion_matrix requires classes, and the targets are numbers")
+
+    def by_class(self, most: int) -> Mapping[Any, Mapping[str, Number]]:
+        """Return metrics of each of several classes against the rest, for at most this many."""
+        return {}
+
+
+def ratio(part: float, whole: float) -> float:
+    """Return a ratio; NaN if the denominator is almost 0."""
+    return part / whole if abs(whole) > 1e-9 else math.nan
 
 
 def in_range(
@@ -122,7 +264,7 @@ def finite(name: str, values: Any) -> Floats:
 
 
 def class_codes(y: NDArray[Any], classes: tuple[Any, ...]) -> NDArray[np.intp]:
-    """Return the place of each label among the classes."""
+    """Return the position of each label among the classes."""
     if y.ndim != 1:
         raise ValueError(f"y must have shape (n,), got {y.shape}")
     y = spelled_as(y, classes)
@@ -144,12 +286,12 @@ def class_list(classes: Any) -> tuple[Any, ...]:
     return found
 
 
-def known(data: DataSpec, width: int, largest: float) -> DataSpec:
-    """Return what is public about encoded rows of ``width`` numbers up to ``largest``."""
+def encoded_spec(data: DataSpec, width: int, largest: float) -> DataSpec:
+    """Return the public facts about encoded rows of ``width`` numbers up to ``largest``."""
     norm = math.sqrt(width) * max(largest, 1.0)
     return dataclasses.replace(data, n_features=width, row_norm=norm)
 
 
 def weighted(cells: Cells, share: float) -> Cells:
-    """Return the table with the share of the squared budget that it gets."""
-    return dataclasses.replace(cells, weight=math.sqrt(check_real("share", share, above=0.0)))
+    """Return a table with the weight for its share of the squared budget."""
+    return dataclasses.replace(cells, weight=math.sqrt(share))

@@ -29,7 +29,6 @@ from dpglm.exploration.design import (
     design_of,
     open_table,
 )
-from dpglm.exploration.results import normal_quantile
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
@@ -40,6 +39,7 @@ from dpglm.solvers.composite.tabulation import plan_tabulation
 from dpglm.solvers.run import run
 from dpglm.tables.described import CellEncoder, counted_columns
 from dpglm.tables.schema import Schema
+from dpglm.tabulate.numbers import normal_quantile
 
 # A description before there are rows: its tables, their noise, and what to expect of them.
 
@@ -314,7 +314,7 @@ def plan_description(
 
     def planned(design: Design) -> Plan:
         return plan_tabulation(
-            _spec(design.encoder, n_rows, groups), budget, relation, design.tables
+            _spec(design.encoder, n_rows, groups), budget, relation, tuple(design.cells.values())
         )
 
     draft = designed(_MOST)

@@ -1,4 +1,4 @@
-"""Description: what one noisy release says of a table, and what it cost."""
+"""The result of a description, as values, records and text."""
 
 from __future__ import annotations
 
@@ -14,46 +14,33 @@ from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.exploration.design import Pair
 from dpglm.exploration.estimation import estimated
-from dpglm.exploration.results import (
-    ColumnDescription,
-    GroupDescription,
-    Number,
-    TwoWayTable,
-    check_quantiles,
-)
+from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.solvers.base import Solution
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import TargetColumn
+from dpglm.tabulate.numbers import Number, check_quantiles, with_interval
+from dpglm.tabulate.released import Released, public_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dpglm.exploration.describe import DescriptionPlan
 
-
-# A description as records, and as text for a terminal.
-
 _WIDTH, _LONGEST = 30, 28
 _MOST_LEVELS, _MOST_NAMED = 12, 3
+_C = TypeVar("_C", Column, TargetColumn)
 
 
-def records_of(groups: Mapping[str | None, GroupDescription]) -> list[dict[str, Any]]:
-    """List all numbers, each with what it is about."""
-    return [
-        ({} if group is None else {"group": group}) | record
-        for group, one in groups.items()
-        for record in _records(one)
-    ]
+def _records(rows: RowsDescription) -> Iterator[dict[str, Any]]:
+    """Yield all numbers with the column, quantity and cell that they are about."""
 
-
-def _records(group: GroupDescription) -> Iterator[dict[str, Any]]:
     def record(column: str, quantity: str, cell: str, number: Number) -> dict[str, Any]:
         return {"column": column, "quantity": quantity, "cell": cell, **vars(number)}
 
-    yield record("", "rows", "", group.n_rows)
-    for name, column in group.columns.items():
+    yield record("", "rows", "", rows.n_rows)
+    for name, column in rows.columns.items():
         for label, count, share in zip(column.labels, column.counts, column.shares, strict=True):
             yield record(name, "count", label, count)
             yield record(name, "share", label, share)
@@ -62,57 +49,52 @@ def _records(group: GroupDescription) -> Iterator[dict[str, Any]]:
             yield record(name, "standard deviation", "", column.spread)
         for q, number in column.quantiles.items():
             yield record(name, "quantile", f"{q:g}", number)
-    for (one, other), table in group.two_way.items():
+    for (one, other), table in rows.two_way.items():
         for row, counts, shares in zip(table.row_labels, table.counts, table.shares, strict=True):
             for label, count, share in zip(table.column_labels, counts, shares, strict=True):
                 yield record(f"{one} x {other}", "count", f"{row} x {label}", count)
                 yield record(f"{one} x {other}", "share", f"{row} x {label}", share)
-    for (one, other), number in group.correlations.items():
+    for (one, other), number in rows.correlations.items():
         yield record(f"{one} x {other}", "correlation", "", number)
 
 
-def summary_of(head: str, groups: Mapping[str | None, GroupDescription], level: float) -> str:
-    """Write groups as text; a bar is as long as its share of the longest."""
-    lines = [
-        head,
-        f"In brackets: intervals ({100.0 * level:g} %) for this table, of privacy noise alone.",
-    ]
-    # Of groups that may be empty nothing else can be said.
+def _lines(levels: Mapping[str | None, RowsDescription]) -> Iterator[str]:
+    """Write all levels as text."""
+    # Numbers of rows whose count cannot be distinguished from zero are noise.
     hidden = {
-        label: group.n_rows.high
-        for label, group in groups.items()
-        if label is not None and group.n_rows.low <= 0.0
+        str(label): rows.n_rows.high
+        for label, rows in levels.items()
+        if label is not None and rows.n_rows.low <= 0.0
     }
-    for label, group in groups.items():
+    for label, rows in levels.items():
         if label in hidden:
             continue
         if label is not None:
-            lines += ["", f"== {label}: {with_interval(group.n_rows)} rows"]
-        for column in group.columns.values():
-            lines += ["", *_column(column)]
-        if group.two_way:
-            names = ", ".join(" x ".join(pair) for pair in group.two_way)
-            lines += ["", f"Tables of two columns (see to_frame or the page): {names}"]
-        if group.correlations:
-            lines += ["", "Correlations", *_correlations(group.correlations)]
+            yield from ("", f"== {label}: {with_interval(rows.n_rows)} rows")
+        for column in rows.columns.values():
+            yield from ("", *_column(column))
+        if rows.two_way:
+            names = ", ".join(" x ".join(pair) for pair in rows.two_way)
+            yield from ("", f"Two-way tables (see to_frame or the page): {names}")
+        if rows.correlations:
+            yield from ("", "Correlations", *_correlations(rows.correlations))
     if hidden:
-        names = listed([str(label) for label in hidden])
         most = plain_number(math.ceil(max(hidden.values())))
-        lines += ["", f"Groups that may have no rows, and have at most {most}: {names}"]
-    return "\n".join(lines)
+        yield ""
+        yield f"Levels that may have no rows, and have at most {most}: {listed(list(hidden))}"
 
 
 def _correlations(found: Mapping[tuple[str, str], Number]) -> Iterator[str]:
-    """Write correlations in a line each, but for those of which noise leaves nothing to say."""
-    said = {pair: one for pair, one in found.items() if (one.low, one.high) != (-1.0, 1.0)}
-    width = max((len(" and ".join(pair)) for pair in said), default=0)
-    for pair, one in said.items():
+    """Write the correlations that can be estimated, and the number of the others."""
+    known = {pair: one for pair, one in found.items() if (one.low, one.high) != (-1.0, 1.0)}
+    width = max((len(" and ".join(pair)) for pair in known), default=0)
+    for pair, one in known.items():
         ends = f"[{two_digits(one.low)}, {two_digits(one.high)}]"
         yield f"  {' and '.join(pair):<{width}}  {two_digits(one.estimate):>5}  {ends}"
-    if len(said) < len(found):
+    if len(known) < len(found):
         yield (
-            f"  and {len(found) - len(said)} more, of which the noise leaves nothing to say: "
-            "narrower bounds in the schema would help"
+            f"  {len(found) - len(known)} more cannot be estimated at this budget; narrower bounds "
+            "in the schema would help"
         )
 
 
@@ -124,16 +106,16 @@ def two_digits(value: float) -> str:
 def _column(column: ColumnDescription) -> list[str]:
     lines = [column.name]
     if column.mean is None and column.column.n_bins:
-        lines.append("  mean, standard deviation and quantiles: the values, if any, are too few")
+        lines.append("  mean, standard deviation and quantiles: too few values to estimate them")
     if column.mean is not None and column.spread is not None:
         lines.append(
             f"  mean {with_interval(column.mean)}, "
             f"standard deviation {with_interval(column.spread)}"
         )
-        said = ", ".join(
+        quantiles = ", ".join(
             f"{100.0 * q:g} %: {with_interval(one)}" for q, one in column.quantiles.items()
         )
-        lines.append(f"  quantiles {said}")
+        lines.append(f"  quantiles {quantiles}")
     longest = max(share.estimate for share in column.shares) or 1.0
     shown = shown_cells(column)
     for place in shown:
@@ -145,34 +127,28 @@ def _column(column: ColumnDescription) -> list[str]:
 
 
 def shown_cells(column: ColumnDescription, most: int = _MOST_LEVELS) -> list[int]:
-    """List the cells worth showing: bins or the largest levels, and what there is beside them.
+    """Return the cells to show: bins or the largest categories, and the other cells with rows.
 
-    Of several bins at an end that may all be empty only the innermost is shown.
-    Cells beside a column's own (missing, not listed, outside the bounds, at the low one) are shown
-    where the estimate is two half widths of its interval or more.
+    Among bins at either end that may be empty only the innermost is shown. Other cells (missing,
+    not listed, outside the bounds) are shown if the estimate exceeds two half widths.
     """
     places = range(len(column.labels))
     own: Sequence[int] = places[column.column.own]
     if column.column.n_bins:
-        own = _without_empty_ends(column, own)
+        if there := [place for place in own if column.counts[place].low > 0.0]:
+            own = range(max(own[0], there[0] - 1), min(own[-1], there[-1] + 1) + 1)
     else:
         own = sorted(own, key=lambda place: -column.counts[place].estimate)[:most]
-    beside = (
-        place for place, count in enumerate(column.counts) if count.low > 0.5 * count.estimate > 0.0
-    )
-    others = set(beside) - set(places[column.column.own])
-    return sorted({*own, *others})
-
-
-def _without_empty_ends(column: ColumnDescription, bins: Sequence[int]) -> Sequence[int]:
-    there = [place for place in bins if column.counts[place].low > 0.0]
-    if not there:
-        return bins
-    return range(max(bins[0], there[0] - 1), min(bins[-1], there[-1] + 1) + 1)
+    clear = {
+        place
+        for place in places
+        if column.counts[place].low > 0.5 * column.counts[place].estimate > 0.0
+    }
+    return sorted({*own, *(clear - set(places[column.column.own]))})
 
 
 def rest_in_words(column: ColumnDescription, shown: Sequence[int]) -> str:
-    """Say how many cells are not shown, which if they are few, and how large they may be."""
+    """Write how many cells are not shown, their names if there are few, and their largest share."""
     rest = [place for place in range(len(column.labels)) if place not in shown]
     if not rest:
         return ""
@@ -187,61 +163,33 @@ def share_in_words(share: Number) -> str:
     return f"{100.0 * share.estimate:5.1f} %  [{100.0 * share.low:.1f}, {100.0 * share.high:.1f}]"
 
 
-def in_units(value: float, width: float) -> str:
-    """Write a number with the digits that an interval of that width leaves meaningful."""
-    if not 0.0 < width < math.inf:
-        return plain_number(value)
-    decimals = 1 - math.floor(math.log10(width))
-    return f"{value:.{min(max(decimals, 0), 8)}f}"
-
-
-def estimate_of(number: Number) -> str:
-    """Write an estimate with the digits that noise leaves meaningful."""
-    return in_units(number.estimate, number.high - number.low)
-
-
-def ends_of(low: float | None, high: float | None) -> tuple[str, ...]:
-    """Write the ends of an interval, if there is one."""
-    if low is None or high is None:
-        return ()
-    return in_units(low, high - low), in_units(high, high - low)
-
-
-def with_interval(number: Number) -> str:
-    """Write an estimate with its interval."""
-    return f"{estimate_of(number)} [{', '.join(ends_of(number.low, number.high))}]"
-
-
 def _fitted(text: str) -> str:
     short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     return f"{short:<{_WIDTH}}"
 
 
-_C = TypeVar("_C", Column, TargetColumn)
-
-
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Description:
-    """What one noisy release says of a table; made by ``describe``.
+    """The result of a private description; made by ``describe``.
 
     Parameters
     ----------
     plan : DescriptionPlan
-        What was planned, and carried out.
+        The plan that was executed.
     solution : dpglm.solvers.Solution
-        What was released: the cells of all tables, weights and noise included.
+        The released cells of all tables, weights and noise included.
     privacy_ : dpglm.report.Certificate
-        The guarantee, what it rests on, and what was spent.
+        The guarantee, its assumptions, and the budget spent.
 
     Notes
     -----
-    Counts are not negative, and add up: those of every column, of every table of two columns and of
-    all groups, to the number of rows. Each number has an interval for the table (of privacy noise)
-    and, shares, means and the like, one for the population that the rows were drawn from (of noise
-    and sampling); see ``Number``.
+    Counts are not negative and add up: those of each column, of each two-way table and of all
+    levels of ``by`` to the number of rows. Each number has an interval for these rows (privacy
+    noise). Shares, means and the like also have one for the population (noise and sampling error);
+    see ``Number``.
 
-    Privacy: all that is shown is computed from the release and public facts, and may be published.
+    Privacy: all values are computed from the release and public facts, and may be published.
     """
 
     plan: DescriptionPlan
@@ -249,37 +197,35 @@ class Description:
     privacy_: Certificate
 
     @functools.cached_property
-    def _groups(self) -> tuple[GroupDescription, ...]:
-        plan = self.plan.plan
-        public = plan.adjacency.rows_are_public(plan.data.unit) and not self.plan.chosen
-        return estimated(
-            self.plan.design,
+    def _levels(self) -> tuple[RowsDescription, ...]:
+        plan, design = self.plan, self.plan.design
+        released = Released.of(
+            plan.plan,
+            design.cells,
             self.solution.w,
-            self.plan.noise_std,
-            plan.data.n_rows if public else None,
-            self.plan.z,
-            plan.data.reach(1),
+            chosen=plan.chosen,
+            has_levels=design.by is not None,
         )
+        return estimated(design, released, plan.z)
 
     @property
-    def groups(self) -> Mapping[str, GroupDescription]:
-        """The rows by level of the column ``by``; empty without one."""
+    def by_level(self) -> Mapping[str, RowsDescription]:
+        """Descriptions of the rows with each level of the column ``by``; empty without one."""
         by = self.plan.design.by
         if by is None:
             return {}
-        labels = self.plan.design.encoder[by].labels
-        return dict(zip(labels, self._groups, strict=True))
+        return dict(zip(self.plan.design.encoder[by].labels, self._levels, strict=True))
 
     @property
-    def overall(self) -> GroupDescription:
-        """All rows; ValueError for a description by groups, as all that follow."""
+    def overall(self) -> RowsDescription:
+        """Description of all rows; ValueError for a description by levels."""
         by = self.plan.design.by
         if by is not None:
             raise ValueError(
-                f"the rows were described by {by!r}: look at groups[LEVEL], with LEVEL one of "
-                f"{', '.join(map(repr, self.groups))}"
+                f"the rows were described by {by!r}: use by_level[LEVEL], with LEVEL one of "
+                f"{', '.join(map(repr, self.by_level))}"
             )
-        return self._groups[0]
+        return self._levels[0]
 
     @property
     def n_rows(self) -> Number:
@@ -293,16 +239,16 @@ class Description:
 
     @property
     def two_way(self) -> Mapping[Pair, TwoWayTable]:
-        """Tables of two columns."""
+        """Two-way tables by the names of their columns."""
         return self.overall.two_way
 
     @property
     def correlations(self) -> Mapping[Pair, Number]:
-        """Correlations of two columns."""
+        """Correlations by the names of their columns."""
         return self.overall.correlations
 
     def __getitem__(self, name: str) -> ColumnDescription:
-        """Return a column by its name; a ValueError lists the columns."""
+        """Return a column by name; a ValueError lists the columns."""
         found = self.columns.get(name)
         if found is None:
             raise ValueError(
@@ -311,12 +257,12 @@ class Description:
         return found
 
     def with_level(self, level: float) -> Description:
-        """Return the same description with intervals of another level; it costs nothing.
+        """Return the same description with another confidence level, at no privacy cost.
 
         Parameters
         ----------
         level : float
-            In (0, 1).
+            Confidence level in (0, 1).
 
         Returns
         -------
@@ -340,8 +286,8 @@ class Description:
         }
         if self.plan.design.by is None:
             return document | self.overall.to_dict()
-        groups = {level: one.to_dict() for level, one in self.groups.items()}
-        return document | {"by": self.plan.design.by, "groups": groups}
+        levels = {level: one.to_dict() for level, one in self.by_level.items()}
+        return document | {"by": self.plan.design.by, "by_level": levels}
 
     def to_frame(self) -> pd.DataFrame:
         """Return all numbers as a table.
@@ -349,7 +295,7 @@ class Description:
         Returns
         -------
         pandas.DataFrame
-            A row for each number: ``group`` (where there are groups), ``column``, ``quantity``,
+            A row for each number: the level of ``by`` if there is one, ``column``, ``quantity``,
             ``cell``, and the fields of ``Number``.
 
         Raises
@@ -359,29 +305,35 @@ class Description:
         """
         import pandas as pd
 
-        return pd.DataFrame(records_of(self._by_group()))
+        return pd.DataFrame(
+            [
+                ({} if level is None else {"by": level}) | record
+                for level, rows in self._shown().items()
+                for record in _records(rows)
+            ]
+        )
 
     def schema(self, bounds: tuple[float, float] = (0.005, 0.995)) -> Schema:
-        """Return the schema with bounds that this description has paid for.
+        """Return the schema with bounds from this description.
 
         Parameters
         ----------
         bounds : (float, float), default=(0.005, 0.995)
-            Quantiles that become the lower and the upper bound of each numeric column that was
-            described, within those that were declared.
+            Quantiles that become the lower and upper bound of each described numeric column,
+            within the declared bounds.
 
         Returns
         -------
         Schema
-            Its columns say what was paid, and certificates of fits that use it repeat that: their
-            cost comes on top of this one's. Columns whose two quantiles are the same keep their
-            bounds.
+            The columns contain the cost of this description, and certificates of fits that use
+            them repeat it: the fits are charged in addition. Columns with two equal quantiles keep
+            their bounds.
 
         Raises
         ------
         ValueError
             If ``bounds`` are not two numbers from 0 to 1 in ascending order, or the description is
-            by groups.
+            by levels.
         """
         below, above = check_quantiles("bounds", bounds)
         made = self.privacy_
@@ -406,14 +358,16 @@ class Description:
             target=bounded(schema.target) if schema.has_target else schema.target,
         )
 
-    def _by_group(self) -> Mapping[str | None, GroupDescription]:
-        if self.plan.design.by is None:
-            return {None: self._groups[0]}
-        return {label: group for label, group in self.groups.items()}  # noqa: C416
+    def _shown(self) -> dict[str | None, RowsDescription]:
+        shown: dict[str | None, RowsDescription] = {}
+        shown.update(self.by_level)
+        return shown or {None: self._levels[0]}
 
     def summary(self) -> str:
         """Return the description as text for a terminal."""
-        return summary_of(self._title(), self._by_group(), self.plan.level)
+        level = f"{100.0 * self.plan.level:g} %"
+        intervals = f"Intervals ({level}) in brackets: for these rows, with privacy noise only."
+        return "\n".join([self._title(), intervals, *_lines(self._shown())])
 
     def _title(self) -> str:
         return (
@@ -437,15 +391,13 @@ class Description:
                 ("delta", rounded_up(certificate.delta)),
             ],
             warnings=certificate.caveats(),
-            sections=[("What it says", self.summary().splitlines()[2:])],
+            sections=[("Results", self.summary().splitlines()[2:])],
         )
 
 
 def _subject(description: Description) -> str:
-    n_rows = description.plan.plan.data.n_rows
-    certificate = description.privacy_
-    if description.plan.chosen:
-        return f"Private description of some of {n_rows} rows"
-    if certificate.adjacency.rows_are_public(certificate.data.unit):
-        return f"Private description of {n_rows} rows"
-    return "Private description of rows"
+    plan = description.plan
+    if plan.chosen:
+        return f"Private description of some of {plan.plan.data.n_rows} rows"
+    n_rows = public_rows(plan.plan, plan.chosen)
+    return f"Private description of {'rows' if n_rows is None else f'{n_rows} rows'}"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
@@ -66,11 +65,6 @@ class Design:
     parts: tuple[Part, ...]
 
     @property
-    def tables(self) -> tuple[Cells, ...]:
-        """The tables in the order of their release."""
-        return tuple(part.cells for part in self.parts)
-
-    @property
     def described(self) -> tuple[CountedColumn, ...]:
         """The columns that are described, which ``by`` is not."""
         return tuple(one for one in self.encoder.columns if one.name != self.by)
@@ -81,30 +75,13 @@ class Design:
         return 1 if self.by is None else self.encoder[self.by].n_cells
 
     @functools.cached_property
-    def _slices(self) -> Mapping[Key, tuple[slice, Cells]]:
-        ends = np.cumsum([part.cells.size for part in self.parts]).tolist()
-        return {
-            part.key: (slice(end - part.cells.size, end), part.cells)
-            for part, end in zip(self.parts, ends, strict=True)
-        }
-
-    def has(self, *key: str) -> bool:
-        """Say whether there is a part of this kind about these columns."""
-        return key in self._slices
-
-    def read(self, released: NDArray[np.float64], *key: str) -> NDArray[np.float64]:
-        """Return a part of what was released, without its weight.
-
-        Of shape (n_levels, ...): the cells of the columns, then parts; groups have a shape of
-        (n_levels,).
-        """
-        where, cells = self._slices[key]
-        shape = cells.sizes if self.by is not None else (1, *cells.sizes)
-        return released[where].reshape(shape) / cells.weight
+    def cells(self) -> Mapping[Key, Cells]:
+        """The tables by key, in the order of their release."""
+        return {part.key: part.cells for part in self.parts}
 
     def variance(self, noise_std: float, *key: str) -> float:
-        """Return the variance of each cell of a part, for noise of that standard deviation."""
-        return (noise_std / self._slices[key][1].weight) ** 2
+        """Return the noise variance of each cell of a table, weight removed."""
+        return (noise_std / self.cells[key].weight) ** 2
 
 
 def design_of(

@@ -10,16 +10,14 @@ from typing import Any
 from dpglm.certificate.verify import verify
 from dpglm.exploration.description import (
     Description,
-    ends_of,
-    estimate_of,
     rest_in_words,
     shown_cells,
     two_digits,
-    with_interval,
 )
-from dpglm.exploration.results import ColumnDescription, GroupDescription, Number, TwoWayTable
+from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
+from dpglm.tabulate.numbers import Number, ends_of, estimate_of, with_interval
 
 __all__ = ["description_page", "shown_description", "write_description"]
 
@@ -99,26 +97,26 @@ def shown_description(description: Description) -> dict[str, Any]:
     dict
         The argument of the macro ``described`` in ``templates/exploration.html.j2``.
     """
-    groups = description.groups
-    clear = {label: one for label, one in groups.items() if one.n_rows.low > 0.0}
-    shown = clear or groups or {"": description.overall}
+    levels = description.by_level
+    clear = {label: one for label, one in levels.items() if one.n_rows.low > 0.0}
+    shown = clear or levels or {"": description.overall}
     return {
         "level": f"{100.0 * description.plan.level:g} %",
         "by": description.plan.design.by,
-        "groups": [(label, _group(one)) for label, one in shown.items()],
-        "left_out": len(groups) > len(shown),
+        "levels": [(label, _rows(one)) for label, one in shown.items()],
+        "left_out": len(levels) > len(shown),
     }
 
 
-def _group(group: GroupDescription) -> dict[str, Any]:
-    width = group.n_rows.high - group.n_rows.low
+def _rows(rows: RowsDescription) -> dict[str, Any]:
+    width = rows.n_rows.high - rows.n_rows.low
     return {
-        "n_rows": with_interval(group.n_rows) if width else estimate_of(group.n_rows),
-        "columns": [_column(one) for one in group.columns.values()],
-        "tables": [_table(one) for one in group.two_way.values()],
+        "n_rows": with_interval(rows.n_rows) if width else estimate_of(rows.n_rows),
+        "columns": [_column(one) for one in rows.columns.values()],
+        "tables": [_table(one) for one in rows.two_way.values()],
         "correlations": [
             {"name": f"{one} and {other}", **_signed(number)}
-            for (one, other), number in group.correlations.items()
+            for (one, other), number in rows.correlations.items()
         ],
     }
 

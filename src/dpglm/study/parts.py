@@ -36,7 +36,6 @@ from dpglm.evaluation.evaluate import has_probabilities
 from dpglm.evaluation.task import Task
 from dpglm.exceptions import PlanMismatchError
 from dpglm.exploration import DescriptionPlan, plan_description
-from dpglm.exploration.results import normal_quantile
 from dpglm.guidance.expectation import guidance
 from dpglm.preprocessing.encoders import SchemaEncoder, as_schema
 from dpglm.privacy.adjacency import Adjacency
@@ -47,6 +46,7 @@ from dpglm.study.division import Persons, ratio_of_share, ratio_of_slopes
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
+from dpglm.tabulate.numbers import normal_quantile
 
 EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
 """Names of the parts, in the order in which they run."""

@@ -28,7 +28,7 @@ def test_numbers_are_printed_and_written(run, files, model, data):
     assert run("verify", "performance/certificate.json").exit_code == 0
     document = json.loads((files / "performance/evaluation.json").read_text())
     assert 0.5 < document["all_rows"]["auc"]["estimate"] <= 1.0
-    assert [one["level"] for one in document["groups"]] == ["no", "yes", None]
+    assert [one["value"] for one in document["by_level"]] == ["no", "yes", None]
     page = (files / "performance/evaluation.html").read_text()
     assert "By smoker" in page
     assert "<strong>Private.</strong>" in page
@@ -83,4 +83,4 @@ def test_a_model_of_numbers(run, files):
     assert run(*fitted, "--model", "model.json").exit_code == 0
     done = run("evaluate", *BASE)
     assert done.exit_code == 0, done.output
-    assert "r2" in done.stdout + done.stderr
+    assert "R²" in done.stdout + done.stderr

@@ -193,7 +193,7 @@ def _bins(text: str) -> tuple[str, int]:
 
 
 def _quantiles(text: str) -> tuple[float, float]:
-    from dpglm.exploration.results import check_quantiles
+    from dpglm.tabulate.numbers import check_quantiles
 
     try:
         ends = [float(end) for end in _two("--bounds", text)]

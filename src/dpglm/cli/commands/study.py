@@ -157,12 +157,14 @@ def print_promise(result: StudyResult) -> None:
 
 def print_performance(evaluation: Evaluation) -> None:
     """Print how good a model is, with intervals for the population."""
-    from dpglm.evaluation.evaluation import named, numbers_of, population, written
+    from dpglm.tabulate.numbers import population_estimate, population_interval
 
-    numbers = numbers_of(evaluation.all_rows, evaluation.plan.thresholds)
     print_table(
         ("On the rows held out", "estimate", f"{100.0 * evaluation.plan.level:g} % interval"),
-        [(named(name), written(one), population(one)) for name, one in numbers.items()],
+        [
+            (one.label, population_estimate(one.number), population_interval(one.number))
+            for one in evaluation.all_rows.shown()
+        ],
     )
 
 

@@ -1,0 +1,1 @@
+"""Released tables of counts and sums, and numbers with intervals computed from them."""
