@@ -69,7 +69,7 @@ def test_a_curve_of_each_class(classes):
 def test_pictures_of_another_task_are_refused(made, numbers):
     y, predictions = numbers
     of_numbers = evaluate_predictions(y, predictions, target_bounds=(0.0, 5.0))
-    with pytest.raises(ValueError, match="there is no picture 'roc' of this evaluation, only residuals"):
+    with pytest.raises(ValueError, match="no picture 'roc' of this evaluation, only residuals"):
         of_numbers.plot_roc()
     with pytest.raises(ValueError, match="there is no picture 'residuals'"):
         made.plot_residuals()

@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_validate
 
 from dpglm import LinearSVC
-from dpglm.evaluation import private_scorer
+from dpglm.evaluation import METRICS, private_scorer
 from dpglm.exceptions import BudgetExceededError
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import ApproximateDP
@@ -94,3 +94,8 @@ def test_errors_of_numbers_are_negative(ledger, numbers):
 def test_wrong_arguments_are_named(ledger, change, message):
     with pytest.raises(ValueError, match=message):
         private_scorer(**{"metric": "auc", "epsilon": 1.0, "ledger": ledger} | change)
+
+
+def test_scorer_names_are_documented():
+    names = {one.scorer for one in METRICS if one.scorer is not None}
+    assert all(f'"{name}"' in private_scorer.__doc__ for name in names)

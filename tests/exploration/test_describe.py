@@ -207,10 +207,10 @@ def test_groups_add_up_at_the_price_of_one_description(table, schema):
         for column in group.columns.values():
             total = sum(count.estimate for count in column.counts)
             assert total == pytest.approx(group.n_rows.estimate, abs=1e-6)
-    with pytest.raises(ValueError, match="look at groups"):
+    with pytest.raises(ValueError, match="use by_level"):
         _ = made["age"]
     frame = made.to_frame()
-    assert set(frame["group"]) == set(made.by_level)
+    assert set(frame["by"]) == set(made.by_level)
 
 
 def test_groups_are_those_of_the_table(table, schema):
@@ -461,4 +461,4 @@ def test_groups_that_may_be_empty_take_one_line():
         "== level 1",
     ]
     assert lines[-1].startswith("Levels that may have no rows, and have at most ")
-    assert set(seen.groups) == {*levels, "not listed", "missing"}
+    assert set(seen.by_level) == {*levels, "not listed", "missing"}

@@ -1,18 +1,19 @@
-"""Which tables describe a data set, and how one budget is divided between them."""
+"""The tables of a description, their shares of the budget, and the rows that they count."""
 
 from __future__ import annotations
 
-import abc
+import dataclasses
 import functools
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
@@ -30,19 +31,16 @@ from dpglm.tables.named import Named, by_name
 Pair: TypeAlias = tuple[str, str]
 """Names of two columns."""
 Key: TypeAlias = tuple[str, ...]
-"""What a part is about: its kind, and the names of the columns."""
+"""Kind of a table, and the names of its columns."""
 COUNTS, PARTS, NUMBERS, SQUARES, PRODUCTS = "counts", "parts", "numbers", "squares", "products"
-"""Kinds of parts: cells of one or two columns, parts of cells, sums of x, x^2 - 1/2 and x x'."""
+"""Kinds of tables: counts of cells of one or two columns and of parts of cells, and sums of x,
+x^2 - 1/2 and x x'."""
 
 
 @final
 @dataclass(frozen=True)
 class Part:
-    """One table of a design, with what it is for.
-
-    ``worth`` is how many times the variance of one cell enters the sum that the division of the
-    budget makes least.
-    """
+    """A table of a design, and its factor in the sum of variances that weights minimize."""
 
     key: Key
     cells: Cells
@@ -52,10 +50,9 @@ class Part:
 @final
 @dataclass(frozen=True, eq=False)
 class Design:
-    """All tables, with their weights: a row's contributions have a joint length of 1 at most.
+    """The tables of a description, by the levels of ``by`` if it is given.
 
-    Of a column's numbers there are, all by the levels of ``by`` where that is given: counts in its
-    cells, counts in their parts, and sums.
+    Privacy: weights bound the L2 norm of the contributions of a row to all tables by 1.
     """
 
     encoder: CellEncoder
@@ -66,12 +63,12 @@ class Design:
 
     @property
     def described(self) -> tuple[CountedColumn, ...]:
-        """The columns that are described, which ``by`` is not."""
+        """The described columns, without ``by``."""
         return tuple(one for one in self.encoder.columns if one.name != self.by)
 
     @property
     def n_levels(self) -> int:
-        """Number of groups: cells of ``by``; 1 without."""
+        """Number of cells of ``by``; 1 without it."""
         return 1 if self.by is None else self.encoder[self.by].n_cells
 
     @functools.cached_property
@@ -90,10 +87,10 @@ def design_of(
     correlations: Iterable[Pair] | bool,
     by: str | None,
 ) -> Design:
-    """Choose the tables; a ValueError names the argument that is wrong.
+    """Choose the tables and their weights; a ValueError names an invalid argument.
 
-    Weights make the sum of the parts' variances least, each times its worth: with reach r and
-    worth v of a part, its share of the budget, w^2 r^2, is in proportion to r sqrt(v).
+    Weights minimize the sum of variances times worths. For the largest contribution r of a row and
+    the worth v, the share of the budget, w^2 r^2, is proportional to r sqrt(v).
     """
     if by is not None and encoder[by].n_bins:
         raise ValueError(f"by must name a column of categories, got {by!r}, which is numeric")
@@ -105,24 +102,22 @@ def design_of(
     root_worths = [one.cells.reach * math.sqrt(one.worth) for one in raw]
     total = math.fsum(root_worths)
     weighted = (
-        Part(one.key, _weighing(one.cells, math.sqrt(root / total) / one.cells.reach), one.worth)
+        dataclasses.replace(
+            one,
+            cells=dataclasses.replace(one.cells, weight=math.sqrt(root / total) / one.cells.reach),
+        )
         for one, root in zip(raw, root_worths, strict=True)
     )
     return Design(encoder, by, pairs, related, tuple(weighted))
 
 
-def _weighing(cells: Cells, weight: float) -> Cells:
-    return Cells(cells.columns, cells.sizes, weight, cells.values, cells.bound)
-
-
 def _raw_parts(
     encoder: CellEncoder, by: str | None, pairs: Sequence[Pair], related: Sequence[Pair]
 ) -> Iterable[Part]:
-    """List the parts with a weight of 1.
+    """Yield the tables with weight 1.
 
-    What is shown of a table are its cells, whose mean variance is that of one; of a numeric column
-    also ranks: a rank is a sum of some of K cells whose total is known, with a mean variance of K/6
-    of theirs, and of some of the parts of one cell.
+    The worth of shown cells is 1. Numeric columns also show ranks: the sum of some of K cells with
+    a known total has a mean variance of K/6 times theirs, and likewise for the parts of a cell.
     """
 
     def of(names: Iterable[str], values: tuple[int, ...] = (), bound: float = 1.0) -> Cells:
@@ -176,7 +171,7 @@ def _pairs(what: str, given: Any, encoder: CellEncoder, by: str | None) -> tuple
 def _related(
     given: Iterable[Pair] | bool, encoder: CellEncoder, by: str | None
 ) -> tuple[Pair, ...]:
-    """Read the pairs whose correlation is wanted; True: of all numeric columns and two classes."""
+    """Return the pairs to correlate; True: all numeric columns and a target of two classes."""
     if given is True or given is False:
         every = [
             one.name
@@ -188,46 +183,62 @@ def _related(
     for name in itertools.chain.from_iterable(pairs):
         if not encoder[name].is_number:
             raise ValueError(
-                f"correlations must name numeric columns, or such of two categories, got {name!r}"
+                f"correlations must name numeric columns or those of two categories, got {name!r}"
             )
     return pairs
 
-
-# The rows of a table, of whatever kind, as a description counts them.
 
 _PARQUET = (".parquet", ".pq")
 _EXPECTED = "table must be a file of columns, or have columns by name"
 
 
-class TableRows(abc.ABC):
-    """A private table with its true number of rows; final subclasses below."""
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class TableRows:
+    """A private table with its true number of rows.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+    encoded : callable
+        Returns encoded rows; raises ValueError for a cell of the wrong kind.
+    column : callable or None
+        Returns a column by name; None if groups are not supported.
+    cells : Named or None
+        Columns by name, for a table in memory.
+    """
 
     n_rows: int
-
-    @abc.abstractmethod
-    def collection(self, encoder: CellEncoder) -> Collection:
-        """Return encoded rows, each by itself; ValueError for a cell that is of the wrong kind."""
-
-    def chosen(self, encoder: CellEncoder, where: Any) -> Collection:
-        """Return encoded rows of which only those count where a condition holds."""
-        raise ValueError("where must be None for rows that are not in memory")
+    encoded: Callable[[CellEncoder], Collection]
+    column: Callable[[str], Any] | None
+    cells: Named | None = None
 
     def group_ids(self, groups: Any) -> Any:
-        """Return the group of each row, which may be the name of a column."""
-        raise ValueError("groups must be None for a data frame of Dask: describe it in parts")
+        """Return the group of each row, given as values or as the name of a column."""
+        if self.column is None:
+            raise ValueError("groups must be None for a data frame of Dask: describe it in parts")
+        return self.column(groups) if isinstance(groups, str) else groups
 
     def prepared(
         self, encoder: CellEncoder, spec: DataSpec, groups: Any, noise: NoiseSource, where: Any
     ) -> Rows:
-        """Prepare all rows, or as many of each group as ``spec`` says; those that count."""
-        rows = self.collection(encoder) if where is None else self.chosen(encoder, where)
+        """Prepare the rows that count, and at most as many of each group as ``spec`` allows."""
+        if where is None:
+            rows = self.encoded(encoder)
+        elif self.cells is None:
+            raise ValueError("where must be None for rows that are not in memory")
+        else:
+            table = {name: self.cells[name] for name in encoder.names}
+            found = Where.of(where, table)
+            rows = _matrix(encoder.encode(found.rows(table))).spread(found.counts)
         if spec.groups is not None:
             rows = rows.in_groups(groups, int(spec.groups.rows), noise)
         return rows.prepared(spec, None, np.zeros_like)
 
 
 def open_table(table: Any, names: Sequence[str]) -> TableRows:
-    """Check that a table has some columns, and count its rows; nothing is released here.
+    """Check that a table has some columns, and count its rows; releases nothing.
 
     ``table`` is a mapping or data frame of columns, ``ParquetRows``, a data frame of Dask, or the
     path of a file, which is read by blocks if it is Parquet.
@@ -237,10 +248,11 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
     if isinstance(table, str | os.PathLike):
         path = Path(table)
         if path.is_dir() or path.name.lower().endswith(_PARQUET):
-            return _Stored(ParquetFile.all_in(path))
-        return _InFile(path, names)
+            return _parquet(ParquetFile.all_in(path))
+        rows = open_table(read_table(path, names), names)
+        return dataclasses.replace(rows, column=lambda name: read_table(path, [name])[name])
     if isinstance(table, ParquetRows):
-        return _Stored(table.files)
+        return _parquet(table.files)
     is_dask = type(table).__module__.partition(".")[0] == "dask"
     named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
     lacking = [name for name in names if name not in named]
@@ -250,78 +262,39 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
             "add it, or list in columns= those that there are"
         )
     if is_dask:
-        return _OnCluster(table[list(spelled_in(names, table.columns).values())])
-    return _InMemory(named, len(named[names[0]]))
+        return _dask(table[list(spelled_in(names, table.columns).values())])
+    n_rows = len(named[names[0]])
+    if not n_rows:
+        raise ValueError("the table must have at least one row, got none")
+
+    def column(name: str) -> Any:
+        if name not in named:
+            raise ValueError(f"groups must name a column of the table, got {name!r}")
+        return named[name]
+
+    return TableRows(n_rows, lambda encoder: _matrix(encoder.encode(named)), column, named)
 
 
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class _InMemory(TableRows):
-    table: Named
-    n_rows: int
-
-    def __post_init__(self) -> None:
-        if not self.n_rows:
-            raise ValueError("the table must have at least one row, got none")
-
-    def collection(self, encoder: CellEncoder) -> Collection:
-        X = encoder.encode(self.table)
-        return MatrixRows(X, np.zeros(len(X)))
-
-    def chosen(self, encoder: CellEncoder, where: Any) -> Collection:
-        table = {name: self.table[name] for name in encoder.names}
-        found = Where.of(where, table)
-        X = encoder.encode(found.rows(table))
-        return MatrixRows(X, np.zeros(len(X))).spread(found.counts)
-
-    def group_ids(self, groups: Any) -> Any:
-        if not isinstance(groups, str):
-            return groups
-        if groups not in self.table:
-            raise ValueError(f"groups must name a column of the table, got {groups!r}")
-        return self.table[groups]
+def _matrix(X: NDArray[np.float64]) -> MatrixRows:
+    return MatrixRows(X, np.zeros(len(X)))
 
 
-@final
-class _InFile(TableRows):
-    """A file that is read whole."""
-
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
-        self._path, self._table = path, open_table(read_table(path, names), names)
-        self.n_rows = self._table.n_rows
-
-    def collection(self, encoder: CellEncoder) -> Collection:
-        return self._table.collection(encoder)
-
-    def chosen(self, encoder: CellEncoder, where: Any) -> Collection:
-        return self._table.chosen(encoder, where)
-
-    def group_ids(self, groups: Any) -> Any:
-        return read_table(self._path, [groups])[groups] if isinstance(groups, str) else groups
+def _parquet(files: Sequence[ParquetFile]) -> TableRows:
+    return TableRows(
+        sum(file.n_rows for file in files),
+        lambda encoder: encoded_files(files, encoder),
+        lambda name: column_of(files, name),
+    )
 
 
-@final
-class _Stored(TableRows):
-    def __init__(self, files: Sequence[ParquetFile]) -> None:
-        self._files, self.n_rows = files, sum(file.n_rows for file in files)
-
-    def collection(self, encoder: CellEncoder) -> Collection:
-        return encoded_files(self._files, encoder)
-
-    def group_ids(self, groups: Any) -> Any:
-        return column_of(self._files, groups) if isinstance(groups, str) else groups
-
-
-@final
-class _OnCluster(TableRows):
-    def __init__(self, frame: Any) -> None:
-        self._frame, self.n_rows = frame, int(frame.shape[0].compute())
-
-    def collection(self, encoder: CellEncoder) -> Collection:
+def _dask(frame: Any) -> TableRows:
+    def encoded(encoder: CellEncoder) -> Collection:
         import dask.array
 
         like = np.empty((0, encoder.width))
-        X = self._frame.map_partitions(encoder.encode, meta=like).compute_chunk_sizes()
+        X = frame.map_partitions(encoder.encode, meta=like).compute_chunk_sizes()
         rows = as_collection(X, dask.array.zeros(X.shape[:1], chunks=X.chunks[:1]))
         assert rows is not None
         return rows
+
+    return TableRows(int(frame.shape[0].compute()), encoded, None)

@@ -23,6 +23,8 @@ from dpglm.tabulate.numbers import (
     rows_interval,
 )
 
+__all__ = ["evaluation_page", "shown_evaluation", "write_evaluation"]
+
 _MOST_CLASSES = 20
 
 
