@@ -1,23 +1,139 @@
-"""Predictions and scores of linear models, and of estimators that hold one."""
+"""Fit, predictions and scores of linear models, and of estimators that hold one."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias, final
 
+from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
+from dpglm._fitting import all_or_nothing
+from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, scores, with_offset
 from dpglm.problem import ClassLink
-
-__all__ = ["NO_OFFSET", "ClassPredictor", "Predictor"]
+from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.tables.given import Where
 
 NO_OFFSET = "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"
-"""Scores of labels have no known terms."""
+
+Facts: TypeAlias = tuple[PublicFact, ...]
+Finish: TypeAlias = Callable[[Any, Facts], Facts]
+"""Called with a fitted linear model and its public facts before these are certified.
+
+It may change the coefficients by post-processing, and returns the facts for the certificate.
+"""
+
+
+def as_it_is(model: Any, facts: Facts) -> Facts:
+    """Leave the fitted model and its public facts unchanged."""
+    return facts
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FitData:
+    """The arguments of ``fit``."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    groups: Any = None
+    offset: Any = None
+    exposure: Any = None
+    where: Any = None
+    checkpoint: str | os.PathLike[str] | CheckpointFile | None = None
+
+    def chosen(self) -> FitData:
+        """Keep the rows in memory for which ``where`` holds, and remember which these are."""
+        if self.where is None or isinstance(self.where, Where):
+            return self
+        where = Where.of(self.where, self.X)
+        names = ("X", "y", "sample_weight", "offset", "exposure")
+        rows = {name: where.rows(getattr(self, name)) for name in names}
+        return dataclasses.replace(self, where=where, **rows)
 
 
 class Predictor(abc.ABC):
-    """Predicts by a function of linear scores."""
+    """Fits a linear model and predicts by a function of its scores."""
+
+    @all_or_nothing
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        where: ArrayLike | None = None,
+        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
+    ) -> Self:
+        """Fit the model under differential privacy.
+
+        Parameters
+        ----------
+        X : array_like, sparse matrix, table or Collection of shape (n, n_features)
+            Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
+            With all public parameters declared also a large memory-mapped array, a torch tensor,
+            a Dask array, or a ``Collection`` such as ``ParquetRows`` with its own targets and
+            weights. Models of a schema take a table with the schema's columns: a data frame of
+            pandas, polars or Dask, a mapping from names to columns, an array in the schema's
+            order, ``ParquetRows``, or the path of Parquet files.
+        y : array_like of shape (n,), optional
+            Labels of a classifier, all among ``classes`` if these are declared; targets of a
+            regressor. None for a ``Collection`` with its own targets, and for a table with the
+            target column that the schema names.
+        sample_weight : array_like of shape (n,), optional
+            Weights in [0, ``weight_bound``]; larger ones are clipped. A row of weight 0 is erased:
+            it contributes nothing. If all weights are 0, the result is the neutral model plus
+            noise; a warning says so unless the released sums exceed the noise.
+        groups : array_like of shape (n,), optional
+            Id of the person, household or other group of each row: numbers or texts in any order,
+            of Dask if X is. Privacy then protects all rows of a group together. Searches protect
+            rows only.
+        offset : array_like of shape (n,), or mapping of a name to one, optional
+            Known terms of the scores, for a regressor with a link other than the identity: finite,
+            as private as their rows, and clipped to ``offset_bounds``. The name, or that of a
+            Series, is recorded.
+        exposure : array_like of shape (n,), or mapping of a name to one, optional
+            In place of ``offset``, for a log link: durations, numbers of people or the like above
+            0, to which means are proportional. ``offset`` is its logarithm.
+        where : array_like of bool of shape (n,), optional
+            Private condition for the rows that count, such as that no cell is missing. All others
+            have weight 0, and their cells are not read. The public number of rows stays that of
+            the table. For rows in memory.
+        checkpoint : path-like or CheckpointFile, optional
+            File that holds the state after each step. If the process is killed, the same call
+            resumes from it and spends nothing twice; once complete, it returns the same model
+            until the file is deleted. A checkpoint of a fit with other parameters is refused.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are invalid; nothing has been released or spent.
+        PlanMismatchError
+            If the checkpoint belongs to another fit; the message names the difference.
+
+        Notes
+        -----
+        Privacy: ``privacy_`` states the guarantee and the public parameters that it rests on.
+        """
+        self._fit(FitData(X, y, sample_weight, groups, offset, exposure, where, checkpoint))
+        return self
+
+    @abc.abstractmethod
+    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+        """Fit this estimator, which is a draft that ``fit`` installs."""
 
     @abc.abstractmethod
     def _predicted(self, X: Any, output: Output) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import numbers
@@ -295,6 +296,16 @@ class PrivateFit(Spending, own_first=False):
         tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
+    def _adjacency(self) -> Adjacency:
+        return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
+
+    def _budget(self, n_units: int) -> PrivacyBudget:
+        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
+
+    def _ledger(self) -> PrivacyLedger | None:
+        """Open the ledger that is charged, if there is one."""
+        return as_ledger(self.ledger)
+
     def _noise(self) -> NoiseSource:
         return noise_source(self.random_state)
 
@@ -313,6 +324,10 @@ class PrivateFit(Spending, own_first=False):
         goes_on = checkpoint is not None and os.path.exists(checkpoint.path)
         if self.ledger is None and not goes_on:
             self._family.fits(plan, mark)
+
+
+OF_THE_FIT = tuple(one.name for one in dataclasses.fields(PrivateFit))
+"""Parameters of the budget, the relation, the number of rows and the randomness."""
 
 
 class PrivateEstimator(PrivateFit, own_first=False):
@@ -348,16 +363,6 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
     row_norm: float | None = None
     feature_bounds: FeatureBounds | None = None
-
-    def _adjacency(self) -> Adjacency:
-        return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
-
-    def _budget(self, n_units: int) -> PrivacyBudget:
-        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
-
-    def _ledger(self) -> PrivacyLedger | None:
-        """Open the ledger that is charged, if there is one."""
-        return as_ledger(self.ledger)
 
     def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
         """Return the public number of rows, by which sums are divided."""

@@ -310,6 +310,8 @@ class SplineEncoder(TableEncoder):
         the features can express.
     pair_segments : int, default=4
         As ``segments``, for the columns of interactions.
+    log_segments : int, optional
+        As ``segments``, for columns of ``"scale": "log"``; default: the same.
     dtype : {"float64", "float32"}, default="float64"
         Type of the encoded rows.
 
@@ -359,6 +361,7 @@ class SplineEncoder(TableEncoder):
         segments: int = 6,
         smoothness: float = 1.0,
         pair_segments: int = 4,
+        log_segments: int | None = None,
         dtype: str = "float64",
     ) -> None:
         self.schema = schema
@@ -366,9 +369,12 @@ class SplineEncoder(TableEncoder):
         self.segments = segments
         self.smoothness = smoothness
         self.pair_segments = pair_segments
+        self.log_segments = log_segments
         self.dtype = dtype
 
     def stated_schema(self) -> Schema:
         pairs = pairs_of_columns(self.interactions)
-        settings = Additive(self.segments, self.smoothness, pairs, self.pair_segments)
+        settings = Additive(
+            self.segments, self.smoothness, pairs, self.pair_segments, self.log_segments
+        )
         return as_schema(self.schema).with_additive(settings)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -15,15 +17,18 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import _get_feature_names, check_array, check_is_fitted
 
+from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import Certificate
-from dpglm.data.collection import Output
+from dpglm.data.collection import Collection, Output
 from dpglm.estimators._predictor import ClassPredictor
 from dpglm.inference.inference import Inference
+from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.problem import ClassLink
 from dpglm.solvers.base import Solution
-from dpglm.tables.cells import column_in_words
+from dpglm.tables.cells import column_in_words, spelled_in
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import finite_matrix
+from dpglm.tables.named import by_name
 
 # Estimators whose model is the fitted estimator inside them.
 
@@ -188,8 +193,6 @@ def units_after(transformers: Sequence[tuple[str, Any]]) -> LinearUnits | None:
 
     It is where one step alone makes them, and that step knows it.
     """
-    from dpglm.preprocessing.encoders import TableEncoder
-
     steps = [step for _, step in transformers if step is not None and step != "passthrough"]
     return steps[0].units() if len(steps) == 1 and isinstance(steps[0], TableEncoder) else None
 
@@ -200,7 +203,9 @@ def named_numbers(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
     Rows whose columns have names only here are returned as finite numbers; a cell that is none is a
     ValueError with its row and column.
     """
-    if not transformers or _get_feature_names(X) is not None:
+    # Encoders make finite numbers, and their schema has the names.
+    is_checked = not transformers or isinstance(transformers[-1][1], TableEncoder)
+    if is_checked or _get_feature_names(X) is not None:
         return X
     names = names_after(transformers)
     return finite_matrix(X, lambda **options: (check_array(X, **options), None), names)[0]
@@ -313,3 +318,84 @@ def _encoders() -> frozenset[type]:
     from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder
 
     return frozenset({FeatureHasher, OneHotEncoder, OrdinalEncoder, SchemaEncoder, SplineEncoder})
+
+
+# Tables that an encoder takes: in memory, in Parquet files and on Dask.
+
+_NOT_A_TABLE = (
+    "X must be a table whose columns the schema describes, Dask's or ParquetRows of one, or the "
+    "path of Parquet files"
+)
+_TEXTS = (".csv", ".tsv", ".txt")
+
+
+def is_in_memory(X: Any) -> bool:
+    """Whether rows are in memory, unlike those of a Collection or of Dask."""
+    return not (isinstance(X, Collection) or type(X).__module__.partition(".")[0] == "dask")
+
+
+def opened(encoder: TableEncoder, X: Any) -> Any:
+    """Check that an encoder can take a table, and open it where it is the path of files."""
+    if isinstance(X, str | os.PathLike | Collection):
+        # Here, as most tables are in memory.
+        from dpglm.data.stream.parquet import ParquetRows
+
+        if not isinstance(X, Collection) and Path(X).suffix.lower() in _TEXTS:
+            raise ValueError(
+                "X must be of Parquet where it is the path of a file: read text first, as by "
+                f"pandas.read_csv, or fit it by dpglm fit; got {in_one_line(X)}"
+            )
+        rows = X if isinstance(X, Collection) else ParquetRows(X, schema=encoder._schema())
+        if isinstance(rows, ParquetRows):
+            return rows
+        raise ValueError(f"{_NOT_A_TABLE}, got {type(X).__name__}")
+    if not is_in_memory(X):
+        import dask.dataframe
+
+        if not isinstance(X, dask.dataframe.DataFrame):
+            raise ValueError(f"X must be a data frame where it is of Dask, got {in_one_line(X)}")
+    else:
+        by_name(X, _NOT_A_TABLE)
+    return X
+
+
+def n_rows_of(encoder: TableEncoder, table: Any) -> int:
+    """Return the number of rows of a table that was opened."""
+    if is_in_memory(table):
+        return encoder._schema().count(table)
+    n_rows = table.shape[0]
+    return int(n_rows if isinstance(table, Collection) else n_rows.compute())
+
+
+def encoded(encoder: TableEncoder, table: Any, *, fit: bool = False) -> Any:
+    """Encode a table that was opened: Parquet as it is read, and Dask in its partitions."""
+    if is_in_memory(table):
+        return (encoder.fit(table) if fit else encoder).transform(table)
+    schema = encoder._schema()
+    if fit:
+        encoder.fit(dict.fromkeys(schema.column_names, ()))
+    if isinstance(table, Collection):
+        return table.with_schema(schema)  # type: ignore[attr-defined]
+    columns = _columns(table, schema.column_names)
+    empty = np.zeros((0, len(schema.feature_names)))
+    return table[columns].map_partitions(schema.encode, meta=empty).compute_chunk_sizes()
+
+
+def targets(encoder: TableEncoder, table: Any, y: Any) -> Any:
+    """Return the targets that are given, else those in the column that the schema names."""
+    if y is not None or isinstance(table, Collection):
+        return y
+    schema = encoder._schema()
+    if not schema.has_target:
+        raise ValueError("y must be given, as the schema describes no target")
+    if is_in_memory(table):
+        return encoder.target(table)
+    column = table[_columns(table, [schema.target.name])[0]]
+    like = schema.target.encode(column.head(0))
+    return column.map_partitions(schema.encode_target, meta=like).compute_chunk_sizes()
+
+
+def _columns(frame: Any, names: Sequence[str]) -> list[Any]:
+    """Return columns of a frame by the names of the schema, which may be spelled otherwise."""
+    spelled = spelled_in(names, frame.columns)
+    return [spelled.get(name, name) for name in names]

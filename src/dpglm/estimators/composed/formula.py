@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from sklearn.base import clone
 
 from dpglm._validation import in_one_line
-from dpglm.estimators._private import PrivateFit
+from dpglm.estimators._private import OF_THE_FIT
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
@@ -19,8 +18,6 @@ from dpglm.preprocessing.encoders import SchemaEncoder, stated_schema
 from dpglm.tables.schema import Schema
 
 __all__ = ["from_formula"]
-
-_OF_THE_PIPELINE = tuple(one.name for one in dataclasses.fields(PrivateFit))
 
 
 def from_formula(
@@ -91,7 +88,7 @@ def from_formula(
             f"estimator {in_one_line(estimator)} cannot predict the target {design.target.name!r} "
             "as the schema describes it"
         )
-    own = {name: value for name, value in parameters.items() if name not in _OF_THE_PIPELINE}
+    own = {name: value for name, value in parameters.items() if name not in OF_THE_FIT}
     configured = clone(estimator).set_params(**facts | own)
     if not design.has_intercept:
         configured.set_params(fit_intercept=False)
@@ -100,7 +97,7 @@ def from_formula(
             f"fit_intercept must be True for the formula {formula!r}, which has an intercept: "
             "without one write '0 +' before its terms"
         )
-    shared = {name: value for name, value in parameters.items() if name in _OF_THE_PIPELINE}
+    shared = {name: value for name, value in parameters.items() if name in OF_THE_FIT}
     return PrivatePipeline([encoder, configured], **shared)
 
 

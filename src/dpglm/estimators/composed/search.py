@@ -7,18 +7,17 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
 
-from dpglm._fitting import all_or_nothing
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._predictor import Finish, FitData, as_it_is
 from dpglm.estimators._private import Spending
 from dpglm.estimators._sklearn import MetaEstimatorMixin
 from dpglm.estimators.composed._composed import FittedModel
@@ -130,54 +129,19 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         plan: Plan = subject.searching(solver).plan(n_rows, n_features, **options)
         return plan
 
-    @all_or_nothing
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        groups: None = None,
-        where: ArrayLike | None = None,
-    ) -> Self:
-        """Search under differential privacy.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that the estimator takes.
-        y : array_like of shape (n,)
-            Labels or targets; None for a ``Collection`` that has its own.
-        sample_weight : array_like of shape (n,), optional
-            Weights of the rows, in training and in scores.
-        groups : None
-            Searches protect rows: the bounds on their scores are on one row.
-        where : array_like of bool of shape (n,), optional
-            Which rows count, in training and in scores: see the estimator's ``fit``.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a parameter, one of a candidate, or the data are invalid; nothing is released or
-            spent then.
-
-        Notes
-        -----
-        Privacy: ``privacy_`` is about the whole search.
-        """
-        if groups is not None:
+    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+        if data.groups is not None:
             raise ValueError(
-                "groups must be None for a private search, which protects rows alone: choose "
+                "groups must be None for a private search, which protects rows only: choose "
                 "parameters from public knowledge, and give groups= to the estimator's own fit"
             )
+        for name in ("offset", "exposure", "checkpoint"):
+            if getattr(data, name) is not None:
+                raise ValueError(f"{name} must be None for a private search")
         parameters, subject = self._parameters(), self._subject()
-        best: Any = subject.searching(self._solver(subject, parameters, y))
+        best: Any = subject.searching(self._solver(subject, parameters, data.y))
         best._family = self._family
-        best.fit(X, y, sample_weight, where=where)
+        best._fit(data, finish)
         model: Any = subject.model_in(best)
         self.candidates_ = parameters
         self.best_index_ = int(model.solution_.chosen)
@@ -196,7 +160,6 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         )
         subject.settle(best, self.best_params_)
         self.best_estimator_ = best
-        return self
 
     def _subject(self) -> Subject[Any]:
         """Give the estimator the search's budget, and check that it has none of its own."""

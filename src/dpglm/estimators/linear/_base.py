@@ -8,14 +8,13 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm._fitting import all_or_nothing
 from dpglm._progress import stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
@@ -24,7 +23,7 @@ from dpglm.data.collection import Collection, Output, RowPrediction, as_collecti
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prepare import Matrix, column_units
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.estimators._predictor import NO_OFFSET, Predictor
+from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor, as_it_is
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -48,7 +47,6 @@ from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import (
     NO_WHERE,
-    Where,
     as_column,
     as_weights,
     check_not_missing,
@@ -171,105 +169,41 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Return the map of coefficients that undoes the standardization of targets."""
         return LinearUnits.identity(n_features)
 
-    @all_or_nothing
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        groups: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
-        where: ArrayLike | Where | None = None,
-        checkpoint: str | os.PathLike[str] | CheckpointFile | None = None,
-    ) -> Self:
-        """Fit the model under differential privacy.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix or Collection of shape (n, n_features)
-            Rows: NumPy, pandas, polars, or SciPy sparse (read as CSR); float32 stays float32.
-            With all public parameters declared also a large memory-mapped array, a torch tensor,
-            a Dask array, or a ``Collection`` such as ``ParquetRows`` with its own targets and
-            weights.
-        y : array_like of shape (n,)
-            Labels of a classifier, all among ``classes`` where these are declared; targets of a
-            regressor.
-        sample_weight : array_like of shape (n,), optional
-            Weights in [0, ``weight_bound``]; larger ones are clipped. A row of weight 0 is erased:
-            it contributes nothing. Where all rows are, the model is the neutral one but for noise;
-            a warning says so unless what was released stands out of its noise.
-        groups : array_like of shape (n,), optional
-            Whose each row is: numbers or texts that name a person, household or the like, in any
-            order; of Dask where X is. Privacy then protects all rows of a group together.
-        offset : array_like of shape (n,), or mapping of a name to one, optional
-            Known terms of the scores, for a regressor whose link is not the identity: finite, as
-            private as the rows they belong to. Its parameter ``offset_bounds`` clips them. The
-            name, or that of a Series, is recorded.
-        exposure : array_like of shape (n,), or mapping of a name to one, optional
-            In place of ``offset``, for a log link: lengths of time, numbers of persons or the like
-            above 0, to which means are proportional. ``offset`` is its logarithm.
-        where : array_like of bool of shape (n,), optional
-            Which rows count, by a private condition, such as that no cell is missing; all others
-            have the weight 0, and their cells are not looked at. The public number of rows stays
-            that of the table. For rows in memory.
-        checkpoint : path-like or CheckpointFile, optional
-            File that holds the state after each step. If the process is killed, the same call
-            resumes from it and spends nothing twice; once complete, it returns the same model
-            until the file is deleted. A checkpoint of a fit with other parameters is refused.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a parameter or the data are invalid; nothing has been released or spent.
-        PlanMismatchError
-            If the checkpoint is of another fit; the message names the difference.
-
-        Notes
-        -----
-        Privacy: ``privacy_`` has the guarantee and the public parameters that it rests on.
-        """
-        facts = PublicFacts()
-        target = series_name(y)
-        if where is not None and as_collection(X, y, sample_weight) is not None:
-            raise ValueError(NO_WHERE)
-        if where is not None and not isinstance(where, Where):
-            where = Where.of(where, X)
-            given = (X, y, sample_weight, offset, exposure)
-            X, y, sample_weight, offset, exposure = map(where.rows, given)
-        rows = as_collection(X, y, sample_weight)
+    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+        facts, target = PublicFacts(), series_name(data.y)
+        rows = as_collection(data.X, data.y, data.sample_weight)
         if rows is None:
-            least = {} if where is None else {"ensure_min_samples": 0}
-            X, y = self._validated(X, y, **least)
+            data = data.chosen()
+            least = {} if data.where is None else {"ensure_min_samples": 0}
+            X, y = self._validated(data.X, data.y, **least)
             task = self._task(y, facts)
-            weights, weight_bound = self._weights(sample_weight, X.shape[0], facts)
+            weights, weight_bound = self._weights(data.sample_weight, X.shape[0], facts)
             rows = MatrixRows(X, y, weights)
         else:
+            if data.where is not None:
+                raise ValueError(NO_WHERE)
             task = self._task(None, facts)
             weight_bound = self._accept(rows, facts)
-        rows, column = self._offset_in(rows, offset, exposure)
+        rows, column = self._offset_in(rows, data.offset, data.exposure)
         if column is not None:
             task = self._with_offset(task, facts, column)
             facts.declared(column.kind, column.name or True)
-        if where is not None:
+        if data.where is not None:
             assert isinstance(rows, MatrixRows)
-            rows = rows.spread(where.counts)
+            rows = rows.spread(data.where.counts)
             facts.declared(WHERE, WHERE_IN_WORDS)
         target = target or rows.target_name
         if target is not None:
             facts.declared("target", target)
-        w = self._fit(rows, groups, facts, task, weight_bound * task.heaviest, checkpoint)
+        weight_bound *= task.heaviest
+        w = self._run(rows, data.groups, facts, task, weight_bound, data.checkpoint)
         self.coef_, self.intercept_ = self._model(w)
+        known = finish(self, tuple(facts.facts))
         self.privacy_ = certify(
             type(self).__name__,
             self.solution_,
             self._noise(),
-            tuple(facts.facts),
+            known,
             self.coef_,
             self.intercept_,
         )
@@ -277,7 +211,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             inference = vars(self)["inference_"] = self._inference(rows.schema)
             if inference.unknown:
                 warn_after_release(_unknown(inference.unknown), LowSignalWarning)
-        return self
 
     @property
     def inference_(self) -> Inference:
@@ -457,7 +390,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             )
         return self._weight_bound()
 
-    def _fit(
+    def _run(
         self,
         rows: Collection,
         groups: Any,
