@@ -21,7 +21,7 @@ from dpglm.exceptions import PublicInformationWarning
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import weak_delta, weak_epsilon
 from dpglm.report import html, save_model
-from dpglm.report.subject import coefficient_table, subject
+from dpglm.report.subject import coefficient_table, step_cautions
 from tests.fits import N_ROWS, fit_classifier, make_rows
 
 RULES = {rule.name: rule for rule in CAUTIONS}
@@ -197,13 +197,13 @@ class TestSteps:
         pipeline = self.fit(StandardScaler(), Normalizer())
         page = html.report_page(pipeline)
         assert GREEN not in page
-        (said,) = subject(pipeline).cautions
+        (said,) = step_cautions(pipeline)
         assert said.startswith("NOT COVERED: the step 'standardscaler' (StandardScaler)")
         assert "&#39;standardscaler&#39;" in page
 
     def test_steps_that_learn_nothing_are_no_reason(self):
         pipeline = self.fit(Normalizer(), "passthrough", None)
-        assert subject(pipeline).cautions == ()
+        assert step_cautions(pipeline) == ()
         assert GREEN in html.report_page(pipeline)
 
     def test_pipelines_in_pipelines_are_looked_through(self):
@@ -212,25 +212,25 @@ class TestSteps:
             StandardScaler(), LogisticRegression(classes=[0, 1], row_norm=1.0, solver="noisy_gd")
         )
         outer = make_pipeline(make_pipeline(Normalizer(), StandardScaler()), inner).fit(X, y)
-        first, second = subject(outer).cautions
+        first, second = step_cautions(outer)
         assert "'pipeline-1' (Pipeline)" in first
         assert "'standardscaler'" in second
 
     def test_what_another_private_step_spent_comes_on_top(self):
         step = PrivateTransformer([Center()], epsilon=0.5, row_norm=2.0)
         pipeline = self.fit(step, Normalizer())
-        (said,) = subject(pipeline).cautions
+        (said,) = step_cautions(pipeline)
         assert said.startswith("MORE WAS SPENT: the step 'privatetransformer'")
         assert "epsilon 0.5" in said
 
-    def test_private_pipelines_and_searches_are_subjects(self):
+    def test_private_pipelines_and_searches_need_no_caution(self):
         X, y = make_rows()
         last = LogisticRegression(classes=[0, 1], solver="noisy_gd")
         pipeline = PrivatePipeline([Normalizer(), last]).fit(X, y)
         model = LogisticRegression(classes=[0, 1], row_norm=2.0, solver="noisy_gd")
         search = PrivateGridSearchCV(model, {"regularizer": [None]}).fit(X, y)
         for one in (pipeline, search, make_pipeline(Normalizer(), search)):
-            assert subject(one).cautions == ()
+            assert step_cautions(one) == ()
             assert coefficient_table(one).values.shape == (1, 3)
 
     @pytest.mark.parametrize("make", [StandardScaler, lambda: GridSearchCV(StandardScaler(), {})])

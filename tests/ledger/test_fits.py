@@ -169,9 +169,9 @@ class TestRefusals:
 
     def test_a_search_has_a_ledger_of_its_own(self, general):
         search = PrivateGridSearchCV(logistic(ledger=general, budget=None), {"C": [1.0]})
-        with pytest.raises(ValueError, match="ledger must be left to the search"):
+        with pytest.raises(ValueError, match="ledger must be set on the search"):
             search.fit(*data())
-        with pytest.raises(ValueError, match="ledger is for the pipeline to say"):
+        with pytest.raises(ValueError, match="ledger must be set on the pipeline"):
             PrivatePipeline([Center(), logistic(ledger=general, budget=None)]).fit(*data())
         assert general.contents().entries == ()
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
+from dpglm.estimators.composed.pipeline import parts_of
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference
@@ -21,7 +23,7 @@ from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report.page import NARROW, page_of, shapes_view, shown_figures
 from dpglm.report.pictures import draw_table
-from dpglm.report.subject import coefficient_table, subject
+from dpglm.report.subject import coefficient_table, step_cautions, title_of
 from dpglm.solvers.base import Plan, Solution
 from dpglm.tables.schema import Schema
 
@@ -83,17 +85,18 @@ def report_page(
     Privacy: the page shows what was released, public facts, and what the caller passes in
     ``scores`` and ``figures``, which the guarantee does not cover.
     """
-    about = subject(estimator)
+    model = parts_of(estimator).model
+    check_is_fitted(model, "privacy_")
     table = coefficient_table(estimator, feature_names, schema)
-    certificate: Certificate = about.estimator.privacy_
+    certificate: Certificate = model.privacy_
     return page_of(
         "report.html.j2",
         certificate,
         verify(certificate),
-        cautions=about.cautions,
-        title=title or about.title or certificate.estimator,
+        cautions=step_cautions(estimator),
+        title=title or title_of(estimator),
         scores=scores or {},
-        **model_view(about.estimator, table, figures),
+        **model_view(model, table, figures),
     )
 
 

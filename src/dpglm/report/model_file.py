@@ -299,8 +299,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     rows are not in it, nor is anything else that was computed from them.
     """
     # Here, as estimators know certificates.
-    from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
-    from dpglm.estimators.composed.pipeline import PrivatePipeline
+    from dpglm.estimators.composed.pipeline import ComposedModel
 
     if type(estimator) is Pipeline or not hasattr(estimator, "fit"):
         raise ValueError(
@@ -308,7 +307,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
             f"no other steps and its certificate pays for none, got a {type(estimator).__name__}"
         )
     check_is_fitted(estimator, "privacy_")
-    if isinstance(estimator, PrivatePipeline | AdditiveClassifier | AdditiveRegressor):
+    if isinstance(estimator, ComposedModel):
         estimator, own = estimator.linear_model()
         schema = own if schema is None else schema
     table = estimator.privacy_.fact("schema")

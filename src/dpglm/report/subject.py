@@ -1,21 +1,22 @@
-"""The subject of a page or picture: a private estimator, alone or ending a pipeline."""
+"""Coefficients and cautions of a fitted model, alone or at the end of a pipeline."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._words import rounded_up
 from dpglm.data.prepare import column_scaling, column_units
+from dpglm.estimators.additive._base import AdditiveModel
+from dpglm.estimators.composed._composed import names_after, units_after
+from dpglm.estimators.composed._fixed import check_fixed, counts_entries
+from dpglm.estimators.composed.pipeline import Parts, parts_of
+from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.solvers.uncertainty import NoiseCovariance
@@ -23,105 +24,30 @@ from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.schema import Schema
 
 
-@final
-@dataclass(frozen=True)
-class Subject:
-    """A fitted private estimator, the names of its columns, and cautions about the steps before it.
-
-    ``units`` maps its coefficients to the units of the user's table, where these are others, and
-    ``title`` is what the whole is called. There is a caution for each step that may have learned
-    from the rows, and for what the certificate cannot know.
-    """
-
-    estimator: Any
-    feature_names: tuple[str, ...] | None = None
-    cautions: tuple[str, ...] = ()
-    units: LinearUnits | None = None
-    title: str | None = None
+def step_cautions(estimator: Any) -> tuple[str, ...]:
+    """Return a sentence for each step before a private model that may have learned from rows."""
+    said = (_said(name, step) for name, step in parts_of(estimator).transformers)
+    return tuple(one for one in said if one is not None)
 
 
-def subject(estimator: Any) -> Subject:
-    """Find the private estimator of a linear model, private pipeline or search, or Pipeline."""
-    return _readers().get(type(estimator), _alone)(estimator)
+def title_of(estimator: Any) -> str:
+    """Return the name of a fitted model for a heading."""
+    if isinstance(estimator, AdditiveModel):
+        return type(estimator).__name__
+    name: str = parts_of(estimator).model.privacy_.estimator
+    return name
 
 
-@functools.cache
-def _readers() -> Mapping[type, Callable[[Any], Subject]]:
-    # Here, as estimators know certificates.
-    from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
-    from dpglm.estimators.composed.pipeline import PrivatePipeline
-    from dpglm.estimators.composed.search import PrivateGridSearchCV, PrivateRandomizedSearchCV
-
-    return MappingProxyType(
-        {
-            AdditiveClassifier: _of_a_table,
-            AdditiveRegressor: _of_a_table,
-            PrivatePipeline: _in_private_pipeline,
-            PrivateGridSearchCV: _found,
-            PrivateRandomizedSearchCV: _found,
-            Pipeline: _in_pipeline,
-        }
-    )
-
-
-def _alone(estimator: Any) -> Subject:
-    from dpglm.estimators.linear._base import PrivateLinearModel
-
-    if not isinstance(estimator, PrivateLinearModel):
-        raise ValueError(
-            "estimator must be a fitted linear model of dpglm, a PrivatePipeline or private search "
-            f"of one, or a Pipeline that ends with one, got {type(estimator).__name__}"
-        )
-    check_is_fitted(estimator, "privacy_")
-    table = estimator.privacy_.fact("schema")
-    return Subject(estimator, units=None if table is None else Schema.from_dict(table.value).units)
-
-
-def _in_private_pipeline(pipeline: Any) -> Subject:
-    check_is_fitted(pipeline)
-    names = pipeline.coefficient_names()
-    return Subject(
-        pipeline.estimator_,
-        None if names is None else tuple(map(str, names)),
-        units=pipeline.table_units(),
-    )
-
-
-def _of_a_table(model: Any) -> Subject:
-    check_is_fitted(model)
-    return dataclasses.replace(subject(model.estimator_), title=type(model).__name__)
-
-
-def _found(search: Any) -> Subject:
-    check_is_fitted(search, "best_estimator_")
-    return subject(search.best_estimator_)
-
-
-def _in_pipeline(pipeline: Pipeline) -> Subject:
-    from dpglm.estimators.composed._composed import names_after, units_after
-
-    *before, (_, last) = pipeline.steps
-    found = subject(last)
-    said = (_said(name, step) for name, step in before)
-    cautions = (*(one for one in said if one is not None), *found.cautions)
-    steps = [(name, step) for name, step in before if step is not None and step != "passthrough"]
-    if found.feature_names is None and steps:
-        names = names_after(steps)
-        found = dataclasses.replace(
-            found,
-            feature_names=None if names is None else tuple(map(str, names)),
-            units=units_after(steps),
-        )
-    return dataclasses.replace(found, cautions=cautions)
+def _table_units(parts: Parts) -> LinearUnits | None:
+    """Return the map from a fitted model's coefficients to the units of the user's table."""
+    if parts.transformers:
+        return units_after(parts.transformers)
+    table = parts.model.privacy_.fact("schema")
+    return None if table is None else Schema.from_dict(table.value).units
 
 
 def _said(name: str, step: Any) -> str | None:
     """Return a caution about a step unless it is known not to learn from the rows."""
-    from dpglm.estimators.composed._fixed import check_fixed, counts_entries
-    from dpglm.estimators.composed.transformer import PrivateTransformer
-
-    if step is None or step == "passthrough":
-        return None
     if isinstance(step, PrivateTransformer):
         certificate = step.privacy_
         return (
@@ -162,9 +88,10 @@ def coefficient_table(
     of features are, by default, those of the effects, of the pipeline's columns, or of the
     estimator's, else ``x0``, ...
     """
-    about = subject(estimator)
-    estimator = about.estimator
-    table_units = about.units if schema is None else schema.units
+    parts = parts_of(estimator)
+    estimator = parts.model
+    check_is_fitted(estimator, "privacy_")
+    table_units = _table_units(parts) if schema is None else schema.units
     values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     intercepts = np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64))
     n_features = values.shape[1]
@@ -176,7 +103,9 @@ def coefficient_table(
         )
     n_effects = units.matrix.shape[0] - 1
     if feature_names is None:
-        feature_names = units.names or about.feature_names
+        feature_names = units.names
+    if feature_names is None and parts.transformers:
+        feature_names = names_after(parts.transformers)
     if feature_names is None:
         default = [f"x{column}" for column in range(n_features)]
         feature_names = getattr(estimator, "feature_names_in_", default)

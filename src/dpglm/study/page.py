@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpglm.estimators.composed.pipeline import parts_of
 from dpglm.report.description_page import shown_description
 from dpglm.report.evaluation_page import shown_evaluation
 from dpglm.report.html import model_view
 from dpglm.report.page import page_of, shown_figures
-from dpglm.report.subject import coefficient_table, subject
+from dpglm.report.subject import coefficient_table
 from dpglm.study.parts import PlannedEvaluation
 from dpglm.study.running import StudyResult
 
@@ -63,4 +64,4 @@ def _evaluated(result: StudyResult) -> dict[str, Any]:
 
 
 def _model(fitted: Any) -> dict[str, Any]:
-    return model_view(subject(fitted).estimator, coefficient_table(fitted))
+    return model_view(parts_of(fitted).model, coefficient_table(fitted))

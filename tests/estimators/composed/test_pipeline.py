@@ -341,7 +341,7 @@ def test_wrong_steps_are_refused(steps, message):
     ],
 )
 def test_what_is_the_pipeline_s_to_say_is_refused_from_the_estimator(name, theirs):
-    with pytest.raises(ValueError, match=f"{name} is for the pipeline to say"):
+    with pytest.raises(ValueError, match=f"{name} must be set on the pipeline"):
         pipeline(estimator=classifier(**{name: theirs})).plan(N, 4)
     both = pipeline(estimator=classifier(**{name: theirs}), **{name: theirs})
     assert both.plan(N if name != "n_rows" else 17, 4)

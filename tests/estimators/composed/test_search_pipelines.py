@@ -26,7 +26,7 @@ from dpglm import (
     PublicInformationWarning,
 )
 from dpglm.certificate import verify
-from dpglm.estimators.composed._subjects import Subject
+from dpglm.estimators.composed.search import _PrivateSearch
 from dpglm.preprocessing import Center, ClipToQuantile, Scale, Whiten
 from dpglm.preprocessing import centering as center_module
 from dpglm.privacy import Adjacency, accountant_for, gdp
@@ -289,14 +289,14 @@ def test_nothing_that_a_try_learned_can_be_reached(method, monkeypatch):
         return mean
 
     monkeypatch.setattr(center_module, "noisy_mean", telling)
-    settle = Subject.settle
+    settle = _PrivateSearch._settle
 
     def attaching(self, fitted, parameters):
         settle(self, fitted, parameters)
         fitted.means_ = kept
 
     # The planted bug: means of all tries stay with the winner.
-    monkeypatch.setattr(Subject, "settle", attaching)
+    monkeypatch.setattr(_PrivateSearch, "_settle", attaching)
     while not kept:  # a random number of tries may be none
         search = searching(method=method).fit(X, Y)
     assert any(one.tobytes() in pickle.dumps(search) for one in kept)
@@ -460,9 +460,9 @@ def test_candidates_that_mean_nothing_are_refused_before_anything_is_spent(tmp_p
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epsilon": 2.0}, "epsilon must be left to the search"),
-        ({"budget": ApproximateDP(1.0, 1e-6)}, "budget must be left to the search"),
-        ({"logisticregression__delta": 1e-7}, "delta is for the pipeline to say"),
+        ({"epsilon": 2.0}, "epsilon must be set on the search"),
+        ({"budget": ApproximateDP(1.0, 1e-6)}, "budget must be set on the search"),
+        ({"logisticregression__delta": 1e-7}, "delta must be set on the pipeline"),
         ({"adjacency": "add_remove", "n_rows": N}, "adjacency must be"),
         ({"steps": []}, "steps must be a list"),
         ({"steps": [Center()]}, "steps must end with a linear model"),

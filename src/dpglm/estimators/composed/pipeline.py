@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -94,7 +96,7 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
             checkpoint = CheckpointFile.of(checkpoint, {"transformers": parts.transformers})
 
         def with_transformers(model: Any, facts: Facts) -> Facts:
-            return finish(model, _with_transformers(facts, transformers))
+            return finish(model, _with_transformers(facts, parts.transformers, transformers))
 
         model._fit(dataclasses.replace(data, X=X, y=y, checkpoint=checkpoint), with_transformers)
         self.transformers_: list[tuple[str, Any]] = transformers
@@ -344,6 +346,36 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         return vars(self).get("estimator_") or self._parts().model
 
 
+@functools.singledispatch
+def parts_of(estimator: Any) -> Parts:
+    """Return the parts of a model, fitted ones after ``fit``; of a search those of the best one."""
+    raise ValueError(
+        "estimator must be a fitted linear model of dpglm, a PrivatePipeline or private search of "
+        f"one, or a Pipeline that ends with one, got {type(estimator).__name__}"
+    )
+
+
+@parts_of.register
+def _(model: PrivateLinearModel) -> Parts:
+    return Parts([], [], model)
+
+
+@parts_of.register
+def _(model: ComposedModel) -> Parts:
+    if isinstance(model, PrivatePipeline) and not model.__sklearn_is_fitted__():
+        return model._parts()
+    check_is_fitted(model)
+    return Parts(model.transformers_, [], model.estimator_)
+
+
+@parts_of.register
+def _(pipeline: Pipeline) -> Parts:
+    *before, (_, last) = pipeline.steps
+    inner = parts_of(last)
+    steps = [(name, step) for name, step in before if step is not None and step != _SKIPPED]
+    return dataclasses.replace(inner, transformers=[*steps, *inner.transformers])
+
+
 def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
     # What an encoder refuses it names by column and row.
     if isinstance(transformer, TableEncoder):
@@ -374,11 +406,13 @@ def _opened(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
     return X
 
 
-def _with_transformers(facts: Facts, transformers: Sequence[tuple[str, Any]]) -> Facts:
-    """Add the public facts that fixed transformers contribute."""
+def _with_transformers(
+    facts: Facts, given: Sequence[tuple[str, Any]], transformers: Sequence[tuple[str, Any]]
+) -> Facts:
+    """Add the public facts that fixed transformers contribute, as given and as fitted."""
     if not transformers:
         return facts
-    encoder, steps = _encoder(transformers), [repr(step) for _, step in transformers]
+    encoder, steps = _encoder(transformers), [repr(step) for _, step in given]
     known = with_implied(facts, "row_norm", known_row_norm(transformers[-1][1]))
     if encoder is None:
         return (*known, PublicFact("transformers", steps, "declared"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
@@ -13,16 +13,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
+from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm._validation import check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._predictor import Finish, FitData, as_it_is
-from dpglm.estimators._private import Spending
+from dpglm.estimators._private import PrivateEstimator, Spending
 from dpglm.estimators._sklearn import MetaEstimatorMixin
 from dpglm.estimators.composed._composed import FittedModel
-from dpglm.estimators.composed._subjects import Subject, subject_of
-from dpglm.estimators.composed.pipeline import PrivatePipeline
+from dpglm.estimators.composed.pipeline import Parts, PrivatePipeline, parts_of
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import Problem
@@ -32,6 +32,17 @@ from dpglm.solvers.base import Plan, Solver
 __all__ = ["PrivateGridSearchCV", "PrivateRandomizedSearchCV"]
 
 _SPENT = ("epsilon", "delta", "budget", "ledger")
+# Parameters that are the same for all candidates.
+_SHARED = {one.name for one in dataclasses.fields(PrivateEstimator)} | {
+    "callback",
+    "class_weight",
+    "classes",
+    "fit_intercept",
+    "inference",
+    "target_bounds",
+    "verbose",
+    "weight_bound",
+}
 _UNPAID = (
     "there is no {}: scores of private rows stay private, that of the winner too; score "
     "best_estimator_ on public rows"
@@ -124,9 +135,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         ValueError
             If a parameter is invalid, or a public fact is missing.
         """
-        subject = self._subject()
-        solver = self._solver(subject, self._parameters(), None)
-        plan: Plan = subject.searching(solver).plan(n_rows, n_features, **options)
+        solver = self._solver(self._parameters(), None)
+        plan: Plan = self._searching(solver).plan(n_rows, n_features, **options)
         return plan
 
     def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
@@ -138,11 +148,11 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         for name in ("offset", "exposure", "checkpoint"):
             if getattr(data, name) is not None:
                 raise ValueError(f"{name} must be None for a private search")
-        parameters, subject = self._parameters(), self._subject()
-        best: Any = subject.searching(self._solver(subject, parameters, data.y))
+        parameters = self._parameters()
+        best = self._searching(self._solver(parameters, data.y))
         best._family = self._family
         best._fit(data, finish)
-        model: Any = subject.model_in(best)
+        model: Any = parts_of(best).model
         self.candidates_ = parameters
         self.best_index_ = int(model.solution_.chosen)
         self.best_params_ = parameters[self.best_index_]
@@ -158,59 +168,99 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
             loss=loss_in_words(plan),
             plan=plan.document,
         )
-        subject.settle(best, self.best_params_)
+        self._settle(best, self.best_params_)
         self.best_estimator_ = best
 
-    def _subject(self) -> Subject[Any]:
-        """Give the estimator the search's budget, and check that it has none of its own."""
+    def _with(self, parameters: Mapping[str, Any]) -> Any:
+        """Return a copy of the estimator with the search's budget and other parameters."""
         spent = {"epsilon": self.epsilon, "delta": self.delta, "ledger": self.ledger}
-        subject = subject_of(self.estimator, spent)
+        return clone(self.estimator).set_params(**spent).set_params(**parameters)
+
+    def _searching(self, solver: Solver) -> Any:
+        """Return an estimator whose fit is the search.
+
+        Privacy: fixed transformers learn nothing from rows, so they map the rows once for all
+        candidates. Private steps are part of each candidate's solver: they are learned from the
+        rows on which it is trained, and accounted for in its plan.
+        """
+        if isinstance(self.estimator, PrivateLinearModel):
+            return self._with({"solver": solver})
+        parts = parts_of(self._with({}))
+        model = clone(parts.model).set_params(solver=solver)
+        last = self.estimator._named()[-1][0]
+        return self._with({"steps": [*parts.transformers, (last, model)], "shares": None})
+
+    def _settle(self, fitted: Any, parameters: Mapping[str, Any]) -> None:
+        """Give a fitted estimator the parameters of the candidate that won."""
+        chosen = self._candidate_model(parameters).get_params(deep=False)
+        parts_of(fitted).model.set_params(**chosen)
+        if isinstance(fitted, PrivatePipeline):
+            pipeline = self._with(parameters)
+            fitted.set_params(steps=pipeline.steps, shares=pipeline.shares)
+
+    def _candidate_model(self, parameters: Mapping[str, Any]) -> PrivateLinearModel:
+        """Return the model of a candidate; only its solver accesses rows."""
+        candidate = self._with(parameters)
+        if not isinstance(candidate, PrivatePipeline):
+            return candidate  # type: ignore[no-any-return]
+        parts, own = parts_of(candidate), parts_of(self._with({}))
+        names, fixed = ([name for name, _ in one.transformers] for one in (parts, own))
+        if names != fixed:
+            raise ValueError(
+                f"candidates must have the fixed transformers {fixed!r}, and private steps "
+                f"or 'passthrough' in other places, got {in_one_line(dict(parameters))}"
+            )
+        return candidate._configured(parts)  # type: ignore[no-any-return]
+
+    def _check_candidate(self, parameters: Mapping[str, Any]) -> None:
+        """Check that a candidate sets only what candidates may differ in."""
+        allowed = sorted(self._allowed(parameters))
+        for name, value in parameters.items():
+            if name not in allowed:
+                raise ValueError(
+                    f"candidates must not set {name!r}, which is the same for all of them or "
+                    f"unknown, got {value!r}; they may set {', '.join(allowed)}"
+                )
+
+    def _allowed(self, parameters: Mapping[str, Any]) -> Iterator[str]:
+        """List what candidates may set; names can depend on the steps that this one replaces."""
+        private: set[str] = set()
+        replaced, last = self._with({}), ""
+        if isinstance(replaced, PrivatePipeline):
+            fixed = {name for name, _ in parts_of(replaced).transformers}
+            *before, last = [name for name, _ in replaced._named()]
+            private = set(before) - fixed
+            replaced.set_params(**{name: parameters[name] for name in private & set(parameters)})
+        for name in replaced.get_params():
+            step, _, setting = name.partition("__") if last else ("", "", name)
+            of_model = step == last and setting and setting not in _SHARED
+            if of_model or step in private or name == "shares":
+                yield name
+
+    def _check_spending(self) -> None:
+        """Check that the estimator is of a kind that can be searched, without its own budget."""
+        if not isinstance(self.estimator, PrivateLinearModel | PrivatePipeline):
+            raise ValueError(
+                "estimator must be a private linear model or a PrivatePipeline of dpglm, which "
+                "takes the steps that scikit-learn's Pipeline does, got "
+                f"{in_one_line(self.estimator)}"
+            )
         for name in _SPENT:
             value = getattr(self.estimator, name)
             if value != getattr(type(self.estimator), name):
                 raise ValueError(
-                    f"{name} must be left to the search, which spends it once for all candidates, "
-                    f"got {name}={value!r} of the estimator"
+                    f"{name} must be set on the search, which spends it once for all candidates, "
+                    f"got {name}={value!r} on the estimator"
                 )
-        return subject
 
-    def _solver(self, subject: Subject[Any], parameters: list[dict[str, Any]], y: Any) -> Solver:
-        """Make the search, of candidates that have been checked."""
+    def _solver(self, parameters: list[dict[str, Any]], y: Any) -> Solver:
+        """Return the search over candidates, which are checked first."""
+        self._check_spending()
         if not parameters:
             raise ValueError("there must be at least one candidate, got none")
         for one in parameters:
-            subject.check(one)
-        return self._search([self._candidate(subject, one, y) for one in parameters])
-
-    def _candidate(self, subject: Subject[Any], parameters: dict[str, Any], y: Any) -> Candidate:
-        model = subject.candidate(parameters)
-        if model._covariance() is not None:
-            raise ValueError(
-                f"inference must be False for the estimator of a search, got {model.inference!r}: "
-                "intervals of a model that was chosen on the same rows would not cover. Fit the "
-                "chosen parameters with it, on a budget of their own"
-            )
-
-        def problem(spec: DataSpec) -> Problem:
-            # Bounds that nobody declared are those that `fit` takes from the data, and warns.
-            if getattr(model, "target_bounds", ()) is None and y is not None:
-                targets = np.asarray(y, dtype=np.float64)
-                model.set_params(target_bounds=(float(targets.min()), float(targets.max())))
-            return model._stated(model._problem(spec))
-
-        # What can be wrong with a candidate shows before rows are looked at.
-        dry = clone(model)
-        if getattr(dry, "target_bounds", ()) is None:
-            dry.set_params(target_bounds=(0.0, 1.0))
-        dry._stated(dry._problem(DataSpec(n_rows=1, n_features=1, n_outputs=3)))
-        if not model._standardizes_as(subject.candidate({})):
-            raise ValueError(
-                "candidates must standardize targets alike, as these are prepared once for all of "
-                f"them, got {parameters!r}"
-            )
-        return Candidate(parameters, model._solver(), problem)
-
-    def _search(self, candidates: list[Candidate]) -> Solver:
+            self._check_candidate(one)
+        candidates = [self._candidate(one, y) for one in parameters]
         method = check_one_of("method", self.method, ("repeated", "held_out"))
         fraction = check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
         mean = _TRIES_PER_CANDIDATE * len(candidates)
@@ -218,9 +268,37 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
             mean = check_real("repetitions", self.repetitions, above=1.0, most=1e4)
         if method == "held_out":
             return HeldOutSearch(tuple(candidates), fraction)
-        # With two successes few tries are rare; the success with this mean.
+        # A negative binomial of two successes is rarely small; this success has the mean.
         success = 0.5 * (math.sqrt(1.0 + 8.0 / mean) - 1.0)
         return RepeatedSearch(tuple(candidates), NegativeBinomial(success, 2), _SCORE_SHARE)
+
+    def _candidate(self, parameters: dict[str, Any], y: Any) -> Candidate:
+        model = self._candidate_model(parameters)
+        if model._covariance() is not None:
+            raise ValueError(
+                f"inference must be False for the estimator of a search, got {model.inference!r}: "
+                "intervals of a model that was chosen on the same rows would not cover. Fit the "
+                "chosen parameters with inference on a separate budget"
+            )
+
+        def problem(spec: DataSpec) -> Problem:
+            # Without declared bounds ``fit`` takes them from the data, with a warning.
+            if getattr(model, "target_bounds", ()) is None and y is not None:
+                targets = np.asarray(y, dtype=np.float64)
+                model.set_params(target_bounds=(float(targets.min()), float(targets.max())))
+            return model._stated(model._problem(spec))
+
+        # Find invalid candidates before any row is read.
+        dry = clone(model)
+        if getattr(dry, "target_bounds", ()) is None:
+            dry.set_params(target_bounds=(0.0, 1.0))
+        dry._stated(dry._problem(DataSpec(n_rows=1, n_features=1, n_outputs=3)))
+        if not model._standardizes_as(self._candidate_model({})):
+            raise ValueError(
+                "candidates must standardize targets alike, as these are prepared once for all of "
+                f"them, got {parameters!r}"
+            )
+        return Candidate(parameters, model._solver(), problem)
 
     @property
     def cv_results_(self) -> Any:
@@ -234,6 +312,12 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
 
     def _inner(self) -> Any:
         return vars(self).get("best_estimator_", self.estimator)
+
+
+@parts_of.register
+def _(search: _PrivateSearch) -> Parts:
+    check_is_fitted(search, "best_estimator_")
+    return parts_of(search.best_estimator_)
 
 
 class PrivateGridSearchCV(_PrivateSearch):
