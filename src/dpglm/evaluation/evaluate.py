@@ -1,10 +1,12 @@
-"""evaluate: how good a model is on held-out private rows, on one budget."""
+"""Evaluate models and predictions on held-out private rows."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,24 +26,25 @@ from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
+from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
-
-# What a model says of rows, and which task that is.
+from dpglm.tables.named import by_name
+from dpglm.tables.schema import Schema
 
 
 def task_of(
     model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
 ) -> Task:
-    """Return the task of a fitted model, from what it says of itself.
+    """Return the task for the predictions of a fitted model.
 
     Parameters
     ----------
     model : object
         With ``classes_`` and ``predict_proba`` or ``decision_function``, or with ``predict``.
-    thresholds : tuple of float
-        Of two classes: scores at which decisions are of interest.
+    thresholds : sequence of float, optional
+        Thresholds of decisions between two classes.
     target_bounds : pair of float, optional
-        Of numbers: public bounds on the targets; by default the model's own parameter.
+        Public bounds on numeric targets; by default those of the model.
 
     Returns
     -------
@@ -50,7 +53,7 @@ def task_of(
     Raises
     ------
     ValueError
-        If a classifier has no scores, or there are no bounds on the targets.
+        If a classifier does not have scores, or numeric targets do not have bounds.
     """
     classes = getattr(model, "classes_", None)
     given = None if thresholds is None else tuple(thresholds)
@@ -60,8 +63,8 @@ def task_of(
         bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
         if bounds is None or np.shape(bounds) != (2,):
             raise ValueError(
-                "target_bounds must be a pair of public bounds on the targets for a model of "
-                f"numbers, got {in_one_line(bounds)}"
+                "target_bounds must be a pair of public bounds on the targets of a regressor, got "
+                f"{in_one_line(bounds)}"
             )
         return RegressionTask(float(bounds[0]), float(bounds[1]))
     if len(classes) == 2:
@@ -69,9 +72,9 @@ def task_of(
     if not has_probabilities(model):
         raise ValueError(
             f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
-            f"{type(model).__name__} has not: give dpglm.evaluate_predictions scores in [0, 1], "
-            "such as scipy.special.softmax(model.decision_function(X), axis=1), whose log loss "
-            "says little"
+            f"{type(model).__name__} does not: give dpglm.evaluate_predictions scores in [0, 1], "
+            "such as scipy.special.softmax(model.decision_function(X), axis=1), whose log loss is "
+            "not meaningful"
         )
     return ClassesTask(tuple(classes))
 
@@ -79,22 +82,22 @@ def task_of(
 def predictions_of(
     model: Any, X: Any, offset: Any = None, exposure: Any = None
 ) -> NDArray[np.float64]:
-    """Return a model's scores of classes, or its predictions of numbers. Private.
+    """Return the scores of a classifier or the predictions of a regressor. Private.
 
     Parameters
     ----------
     model : object
-        As for ``task_of``.
+        A fitted model, as in ``task_of``.
     X : array_like, table or collection
-        Rows, of any kind that the model predicts. Those on a cluster are predicted there, and the
-        scores come back.
+        Rows of any kind that the model predicts. Rows on a cluster are predicted there.
     offset, exposure : array_like of shape (n,) or float, optional
-        As for ``predict`` of a regressor of dpglm.
+        Arguments of ``predict`` of a regressor of dpglm.
 
     Returns
     -------
     ndarray of shape (n,) or (n, n_classes)
-        Of two classes the second's probability, or the decision value where there is none.
+        For two classes the probability of the second one, or decision values without
+        probabilities.
     """
     classes = getattr(model, "classes_", None)
     given = {"offset": offset, "exposure": exposure}
@@ -113,37 +116,94 @@ def predictions_of(
 
 
 def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
-    """Refuse rows without the offsets that a model of dpglm was fitted with."""
+    """Refuse rows without offsets for a model that was fitted with offsets."""
     certificate = _certificate(model)
     if certificate is None or certificate.problem.loss.offset_bound == 0.0:
         return
     has_own = isinstance(X, Collection) and X.has_offset
     if offset is None and exposure is None and not has_own:
         raise ValueError(
-            "exposure or offset must be given, as the model was fitted with one, got neither: "
-            "those of the rows, or exposure=1.0 (offset=0.0) for means at that"
+            "exposure or offset must be given, as in the fit of the model, got neither: give those "
+            "of the rows, or exposure=1.0 (offset=0.0)"
         )
 
 
 def has_probabilities(model: Any) -> bool:
-    """Whether a classifier, fitted or not, has probabilities."""
-    # Of model files, whose class has the method whether the loss has probabilities or not.
+    """Return whether a classifier, fitted or not, has probabilities."""
+    # Model files have the method whether their loss has probabilities or not.
     return bool(
         getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))
     )
 
 
 def _certificate(model: Any) -> Certificate | None:
-    """Return that of a fitted model of dpglm, or of a model file."""
+    """Return the certificate of a fitted model of dpglm or of a model file."""
     found = getattr(model, "privacy_", getattr(model, "certificate", None))
     return found if isinstance(found, Certificate) else None
 
 
 def _labels(model: Any) -> tuple[Any, Any] | None:
-    """Return failure and success as targets name them, of a model whose means are probabilities."""
+    """Return the two labels of a regressor whose means are probabilities."""
     certificate = _certificate(model)
     fact = None if certificate is None else certificate.fact(LABELS)
     return None if fact is None else (fact.value[0], fact.value[1])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """What an evaluation needs of the rows, in memory, and the name and levels of ``by``."""
+
+    X: Any
+    y: Any
+    by: Any
+    groups: Any
+    levels: Sequence[Any]
+    by_name: str | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        y: Any,
+        by: Any,
+        groups: Any,
+        levels: Sequence[Any],
+        chosen: Where | None,
+    ) -> Self:
+        """Replace names of columns by the columns of the table ``X``; select the chosen rows."""
+        fact = None if (certificate := _certificate(model)) is None else certificate.fact("schema")
+        schema = None if fact is None else Schema.from_dict(fact.value)
+        if y is None:
+            if schema is None or not schema.has_target:
+                raise ValueError("y must be given: the model does not contain the name of a target")
+            y = schema.target.name
+        name, table = by if isinstance(by, str) else None, X
+        if isinstance(groups, str):
+            groups = _column(table, "groups", groups)
+        if chosen is not None:
+            X, y, by = (one if isinstance(one, str) else chosen.rows(one) for one in (X, y, by))
+        if isinstance(y, str):
+            cells = _column(X, "y", y)
+            is_target = schema is not None and schema.has_target and schema.target.name == y
+            y = schema.encode_target(cells) if schema is not None and is_target else cells
+        if name is not None:
+            by = _column(X, "by", name)
+            if schema is not None and not len(levels):
+                for column in schema.columns:
+                    if column.name == name and isinstance(column, CategoricalColumn):
+                        levels = column.categories
+                        by = np.array([*levels], dtype=object)[column.read(by)]
+        return cls(X, y, by, groups, levels, name)
+
+
+def _column(table: Any, argument: str, name: str) -> Any:
+    """Return a column of a table by its name."""
+    named = by_name(table, f"X must have columns by name for {argument}={name!r}")
+    if isinstance(named, np.ndarray) or name not in named:
+        raise ValueError(f"{argument} must be an array or name a column of X, got {name!r}")
+    return named[name]
 
 
 def _in_memory(values: Any) -> NDArray[np.float64]:
@@ -154,7 +214,7 @@ def _in_memory(values: Any) -> NDArray[np.float64]:
 def evaluate(
     model: Any,
     X: Any,
-    y: ArrayLike,
+    y: ArrayLike | str | None = None,
     *,
     offset: Any = None,
     exposure: Any = None,
@@ -165,7 +225,7 @@ def evaluate(
     n_rows: int | None = None,
     target_bounds: tuple[float, float] | None = None,
     thresholds: Sequence[float] | None = None,
-    by: ArrayLike | None = None,
+    by: ArrayLike | str | None = None,
     levels: Sequence[Any] = (),
     groups: ArrayLike | None = None,
     max_rows_per_group: int | None = None,
@@ -180,55 +240,56 @@ def evaluate(
     Parameters
     ----------
     model : object
-        Fitted, by dpglm or not: with ``classes_`` and ``predict_proba`` (two classes:
-        ``decision_function`` will do), or with ``predict`` of numbers. It must be public already,
-        or else its own privacy must be paid for elsewhere.
+        A fitted model of dpglm or another library: with ``classes_`` and ``predict_proba`` (for two
+        classes ``decision_function`` suffices), or with ``predict`` of numbers. Its own privacy is
+        not covered: it must be public or charged elsewhere.
     X : array_like, table or collection
-        Held-out rows, of any kind that the model predicts.
-    y : array_like of shape (n,)
-        Their targets.
+        Held-out rows of any kind that the model predicts.
+    y : array_like of shape (n,) or str, optional
+        Targets, or the name of their column in the table ``X``. By default the target of the
+        schema that the model was fitted with.
     offset, exposure : array_like of shape (n,) or float, optional
-        As for ``predict``; to be given for a model that was fitted with one.
+        Arguments of ``predict``, required for a model that was fitted with them.
     epsilon : float, default=1.0
         Privacy budget epsilon, above 0.
     delta : float or "auto", default="auto"
-        Privacy budget delta, in (0, 1); "auto" as for estimators
-        (``dpglm.privacy.default_delta``).
+        Privacy budget delta, in (0, 1); "auto" is ``dpglm.privacy.default_delta``.
     budget : PrivacyBudget, optional
         Replaces ``epsilon`` and ``delta``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation, see ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
-        Public number of rows; needed for "add_remove" only, where a rough figure will do.
+        Public number of rows, which may be approximate; required for "add_remove" only.
     target_bounds : pair of float, optional
-        Public bounds on numbers to predict; by default those of the model.
+        Public bounds on numeric targets; by default those of the model.
     thresholds : sequence of float, optional
-        Scores at which decisions between two classes are of interest: there they are exact but for
-        noise, elsewhere taken at the nearest end of a cell. By default 0.5 for probabilities, which
-        need one in (0, 1), and 0 for decision values, which may have any.
-    by : array_like of shape (n,), optional
-        Attribute of each row by which rows are evaluated as well, at no further cost.
+        Thresholds of decisions between two classes. Metrics at them have no error but noise; other
+        thresholds are moved to the nearest end of a cell. By default 0.5 for probabilities, which
+        allow values in (0, 1), and 0 for decision values.
+    by : array_like of shape (n,) or str, optional
+        Attribute of the rows, or the name of its column in ``X``. Rows of each of its levels are
+        evaluated too, at no further cost.
     levels : sequence, optional
-        Its public levels; rows of other levels are one of their own.
-    groups : array_like of shape (n,), optional
-        Whose each row is, as of an estimator's ``fit``: then all rows of a group are protected
-        together.
+        Public levels of ``by``; rows with other values form a level of their own. By default those
+        of the column in the schema of the model.
+    groups : array_like of shape (n,) or str, optional
+        Person (group) id of each row, as in ``fit``, or the name of its column in ``X``; all rows
+        of a group are protected together.
     max_rows_per_group : int, optional
-        How many rows of a group are used at most; of groups with more, so many are drawn at random.
-        Needed with ``groups``: noise is made for so many rows, and no group is scaled down, so that
-        counts stay right.
+        Maximum rows per group; larger groups are subsampled. It is required with ``groups``, since
+        it sets the noise scale, and no group is scaled down, so that counts stay unbiased.
     n_groups : int, optional
-        Public number of groups; needed for "add_remove" only.
+        Public number of groups; required for "add_remove" only.
     where : array_like of bool of shape (n,), optional
-        Which rows count, by a private condition; all others add nothing, and are neither predicted
-        nor looked at. How many count stays private, and is estimated.
+        Private condition: only rows with True count. The others are not predicted or read. The
+        number of rows that count stays private, and is estimated.
     level : float, default=0.95
-        Level of intervals, in (0, 1).
+        Confidence level of intervals, in (0, 1).
     ledger : PrivacyLedger or path-like, optional
         Ledger of the data set, which is charged before anything is released.
     random_state : int or NoiseSource, optional
-        None: noise from the operating system. An integer makes the evaluation reproducible and NOT
-        private, and ``privacy_`` says so.
+        None: noise from the operating system. With an integer the evaluation is reproducible and
+        NOT private, and ``privacy_`` states this.
 
     Returns
     -------
@@ -237,27 +298,26 @@ def evaluate(
     Raises
     ------
     ValueError
-        If an argument, or a target or a prediction, is wrong; nothing is released or spent then.
+        If an argument, a target or a prediction is invalid; nothing is spent then.
     LedgerError
-        If the ledger refuses; nothing is released or spent then.
+        If the ledger refuses the charge; nothing is spent then.
 
     Notes
     -----
-    Two classes: with an eighth of the squared budget, counts of rows in cells of scores, which are
-    made finer in eight rounds where rows are, and merged into a few of nearly equal mass; then
-    counts of negative and positive rows in these, and sums of log losses (each at most 8), squared
-    errors and predictions. From the counts follow ROC curve, AUC, precision, recall, calibration
-    and the rest. Only the order of scores matters to the AUC, whatever their scale: scores that
-    agree in 12 digits count as equal, and its intervals hold every order of scores that the rounds
-    could not tell apart. Several classes: confusion, ranks of
-    the right class, such counts for each class, and sums of losses. Numbers: sums of residuals,
-    their sizes and squares, of targets and their squares, all within ``target_bounds``, and counts
-    of residuals in cells.
+    Two classes: an eighth of the squared budget finds the cells of scores. Eight rounds of counts
+    refine cells that contain many rows, and a ninth one merges them into a few of nearly equal
+    mass. Then the negative and the positive rows in these cells are counted, and log losses (each
+    clipped to 8), squared errors and predictions are added up. The counts yield the ROC curve, AUC,
+    precision, recall, calibration and other metrics. The AUC depends on the order of scores only:
+    scores that agree in 12 digits are equal, and its intervals contain every order of the scores
+    that the rounds could not separate. Several classes: a confusion matrix, ranks of the true
+    class, such counts for each class, and sums of losses. Numbers: sums of residuals, of their
+    sizes and squares, of targets and their squares, clipped to ``target_bounds``, and counts of
+    residuals and targets in cells.
 
     Privacy: one Gaussian release (numbers) or ten (classes) under ``adjacency``. A row is in one
     cell of each table, so that its weighted contributions to all tables of a release have an L2
-    norm of at most 1.
-    ``privacy_`` says what was spent on these rows, not on those that the model was fitted on.
+    norm of at most 1. ``privacy_`` covers these rows, and not those of the fit of the model.
 
     References
     ----------
@@ -278,27 +338,28 @@ def evaluate(
     True
     """
     check_offset_given(model, X, offset, exposure)
-    chosen = None if where is None else Where.of(where, y)
+    chosen = None if where is None else Where.of(where, X if y is None or isinstance(y, str) else y)
     if chosen is not None:
         if as_collection(X) is not None:
             raise ValueError("where must be None for rows that are not in memory")
-        X, y, offset, exposure, by = map(chosen.rows, (X, y, offset, exposure, by))
-    return _evaluated(
+        offset, exposure = map(chosen.rows, (offset, exposure))
+    given = _Given.of(model, X, y, by, groups, levels, chosen)
+    found = _evaluated(
         task_of(
             model,
             None if thresholds is None else check_list("thresholds", thresholds),
             target_bounds,
         ),
-        lambda: predictions_of(model, X, offset, exposure),
-        y,
+        lambda: predictions_of(model, given.X, offset, exposure),
+        given.y,
         epsilon=epsilon,
         delta=delta,
         budget=budget,
         adjacency=adjacency,
         n_rows=n_rows,
-        by=by,
-        levels=levels,
-        groups=groups,
+        by=given.by,
+        levels=given.levels,
+        groups=given.groups,
         max_rows_per_group=max_rows_per_group,
         n_groups=n_groups,
         where=chosen,
@@ -306,6 +367,7 @@ def evaluate(
         ledger=ledger,
         random_state=random_state,
     )
+    return found if given.by_name is None else dataclasses.replace(found, by=given.by_name)
 
 
 def evaluate_predictions(
@@ -331,26 +393,26 @@ def evaluate_predictions(
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
 ) -> Evaluation:
-    """Evaluate predictions, wherever they come from, on private targets.
+    """Evaluate given predictions on private targets.
 
     Parameters
     ----------
     y : array_like of shape (n,)
         Targets.
     predictions : array_like of shape (n,) or (n, n_classes)
-        Of two classes the second's probability, or another score; of more, the probability of
-        each; or numbers. Each row's must depend on that row alone.
+        For two classes, the probability or another score of the second one; for several classes,
+        the probability of each; or numbers. The prediction of a row must depend on that row alone.
     classes : sequence, optional
         Public classes, in the order of the columns of probabilities; None for numbers.
     probabilities : bool, default=True
-        Whether the scores of two classes are probabilities. False: they are any finite numbers,
-        such as decision values, larger ones for the second class; no calibration or loss is shown.
+        Whether scores of two classes are probabilities. Otherwise they are any finite numbers, such
+        as decision values, and calibration and losses are not evaluated.
     target_bounds : pair of float, optional
-        Public bounds on numbers.
+        Public bounds on numeric targets.
     thresholds, epsilon, delta, budget, adjacency, n_rows, by, levels
-        As for ``evaluate``.
+        See ``evaluate``; ``by`` is an array.
     groups, max_rows_per_group, n_groups, where, level, ledger, random_state
-        As for ``evaluate``.
+        See ``evaluate``; ``groups`` is an array.
 
     Returns
     -------
@@ -359,13 +421,13 @@ def evaluate_predictions(
     Raises
     ------
     ValueError
-        If an argument is wrong; nothing is released or spent then.
+        If an argument is invalid; nothing is spent then.
     LedgerError
-        If the ledger refuses; nothing is released or spent then.
+        If the ledger refuses the charge; nothing is spent then.
 
     Notes
     -----
-    Privacy: as for ``evaluate``.
+    Privacy: see ``evaluate``.
     """
     task: Task
     if classes is not None:

@@ -36,6 +36,8 @@ class Evaluation:
         The released tables, weights and noise included.
     privacy_ : dpglm.report.Certificate
         The guarantee, its assumptions, and the budget spent.
+    by : str, default="level"
+        Name of the attribute of ``by_level``, where it is known.
 
     Notes
     -----
@@ -49,6 +51,7 @@ class Evaluation:
     plan: EvaluationPlan
     solution: Solution
     privacy_: Certificate
+    by: str = "level"
 
     @functools.cached_property
     def _results(self) -> tuple[Result, ...]:

@@ -29,7 +29,7 @@ _MOST_CLASSES = 20
 
 
 def evaluation_page(
-    evaluation: Evaluation, *, title: str = "How good the model is", by: str = "level"
+    evaluation: Evaluation, *, title: str = "How good the model is", by: str | None = None
 ) -> str:
     """Return a page with what an evaluation says, and what it cost.
 
@@ -39,8 +39,8 @@ def evaluation_page(
         What ``dpglm.evaluate`` returned.
     title : str, optional
         Heading.
-    by : str, default="level"
-        Name of the attribute of ``by_level``, such as a column.
+    by : str, optional
+        Name of the attribute of ``by_level``; by default ``evaluation.by``.
 
     Returns
     -------
@@ -88,15 +88,15 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
     write_text(path, evaluation_page(evaluation, **options))
 
 
-def shown_evaluation(evaluation: Evaluation, by: str = "level") -> dict[str, Any]:
+def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str, Any]:
     """Return what the sections of a page about an evaluation show.
 
     Parameters
     ----------
     evaluation : Evaluation
         What ``dpglm.evaluate`` returned.
-    by : str, default="level"
-        Name of the attribute of ``by_level``, such as a column.
+    by : str, optional
+        Name of the attribute of ``by_level``; by default ``evaluation.by``.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def shown_evaluation(evaluation: Evaluation, by: str = "level") -> dict[str, Any
             (picture.title, picture.text, as_data_uri(drawn)) for picture, drawn in pictures
         ],
         "confusion": _confusion(rows),
-        "tables": [*_by_class(rows), *_by_level(evaluation, by)],
+        "tables": [*_by_class(rows), *_by_level(evaluation, by or evaluation.by)],
     }
 
 

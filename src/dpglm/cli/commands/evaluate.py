@@ -191,7 +191,7 @@ def evaluate(
 
                 write_json(drafts[report / "evaluation.json"], found.to_dict())
                 found.privacy_.to_json(drafts[report / "certificate.json"])
-                write_evaluation(found, drafts[report / "evaluation.html"], by=by or "group")
+                write_evaluation(found, drafts[report / "evaluation.html"], by=by)
 
         outputs.write(write, watch.wrote)
     say(found.summary())
