@@ -20,7 +20,7 @@ from sklearn.utils.validation import validate_data
 __all__ = ["OrientedGradients"]
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
-# Chosen on validation rows of MNIST; docs/features.md has the figures.
+# Chosen on validation rows of MNIST; docs/pipelines.md has the figures.
 _SMOOTHING = 0.17
 _ENERGY_FLOOR = 0.1
 _BLOCK_ENTRIES = 1 << 19

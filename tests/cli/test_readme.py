@@ -1,4 +1,4 @@
-"""The commands of the README, one after the other, on rows that they fit."""
+"""The commands of docs/command_line.md, one after the other, on rows that they fit."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pandas as pd
 
 import dpglm
 
-README = Path(dpglm.__file__).parents[2] / "README.md"
+PAGE = Path(dpglm.__file__).parents[2] / "docs" / "command_line.md"
 SCHEMA = {
     "columns": {
         "age": {"type": "numeric", "low": 0, "high": 100},
@@ -30,21 +30,21 @@ def make_table(n_rows, seed):
     return pd.DataFrame({"id": np.arange(n_rows), "age": age, "region": region, "income": income})
 
 
-def commands_of_the_readme():
-    section = README.read_text("utf-8").partition("## Command line")[2]
+def commands_of_the_page():
+    section = PAGE.read_text("utf-8").partition("## A typical session")[2]
     for line in re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines():
         words = shlex.split(line, comments=True)
         assert words[0] == "dpglm"
         yield words[1:]
 
 
-def test_commands_of_the_readme_work_in_their_order(run, tmp_path, monkeypatch):
+def test_documented_commands_work_in_order(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("people.csv", "held_out.csv", "new.csv")):
         make_table(2000, seed).to_csv(name, index=False)
     Path("study.toml").write_text(STUDY)
     tried = []
-    for words in commands_of_the_readme():
+    for words in commands_of_the_page():
         # Any size of an attack will do.
         done = run(*words, *(["--runs", "10"] if words[0] == "audit" else []))
         assert done.exit_code == 0, (words, done.output)

@@ -15,7 +15,7 @@ def defined_in(folder):
 
 def test_every_entry_has_tests_and_every_test_is_in_the_page():
     named = {}
-    for line in (ROOT / "docs" / "pitfalls.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "audit.md").read_text().splitlines():
         if entry := re.match(r"\| (\d+) \|", line):
             named[int(entry[1])] = [match[0] for match in NAME.finditer(line)]
     assert sorted(named) == list(range(1, ENTRIES + 1))

@@ -162,7 +162,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     Notes
     -----
     The range held in 9 of 10 problems, generated and public, with default solvers:
-    ``make guidance`` tests it, docs/guidance.md has the table. Other solvers are better or
+    ``make guidance`` tests it, docs/evidence/coverage.md has it. Other solvers are better or
     worse. ``expected_curve`` tries the plan itself on generated rows.
 
     Privacy: it depends on public facts, and on coefficients that were released.

@@ -53,7 +53,7 @@ class PublicTransformer(TransformerMixin, BaseEstimator, abc.ABC, Generic[S]):
 _BLOCK_ENTRIES = 1 << 20
 # In length scales. Angles of longer rows would have no accuracy in float32, and could overflow.
 _LARGEST_ENTRY = 1e6
-# A part of the largest length of rows with columns in [-1, 1]; docs/features.md has the figures.
+# A part of the largest length of rows with columns in [-1, 1]; docs/pipelines.md has the figures.
 _DEFAULT_WIDTH = 0.25
 
 

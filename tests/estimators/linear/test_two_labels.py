@@ -82,7 +82,7 @@ def test_streamed_labels(tmp_path):
 
 
 def test_counts_of_successes_by_formula():
-    """The recipe of docs/families.md: shares as targets, trials as weights."""
+    """The recipe of docs/models.md: shares as targets, trials as weights."""
     pytest.importorskip("formulaic")
     rng, age, p = rows()
     trials = rng.integers(1, 9, N)

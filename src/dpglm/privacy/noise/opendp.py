@@ -36,7 +36,7 @@ class OpenDPNoise(NoiseSource):
     Notes
     -----
     For those who would rather trust another library's sampler than this one's proof. It is
-    some hundred times slower (``docs/noise.md``).
+    some hundred times slower (``docs/privacy.md``).
 
     Privacy: OpenDP draws a discrete Gaussian on a grid at least 2^26 times finer, with random
     bits of its own cryptographic generator; a draw is rounded to the grid here. Chances are
