@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.ridge import random_features
 from dpglm import LogisticRegression, RidgeClassifier
 from dpglm.datasets import load_mnist
-from dpglm.preprocessing import Center, RandomFourierFeatures, Whiten
+from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD, Preprocessed, Solver, SufficientStatistics
 from examples.oriented_gradients import OrientedGradients
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilons", nargs="*", type=float, default=EPSILONS)
     options = parser.parse_args(arguments)
     digits = load_mnist(options.mnist)
-    maps: Any = RandomFourierFeatures(1024) if options.random else OrientedGradients()
+    maps: Any = random_features(2048) if options.random else OrientedGradients()
     images = digits.data[digits.train].astype(np.float32) / np.float32(255.0)
     X, y = maps.fit_transform(images), digits.target[digits.train]
     rows = np.random.default_rng(123).permutation(len(y))
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 epsilon=epsilon,
                 delta=DELTA,
                 classes=range(10),
-                row_norm=maps.row_norm_,
+                row_norm=1.0,
                 solver=solver,
                 random_state=0,
             )

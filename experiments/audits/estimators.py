@@ -16,7 +16,7 @@ import dpglm.estimators
 from dpglm.data.spec import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle import gradients
-from dpglm.preprocessing import Center, Scale
+from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency
 from experiments.audits.case import (
     ADD_REMOVE,
@@ -105,18 +105,6 @@ def pipeline_case(relation: Adjacency) -> Case:
     return Case("estimators", "PrivatePipeline", make, relation, "centring, then a model")
 
 
-def transformer_case(relation: Adjacency) -> Case:
-    """Attack two steps that share a budget."""
-
-    def make() -> Setup:
-        found = dpglm.PrivateTransformer(
-            [Center(), Scale()], budget=BUDGET, adjacency=relation.value, n_rows=4, row_norm=3.0
-        )
-        return of_plan(found.plan(4, 2))
-
-    return Case("estimators", "PrivateTransformer", make, relation, "centring and scaling")
-
-
 def stored_case(
     variant: str, data: DataSpec, under: Any = contextlib.nullcontext, **rest: Any
 ) -> Case:
@@ -159,8 +147,6 @@ CASES: list[Case] = [
     estimator_case("LinearSVC", "three classes", n_classes=3),
     pipeline_case(ZERO_OUT),
     pipeline_case(REPLACE_ONE),
-    transformer_case(ZERO_OUT),
-    transformer_case(ADD_REMOVE),
     stored_case("dense, compiled sums", DataSpec(3, 2)),
     stored_case("dense, sums in NumPy", DataSpec(3, 2), without_compiled_sums),
     stored_case("single precision", DataSpec(3, 2, dtype="float32")),

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.kernel_approximation import RBFSampler
 
 from dpglm.audit import Neighbours
-from dpglm.preprocessing import RandomFourierFeatures, RowMap, SchemaEncoder
+from dpglm.preprocessing import RowMap, SchemaEncoder
 from examples.oriented_gradients import OrientedGradients
 from experiments.audits.case import HUGE, Case, Setup
 
@@ -38,7 +39,7 @@ def _encoded(X: NDArray[np.float64], formula: str | None = None) -> NDArray[Any]
 
 MAPS: dict[str, Transform] = {
     "OrientedGradients": lambda X: OrientedGradients((4, 4), cells=(2,)).fit_transform(X),
-    "RandomFourierFeatures": lambda X: RandomFourierFeatures(8).fit_transform(X),
+    "RBFSampler": lambda X: RBFSampler(n_components=16, random_state=0).fit_transform(X),
     "RowMap": lambda X: RowMap(np.ones(16), np.eye(16, 3)).transform(X, row_by_row=True),
     "SchemaEncoder": _encoded,
     "from_formula": lambda X: _encoded(X, FORMULA),

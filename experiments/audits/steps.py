@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
-from dpglm import PrivateTransformer
+import numpy as np
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,
@@ -16,6 +22,12 @@ from dpglm.preprocessing import (
     Whiten,
 )
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
+from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy.accounting.calibrate import excess
+from dpglm.privacy.accounting.mixture import largest_share
+from dpglm.problem import Problem, Squared
+from dpglm.solvers import Plan, Preprocessed, Solver
+from dpglm.solvers.base import Facts, Method, Outcome, StepInfo
 from experiments.audits.case import (
     ADD_REMOVE,
     BUDGET,
@@ -31,7 +43,54 @@ from experiments.audits.solvers import AT_ONCE, OPPOSITE
 
 __all__ = ["CASES"]
 
+
+@final
+@dataclass(frozen=True)
+class _NoModel(Solver):
+    """A model that is not fitted, so that an attack sees the step alone."""
+
+    def decide(self, facts: Facts) -> Plan:
+        return facts.plan(_NoMethod(facts.data))
+
+
+@final
+@dataclass(frozen=True)
+class _NoMethod(Method[None]):
+    data: DataSpec
+
+    algorithm = "none"
+    fits = False
+    n_steps = 0
+    releases = ()
+    gradient_evaluations = 0.0
+    coefficient_noise = 0.0
+
+    def init(self, seed: int) -> None:
+        return None
+
+    def step(self, state: None, oracle: Oracle) -> tuple[None, StepInfo]:
+        raise AssertionError("there are no steps")
+
+    def finish(self, state: None) -> Outcome:
+        return Outcome(np.zeros(self.data.coefficient_shape))
+
+
 WITHOUT_OPPOSITES = (ZERO_OUT, ADD_REMOVE)
+
+
+def _filled(planned: Callable[[PrivacyBudget], Plan], budget: PrivacyBudget) -> Plan:
+    """Plan for a larger budget where steps that choose at random spend less than they are given."""
+    plan, limit = planned(budget), budget.as_approximate_dp()
+    if GaussianAccountant().supports(plan.event, plan.adjacency):
+        return plan
+    over = excess(plan.event, plan.adjacency, limit)
+    larger = largest_share(
+        lambda share: planned(ApproximateDP(share * limit.epsilon, limit.delta)),
+        lambda one: excess(one.event, plan.adjacency, limit),
+        start=math.exp(min(-over, math.log(5.0))),
+        most=5.0,
+    )
+    return dataclasses.replace(larger or plan, budget=limit)
 
 
 def step_cases(
@@ -45,14 +104,17 @@ def step_cases(
     runs: float = 1.0,
     **neighbours: Any,
 ) -> list[Case]:
-    """Attack a step by itself, as ``PrivateTransformer`` runs it: with the whole budget."""
+    """Attack a step by itself, with the whole budget."""
 
     def make(relation: Adjacency) -> Callable[[], Setup]:
         def setup() -> Setup:
-            transformer = PrivateTransformer(
-                [step], budget=budget, adjacency=relation.value, n_rows=n_rows, row_norm=3.0
+            share = None if isinstance(step, RandomProjection) else 1.0 - 1e-9
+            solver = Preprocessed([step], _NoModel(), [share])
+            data = DataSpec(n_rows=n_rows, n_features=2, row_norm=3.0, intercept=3.0)
+            plan = _filled(
+                lambda limit: solver.plan(Problem(Squared()), limit, data, relation), budget
             )
-            return of_plan(transformer.plan(n_rows, 2), **neighbours)
+            return of_plan(plan, **neighbours)
 
         return setup
 

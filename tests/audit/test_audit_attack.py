@@ -9,14 +9,13 @@ import pickle
 import numpy as np
 import pytest
 
-from dpglm import LogisticRegression, PrivateTransformer, Ridge
+from dpglm import LogisticRegression, Ridge
 from dpglm.audit import PLANTED, Claim, Neighbours, audit, planted, worst_neighbours
 from dpglm.audit.games import PlanGame, Recording, Replay, pays_for_all
 from dpglm.audit.guessing import choose_guess
 from dpglm.audit.neighbours import Table, captured, estimator_neighbours
 from dpglm.audit.report import Observation
 from dpglm.data.spec import DataSpec
-from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian
 from dpglm.problem import L2, Logistic, Problem, Softmax
@@ -291,7 +290,6 @@ def test_an_estimator_is_attacked_on_rows_that_it_prepared(adjacency):
     [
         Ridge(epsilon=4.0, row_norm=1.0, fit_intercept=False, solver="sufficient_statistics"),
         LogisticRegression(epsilon=4.0, row_norm=1.0, classes=["a", "b", "c"], solver=ONE_STEP),
-        PrivateTransformer([("center", Center())], epsilon=4.0, row_norm=1.0),
     ],
     ids=lambda model: type(model).__name__,
 )

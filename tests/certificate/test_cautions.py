@@ -16,9 +16,7 @@ from dpglm.certificate import PublicFact, verify
 from dpglm.certificate import statement as module
 from dpglm.certificate.statement import CAUTIONS, SCOPE, cautions
 from dpglm.certificate.verify import Check, Verification, verdict
-from dpglm.estimators import PrivateTransformer
 from dpglm.exceptions import PublicInformationWarning
-from dpglm.preprocessing import Center
 from dpglm.privacy.budget import weak_delta, weak_epsilon
 from dpglm.report import html, save_model
 from dpglm.report.subject import coefficient_table, step_cautions
@@ -215,13 +213,6 @@ class TestSteps:
         first, second = step_cautions(outer)
         assert "'pipeline-1' (Pipeline)" in first
         assert "'standardscaler'" in second
-
-    def test_what_another_private_step_spent_comes_on_top(self):
-        step = PrivateTransformer([Center()], epsilon=0.5, row_norm=2.0)
-        pipeline = self.fit(step, Normalizer())
-        (said,) = step_cautions(pipeline)
-        assert said.startswith("MORE WAS SPENT: the step 'privatetransformer'")
-        assert "epsilon 0.5" in said
 
     def test_private_pipelines_and_searches_need_no_caution(self):
         X, y = make_rows()

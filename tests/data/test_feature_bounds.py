@@ -14,7 +14,6 @@ from dpglm import (
     LogisticRegression,
     NoisyGD,
     PrivatePipeline,
-    PrivateTransformer,
     Ridge,
 )
 from dpglm.data import prepare as feature_bounds
@@ -100,7 +99,6 @@ def test_pairs_of_two_columns_are_not_read_as_low_and_high(bounds):
         lambda: read_feature_bounds(bounds, 2),
         lambda: LogisticRegression(feature_bounds=bounds).plan(100, 2),
         lambda: Ridge(feature_bounds=bounds, target_bounds=(0, 1)).fit(np.zeros((9, 2)), [0.0] * 9),
-        lambda: PrivateTransformer([Center()], feature_bounds=bounds).plan(100, 2),
     ):
         with pytest.raises(ValueError, match=r"\(lows, highs\) or as one.*write \{0: \(low"):
             read()
@@ -184,10 +182,8 @@ def test_estimators_read_bounds_by_the_names_of_columns():
     np.testing.assert_array_equal(model.predict(X), by_position.predict(X))
 
 
-def test_transformers_and_pipelines_read_bounds_by_the_names_of_columns():
+def test_pipelines_read_bounds_by_the_names_of_columns():
     X = table()
-    center = PrivateTransformer([Center()], feature_bounds=BY_NAME, random_state=0).fit(X)
-    assert center.feature_bounds_.tolist() == [[18, 0], [90, 9000]]
     ridge = Ridge(feature_bounds=BY_NAME, target_bounds=(0, 100))
     pipeline = PrivatePipeline([Center(), ridge], random_state=0).fit(X, X["age"])
     assert pipeline.estimator_.feature_bounds_.tolist() == [[18, 0], [90, 9000]]

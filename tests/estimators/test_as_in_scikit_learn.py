@@ -22,7 +22,6 @@ from dpglm import (
     NoisyGD,
     PrivateGridSearchCV,
     PrivatePipeline,
-    PrivateTransformer,
 )
 from dpglm.preprocessing import Center
 from dpglm.report import load_model, save_model
@@ -57,13 +56,6 @@ class TestWhatCannotWorkSaysWhy:
         assert "its step 'part', Center(" in said
         assert "it is a private step" in said
         assert "put it after the fixed transformers" in said
-
-    @pytest.mark.parametrize("inside", [False, True])
-    def test_steps_with_a_budget_of_their_own(self, inside):
-        step = PrivateTransformer([Center()], row_norm=2.0)
-        given = columns(step) if inside else step
-        said = message(lambda: PrivatePipeline([given, classifier()]).plan(N, 3))
-        assert "it spends a budget of its own; list its private steps" in said
 
     @pytest.mark.parametrize(
         "last",

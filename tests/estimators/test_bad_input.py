@@ -37,7 +37,7 @@ from dpglm import (
     TweedieRegressor,
 )
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
-from dpglm.preprocessing import Center, RandomFourierFeatures
+from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.problem import GroupLasso, Huber, IdentityLink, Softmax
@@ -644,7 +644,6 @@ def test_errors_about_the_shape_of_rows_do_not_show_them(X):
         lambda: fitted.predict(X),
         lambda: fitted.score(X, y),
         lambda: PrivatePipeline([Center(), model]).fit(X, y),
-        lambda: RandomFourierFeatures().fit(X),
     ):
         with pytest.raises((ValueError, TypeError)) as caught:
             act()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import dask.dataframe
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ import polars as pl
 import pytest
 from sklearn.base import clone
 
-from dpglm import LinearRegression, LogisticRegression, PrivateTransformer
+from dpglm import LinearRegression, LogisticRegression, PrivatePipeline
 from dpglm.data.stream.parquet import ParquetRows
 from dpglm.data.stream.stored import MappedRows
 from dpglm.preprocessing import Center
@@ -90,13 +92,15 @@ class TestACellThatIsNoFiniteNumber:
             assert ("An imputer" in text) == np.isnan(value)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_is_named_by_steps_and_by_model_files(self, value, tmp_path):
+    def test_is_named_by_pipelines_and_by_model_files(self, value, tmp_path):
         X, y = rows()
-        center = PrivateTransformer([Center()], row_norm=2.0).fit(frame(X))
+        whole = PrivatePipeline([Center(), classifier().set_params(n_rows=None)], n_rows=N)
+        whole.fit(frame(X), y)
         save_model(classifier().fit(frame(X), y), tmp_path / "model.json")
         model = load_model(tmp_path / "model.json")
         X[4, 1] = value
-        for call in (clone(center).fit, center.transform, model.predict, model.predict_proba):
+        fit = functools.partial(clone(whole).fit, y=y)
+        for call in (fit, whole.predict, model.predict, model.predict_proba):
             assert "row 5, column 'pay'" in refusal(call, frame(X))
 
     @pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT, ""], ids=repr)

@@ -12,7 +12,6 @@ from dpglm import (
     LinearRegression,
     LogisticRegression,
     PrivatePipeline,
-    PrivateTransformer,
     PublicInformationWarning,
 )
 from dpglm.certificate import Certificate, verify
@@ -157,18 +156,13 @@ def test_sparse_rows_data_frames_and_tensors():
     np.testing.assert_allclose(found.coef_, wanted, rtol=1e-6)
 
 
-def test_pipelines_and_transformers():
+def test_pipelines():
     X, y, ids = people()
     inner = LogisticRegression(classes=[0, 1], feature_bounds=(-1, 1), solver=NoisyGD(n_steps=5))
     whole = PrivatePipeline([Center(), inner], epsilon=5.0, max_rows_per_group=3, random_state=0)
     whole.fit(X, y, groups=ids)
     assert {one.unit for one in whole.privacy_.releases} == {Unit.GROUP}
     assert whole.privacy_.data.n_units == PERSONS
-    center = PrivateTransformer([Center()], epsilon=5.0, feature_bounds=(-1, 1), random_state=0)
-    center.fit(X + 0.5, groups=ids)
-    assert center.privacy_.data.unit is Unit.GROUP
-    with pytest.raises(ValueError, match="groups must be given"):
-        center.set_params(n_groups=3).fit(X)
 
 
 def test_a_formula_takes_groups():

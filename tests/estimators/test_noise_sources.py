@@ -15,7 +15,6 @@ from dpglm import (
     PrivacyLedger,
     PrivateGridSearchCV,
     PrivatePipeline,
-    PrivateTransformer,
     Ridge,
 )
 from dpglm.certificate import verify
@@ -103,7 +102,6 @@ def test_everything_that_fits_takes_a_source():
     plain = logistic(None).set_params(budget=None)
     fitted = (
         Ridge(epsilon=1.0, solver=SHORT, target_bounds=(0, 1), **declared).fit(X, y),
-        PrivateTransformer([Center()], epsilon=1.0, **declared).fit(X),
         PrivatePipeline([Center(), plain], epsilon=1.0, random_state=source).fit(X, y),
         PrivateGridSearchCV(clone(plain).set_params(random_state=source), {"C": [0.1, 1.0]}).fit(
             X, y

@@ -24,7 +24,6 @@ from dpglm import (
     PrivatePipeline,
     UnpaidReleaseWarning,
 )
-from dpglm.estimators import PrivateTransformer
 from dpglm.estimators import _private as _family
 from dpglm.estimators._private import Family
 from dpglm.preprocessing import Center
@@ -95,7 +94,6 @@ def refits():
         ("model", model(), (X, Y)),
         ("pipeline", PrivatePipeline([model(budget=None)]), (X, Y)),
         ("search", search, (X, Y)),
-        ("transformer", PrivateTransformer([Center()], row_norm=2.0), (X,)),
         ("additive", additive, ({"a": X[:, 0], "y": Y},)),
     ):
         yield pytest.param(one, given, id=name)

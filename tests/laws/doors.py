@@ -34,7 +34,6 @@ from dpglm import (
     PoissonRegressor,
     PrivateGridSearchCV,
     PrivatePipeline,
-    PrivateTransformer,
     RidgeClassifier,
 )
 from dpglm.data.groups import GroupedRows
@@ -339,18 +338,6 @@ def _pipeline(steps: list[Any], encoded: bool = False, **options: Any) -> Any:
     return door
 
 
-def _transformer(world: World, table: dict[str, np.ndarray]) -> list[Any]:
-    made = PrivateTransformer(
-        [Center(), Scale()],
-        row_norm=1.5,
-        epsilon=5.0,
-        random_state=EachCall(world.seed),
-        **world.facts(),
-    )
-    made.fit(matrix(table), groups=table["id"] if world.grouped else None)
-    return [[repr(one) for one in made.maps_], made.privacy_.to_dict()]
-
-
 def _search(method: str) -> Any:
     def door(world: World, table: dict[str, np.ndarray]) -> list[Any]:
         noise = EachCall(world.seed)
@@ -481,7 +468,6 @@ DOORS = {
     "pipeline, quantile": _pipeline([ClipToQuantile(), Center()], solver="newton"),
     "pipeline, instance-optimal": _pipeline([InstanceOptimalCenter(), RandomProjection(2)]),
     "pipeline of all": _pipeline([Center(), Scale()], encoded=True, solver="auto"),
-    "transformer": _transformer,
     "search, held out": _search("held_out"),
     "search, repeated": _search("repeated"),
     "describe": _described(two_way=[("a", "c")], correlations=True),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
 from sklearn.preprocessing import Normalizer, OneHotEncoder
 
-from dpglm import LogisticRegression, PrivatePipeline, PrivateTransformer
+from dpglm import LogisticRegression, PrivatePipeline
 from dpglm.preprocessing import Center, SchemaEncoder
 from dpglm.solvers import NoisyGD
 from dpglm.tables import cells as finite
@@ -64,7 +64,7 @@ def in_prediction(X, column, value):
 
 
 def in_private_step(X, column, value):
-    PrivateTransformer([Center()], row_norm=2.0).fit(with_cell(X, column, value))
+    PrivatePipeline([Center(), classifier()]).fit(with_cell(X, column, value), labels())
 
 
 def in_fixed_step(X, column, value):
@@ -164,7 +164,7 @@ def test_wrong_bounds_of_a_column_are_found_by_name(wrong, names, column, privat
     bounds = dict.fromkeys(names, (0.0, 1.0)) | {names[column]: wrong}
     model = classifier(row_norm=None, feature_bounds=bounds)
     if private_step:
-        model = PrivateTransformer([Center()], feature_bounds=bounds)
+        model = PrivatePipeline([Center(), model])
     with pytest.raises(ValueError, match="feature_bounds") as caught:
         model.fit(frame(names), labels())
     assert repr(names[column]) in str(caught.value)

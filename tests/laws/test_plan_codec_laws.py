@@ -26,9 +26,8 @@ from dpglm.estimators import (
     PrivateGridSearchCV,
     PrivatePipeline,
     PrivateRandomizedSearchCV,
-    PrivateTransformer,
 )
-from dpglm.preprocessing import Center, ClipToQuantile
+from dpglm.preprocessing import Center
 from dpglm.preprocessing.base import PlannedStep
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.budget import PrivacyBudget
@@ -203,11 +202,6 @@ def test_certificates_of_estimators_are_rebuilt_and_saved_models_predict_alike(k
 def test_certificates_of_composed_estimators_are_rebuilt(name):
     X, y = rows()
     is_rebuilt(COMPOSED[name]().fit(X, y).privacy_)
-
-
-def test_certificates_of_transformers_are_rebuilt():
-    for steps in ([Center()], [ClipToQuantile(), Center()]):
-        is_rebuilt(PrivateTransformer(steps, row_norm=2.0).fit(rows()[0]).privacy_)
 
 
 def predicts_alike(model: Any, X: Any, path: Any) -> None:

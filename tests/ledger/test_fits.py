@@ -16,7 +16,6 @@ from dpglm import (
     PrivacyLedger,
     PrivateGridSearchCV,
     PrivatePipeline,
-    PrivateTransformer,
     Ridge,
     ZeroConcentratedDP,
 )
@@ -69,9 +68,6 @@ FITS = {
         budget=GaussianDP(0.4),
         ledger=ledger,
     ).fit(*data()),
-    "transformer": lambda ledger: PrivateTransformer(
-        [Center()], budget=GaussianDP(0.4), row_norm=2.0, ledger=ledger
-    ).fit(data()[0]),
     "search": lambda ledger: PrivateGridSearchCV(
         LogisticRegression(classes=[0, 1], row_norm=2.0, solver=SHORT),
         {"C": [0.1, 1.0]},

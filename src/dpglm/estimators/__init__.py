@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 from dpglm.estimators.additive import models
 from dpglm.estimators.additive.models import *
-from dpglm.estimators.composed import pipeline, search, transformer
+from dpglm.estimators.composed import pipeline, search
 from dpglm.estimators.composed.pipeline import *
 from dpglm.estimators.composed.search import *
-from dpglm.estimators.composed.transformer import *
 from dpglm.estimators.linear import classifiers, regressors
 from dpglm.estimators.linear.classifiers import *
 from dpglm.estimators.linear.regressors import *
 
-_MODULES = (classifiers, regressors, models, pipeline, search, transformer)
+_MODULES = (classifiers, regressors, models, pipeline, search)
 
 if not TYPE_CHECKING:  # type checkers read no computed list
     __all__ = sorted(name for module in _MODULES for name in module.__all__)

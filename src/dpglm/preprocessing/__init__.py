@@ -3,7 +3,7 @@
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.centering import Center, InstanceOptimalCenter
 from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder
-from dpglm.preprocessing.features import RandomFourierFeatures, RandomProjection
+from dpglm.preprocessing.features import RandomProjection
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.preprocessing.scaling import ClipToQuantile, Scale, Whiten
 from dpglm.tables.encoding import LinearUnits
@@ -15,7 +15,6 @@ __all__ = [
     "LinearUnits",
     "PlannedStep",
     "Preprocessor",
-    "RandomFourierFeatures",
     "RandomProjection",
     "RowMap",
     "Scale",

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._words import rounded_up
 from dpglm.data.prepare import column_scaling, column_units
 from dpglm.estimators.additive._base import AdditiveModel
 from dpglm.estimators.composed._composed import names_after, units_after
 from dpglm.estimators.composed._fixed import check_fixed, counts_entries
 from dpglm.estimators.composed.pipeline import Parts, parts_of
-from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.solvers.uncertainty import NoiseCovariance
@@ -48,13 +46,6 @@ def _table_units(parts: Parts) -> LinearUnits | None:
 
 def _said(name: str, step: Any) -> str | None:
     """Return a caution about a step unless it is known not to learn from the rows."""
-    if isinstance(step, PrivateTransformer):
-        certificate = step.privacy_
-        return (
-            f"MORE WAS SPENT: the step {name!r} learned from the same rows, privately, for "
-            f"epsilon {rounded_up(certificate.epsilon)} and delta {rounded_up(certificate.delta)} "
-            "of its own, which come on top. A PrivatePipeline has one certificate for the whole."
-        )
     try:
         check_fixed(name, step)
     except ValueError:

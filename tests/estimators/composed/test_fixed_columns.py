@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -243,12 +244,26 @@ def test_the_container_does_not_tell_how_many_entries_are_zero():
         (columns(("a", SEX, ["sex"]), ("b", "drop", AGE)), 1.0),
         (FeatureUnion([("a", Normalizer()), ("b", Normalizer("l1"))]), np.sqrt(2.0)),
         (make_pipeline(FunctionTransformer(np.exp), Normalizer()), 1.0),
+        (RBFSampler(gamma=0.5), np.sqrt(2.0)),
+        (make_pipeline(RBFSampler(gamma=0.5), Normalizer()), 1.0),
     ],
     ids=str,
 )
 def test_the_bound_that_settings_imply_is_used(step, bound):
     plan = pipeline(step, row_norm=None).plan(N, 4)
     assert plan.data.row_norm == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_random_feature_rows_stay_within_their_bound(dtype):
+    # One feature reaches the bound where its angle is 0.
+    X = np.linspace(-40.0, 40.0, 5000, dtype=dtype)[:, np.newaxis]
+    for n_components in (1, 100):
+        sampler = RBFSampler(gamma=0.5, n_components=n_components, random_state=0)
+        norms = np.linalg.norm(sampler.fit_transform(X).astype(float), axis=1)
+        assert norms.max() <= np.sqrt(2.0) * (1.0 + 1e-6)
+    norms = np.linalg.norm(RBFSampler(n_components=1).fit_transform(X), axis=1)
+    assert norms.max() > 1.41
 
 
 @pytest.mark.parametrize(

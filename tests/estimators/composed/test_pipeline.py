@@ -47,7 +47,6 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.counts import noisy_mean
 from dpglm.preprocessing import (
     Center,
-    RandomFourierFeatures,
     RandomProjection,
     SchemaEncoder,
 )
@@ -271,7 +270,6 @@ FIXED = [
     GaussianRandomProjection(3, random_state=0),
     SplineTransformer(knots=np.linspace([0.0] * 4, [2.0] * 4, 4)),
     FrozenEstimator(StandardScaler().fit(rows(seed=1)[0])),
-    RandomFourierFeatures(6),
 ]
 
 

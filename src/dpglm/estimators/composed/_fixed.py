@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from dpglm._validation import in_one_line
 from dpglm.estimators.composed._composed import children, leaves
-from dpglm.estimators.composed.transformer import PrivateTransformer
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder, stated_schema
-from dpglm.preprocessing.features import RandomFourierFeatures
 
 __all__ = ["check_alone", "check_fixed", "counts_entries", "known_row_norm", "ready"]
 
@@ -120,13 +118,6 @@ def _unknown(transformer: Any) -> str:
         "it is not among the transformers that are known to learn nothing; put a private step "
         "(dpglm.preprocessing) in its place, or fit it on public data and wrap it in "
         "sklearn.frozen.FrozenEstimator"
-    )
-
-
-def _has_its_own_budget(transformer: Any) -> str:
-    return (
-        "it spends a budget of its own; list its private steps in the PrivatePipeline, which pays "
-        "for all of them"
     )
 
 
@@ -243,8 +234,6 @@ def _fixed() -> Mapping[type, _Reason]:
     return MappingProxyType(
         {
             FrozenEstimator: _never,
-            PrivateTransformer: _has_its_own_budget,
-            RandomFourierFeatures: _never,
             SchemaEncoder: _never,
             SplineEncoder: _never,
             compose.ColumnTransformer: _unless_columns_are_listed,
@@ -290,6 +279,7 @@ def _norm_of_last(transformer: Any) -> float | None:
 @functools.cache
 def _row_norms() -> Mapping[type, Callable[[Any], float | None]]:
     from sklearn.compose import ColumnTransformer
+    from sklearn.kernel_approximation import RBFSampler
     from sklearn.pipeline import FeatureUnion, Pipeline
     from sklearn.preprocessing import Normalizer, OneHotEncoder
 
@@ -301,7 +291,8 @@ def _row_norms() -> Mapping[type, Callable[[Any], float | None]]:
             # At most one 1 for each column.
             OneHotEncoder: lambda transformer: math.sqrt(len(transformer.categories)),
             Pipeline: _norm_of_last,
-            RandomFourierFeatures: lambda transformer: 1.0,
+            # Each entry is at most sqrt(2 / n_components).
+            RBFSampler: lambda transformer: math.sqrt(2.0),
             SchemaEncoder: lambda transformer: stated_schema(transformer).row_norm,
             SplineEncoder: lambda transformer: stated_schema(transformer).row_norm,
         }

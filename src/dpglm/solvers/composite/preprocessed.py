@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-import numpy as np
-
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -22,7 +20,6 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import (
     Composite,
     Facts,
-    Method,
     Outcome,
     Plan,
     Solver,
@@ -34,47 +31,6 @@ from dpglm.solvers.base import (
 from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.defaults import MARGIN, plan_beside, stage_seed
-
-# The solver of a fit that learns a map of the rows and no model: it releases nothing.
-
-
-@final
-@dataclass(frozen=True)
-class NoModel(Solver):
-    """Stands where a solver is wanted and none is needed, as in ``Preprocessed``.
-
-    Privacy: nothing is asked, nothing released, nothing spent; the coefficients are zeros.
-    """
-
-    def decide(self, facts: Facts) -> Plan:
-        data = facts.data
-        return facts.plan(NoModelMethod(data))
-
-
-@final
-@dataclass(frozen=True)
-class NoModelMethod(Method[None]):
-    """No steps."""
-
-    data: DataSpec
-
-    algorithm = "none"
-
-    fits = False
-    n_steps = 0
-    releases = ()
-    gradient_evaluations = 0.0
-    coefficient_noise = 0.0
-
-    def init(self, seed: int) -> None:
-        return None
-
-    def step(self, state: None, oracle: Oracle) -> tuple[None, StepInfo]:
-        raise AssertionError("there are no steps")
-
-    def finish(self, state: None) -> Outcome:
-        return Outcome(np.zeros(self.data.coefficient_shape))
-
 
 _MODEL = "model"
 
