@@ -181,6 +181,8 @@ def rounded_up(values: Any, dtype: Any) -> Any:
     """Return upper bounds on values in another type."""
     xp = namespace(values)
     rounded = xp.asarray(values, dtype=dtype)
+    if rounded.dtype == values.dtype:
+        return rounded
     return xp.nextafter(rounded, xp.full_like(rounded, math.inf))
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dpglm.data import rows as threads
-from dpglm.data.prepare import prepare_rows
+from dpglm.data.compiled import kernels
+from dpglm.data.prepare import ColumnScaling, prepare_rows
 from dpglm.data.rows import block_map
 from dpglm.data.spec import DataSpec
 
@@ -97,3 +98,22 @@ def test_an_error_in_a_block_is_raised(rows, monkeypatch):
         pytest.raises(ZeroDivisionError, match="in a block"),
     ):
         list(map_blocks(kernel, rows.blocks()))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_prepared_rows_do_not_depend_on_threads(order, compiled, monkeypatch):
+    monkeypatch.setattr(threads, "cpu_count", lambda: 2)
+    if not compiled:
+        monkeypatch.setattr(kernels, "_library", None)
+    X = np.asarray(np.random.default_rng(0).standard_normal((60_000, 20)), order=order)
+    spec, scaling = (
+        DataSpec(n_rows=60_000, n_features=20, row_norm=2.0),
+        ColumnScaling(np.full(20, -1.0), np.full(20, 1.5)),
+    )
+    alone = next(prepare_rows(X, X[:, 0], spec, scaling).blocks())
+    with threads.threads_over(X.size) as map_blocks:
+        together = next(prepare_rows(X, X[:, 0], spec, scaling, None, map_blocks).blocks())
+    np.testing.assert_array_equal(together.features(), alone.features())
+    np.testing.assert_array_equal(together.norms, alone.norms)
+    assert (alone.norms <= 2.0 * (1.0 + 1e-14)).all()

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import as_host, like, namespace
 from dpglm.data.prepare import ColumnScaling, Matrix, maker_of_collections, prepare_rows
-from dpglm.data.rows import Rows
+from dpglm.data.rows import SERIAL, BlockMap, Rows
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.given import as_offset
@@ -104,7 +104,12 @@ class Preparation:
     weights: TargetMap | None
 
     def rows(
-        self, X: Matrix, y: NDArray[Any], weights: Any, where: NDArray[np.bool_] | None = None
+        self,
+        X: Matrix,
+        y: NDArray[Any],
+        weights: Any,
+        where: NDArray[np.bool_] | None = None,
+        map_blocks: BlockMap = SERIAL,
     ) -> Rows:
         """Prepare rows with targets, and weights of their own or None.
 
@@ -120,7 +125,7 @@ class Preparation:
             factors = _at(where, np.ones(len(y)) if factors is None else factors, [0.0])
         if factors is not None:
             weights = factors if weights is None else factors * weights
-        return prepare_rows(X, targets, self.spec, self.scaling, weights)
+        return prepare_rows(X, targets, self.spec, self.scaling, weights, map_blocks)
 
 
 def _at(where: NDArray[np.bool_], values: NDArray[Any], others: list[Any]) -> NDArray[Any]:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._validation import in_one_line, like, namespace, rounded_up
+from dpglm.data.compiled import kernels
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
@@ -106,16 +107,6 @@ class ColumnScaling:
 
     def apply(self, X: Floats, *, centered: bool = True) -> Floats:
         """Return clipped and scaled rows, in a new array of the same dtype."""
-        if namespace(X) is np and X.flags.c_contiguous:
-            scaled = np.empty_like(X)
-            step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])
-            for start in range(0, len(X), step):
-                rows = slice(start, start + step)
-                scaled[rows] = self._applied(X[rows], centered=centered)
-            return scaled
-        return self._applied(X, centered=centered)
-
-    def _applied(self, X: Floats, *, centered: bool) -> Floats:
         scaled = self.clip(X)
         if centered:
             scaled -= like(X, self.center(centered=True), X.dtype)
@@ -186,6 +177,7 @@ def prepare_rows(
     spec: DataSpec,
     scaling: ColumnScaling | None = None,
     weights: Floats | None = None,
+    map_blocks: BlockMap = SERIAL,
 ) -> Rows:
     """Make rows satisfy the bounds of ``spec``; ``X`` is copied only if need be.
 
@@ -205,10 +197,14 @@ def prepare_rows(
         X.check_format(full_check=True)
         X = X if scaling is None else scaling.apply_sparse(X)
     else:
-        ordered = _in_order(X)
-        centered = spec.centers_columns
-        X = ordered if scaling is None else scaling.apply(ordered, centered=centered)
-    X, norms = _within(X, spec.row_norm)
+        X = _in_order(X)
+    if isinstance(X, np.ndarray):
+        X, norms = _scaled(X, scaling, spec.centers_columns, map_blocks)
+    else:
+        if scaling is not None and not sparse.issparse(X):
+            X = scaling.apply(X, centered=spec.centers_columns)
+        norms = _norms(X)
+    X, norms = _within(X, norms, spec.row_norm, in_place=scaling is not None)
     return _stored(X, y, norms, spec, weights)
 
 
@@ -231,7 +227,8 @@ def derived_rows(
     def derive(block: Block) -> Any:
         part = function(block)
         part = namespace(part).asarray(part, dtype=getattr(namespace(part), spec.dtype))
-        return *_within(part, spec.row_norm, in_place=True), block.targets, block.weights
+        shortened = _within(part, _norms(part), spec.row_norm, in_place=True)
+        return *shortened, block.targets, block.weights
 
     X, start = np.empty((0, spec.n_features), spec.dtype), 0
     facts: list[list[Any]] = []
@@ -251,9 +248,32 @@ def derived_rows(
     return rows.alike(_stored(X, concat(y), concat(norms), spec, every))
 
 
-def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix, Any]:
-    """Shorten rows that are longer than a bound; return all rows and their norms."""
-    xp, norms = namespace(X), _norms(X)
+def _scaled(
+    X: Floats, scaling: ColumnScaling | None, centered: bool, map_blocks: BlockMap
+) -> tuple[Floats, NDArray[np.float64]]:
+    """Return NumPy's rows after the scaling, in a new array if there is one, and their norms."""
+    scaled, norms, limits = X, np.empty(len(X)), None
+    if scaling is not None:
+        scaled = np.empty_like(X)
+        middle, scale = scaling.center(centered=centered), scaling.scale(centered=centered)
+        limits = [scaling.low, scaling.high, middle, scale]
+
+    def prepare(rows: slice) -> None:
+        compiled = kernels.prepare(X[rows], limits, scaled[rows])
+        if compiled is None and scaling is not None:
+            scaled[rows] = scaling.apply(X[rows], centered=centered)
+        norms[rows] = _dense_norms(scaled[rows], compiled)
+
+    step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])
+    chunks = [slice(start, start + step) for start in range(0, len(X), step)]
+    for _ in map_blocks(prepare, chunks):
+        pass
+    return scaled, norms
+
+
+def _within(X: Matrix, norms: Any, row_norm: float, in_place: bool = False) -> tuple[Matrix, Any]:
+    """Shorten rows whose norms are above a bound; return all rows and their norms."""
+    xp = namespace(X)
     too_long = norms > row_norm
     if not too_long.any():
         return X, norms
@@ -274,7 +294,8 @@ def _within(X: Matrix, row_norm: float, in_place: bool = False) -> tuple[Matrix,
 def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows:
     """Store arrays that satisfy ``spec`` but for their types, weights and intercept column."""
     xp = namespace(norms)
-    lengths = xp.hypot(norms, spec.intercept) * (1.0 + 8.0 * np.finfo(np.float64).eps)
+    # Squares neither overflow nor underflow: norms are between 1e-149 and LARGEST.
+    lengths = xp.sqrt(norms * norms + spec.intercept**2) * (1.0 + 8.0 * np.finfo(np.float64).eps)
     lengths = rounded_up(lengths, X.dtype)
     if weights is None and spec.weight_bound < 1.0:
         weights = xp.ones_like(norms)
@@ -319,17 +340,29 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
     norms: NDArray[np.float64] = xp.empty(X.shape[0], dtype=xp.float64, device=X.device)
     step = max(1, _CHUNK_ENTRIES[xp is np] // X.shape[1])
     for start in range(0, X.shape[0], step):
-        chunk = xp.asarray(X[start : start + step], dtype=xp.float64)
-        norms[start : start + step] = _safe_norms(chunk.__getitem__, row_lengths)
+        norms[start : start + step] = _dense_norms(X[start : start + step])
     return norms
 
 
+def _dense_norms(X: Floats, known: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """L2 norms of few rows; ``known`` are those that compiled code computed."""
+    xp = namespace(X)
+    known = kernels.prepare(X, None, X) if known is None else known
+
+    def take(rows: slice) -> Any:
+        return xp.asarray(X[rows], dtype=xp.float64)
+
+    return _safe_norms(take, row_lengths, known)
+
+
 def _safe_norms(
-    take: Callable[[Any], Any], norms_of: Callable[[Any], NDArray[np.float64]]
+    take: Callable[[slice], Any],
+    norms_of: Callable[[Any], NDArray[np.float64]],
+    known: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Norms of rows, recomputed from scaled values where squares overflow."""
     with np.errstate(over="ignore", under="ignore"):
-        norms = norms_of(take(slice(None)))
+        norms = norms_of(take(slice(None))) if known is None else known
     xp = namespace(norms)
     for row in xp.nonzero(norms > 1e150)[0].tolist():
         values = take(slice(row, row + 1))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 from joblib import cpu_count
@@ -51,6 +51,10 @@ class Block(abc.ABC):
         """Rows without their intercept column, dense or CSR as they are stored."""
         return self.features()
 
+    def located(self) -> tuple[Any, NDArray[np.int64] | None]:
+        """Return an array of rows, and the places of the block's rows in it; None for all."""
+        return self.stored(), None
+
     @abc.abstractmethod
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         """``sum_i slopes_i x_i`` in the shape of the parameter."""
@@ -65,8 +69,17 @@ class Block(abc.ABC):
         return None
 
 
+T = TypeVar("T")
+R = TypeVar("R")
 Kernel: TypeAlias = Callable[[Block], NDArray[np.float64]]
-BlockMap: TypeAlias = Callable[[Kernel, Iterable[Block]], Iterable[NDArray[np.float64]]]
+
+
+class BlockMap(Protocol):
+    """Applies a function to blocks, or other parts of rows, in order, perhaps on threads."""
+
+    def __call__(self, function: Callable[[T], R], parts: Iterable[T], /) -> Iterable[R]: ...
+
+
 SERIAL: BlockMap = map
 
 
@@ -200,11 +213,16 @@ _MOST_BLOCKS = 32
 """In memory at a time where blocks are read from files, but at least one for each thread."""
 
 
+def block_map(rows: Rows) -> contextlib.AbstractContextManager[BlockMap]:
+    """Threads over the blocks of rows, where that pays."""
+    return threads_over(rows.n_rows * rows.spec.n_columns)
+
+
 @contextlib.contextmanager
-def block_map(rows: Rows) -> Iterator[BlockMap]:
-    """Threads over blocks, each with a single-threaded BLAS, where that pays."""
+def threads_over(n_entries: int) -> Iterator[BlockMap]:
+    """Threads over parts of so many entries, each with a single-threaded BLAS, where that pays."""
     threads = cpu_count()
-    if threads == 1 or rows.n_rows * rows.spec.n_columns < _PARALLEL_ENTRIES:
+    if threads == 1 or n_entries < _PARALLEL_ENTRIES:
         yield SERIAL
         return
     with (
@@ -212,7 +230,7 @@ def block_map(rows: Rows) -> Iterator[BlockMap]:
         threadpool_limits(1, user_api="blas"),
     ):
 
-        def map_blocks(kernel: Kernel, blocks: Iterable[Block]) -> Iterator[NDArray[np.float64]]:
+        def map_blocks(kernel: Callable[[T], R], blocks: Iterable[T]) -> Iterator[R]:
             remaining = iter(blocks)
             each = max(1, min(_MOST_BLOCKS_EACH, _MOST_BLOCKS // threads))
             while wave := list(itertools.islice(remaining, threads * each)):
@@ -244,8 +262,8 @@ def _stay_on_one_of(processors: Iterator[int]) -> None:
 
 
 def _on_threads(
-    pool: ThreadPoolExecutor, threads: int, kernel: Kernel, blocks: list[Block]
-) -> list[NDArray[np.float64]]:
+    pool: ThreadPoolExecutor, threads: int, kernel: Callable[[T], R], blocks: list[T]
+) -> list[R]:
     """Apply a kernel to blocks; whichever thread is free takes the next."""
     sums: list[Any] = [None] * len(blocks)
     # All threads draw from one iterator: handing out single blocks from here would make them

@@ -140,6 +140,22 @@ class SampledBlock(Block):
     def features(self) -> Floats:
         return np.repeat(self._block.features(), self._copies, axis=0)
 
+    def bounded_sum(
+        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+    ) -> NDArray[np.float64] | None:
+        if w.ndim > 1:
+            return None
+        return kernels.bounded_sum_on_grid(
+            rule,
+            *self._block.located(),
+            w,
+            self._intercept,
+            targets[: self._count],
+            norms[: self._count],
+            self._block.weights,
+            _LARGE * self._step,
+        )
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         factors = (slopes if slopes.ndim > 1 else slopes[:, np.newaxis])[: self._count]
         total = _sum_on_grid(self._rows, factors, self._step)

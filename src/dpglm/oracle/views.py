@@ -138,6 +138,9 @@ class _ViewBlock(Block):
     def stored(self) -> Any:
         return self._block.stored()
 
+    def located(self) -> tuple[Any, NDArray[np.int64] | None]:
+        return self._block.located()
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         total = self._block.weighted_sum(slopes)
         if self.starts is None:

@@ -14,7 +14,8 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.compiled import kernels
-from dpglm.data.prepare import prepare_rows
+from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.sampled import sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum, compiled_rule
@@ -204,6 +205,40 @@ def test_a_wrong_bound_in_the_rule_is_seen():
     rule.bound *= 2.0
     total = kernels.bounded_sum(rule, X, None, w, 0.0, y, norms, None)
     assert np.linalg.norm(total) > 1e-3 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (1029, 37)])
+def test_prepared_rows_are_those_of_numpy(shape, dtype, centered):
+    X = _problem(*shape, dtype)[0]
+    X[-1] *= 1e3
+    low, high = np.linspace(-1.0, 0.3, shape[1]), np.linspace(0.3, 2.0, shape[1])
+    scaling, scaled = ColumnScaling(low, high), np.empty_like(X)
+    limits = [low, high, scaling.center(centered=centered), scaling.scale(centered=centered)]
+    norms = kernels.prepare(X, limits, scaled)
+    np.testing.assert_array_equal(scaled, scaling.apply(X, centered=centered))
+    np.testing.assert_allclose(norms, np.linalg.norm(scaled.astype(float), axis=1), rtol=1e-15)
+    np.testing.assert_array_equal(norms, kernels.prepare(scaled, None, scaled))
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["C", "F", "few"])
+def test_bounded_sums_on_a_grid_are_those_of_numpy(clipping, dtype, layout, monkeypatch):
+    n = 1 if layout == "few" else 700
+    X, y, _, w, weights = _problem(2 * n, 6, dtype, "F" if layout == "F" else "C")
+    spec = DataSpec(
+        n_rows=2 * n, n_features=6, row_norm=9.0, intercept=1.0, dtype=np.dtype(dtype).name
+    )
+    rows = prepare_rows(X, y, spec, weights=weights)
+    drawn = sampled_rows(rows, np.arange(0, 2 * n, 2), 0.5, 2.0**-20)
+    arguments = (drawn, Logistic(), clipping, np.append(w, 0.3))
+    fast = clipped_gradient_sum(*arguments)
+    monkeypatch.setattr(kernels, "bounded_sum_on_grid", lambda *_: None)
+    # A slope that rounds to another float moves few products to the next point of the grid.
+    np.testing.assert_allclose(fast, clipped_gradient_sum(*arguments), atol=20 * 2.0**-20)
+    np.testing.assert_array_equal(fast, np.rint(fast * 2.0**20) / 2.0**20)
 
 
 def test_an_old_library_is_not_used():

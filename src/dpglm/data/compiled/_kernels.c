@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ABI 9 /* as in kernels.py */
+#define ABI 10 /* as in kernels.py */
 #define GROUP 8
 #define CHUNK_ROWS 512
 #define COLUMN_ROWS 768

@@ -166,6 +166,31 @@ INLINE void NAME(clip_slopes)(const rule *how, ptrdiff_t rows, double offset, co
 #undef CASE
 }
 
+/* Norms of rows in C order, each from its own row alone, after columns were clipped to [low, high],
+   centred and divided by their scale into `scaled`; rows are taken as they are if that is null. */
+EACH_PROCESSOR void
+NAME(prepare)(const REAL *X, ptrdiff_t rows, ptrdiff_t columns, const REAL *low, const REAL *high,
+              const REAL *center, const REAL *scale, REAL *restrict scaled, double *norms) {
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        const REAL *x = X + i * columns;
+        double sum = 0.0;
+        if (scaled) {
+            REAL *to = scaled + i * columns;
+#pragma omp simd reduction(+ : sum)
+            for (ptrdiff_t j = 0; j < columns; j++) {
+                REAL v = x[j] < low[j] ? low[j] : x[j];
+                v = ((v > high[j] ? high[j] : v) - center[j]) / scale[j];
+                to[j] = v;
+                sum += (double)v * v;
+            }
+        } else {
+#pragma omp simd reduction(+ : sum)
+            for (ptrdiff_t j = 0; j < columns; j++) sum += (double)x[j] * x[j];
+        }
+        norms[i] = __builtin_sqrt(sum);
+    }
+}
+
 /* Predictions of rows that lie one after the other, of shape (rows, outputs); `w` has a row for each
    output. */
 EACH_PROCESSOR void
@@ -195,6 +220,35 @@ NAME(sum_on_grid)(const REAL *X, ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t ou
 #pragma omp simd
             for (ptrdiff_t j = 0; j < columns; j++) sums[j] += (x[j] * slope + large) - large;
         }
+}
+
+/* Sum of clipped slope times row over rows in C order, each product rounded as in sum_on_grid; the last entry of `total` becomes that of slope times intercept. Slopes are computed
+   for whole runs, so that each has the same operations wherever its row stands. */
+EACH_PROCESSOR void
+NAME(bounded_sum_on_grid)(const REAL *X, ptrdiff_t stride, const int64_t *which, ptrdiff_t rows,
+                          ptrdiff_t columns, const REAL *w, double intercept, double offset,
+                          const rule *how, const REAL *targets, const REAL *norms,
+                          const REAL *weights, double large, double *restrict total) {
+    const REAL *x[RUN_ROWS];
+    REAL z[RUN_ROWS], y[RUN_ROWS], lengths[RUN_ROWS], factors[RUN_ROWS];
+    for (ptrdiff_t start = 0; start < rows; start += RUN_ROWS) {
+        const ptrdiff_t here = rows - start < RUN_ROWS ? rows - start : RUN_ROWS;
+        for (ptrdiff_t i = 0; i < RUN_ROWS; i++) {
+            const ptrdiff_t row = start + (i < here ? i : here - 1);
+            x[i] = X + (which ? which[row] : row) * stride;
+            y[i] = targets[row];
+            lengths[i] = norms[row];
+            factors[i] = weights ? weights[row] : 1;
+        }
+        for (ptrdiff_t i = 0; i < RUN_ROWS; i += GROUP) NAME(predict)(x + i, w, columns, z + i);
+        NAME(clip_slopes)(how, RUN_ROWS, offset, y, lengths, factors, z);
+        for (ptrdiff_t i = 0; i < here; i++) {
+            const double slope = z[i];
+#pragma omp simd
+            for (ptrdiff_t j = 0; j < columns; j++) total[j] += (x[i][j] * slope + large) - large;
+            total[columns] += (intercept * slope + large) - large;
+        }
+    }
 }
 
 /* Sum of clipped slope times row over rows in C order; the last entry of `total` becomes the sum

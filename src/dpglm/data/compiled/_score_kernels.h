@@ -56,28 +56,42 @@ INLINE void score_factors(const score_rule *how, ptrdiff_t size, const double *v
         }
     const double slope = how->slope, curvature = how->curvature;
     const double clip = how->clip, square = how->square, margin = how->margin;
-    const int64_t of_curvature = how->sums == OF_CURVATURE, of_squares = how->sums == OF_SQUARES;
-    const int64_t of_variance = how->sums == OF_VARIANCE;
+    const int64_t sums = how->sums;
+    /* Loops of one operation or two, which compilers turn into vector code. */
+#pragma omp simd
+    for (int i = 0; i < SCORE_ROWS; i++) factors[i] = __builtin_sqrt(squares[i]);
 #pragma omp simd
     for (int i = 0; i < SCORE_ROWS; i++) {
-        const double p = predictions[i], y = targets[i];
-        const double length = __builtin_sqrt(squares[i]) / clip, area = squares[i] / square;
-        const double longer = length > area ? length : area;
-        const double f = margin / (longer > 1.0 ? longer : 1.0), w = f * weights[i];
-        double a = -y / (1.0 + exponential_float64(y * p));
-        a = a - a == 0.0 ? a / slope : 0.0; /* a slope that overflowed counts as zero */
-        a = a > 1.0 ? 1.0 : a;
-        a = a < -1.0 ? -1.0 : a;
-        const double e = exponential_float64(p < 0.0 ? p : -p);
-        double h = e / ((1.0 + e) * (1.0 + e));
-        h = h - h == 0.0 ? h / curvature : 0.0;
-        h = h > 1.0 ? 1.0 : h;
-        const double score = w * a;
-        factors[i] = of_curvature  ? w * h
-                     : of_variance ? f * w * h
-                     : of_squares  ? score * score
-                                   : score;
+        const double length = factors[i] / clip, area = squares[i] / square;
+        squares[i] = length > area ? length : area;
     }
+#pragma omp simd
+    for (int i = 0; i < SCORE_ROWS; i++)
+        squares[i] = margin / (squares[i] > 1.0 ? squares[i] : 1.0); /* f */
+#pragma omp simd
+    for (int i = 0; i < SCORE_ROWS; i++) factors[i] = squares[i] * weights[i];
+    if (sums != OF_VARIANCE)
+        for (int i = 0; i < SCORE_ROWS; i++) squares[i] = 1.0;
+    if (sums == OF_SCORES || sums == OF_SQUARES)
+#pragma omp simd
+        for (int i = 0; i < SCORE_ROWS; i++) {
+            const double p = predictions[i], y = targets[i];
+            double a = -y / (1.0 + exponential_float64(y * p));
+            a = (a - a == 0.0 ? a : 0.0) / slope; /* a slope that overflowed counts as zero */
+            a = a > 1.0 ? 1.0 : a;
+            factors[i] *= a < -1.0 ? -1.0 : a;
+        }
+    else
+#pragma omp simd
+        for (int i = 0; i < SCORE_ROWS; i++) {
+            const double p = predictions[i], e = exponential_float64(p < 0.0 ? p : -p);
+            double h = e / ((1.0 + e) * (1.0 + e));
+            h = (h - h == 0.0 ? h : 0.0) / curvature;
+            factors[i] *= squares[i] * (h > 1.0 ? 1.0 : h);
+        }
+    if (sums == OF_SQUARES)
+#pragma omp simd
+        for (int i = 0; i < SCORE_ROWS; i++) factors[i] *= factors[i];
 }
 
 INLINE double sum_of_lanes(doubles v) { return (v[0] + v[1]) + (v[2] + v[3]); }

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import math
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_info
 
-_ABI = 9
+_ABI = 10
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
 """As in ``_kernels.c``; with more of them a BLAS is faster."""
@@ -216,8 +217,70 @@ def sum_on_grid(X: Any, slopes: Any, large: float) -> NDArray[np.float64] | None
     return total.T
 
 
+def bounded_sum_on_grid(
+    rule: Rule,
+    X: Any,
+    which: NDArray[np.int64] | None,
+    w: NDArray[np.float64],
+    intercept: float,
+    targets: NDArray[Any],
+    norms: NDArray[Any],
+    weights: NDArray[Any] | None,
+    large: float,
+) -> NDArray[np.float64] | None:
+    """Do as ``bounded_sum``, each product rounded as in ``sum_on_grid``."""
+    if not _rows_in_order(X) or not _can_sum(X, targets, norms, weights):
+        return None
+    columns = X.shape[1]
+    n_rows = len(X) if which is None else len(which)
+    check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    # Overflow here makes slopes that are dropped.
+    with np.errstate(over="ignore", under="ignore"):
+        coarse = np.ascontiguousarray(w[:columns], dtype=X.dtype)
+    total = np.zeros(columns + 1)
+    # Bound to a name, as a pointer keeps nothing alive.
+    packed = [_packed(values) for values in (targets, norms, weights)]
+    function("bounded_sum_on_grid", X)(
+        pointer(X),
+        size_t(columns),
+        pointer(which),
+        size_t(n_rows),
+        size_t(columns),
+        pointer(coarse),
+        ctypes.c_double(intercept),
+        ctypes.c_double(intercept * float(w[-1]) if intercept else 0.0),
+        ctypes.byref(rule),
+        *map(pointer, packed),
+        ctypes.c_double(large),
+        pointer(total),
+    )
+    return total if intercept else total[:-1]
+
+
+def prepare(
+    X: Any, limits: Sequence[NDArray[Any]] | None, scaled: NDArray[Any]
+) -> NDArray[np.float64] | None:
+    """Return the norms of rows in C order, written to ``scaled`` within ``limits``.
+
+    ``limits`` are the lower and upper bounds of the columns, their centers and scales; None leaves
+    the rows as they are. None is returned as for ``predictions``.
+    """
+    if not (_rows_in_order(X) and scaled.flags.c_contiguous):
+        return None
+    norms = np.empty(len(X))
+    # Bound to a name, as a pointer keeps nothing alive.
+    packed = [None] * 4 if limits is None else [np.ascontiguousarray(v, X.dtype) for v in limits]
+    output = None if limits is None else scaled
+    function("prepare", X)(
+        pointer(X), *map(size_t, X.shape), *map(pointer, (*packed, output, norms))
+    )
+    return norms
+
+
 def _rows_in_order(X: Any) -> bool:
-    return _library is not None and isinstance(X, np.ndarray) and X.flags.c_contiguous
+    if _library is None or not isinstance(X, np.ndarray):
+        return False
+    return bool(X.flags.c_contiguous) and X.dtype in (np.float32, np.float64)
 
 
 size_t = ctypes.c_ssize_t

@@ -144,6 +144,9 @@ class _DenseBlock(Block):
     def features(self) -> Floats:
         return self._rows
 
+    def located(self) -> tuple[Any, NDArray[np.int64] | None]:
+        return self._stored, self._which
+
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
         total = _sum_in_runs(self._rows, slopes)
         if self._intercept == 0.0:

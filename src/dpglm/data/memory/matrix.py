@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, final
@@ -16,7 +17,7 @@ from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import Matrix, largest_norm
-from dpglm.data.rows import Rows
+from dpglm.data.rows import Rows, threads_over
 from dpglm.data.spec import FloatType
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.given import as_floats, as_offset
@@ -120,7 +121,8 @@ class MatrixRows(Collection):
     def _prepared(self, how: Preparation) -> Rows:
         X = self._X.astype(how.spec.dtype, copy=False)
         X = sparse.csr_array(X) if sparse.issparse(X) else X
-        rows = how.rows(X, self._y, self._weights, self._where)
+        with threads_over(math.prod(X.shape)) as map_blocks:
+            rows = how.rows(X, self._y, self._weights, self._where, map_blocks)
         if self._starts is None:
             return rows
         assert isinstance(rows, DenseRows | SparseRows)
