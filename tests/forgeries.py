@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
 
 from dpglm.certificate import Certificate
+from dpglm.certificate.certificate import CertifiedPart
 
-__all__ = ["both", "double", "everywhere", "forged", "half", "put"]
+__all__ = ["both", "changed", "double", "everywhere", "forged", "half", "part_of", "put"]
+
+_OF_PARTS = {one.name for one in dataclasses.fields(CertifiedPart)}
+
+
+def changed(certificate: Certificate, **values: Any) -> Certificate:
+    """Return a certificate with other values of its own, or of its only part."""
+    own = {name: value for name, value in values.items() if name in _OF_PARTS}
+    rest = {name: value for name, value in values.items() if name not in _OF_PARTS}
+    return dataclasses.replace(certificate.with_part(**own) if own else certificate, **rest)
+
+
+def part_of(document: Any) -> Any:
+    """Return the only part in the JSON of a certificate."""
+    (part,) = document["parts"].values()
+    return part
 
 
 def forged(certificate: Certificate, *forgeries: Callable[[Any], None]) -> Certificate:
@@ -24,6 +41,8 @@ def put(path, value):
 
     def forge(document):
         *parents, last = path.split(".")
+        if path.split(".")[0] not in document:
+            document = part_of(document)
         for part in parents:
             document = document[int(part) if part.isdigit() else part]
         last = int(last) if last.isdigit() else last
@@ -43,7 +62,7 @@ def both(*forgeries):
 
 
 def everywhere(name, value):
-    """Return a forgery of every field of that name in the plan, however deep it is."""
+    """Return a forgery of every field of that name in protection and plan, however deep."""
 
     def forged(part):
         if isinstance(part, list):
@@ -56,7 +75,9 @@ def everywhere(name, value):
         }
 
     def forge(document):
-        document["plan"] = forged(document["plan"])
+        part = part_of(document)
+        part["plan"] = forged(part["plan"])
+        document["protection"] = forged(document["protection"])
 
     forge.__name__ = f"every_{name}"
     return forge

@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
+from dpglm.certificate import certificate
 from dpglm.data import groups as grouped_rows
 from dpglm.data.groups import Groups
+from dpglm.data.protection import Protection
+from dpglm.data.split import EVALUATION, EXPLORATION, MODEL
 from dpglm.privacy import Adjacency, GaussianAccountant
 from dpglm.privacy.noise import SystemNoise
-from dpglm.study import Split, Study, StudyPlan, certificate, planning, running
-from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL, Exploration
+from dpglm.study import Split, Study, StudyPlan, planning, running
+from dpglm.study.parts import Exploration
 from experiments.audits.case import ADD_REMOVE, BUDGET, REPLACE_ONE, Case, Setup
 
 __all__ = ["BUGS", "CASES"]
@@ -93,7 +96,7 @@ def attacked(
         variances = [parts[name].plan.noise_std ** 2 for name in seen]
         return np.array([sum(np.divide(counts, variances))])
 
-    mu = GaussianAccountant().mu(claimed.event, claimed.adjacency)
+    mu = GaussianAccountant().mu(claimed.event, claimed.protection.adjacency)
     claim = Claim(BUDGET.epsilon, BUDGET.delta, mu)
 
     @contextlib.contextmanager
@@ -142,15 +145,15 @@ def both_parts() -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def uncharged() -> Iterator[None]:
     """Forget the exploration when costs are added up."""
-    whole = planning.whole_event
+    whole = planning.composed_event
 
     def forgetful(parts: Any, split: Any, adjacency: Any) -> Any:
         others = {name: event for name, event in parts.items() if name != EXPLORATION}
         return whole(others, split, adjacency)
 
     with (
-        mock.patch.object(planning, "whole_event", forgetful),
-        mock.patch.object(certificate, "whole_event", forgetful),
+        mock.patch.object(planning, "composed_event", forgetful),
+        mock.patch.object(certificate, "composed_event", forgetful),
     ):
         yield
 
@@ -168,10 +171,13 @@ def without_limit() -> Iterator[None]:
 def with_free_exploration() -> StudyPlan:
     """Give the exploration what the others have, and the others everything."""
     sound = planned(ADD_REMOVE)
-    whole = Exploration({}).plan_within(sound.schema, ADD_REMOVE, N_ROWS, BUDGET)
-    halves = Exploration({}).plan_within(sound.schema, ADD_REMOVE, N_ROWS // 2, BUDGET)
+    whole, halves = (
+        Exploration({}).planned(sound.schema, Protection(ADD_REMOVE, BUDGET, n_rows))
+        for n_rows in (N_ROWS, N_ROWS // 2)
+    )
     with uncharged():
-        return dataclasses.replace(sound, exploration=whole, model=halves, evaluation=halves)
+        parts = {EXPLORATION: whole, MODEL: halves, EVALUATION: halves}
+        return dataclasses.replace(sound, planned=parts)
 
 
 PERSONS = Case("studies", "Study", of_a_person, ADD_REMOVE, "a person with several rows")

@@ -1,6 +1,5 @@
 """What makes a claim less than it seems is said wherever the claim is, and never called private."""
 
-import dataclasses
 import math
 import re
 
@@ -21,12 +20,9 @@ from dpglm.privacy.budget import weak_delta, weak_epsilon
 from dpglm.report import html, save_model
 from dpglm.report.subject import coefficient_table, step_cautions
 from tests.fits import N_ROWS, fit_classifier, make_rows
+from tests.forgeries import changed
 
 RULES = {rule.name: rule for rule in CAUTIONS}
-
-
-def changed(certificate, **values):
-    return dataclasses.replace(certificate, **values)
 
 
 def leaking(certificate):
@@ -148,7 +144,7 @@ class TestVerdict:
         assert SCOPE in binary.privacy_.statement()
         assert verdict(verify(binary.privacy_)).scope == SCOPE
         assert SCOPE in verify(binary.privacy_).summary()
-        assert "another step learned from the same rows" in SCOPE
+        assert "step that learned from the same rows" in SCOPE
 
 
 @pytest.fixture
@@ -165,7 +161,7 @@ class TestPages:
         page = html.report_page(binary)
         top = page[: page.index('class="tiles"')]
         assert GREEN in top
-        assert "another step learned from the same rows" in top
+        assert "step that learned from the same rows" in top
 
     @pytest.mark.parametrize("settings", [{"epsilon": 11.0}, {"delta": 0.1}, {"random_state": 0}])
     def test_a_weak_fit_is_not_green(self, settings):

@@ -107,8 +107,8 @@ class TestStatement:
             "delta = 1e-05",
             "relation 'zero_out'",
             Adjacency.ZERO_OUT.describe(),
-            f"n_rows = {N_ROWS}: public by the relation, unless a private condition chose the rows",
-            "What is not covered",
+            f"n_rows = {N_ROWS}: public under the relation, unless a private condition selected",
+            "Not covered",
         ):
             assert part in text
 
@@ -119,7 +119,7 @@ class TestStatement:
     def test_says_what_came_from_private_rows(self):
         with pytest.warns(PublicInformationWarning):
             text = fit_classifier(classes=None).privacy_.statement()
-        assert "what came from the private data: classes." in text
+        assert "values taken from the private data: classes." in text
 
 
 class TestFiles:
@@ -155,8 +155,8 @@ class TestFiles:
 
     def test_other_versions_are_refused(self, binary, tmp_path):
         path = tmp_path / "file.json"
-        path.write_text(json.dumps({**binary.privacy_.to_dict(), "version": 5}))
-        with pytest.raises(ValueError, match="must have version 4, got 5"):
+        path.write_text(json.dumps({**binary.privacy_.to_dict(), "version": 6}))
+        with pytest.raises(ValueError, match="must have version 5, got 6"):
             Certificate.from_json(path)
         with pytest.raises(ValueError, match=r"was written by dpglm 0\.1"):
             Certificate.from_dict({**binary.privacy_.to_dict(), "version": 3})

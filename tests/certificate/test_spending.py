@@ -16,6 +16,7 @@ from dpglm.privacy.events import Composed, Repeated
 from dpglm.selection import ConfidenceBoosting
 from dpglm.solvers import LocalSGD, NoisyGD, Preprocessed, pure_gd
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate
+from tests.forgeries import part_of
 
 FEW = NoisyGD(n_steps=5)
 
@@ -108,9 +109,11 @@ def test_rows_with_noise_of_their_own_are_one_stage():
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda record: record["plan"]["method"]["steps"].clear(),
-        lambda record: record["plan"]["method"].update(steps="none"),
-        lambda record: record["plan"]["method"]["model"]["method"].update(type="elsewhere.Method"),
+        lambda record: part_of(record)["plan"]["method"]["steps"].clear(),
+        lambda record: part_of(record)["plan"]["method"].update(steps="none"),
+        lambda record: part_of(record)["plan"]["method"]["model"]["method"].update(
+            type="elsewhere.Method"
+        ),
     ],
     ids=["no stage", "no steps", "another name"],
 )
@@ -119,17 +122,17 @@ def test_records_that_do_not_fit_together_are_refused(forge):
     record = json.loads(json.dumps(certificate.to_dict()))
     forge(record)
     forged = Certificate.from_dict(record)
-    with pytest.raises(ValueError, match="who spent what"):
+    with pytest.raises(ValueError, match="cost of each stage"):
         forged.spending()
-    assert "does not say who spent what" in forged.statement()
+    assert "does not state the cost of each stage" in forged.statement()
 
 
 def test_in_words():
     solver = Preprocessed([Center()], FEW, [0.1])
     certificate, found = spent_by(solver)
     statement = certificate.statement()
-    start = statement.index("Who spent what")
-    lines = statement[start : statement.index("What was treated as public")].strip().split("\n")
+    start = statement.index("Budget by stage")
+    lines = statement[start : statement.index("Public facts")].strip().split("\n")
     assert len(lines) == 3
     assert lines[1].startswith("  - center: row sum (standard deviation ")
     assert lines[1].endswith(", 10 % of mu^2.")
@@ -138,7 +141,7 @@ def test_in_words():
     shown = float(lines[1].partition("epsilon = ")[2].partition(" ")[0])
     assert shown >= found[0].epsilon
     nothing = Spending("random projection", (), 0.0, 0.0, True, 0.0)
-    assert spending_in_words(nothing) == "random projection: asked the rows nothing"
+    assert spending_in_words(nothing) == "random projection: no release"
     other = dataclasses.replace(found[1], is_gaussian=False, share=None)
     assert "mu = " in spending_in_words(other)
     assert spending_in_words(other).endswith("(of a Gaussian release with that epsilon)")
@@ -156,7 +159,7 @@ def test_on_the_page(monkeypatch):
     text = Page(page).text
     assert Page(page).open == []
     assert references(page) == []
-    assert "Who spent what" in text
+    assert "Budget by stage" in text
     for shown in ("center", "clip to quantile", "radius of rows", "row sum", "not all Gaussian"):
         assert shown in text
     plain = Page(html.report_page(fit_classifier(solver=FEW))).text
@@ -173,13 +176,13 @@ def test_on_the_terminal(tmp_path):
     certificate.to_json(path)
     said = testing.CliRunner().invoke(app, ["verify", str(path)])
     assert said.exit_code == 0
-    table = said.output[said.output.index("Who spent what") :].splitlines()
+    table = said.output[said.output.index("Budget by stage") :].splitlines()
     assert [line.split()[0] for line in table[1:3]] == ["center", "model"]
     assert table[1].endswith("10 %")
     dataclasses.replace(certificate, epsilon=0.5).to_json(path)
     said = testing.CliRunner().invoke(app, ["verify", str(path)])
     assert said.exit_code == 1
-    assert "Who spent what" not in said.output
+    assert "Budget by stage" not in said.output
     assert len(found) == 2
 
 

@@ -13,7 +13,7 @@ from dpglm.privacy.events import Gaussian, Parallel, Repeated
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import Constant
 from tests.fits import fit_classifier, make_rows
-from tests.forgeries import both, double, everywhere, half, put
+from tests.forgeries import both, double, everywhere, half, part_of, put
 
 GD = NoisyGD(n_steps=5)
 PLAIN = NoisyGD(n_steps=40, momentum=0.0, step_size=0.5, schedule=Constant())
@@ -133,7 +133,7 @@ def test_trainings_on_the_same_rows_sold_as_disjoint_are_found(fits):
     (noise,) = {one.noise_multiplier for one in honest.releases[:-1]}
     choice = honest.releases[-1].event
     split = Parallel((Repeated(Gaussian(noise), 5), Repeated(Gaussian(noise), 5), choice))
-    document["event"] = document["mechanisms"] = split.to_dict()
+    part_of(document)["event"] = part_of(document)["mechanisms"] = split.to_dict()
     verification = verify(Certificate.from_dict(document))
     assert any("was planned" in finding for finding in verification.findings)
 
@@ -141,8 +141,9 @@ def test_trainings_on_the_same_rows_sold_as_disjoint_are_found(fits):
 def test_one_method_sold_as_two_parts_is_found(fits):
     """Without stages nothing is parallel, whatever the certificate says."""
     document = fits["best"].privacy_.to_dict()
-    gaussian, choice = document["mechanisms"]["events"]
-    document["event"] = document["mechanisms"] = {"type": "parallel", "events": [gaussian, choice]}
+    gaussian, choice = part_of(document)["mechanisms"]["events"]
+    parallel = {"type": "parallel", "events": [gaussian, choice]}
+    part_of(document)["event"] = part_of(document)["mechanisms"] = parallel
     verification = verify(Certificate.from_dict(document))
     assert any("was planned" in finding for finding in verification.findings)
 

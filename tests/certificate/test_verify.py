@@ -15,7 +15,7 @@ from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, Repea
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod
 from tests.fits import N_ROWS, POISSON, fit_classifier
-from tests.forgeries import both, double, everywhere, forged, half, put
+from tests.forgeries import both, double, everywhere, forged, half, part_of, put
 
 RELATIONS = [one.value for one in Adjacency]
 
@@ -65,15 +65,15 @@ class TestTrueCertificates:
 
 def without_fact(name):
     def forge(document):
-        facts = document["public_facts"]
-        document["public_facts"] = [fact for fact in facts if fact["name"] != name]
+        facts = part_of(document)["public_facts"]
+        part_of(document)["public_facts"] = [fact for fact in facts if fact["name"] != name]
 
     forge.__name__ = f"without_{name}"
     return forge
 
 
 def rows_by_relation(document):
-    for fact in document["public_facts"]:
+    for fact in part_of(document)["public_facts"]:
         if fact["name"] == "n_rows":
             fact["provenance"] = "by relation"
 
@@ -94,7 +94,7 @@ FORGERIES = [
     ("claim", put("delta", 0.0)),
     ("claim", put("event.count", lambda t: t + 1)),
     ("budget", put("plan.budget.epsilon", 0.5)),
-    ("made again", put("plan.budget.epsilon", 0.5)),
+    ("rebuilt", put("plan.budget.epsilon", 0.5)),
     ("budget", put("epsilon", 1.1)),
     ("accounted for", FEWER_STEPS),
     ("accounted for", FEWER_HAPPENED),
@@ -105,8 +105,8 @@ FORGERIES = [
     ("was planned", both(MORE_NOISE, MORE_HAPPENED, put("epsilon", 0.5))),
     ("was planned", MORE_PLANNED),
     ("was planned", FEWER_PLANNED),
-    ("made again", put("plan.method.noise.noise_multiplier", half)),
-    ("made again", put("plan.method.noise.noise_multiplier", -1.0)),
+    ("rebuilt", put("plan.method.noise.noise_multiplier", half)),
+    ("rebuilt", put("plan.method.noise.noise_multiplier", -1.0)),
     ("contribution_bound", put("plan.method.clipping.bound", 0.1)),
     ("count", put("releases.0.count", 1)),
     ("coordinates", put("releases.0.coordinates", 1)),
@@ -143,16 +143,16 @@ FORGERIES = [
     ("public facts", without_fact("feature_bounds")),
     ("public facts", put("loss", "Savage()")),
     ("digest", put("model_digest", "0" * 63)),
-    ("made again", put("plan.method", {})),
+    ("rebuilt", put("plan.method", {})),
     ("type must be one of", put("plan.method.type", "elsewhere.Method")),
     ("import elsewhere first", put("plan.method.type", "elsewhere.Method")),
-    ("missing: ['momentum']", lambda document: document["plan"]["method"].pop("momentum")),
+    ("missing: ['momentum']", lambda document: part_of(document)["plan"]["method"].pop("momentum")),
     ("unknown: ['more']", put("plan.method.more", 1)),
     ("version", put("plan.version", 2)),
     ("releases are those", put("releases", [])),
     ("method.sampling_rate", put("plan.method.sampling_rate", "all")),
-    ("made again", put("plan.method.step_sizes", [])),
-    ("made again", put("plan.method.last_only", True)),
+    ("rebuilt", put("plan.method.step_sizes", [])),
+    ("rebuilt", put("plan.method.last_only", True)),
 ]
 
 
@@ -243,20 +243,21 @@ class TestForgeries:
     def test_last_iterate_bound_without_a_penalty(self, binary):
         """The same number of plain steps, sold at the price of a last iterate."""
         document = json.loads(json.dumps(binary.privacy_.to_dict()))
-        noise = document["releases"][0]["mechanism"]["noise_multiplier"]
-        document["event"] = LastIterate(noise, 0.5, binary.n_iter_).to_dict()
+        noise = part_of(document)["releases"][0]["mechanism"]["noise_multiplier"]
+        part_of(document)["event"] = LastIterate(noise, 0.5, binary.n_iter_).to_dict()
         verification = verify(Certificate.from_dict(document))
         assert any("was planned" in finding for finding in verification.findings)
-        document["plan"]["method"]["last_only"] = True
+        part_of(document)["plan"]["method"]["last_only"] = True
         verification = verify(Certificate.from_dict(document))
         assert any("last_only must be False" in finding for finding in verification.findings)
 
     def test_unknown_cost_in_the_budgets_currency(self, sampled):
         document = json.loads(json.dumps(sampled.privacy_.to_dict()))
-        document["plan"]["budget"] = GaussianDP(0.5).to_dict()
+        budget = GaussianDP(0.5).to_dict()
+        part_of(document)["plan"]["budget"] = document["protection"]["budget"] = budget
         unknown, unplanned = verify(Certificate.from_dict(document)).findings
-        assert "it cannot" in unknown
-        assert "mu is not known" in unplanned
+        assert "the event has no mu" in unknown
+        assert "it cannot" in unplanned
 
 
 class TestPlantedBugs:
@@ -330,18 +331,19 @@ class TestClosedForm:
     ],
     ids=["values", "plans"],
 )
-def test_plans_that_nobody_would_make_are_not_made_again(binary, forge):
+def test_plans_that_nobody_would_make_are_not_rebuilt(binary, forge):
     certificate = forged(binary.privacy_, forge)
     verification = verify(certificate)
     assert verification.verdict == "THE CERTIFICATE IS TOO COSTLY TO CHECK."
-    with pytest.raises(TooCostlyError, match="is not made again"):
+    with pytest.raises(TooCostlyError, match="is not rebuilt"):
         certificate.rebuild()
 
 
 def test_a_delta_that_underflows_is_no_pure_privacy(binary):
     # Far above the epsilon of a Gaussian release its delta is 0 in floating point only.
     def forge(document):
-        document["plan"]["budget"]["epsilon"] = 5000.0
+        part_of(document)["plan"]["budget"]["epsilon"] = 5000.0
+        document["protection"]["budget"]["epsilon"] = 5000.0
         document["epsilon"], document["delta"] = 4000.0, 0.0
 
     verification = verify(forged(binary.privacy_, forge))

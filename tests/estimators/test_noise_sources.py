@@ -65,7 +65,7 @@ def test_a_private_source_is_used_named_and_verified(source, tmp_path, monkeypat
     assert certificate.noise_is_private
     assert certificate.caveats() == ()
     assert verify(certificate).ok
-    assert f"Noise source: {source.name} (nobody can reproduce it)" in model.privacy_.statement()
+    assert f"Noise source: {source.name} (cannot be reproduced)" in model.privacy_.statement()
     assert ("opendp" in certificate.versions) == (source.name == "opendp")
     assert len(ledger.contents().entries) == 1
     again = pickle.loads(pickle.dumps(model)).fit(*rows())

@@ -220,7 +220,7 @@ def test_the_row_norm_of_a_schema_is_implied_by_it():
     model = dpglm.PrivatePipeline(steps).fit(table, np.arange(99) % 2)
     assert model.privacy_.fact("row_norm").provenance == "implied"
     assert "row_norm = 1.41421: follows from the other public facts" in str(
-        dict(model.privacy_.sections())["What was treated as public"]
+        dict(model.privacy_.sections())["Public facts"]
     )
     assert dpglm.certificate.verify(model.privacy_).ok
     steps[1].set_params(row_norm=1.0)

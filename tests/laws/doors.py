@@ -37,6 +37,7 @@ from dpglm import (
     RidgeClassifier,
 )
 from dpglm.data.groups import GroupedRows
+from dpglm.data.split import EVALUATION, EXPLORATION
 from dpglm.estimators import _private as _family
 from dpglm.estimators.composed import transformer
 from dpglm.estimators.linear import _base
@@ -54,7 +55,6 @@ from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers import D2P2, SOLVERS, JohnsonLindenstrauss, NoisySGD, dpsgd_f
 from dpglm.study import Study, running
-from dpglm.study.parts import EVALUATION, EXPLORATION
 from tests.laws.transcripts import Transcript, excess, listening
 
 descriptions = importlib.import_module("dpglm.exploration.describe")

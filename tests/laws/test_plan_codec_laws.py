@@ -53,6 +53,7 @@ from dpglm.selection.choices import Choice, Score
 from dpglm.solvers import SOLVERS as NAMED
 from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, run
 from tests.fits import admitted_targets
+from tests.forgeries import part_of
 from tests.laws.asked import SOLVERS
 from tests.laws.test_loss_laws import CASES
 
@@ -267,7 +268,7 @@ def test_a_new_solver_gets_certificates_that_verify():
     assert certificate.plan["method"]["type"] == f"{__name__}.ScaledMethod"
     # Whoever has not imported it is told what to do, and can read all the same.
     document = through_json(certificate.to_dict())
-    document["plan"]["method"]["type"] = "elsewhere.ScaledMethod"
+    part_of(document)["plan"]["method"]["type"] = "elsewhere.ScaledMethod"
     stranger = Certificate.from_dict(document)
     assert stranger.data == DATA
     (finding,) = verify(stranger).findings

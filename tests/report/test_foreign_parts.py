@@ -15,6 +15,7 @@ from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import NumericTarget
 from tests.fits import make_rows
+from tests.forgeries import part_of
 
 
 def sealed(path, **changes):
@@ -75,7 +76,7 @@ def test_the_certificate_of_another_model_is_refused(path, tmp_path):
 def test_a_schema_is_that_of_the_certificate(tmp_path, path):
     document = json.loads(path.read_text())
     fact = {"name": "schema", "value": {"columns": {}}, "provenance": "declared"}
-    document["certificate"]["public_facts"].append(fact)
+    part_of(document["certificate"])["public_facts"].append(fact)
     sealed(path, certificate=document["certificate"])
     with pytest.raises(ValueError, match="schema of the model are not those"):
         load_model(path)

@@ -127,7 +127,7 @@ def test_says_what_the_certificate_says(page, binary):
     certificate = binary.privacy_
     for heading, sentences in certificate.sections():
         # Who spent what is in a table.
-        for sentence in () if heading == "Who spent what" else sentences:
+        for sentence in () if heading == "Budget by stage" else sentences:
             # Public facts are in a table, one cell for each part.
             for part in re.split(r" = |: (?=declared|public by)", sentence):
                 assert re.sub(r"\s+", " ", part).strip(".") in text
@@ -165,7 +165,7 @@ def test_intervals_come_first():
         assert note in text
     assert "As odds ratios" in text
     assert "No confidence intervals" not in text
-    assert text.index("P>|z|") < text.index("What is promised")
+    assert text.index("P>|z|") < text.index("Guarantee")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -196,7 +196,7 @@ def test_steps_that_stay_secret_are_not_drawn(last_iterate):
 def test_seeded_noise_is_the_first_thing_said():
     text = Page(html.report_page(fit_classifier(random_state=0))).text
     assert "NOT PRIVATE" in text
-    assert text.index("NOT PRIVATE") < text.index("What is promised")
+    assert text.index("NOT PRIVATE") < text.index("Guarantee")
     assert "Private." not in text
 
 

@@ -71,7 +71,7 @@ def test_the_page_of_a_pipeline_or_a_search_says_who_spent_what(make, tmp_path):
     page = (tmp_path / "page.html").read_text("utf-8")
     for one in model.privacy_.spending():
         assert re.search(rf"<td[^>]*>\s*{re.escape(one.stage)}\s*</td>", page), one.stage
-    assert "Who spent what" in page
+    assert "Budget by stage" in page
     assert all(name in page for name in NAMES)
     # A search shows its best pipeline.
     best = getattr(model, "best_estimator_", model)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpglm.study import Study
-from dpglm.study.parts import DeclaredPart, Learning, PlannedPart
+from dpglm.study import Split, Study
+from dpglm.study.parts import Learning, Part
 
 SCHEMA = {
     "columns": {
@@ -32,39 +32,23 @@ def table(n_rows=600, seed=0):
 
 
 @dataclass(frozen=True)
-class Noting(DeclaredPart):
+class Noting(Part):
     """A part that notes the ages of its rows, and may be interrupted, or be given others."""
 
-    inner: DeclaredPart
+    inner: Part
     seen: list[Any] = field(default_factory=list, compare=False)
     interrupted: list[bool] = field(default_factory=list, compare=False)
 
-    def plan_within(self, schema, adjacency, n_rows, budget, persons=None):
-        inner = self.inner.plan_within(schema, adjacency, n_rows, budget, persons)
-        return NotingPlan(self, inner)
+    def planned(self, schema, protection):
+        inner = self.inner.planned(schema, protection)
 
+        def run(given):
+            self.seen.append(np.sort(given.table["age"]))
+            if self.interrupted:
+                raise KeyboardInterrupt
+            return inner.run(given)
 
-@dataclass(frozen=True, eq=False)
-class NotingPlan(PlannedPart):
-    declared: Noting
-    inner: PlannedPart
-
-    @property
-    def plan(self):
-        return self.inner.plan
-
-    @property
-    def noise_to_sampling(self):
-        return self.inner.noise_to_sampling
-
-    def expected(self):
-        return self.inner.expected()
-
-    def run(self, table, noise, groups, checkpoint, model, where=None):
-        self.declared.seen.append(np.sort(table["age"]))
-        if self.declared.interrupted:
-            raise KeyboardInterrupt
-        return self.inner.run(table, noise, groups, checkpoint, model, where)
+        return dataclasses.replace(inner, run=run)
 
 
 def learning(**settings):
@@ -73,8 +57,6 @@ def learning(**settings):
 
 def study(test_share=0.25, inner=None, **options):
     """Three fits of noted rows, in the places of the parts of a study."""
-    from dpglm.study.division import Split
-
     parts = {name: Noting(learning() if inner is None else inner) for name in PARTS}
     made = Study(SCHEMA, delta=1e-5, parts=parts, split=Split(test_share), **options)
     return made, parts

@@ -6,7 +6,7 @@ import pytest
 
 from dpglm import Study
 from dpglm.study import Purpose
-from dpglm.study.division import exploration_share
+from dpglm.study.planning import exploration_share
 from tests.study.support import SCHEMA
 
 
@@ -14,9 +14,9 @@ def precisions(purpose, n_rows):
     """How far what each part is about will be off; of the evaluation with sampling."""
     made = Study(SCHEMA, 0.5, 1e-5, purpose=purpose).explore().fit().evaluate()
     plan = made.plan(n_rows)
-    (_, reach), *_ = plan.evaluation.evaluation.precision()
+    (_, reach), *_ = plan.evaluation.details.precision()
     return {
-        "exploration": plan.exploration.description.plan.coefficient_noise,
+        "exploration": plan.exploration.plan.coefficient_noise,
         "model": plan.model.noise_to_sampling,
         "evaluation": math.hypot(reach, 0.98 / math.sqrt(plan.rows_of("evaluation"))),
     }

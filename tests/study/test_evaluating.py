@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from dpglm import AdditiveClassifier, PrivacyLedger, PrivatePipeline, Study
+from dpglm.data.protection import Protection
 from dpglm.estimators import LinearSVC, LogisticRegression
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split
-from dpglm.study.parts import Evaluating, Learning
+from dpglm.study.parts import Evaluating, Learning, PartInput
 from dpglm.tables.schema import Schema
 from tests.study.support import SCHEMA, table
 
@@ -76,7 +77,7 @@ def test_plans_say_how_precise_it_will_be():
     assert share.quantity == "a share of rows"
     assert share.precision.endswith("with sampling, at most")
     assert "log loss" in {one.quantity for one in means}
-    (_, reach), *_ = plan.evaluation.precision()
+    (_, reach), *_ = plan.details.precision()
     found = made.run(table(20_000)).evaluation.number("accuracy")
     assert 0.5 * (found.high - found.low) == pytest.approx(reach, rel=0.2)
 
@@ -107,8 +108,9 @@ def test_endless_predictions_are_no_error():
 
     schema = Schema.from_dict(schema_of("count"))
     part = Evaluating(Learning(None, None, {}))
-    planned = part.plan_within(schema, Adjacency.ZERO_OUT, N_ROWS, GaussianDP(1.0))
-    assert planned.run(rows_of("count"), SeededNoise(0), None, None, Endless()).mae > 5.0
+    planned = part.planned(schema, Protection(Adjacency.ZERO_OUT, GaussianDP(1.0), N_ROWS))
+    given = PartInput(rows_of("count"), None, None, SeededNoise(0), None, Endless())
+    assert planned.run(given).mae > 5.0
 
 
 def test_pipelines_need_not_repeat_the_schema():
@@ -125,7 +127,7 @@ class TestRefusals:
             ("binary", {"test_share": 1.0}, "test_share"),
             ("binary", {"thresholds": [0.0]}, "thresholds"),
             ("binary", {"level": 2.0}, "level"),
-            ("binary", {"by": "age"}, "by must name a column of categories"),
+            ("binary", {"by": "age"}, "by must name a categorical column"),
             ("numeric", {"thresholds": [0.3]}, "two classes"),
             ("classes", {"thresholds": [0.3]}, "two classes"),
         ],
@@ -135,9 +137,9 @@ class TestRefusals:
             Study(schema_of(kind)).fit().evaluate(**options)
 
     def test_of_their_order(self):
-        with pytest.raises(ValueError, match="declare fit before evaluate"):
+        with pytest.raises(ValueError, match="call fit before evaluate"):
             Study(SCHEMA).evaluate()
-        with pytest.raises(ValueError, match="declared before"):
+        with pytest.raises(ValueError, match="declared once"):
             Study(SCHEMA).fit().evaluate().evaluate()
         with pytest.raises(ValueError, match="probabilities"):
             Study(schema_of("classes")).fit("svm").evaluate()
@@ -145,17 +147,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("model", "options", "said"),
         [
-            (AdditiveClassifier(schema_of("classes")), {}, "that of the study"),
-            (AdditiveClassifier(SCHEMA, classes=["a", "b"]), {}, "classes must be that"),
-            (LogisticRegression(classes=["a", "b"]), {}, "classes must be that"),
+            (AdditiveClassifier(schema_of("classes")), {}, "schema of the study"),
+            (AdditiveClassifier(SCHEMA, classes=["a", "b"]), {}, "classes must be None or match"),
+            (LogisticRegression(classes=["a", "b"]), {}, "classes must be None or match"),
             ("additive", {"formula": "ill ~ age"}, "formula must be None"),
             (PrivatePipeline([SchemaEncoder(SCHEMA), LinearSVC()]), {"formula": "x"}, "formula"),
             ("forest", {}, "estimator must be"),
-            ("additive", {"interaction": []}, "interaction is no parameter of Additive"),
+            ("additive", {"interaction": []}, "interaction must be a parameter of Additive"),
             # What would be spent, or recorded elsewhere, beside what the study says.
-            ("additive", {"epsilon": 3.0}, "epsilon is for the study to say"),
-            (LogisticRegression(ledger="mine"), {}, "ledger is for the study to say"),
-            (LinearSVC(random_state=0), {}, "random_state is for the study to say"),
+            ("additive", {"epsilon": 3.0}, "epsilon must be set on the Study"),
+            (LogisticRegression(ledger="mine"), {}, "ledger must be set on the Study"),
+            (LinearSVC(random_state=0), {}, "random_state must be set on the Study"),
             ("PrivatePipeline", {}, "estimator must be"),
         ],
     )

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dpglm import PrivacyLedger, Study
+from dpglm.certificate import Certificate, verify
 from dpglm.data.groups import Groups
 from dpglm.privacy import Adjacency, ApproximateDP, SplitByCoins, default_delta
 from dpglm.privacy.adjacency import Unit
 from dpglm.privacy.noise import SeededNoise
-from dpglm.study import Split, StudyCertificate, verify_study
-from dpglm.study.division import Persons
+from dpglm.study import Split
 from dpglm.study.reading import read_study
 from tests.study.support import PARTS, SCHEMA, study, table
 
@@ -47,11 +47,11 @@ def test_every_part_protects_persons(result):
         Unit.GROUP
     }
     assert all(part.data.groups.rows <= 3.0 for part in certificate.parts.values())
-    assert certificate.n_units == PERSONS
+    assert certificate.protection.n_units == PERSONS
     assert certificate.delta == default_delta(PERSONS)
     assert "600 rows of 300 persons" in certificate.statement()
     assert "600 rows of 300 persons" in str(result.plan)
-    assert StudyCertificate.from_dict(certificate.to_dict()) == certificate
+    assert Certificate.from_dict(certificate.to_dict()) == certificate
 
 
 def test_a_person_is_in_one_part():
@@ -74,7 +74,7 @@ def test_a_person_with_two_spellings_is_in_one_part(spelled):
         mask = Split(0.5, "id").draw(40, Adjacency.ADD_REMOVE, SeededNoise(seed), ids)
         assert len(set(mask[:6].tolist())) == 1
     # What a part protects are the same persons.
-    assert Groups.of(Persons("id", 35, 6).of({"id": ids}), 40).n_groups == 35
+    assert Groups.of(ids, 40).n_groups == 35
 
 
 def test_persons_in_numbers_and_texts_are_refused(tmp_path):
@@ -92,7 +92,7 @@ def everything_in(event):
 @pytest.mark.parametrize("persons", [None, "household"])
 def test_a_plan_whose_persons_could_be_in_two_parts_is_refused(persons):
     made, _ = study(**OPTIONS)
-    with pytest.raises(ValueError, match="split must be by the persons who are protected, 'id'"):
+    with pytest.raises(ValueError, match="split must be by the protected persons, 'id'"):
         dataclasses.replace(made, split=Split(0.25, persons)).plan()
 
 
@@ -107,8 +107,8 @@ def test_a_certificate_of_parts_for_other_persons_is_not_verified(result):
     other = other.evaluate().run(visits()).privacy_
     parts = {**result.privacy_.parts, "exploration": other.parts["exploration"]}
     forged = dataclasses.replace(result.privacy_, parts=parts)
-    failed = {one.name: one.detail for one in verify_study(forged).checks if not one.passed}
-    assert "240 persons, not for 232" in failed["whole: parts have the rows of the split"]
+    failed = {one.name: one.detail for one in verify(forged).checks if not one.passed}
+    assert "the number of groups 290, not 300" in failed["parts have the stated protection"]
 
 
 def test_the_ledger_must_be_of_persons(tmp_path):
@@ -140,11 +140,11 @@ def test_an_interrupted_study_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"groups": "age"}, "groups must be a column that the schema lacks"),
+        ({"groups": "age"}, "groups must be a column outside the schema"),
         ({"groups": None}, "n_groups must be given with groups"),
         ({"max_rows_per_group": None}, "max_rows_per_group must be given with groups"),
         ({"max_rows_per_group": 0}, "max_rows_per_group must be"),
-        ({"adjacency": "zero_out"}, "groups needs a study with adjacency='add_remove'"),
+        ({"adjacency": "zero_out"}, "groups requires a study with adjacency='add_remove'"),
     ],
 )
 def test_what_is_wrong_is_said(changed, message):

@@ -48,13 +48,13 @@ def test_every_part(read):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("epsilon2 = 1", "has no key 'epsilon2'.*explore, fit, evaluate"),
-        ("[explore]\ntwo = 1", "explore: has no key 'two'"),
+        ("epsilon2 = 1", "must not have the key 'epsilon2'.*explore, fit, evaluate"),
+        ("[explore]\ntwo = 1", "explore must not have the key 'two'"),
         ("[explore]\nby = 'age'", "explore"),
         ("fit = 3", "must be a table"),
         ("[fit]\nestimator = 'forest'", "fit: estimator must be one of"),
         ("[fit]\nKK = 3", "fit"),
-        ("this is no toml", "is no TOML"),
+        ("this is no toml", "is not TOML"),
         ("purpose = 'fun'", "purpose"),
         ('title = "a\\nb"', "title"),
     ],

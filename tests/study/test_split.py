@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from dpglm.privacy import Adjacency, Gaussian, GaussianAccountant, Parallel, SplitByCoins, gdp
 from dpglm.privacy.noise import SeededNoise
-from dpglm.study.division import Split
+from dpglm.study import Split
 
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
 

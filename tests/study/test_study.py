@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from dpglm import Adjacency, GaussianDP, PrivacyLedger, Study, ZeroConcentratedDP
+from dpglm.certificate import Certificate, verify
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.privacy import ApproximateDP, gdp
 from dpglm.solvers import NoisySGD
 from dpglm.solvers.checkpoint import read_arrays
-from dpglm.study import Purpose, Split, StudyCertificate, verify_study
+from dpglm.study import Purpose, Split
 from dpglm.study.parts import Learning
 from tests.study.support import PARTS, SCHEMA, learning, study, table, without
 
@@ -155,7 +156,7 @@ class TestPlans:
     def test_bad_declarations_are_refused(self):
         with pytest.raises(ValueError, match="neither"):
             Study(SCHEMA).plan(100)
-        with pytest.raises(ValueError, match="declared before"):
+        with pytest.raises(ValueError, match="declared once"):
             Study(SCHEMA).fit().fit()
         with pytest.raises(ValueError, match="purpose"):
             Study(SCHEMA, purpose="fun")
@@ -172,7 +173,7 @@ class TestPlans:
             (None, "columns by name"),
             ({"age": [1.0]}, "lacks"),
             ({**table(), "sex": ["x"] * 600}, "sex"),
-            ({**table(), "age": np.zeros(3)}, "as many"),
+            ({**table(), "age": np.zeros(3)}, "same number of rows"),
         ):
             with pytest.raises(ValueError, match=said):
                 made.run(bad, checkpoint=tmp_path / "kept")
@@ -257,10 +258,10 @@ def certificate():
 
 class TestCertificates:
     def test_it_holds_and_survives_a_file(self, certificate, tmp_path):
-        found = verify_study(certificate)
+        found = verify(certificate)
         assert found.ok, found.summary()
         certificate.to_json(tmp_path / "certificate.json")
-        assert StudyCertificate.from_json(tmp_path / "certificate.json") == certificate
+        assert Certificate.from_json(tmp_path / "certificate.json") == certificate
         assert certificate.epsilon == pytest.approx(1.0, rel=1e-9)
 
     def test_who_spent_what(self, certificate):
@@ -275,7 +276,7 @@ class TestCertificates:
     def forged(self, certificate, change):
         document = json.loads(json.dumps(certificate.to_dict()))
         change(document)
-        return verify_study(StudyCertificate.from_dict(document))
+        return verify(Certificate.from_dict(document))
 
     def test_a_smaller_epsilon_is_found(self, certificate):
         found = self.forged(certificate, lambda document: document.update(epsilon=0.9))
@@ -283,14 +284,14 @@ class TestCertificates:
 
     def test_a_part_with_more_than_its_share_is_found(self, certificate):
         # As if the exploration had been given the whole budget, and not been charged for it.
-        dear = study(epsilon=4.0)[0].run(table()).privacy_.parts["exploration"].to_dict()
+        dear = study(epsilon=4.0)[0].run(table()).privacy_.to_dict()["parts"]["exploration"]
         found = self.forged(certificate, lambda d: d["parts"].update(exploration=dear))
-        assert any("within the budget" in one for one in found.findings)
+        assert any("claim, recomputed" in one for one in found.findings)
 
     def test_rows_that_are_not_those_of_the_split_are_found(self, certificate):
         # As if the model had learned from all rows.
         found = self.forged(certificate, lambda d: d["split"].update(test_share=0.1))
-        assert any("rows of the split" in one for one in found.findings)
+        assert any("stated protection" in one for one in found.findings)
 
     def test_seeds_are_named(self):
         result = study()[0].run(table(), random_state=0)

@@ -1,7 +1,8 @@
-"""The certificate of a fit: every number that its privacy rests on, for anyone to check."""
+"""The certificate of a fit or a study: every number on which the privacy claim rests."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import Format, decode
 from dpglm._json import at, in_file, load
-from dpglm._validation import check_real
+from dpglm._validation import check_one_of, check_real
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.statement import (
     PublicFact,
@@ -27,119 +28,78 @@ from dpglm.certificate.statement import (
     sections,
     spending,
 )
+from dpglm.data.protection import Protection
 from dpglm.data.spec import DataSpec
+from dpglm.data.split import EVALUATION, MODEL, PARTS, Split, composed_event, rows_in_words
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import write_json
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, default_delta
-from dpglm.privacy.events import Event
+from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import LogLink, Problem
 from dpglm.solvers.base import Plan, Solution
 
-__all__ = [
-    "FORMAT",
-    "NO_LOSS",
-    "Certificate",
-    "PublicFact",
-    "certify",
-    "check_size",
-    "library_versions",
-    "loss_in_words",
-    "model_digest",
-]
-
 T = TypeVar("T")
 
-_MOST_PLANS, _MOST_VALUES = 500, 1_000_000
+_MAX_PLANS, _MAX_VALUES = 500, 1_000_000
 NO_LOSS = "none"
-"""Loss of a fit that learned a map of rows, and no model."""
+"""Loss of a part that fits no model."""
 
 _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
 
 
 @final
 @dataclass(frozen=True)
-class Certificate:
-    """What a fit released, what that costs, and what was treated as public.
+class CertifiedPart:
+    """The record of one part of a study; a fit has a single part.
 
     Parameters
     ----------
     estimator, loss : str
-        What was fitted.
+        Class and loss of the fitted model.
     plan : mapping
-        The plan that was executed, as JSON (``Plan.document``): ``rebuild`` makes it anew. It is
-        readable without its classes.
-    epsilon, delta : float
-        What ``event`` costs under the plan's relation: epsilon at that delta.
+        The plan that was executed, as JSON (``Plan.document``). ``rebuild`` makes it anew.
     event : Event
-        What was accounted for.
+        The event that was accounted for.
     mechanisms : Event
-        What the run released, as it recorded it; ``event`` costs at least as much as the
-        published part of it.
-    accountant, accountant_version : str
-        What computed epsilon.
-    noise_source : str
-        Where the noise came from.
-    noise_is_private : bool
-        Whether the noise cannot be reproduced.
+        The releases that the run recorded. ``event`` costs at least as much as their published
+        outputs.
     releases : tuple of Release
         Each kind of release, with the bound on the contribution of one row and the noise.
     noise_scales : tuple of float
-        Scale of the noise in each of these, as it was drawn.
+        The noise scale of each release, as drawn.
     public_facts : tuple of PublicFact
         Everything that was treated as public.
-    versions : mapping from str to str
-        Versions of the libraries that ran.
     model_digest : str
-        ``model_digest`` of the coefficients that were released.
-    ledger : LedgerReference, optional
-        Where a budget ledger recorded the fit before it released anything; None without one.
-
-    Notes
-    -----
-    Privacy: a certificate contains nothing that was computed from private rows, except facts
-    whose provenance is ``"from the data"``, so it may be published with the model. A consistent
-    forgery cannot be told from it; ``dpglm.certificate.verify`` finds claims that do not follow
-    from what is recorded.
+        ``model_digest`` of the released values.
     """
 
     estimator: str
     loss: str
     plan: Mapping[str, Any]
-    epsilon: float
-    delta: float
     event: Event
     mechanisms: Event
-    accountant: str
-    accountant_version: str
-    noise_source: str
-    noise_is_private: bool
     releases: tuple[AnyRelease, ...]
     noise_scales: tuple[float, ...]
     public_facts: tuple[PublicFact, ...]
-    versions: Mapping[str, str]
     model_digest: str
-    ledger: LedgerReference | None = None
 
     def __post_init__(self) -> None:
-        check_real("epsilon", self.epsilon, least=0.0)
-        check_real("delta", self.delta, least=0.0, below=1.0)
-        object.__setattr__(self, "versions", dict(self.versions))
-        # Invalid facts raise here.
+        # Invalid values raise here.
         _ = self.adjacency, self.budget, self.data
 
     @functools.cached_property
     def adjacency(self) -> Adjacency:
-        """The neighbouring relation of every number here."""
+        """The neighbouring relation of the plan."""
         return self._planned("adjacency", Adjacency)
 
     @functools.cached_property
     def budget(self) -> PrivacyBudget:
-        """What the caller allowed."""
+        """The budget of the plan."""
         return self._planned("budget", PrivacyBudget)  # type: ignore[type-abstract]
 
     @functools.cached_property
@@ -149,7 +109,7 @@ class Certificate:
 
     @functools.cached_property
     def problem(self) -> Problem:
-        """What was minimised; a ValueError if its classes have not been imported."""
+        """The problem that was solved; a ValueError if its classes have not been imported."""
         return self._planned("problem", Problem)
 
     def _planned(self, name: str, kind: type[T]) -> T:
@@ -158,7 +118,7 @@ class Certificate:
 
     @functools.cached_property
     def _plan(self) -> Plan:
-        # All that a plan may name is known once these are imported, and nothing else is.
+        # Importing these registers every class of this library that a plan may name.
         import dpglm.preprocessing
         import dpglm.selection
         import dpglm.solvers  # noqa: F401
@@ -168,13 +128,174 @@ class Certificate:
             return Plan.from_document(self.plan)
 
     def rebuild(self) -> Plan:
-        """Make the plan anew, which checks everything that planning checks, its cost above all.
+        """Make the plan anew, with all checks of planning.
 
-        A ValueError says why there is no such plan; classes from outside this library must have
-        been imported. A TooCostlyError refuses more than 500 plans or a million values, which would
-        take minutes.
+        Raises ValueError if there is no such plan or a class has not been imported, and
+        TooCostlyError for more than 500 plans or a million values.
         """
         return self._plan
+
+    def fact(self, name: str) -> PublicFact | None:
+        """Return the public fact of that name, or None."""
+        return next((fact for fact in self.public_facts if fact.name == name), None)
+
+
+@final
+@dataclass(frozen=True)
+class Certificate:
+    """The releases of a fit or a study, their cost, and what was treated as public.
+
+    Parameters
+    ----------
+    parts : mapping from str to CertifiedPart
+        Record of each part, by its name: ``"exploration"``, ``"model"`` or ``"evaluation"``. A
+        fit, a description and an evaluation have one part.
+    protection : Protection
+        The neighbouring relation, the total budget and the public sizes.
+    epsilon, delta : float
+        Cost of all parts together: epsilon at that delta.
+    accountant, accountant_version : str
+        The accountant that computed epsilon.
+    noise_source : str
+        Name of the noise source.
+    noise_is_private : bool
+        Whether the noise cannot be reproduced.
+    versions : mapping from str to str
+        Versions of the libraries that ran.
+    split : Split, optional
+        The split of the rows between model and evaluation, for a study with both.
+    ledger : LedgerReference, optional
+        The ledger entry that recorded the run before its first release.
+
+    Notes
+    -----
+    Attributes of the only part, such as ``plan`` and ``model_digest``, are available on the
+    certificate of a single fit.
+
+    Privacy: a certificate contains nothing computed from private rows, except facts with the
+    provenance ``"from the data"``, so it may be published with the results.
+    ``dpglm.certificate.verify`` finds claims that do not follow from the record. A consistent
+    forgery cannot be detected from a file.
+    """
+
+    parts: Mapping[str, CertifiedPart]
+    protection: Protection
+    epsilon: float
+    delta: float
+    accountant: str
+    accountant_version: str
+    noise_source: str
+    noise_is_private: bool
+    versions: Mapping[str, str]
+    split: Split | None = None
+    ledger: LedgerReference | None = None
+
+    def __post_init__(self) -> None:
+        check_real("epsilon", self.epsilon, least=0.0)
+        check_real("delta", self.delta, least=0.0, below=1.0)
+        object.__setattr__(self, "versions", dict(self.versions))
+        if not self.parts:
+            raise ValueError("parts must be at least one, got none")
+        for name in self.parts:
+            check_one_of("parts", name, PARTS)
+        if (len(self.parts) > 1 and EVALUATION in self.parts) != (self.split is not None):
+            raise ValueError("split must be given for a study with an evaluation, and only then")
+        if self.split is not None and self.split.persons is None and self.unit is Unit.GROUP:
+            raise ValueError("split must be by person where persons are protected")
+
+    @property
+    def part(self) -> CertifiedPart:
+        """The only part; a ValueError for a study with several."""
+        if len(self.parts) > 1:
+            raise ValueError(f"name one of the parts {', '.join(self.parts)} of the study")
+        return next(iter(self.parts.values()))
+
+    def with_part(self, **changes: Any) -> Certificate:
+        """Return the certificate of a single fit with other values in its part."""
+        (name,) = self.parts
+        part = dataclasses.replace(self.part, **changes)
+        if part.plan is self.part.plan and "_plan" in vars(self.part):
+            vars(part)["_plan"] = self.part._plan
+        return dataclasses.replace(self, parts={name: part})
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation."""
+        return self.protection.adjacency
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """The total budget."""
+        return self.protection.budget
+
+    @property
+    def unit(self) -> Unit:
+        """The protected unit: a row, or a group with all its rows."""
+        return self.protection.unit
+
+    @property
+    def estimator(self) -> str:
+        """Class of the only part's estimator."""
+        return self.part.estimator
+
+    @property
+    def loss(self) -> str:
+        """Loss of the only part."""
+        return self.part.loss
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """Plan of the only part, as JSON."""
+        return self.part.plan
+
+    @property
+    def data(self) -> DataSpec:
+        """Public facts about the rows of the only part."""
+        return self.part.data
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the only part."""
+        return self.part.problem
+
+    @property
+    def model_digest(self) -> str:
+        """Digest of the values released by the only part."""
+        return self.part.model_digest
+
+    def rebuild(self) -> Plan:
+        """Make the plan of the only part anew, as ``CertifiedPart.rebuild``."""
+        return self.part.rebuild()
+
+    @property
+    def event(self) -> Event:
+        """The event of all parts together."""
+        events = {name: one.event for name, one in self.parts.items()}
+        return composed_event(events, self.split, self.adjacency)
+
+    @property
+    def mechanisms(self) -> Event:
+        """The releases of all parts, as recorded."""
+        every = tuple(one.mechanisms for one in self.parts.values())
+        return every[0] if len(every) == 1 else Composed(every)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        """Each kind of release, of all parts."""
+        return tuple(release for one in self.parts.values() for release in one.releases)
+
+    @property
+    def noise_scales(self) -> tuple[float, ...]:
+        """The noise scale of each release, of all parts."""
+        return tuple(scale for one in self.parts.values() for scale in one.noise_scales)
+
+    @property
+    def public_facts(self) -> tuple[PublicFact, ...]:
+        """Everything that was treated as public; each fact once."""
+        found: list[PublicFact] = []
+        for one in self.parts.values():
+            found += [fact for fact in one.public_facts if fact not in found]
+        return tuple(found)
 
     @property
     def is_private(self) -> bool:
@@ -183,21 +304,25 @@ class Certificate:
 
     @property
     def relation(self) -> str:
-        """What the relation protects, in words: one row's part, or that of a whole group."""
-        return relation_in_words(self.adjacency, self.data.unit)
+        """What the relation protects, in words."""
+        return relation_in_words(self.adjacency, self.unit)
 
     @property
-    def fits(self) -> bool:
-        """Whether a model was fitted."""
-        return self.loss != NO_LOSS
+    def title(self) -> str:
+        """The estimator, or "a study"."""
+        return self.estimator if len(self.parts) == 1 else "a study"
+
+    def rows_in_words(self, part: str) -> str:
+        """Describe the rows that a part uses."""
+        return rows_in_words(part, self.split)
 
     def fact(self, name: str) -> PublicFact | None:
-        """Return the public fact of that name, or None."""
+        """Return the first public fact of that name, or None."""
         return next((fact for fact in self.public_facts if fact.name == name), None)
 
     @property
     def largest_score(self) -> float:
-        """Score from which on a mean that is its exponential would exceed all targets of the fit.
+        """The score above which an exponential mean would exceed the target bounds of the fit.
 
         Infinite for other means, and where targets grow with offsets.
         """
@@ -208,15 +333,18 @@ class Certificate:
         return math.log(high) if high > 0.0 else math.inf
 
     def caveats(self) -> tuple[str, ...]:
-        """Say what weakens the claim; empty if no rule of ``CAUTIONS`` applies.
+        """Return a sentence for each weakness of the claim; often empty.
 
-        The rules, with their reasons: seeded noise, facts taken from the data, an epsilon above 10,
-        a delta of at least 1/n or 0.01.
+        Weaknesses are seeded noise, facts taken from the data, an epsilon above 10, and a delta of
+        at least 1/n or 0.01.
         """
         return cautions(self)
 
     def spending(self) -> tuple[Spending, ...]:
-        """Say what each stage of the fit spent; a ValueError if the record contradicts itself."""
+        """Return the cost of each stage of a fit, or of each part of a study.
+
+        Raises ValueError if the record contradicts itself.
+        """
         return spending(self)
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -232,12 +360,12 @@ class Certificate:
 
     def __str__(self) -> str:
         spent = f"epsilon {rounded_up(self.epsilon)}, delta {rounded_up(self.delta)}"
-        said = f"Privacy of {self.estimator}: {spent}, {self.adjacency.value} ({self.relation})"
-        return "\n".join(map(visible, [said, *self.caveats()]))
+        first = f"Privacy of {self.title}: {spent}, {self.adjacency.value} ({self.relation})"
+        return "\n".join(map(visible, [first, *self.caveats()]))
 
     def _repr_html_(self) -> str:
         return card(
-            f"Privacy of {self.estimator}",
+            f"Privacy of {self.title}",
             [
                 ("epsilon", rounded_up(self.epsilon)),
                 ("delta", rounded_up(self.delta)),
@@ -249,19 +377,19 @@ class Certificate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values from which ``from_dict`` makes an equal certificate."""
+        """Return JSON values from which ``from_dict`` makes an equal certificate."""
         return FORMAT.write(self)
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> Certificate:
-        """Read back what ``to_dict`` returned; a ValueError names the key or value that is wrong.
+        """Read what ``to_dict`` returned; a ValueError names the invalid key or value.
 
-        Whether the values belong together is for ``dpglm.certificate.verify`` to say.
+        Consistency is checked by ``dpglm.certificate.verify``.
         """
         return FORMAT.read(document)
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write the certificate as a JSON file, whole or not at all."""
+        """Write the certificate to a JSON file, atomically."""
         write_json(path, self.to_dict())
 
     @staticmethod
@@ -271,7 +399,7 @@ class Certificate:
             return FORMAT.read(load(path))
 
 
-FORMAT = Format("dpglm certificate", 4, Certificate, {3: "0.1"})
+FORMAT = Format("dpglm certificate", 5, Certificate, {3: "0.1", 4: "0.1"})
 """The format of certificates."""
 
 
@@ -282,21 +410,24 @@ def certify(
     facts: tuple[PublicFact, ...],
     coef: ArrayLike,
     intercept: ArrayLike,
+    name: str = MODEL,
 ) -> Certificate:
-    """Write the certificate of a run.
+    """Return the certificate of a run.
 
     Parameters
     ----------
     estimator_name : str
         Class of the estimator.
     solution : Solution
-        What ``dpglm.solvers.run`` returned.
+        The result of ``dpglm.solvers.run``.
     noise : NoiseSource
-        The source that the run drew from.
+        The noise source of the run.
     facts : tuple of PublicFact
-        What was treated as public, and where it came from.
+        What was treated as public, with its provenance.
     coef, intercept : array_like
-        The coefficients that the user gets; their digest ties the certificate to them.
+        The released coefficients; their digest ties the certificate to them.
+    name : {"exploration", "model", "evaluation"}, default="model"
+        Name of the part.
 
     Returns
     -------
@@ -304,35 +435,64 @@ def certify(
 
     Notes
     -----
-    Privacy: ``epsilon`` is what the event really costs, which is at most what was allowed. For
-    a budget in another currency it is given at ``default_delta`` of the public number of
-    rows, or of groups.
+    Privacy: ``epsilon`` is the cost of the event, at most the budget. For a budget in another
+    currency it is given at ``default_delta`` of the public number of rows, or of groups.
     """
     plan = solution.plan
-    accountant = accountant_for(plan.event, plan.adjacency)
-    delta = plan.budget.to_dict().get("delta", default_delta(plan.data.n_units))
-    certificate = Certificate(
+    part = CertifiedPart(
         estimator=estimator_name,
         loss=loss_in_words(plan),
         plan=plan.document,
-        epsilon=accountant.epsilon(plan.event, plan.adjacency, delta),
-        delta=delta,
         event=plan.event,
         mechanisms=plan.method.mechanisms,
+        releases=plan.method.releases,
+        noise_scales=tuple(one.noise_scale for one in plan.method.releases),
+        public_facts=facts,
+        model_digest=model_digest(coef, intercept),
+    )
+    # The plan that was just made need not be rebuilt.
+    vars(part)["_plan"] = plan
+    data = plan.data
+    protection = Protection(plan.adjacency, plan.budget, data.n_rows, data.groups)
+    return _whole({name: part}, protection, noise, None, solution.ledger_entry)
+
+
+def certify_study(
+    parts: Mapping[str, Certificate],
+    protection: Protection,
+    noise: NoiseSource,
+    split: Split | None,
+    ledger: LedgerReference | None,
+) -> Certificate:
+    """Return the certificate of a study, from the certificates of its parts."""
+    records = {name: one.part for name, one in parts.items()}
+    return _whole(records, protection, noise, split, ledger)
+
+
+def _whole(
+    parts: Mapping[str, CertifiedPart],
+    protection: Protection,
+    noise: NoiseSource,
+    split: Split | None,
+    ledger: LedgerReference | None,
+) -> Certificate:
+    """Account for all parts together."""
+    adjacency, delta = protection.adjacency, protection.delta
+    event = composed_event({name: one.event for name, one in parts.items()}, split, adjacency)
+    accountant = accountant_for(event, adjacency)
+    return Certificate(
+        parts=parts,
+        protection=protection,
+        epsilon=accountant.epsilon(event, adjacency, delta),
+        delta=delta,
         accountant=accountant.name,
         accountant_version=accountant.version,
         noise_source=noise.name,
         noise_is_private=noise.is_private,
-        releases=plan.method.releases,
-        noise_scales=tuple(one.noise_scale for one in plan.method.releases),
-        public_facts=facts,
         versions=library_versions(*noise.libraries),
-        model_digest=model_digest(coef, intercept),
-        ledger=solution.ledger_entry,
+        split=split,
+        ledger=ledger,
     )
-    # What was just planned need not be made anew.
-    vars(certificate)["_plan"] = plan
-    return certificate
 
 
 def loss_in_words(plan: Plan) -> str:
@@ -341,7 +501,7 @@ def loss_in_words(plan: Plan) -> str:
 
 
 def check_size(document: Any) -> None:
-    """Refuse a document of more than 500 plans or a million values, before anything is computed."""
+    """Refuse a document with more than 500 plans or a million values."""
     plans, values, left = 0, 0, [document]
     while left:
         one = left.pop()
@@ -351,15 +511,14 @@ def check_size(document: Any) -> None:
             left += one.values()
         elif isinstance(one, list):
             left += one
-        if plans > _MOST_PLANS or values > _MOST_VALUES:
+        if plans > _MAX_PLANS or values > _MAX_VALUES:
             raise TooCostlyError(
-                f"a plan of more than {_MOST_PLANS} plans or {_MOST_VALUES} values is not made "
-                "again"
+                f"a plan with more than {_MAX_PLANS} plans or {_MAX_VALUES} values is not rebuilt"
             )
 
 
 def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
-    """SHA-256 of a model: shapes and little-endian float64 bytes of coefficients and intercept.
+    """Return the SHA-256 digest of shapes and float64 bytes of coefficients and intercept.
 
     Parameters
     ----------
@@ -385,12 +544,12 @@ def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
 
 
 def library_versions(*others: str) -> dict[str, str]:
-    """Return the versions of Python and of the libraries that a fit rests on, and of others."""
+    """Return the versions of Python, of the libraries that every fit uses, and of others."""
     versions = {name: _version(name) for name in (*_LIBRARIES, *others)}
     return {"python": platform.python_version(), **versions}
 
 
-# Looking one up takes milliseconds.
+# A look-up takes milliseconds.
 @functools.cache
 def _version(name: str) -> str:
     try:

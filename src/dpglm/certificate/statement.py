@@ -1,4 +1,4 @@
-"""The guarantee in plain words: the promise, its cost, what was public, what is not covered."""
+"""The guarantee in plain words: the promise, its cost, the public facts, and the limits."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import weak_delta, weak_epsilon
-from dpglm.privacy.events import DisjointParts, Event, RandomlyRepeated, canonical, describe_event
+from dpglm.privacy.events import DisjointParts, RandomlyRepeated, canonical, describe_event
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import Stage
 from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from dpglm.certificate.certificate import Certificate
+    from dpglm.certificate.certificate import Certificate, CertifiedPart
 
 
-# Public facts: what a guarantee treats as known to everyone, and where it came from.
+# Public facts.
 
 LABELS = "labels"
-"""Name of the fact that names failure and success, where a regressor predicts proportions."""
+"""Name of the fact with the labels of failure and success, for regressors of proportions."""
 WHERE = "where"
-"""Name of the fact that a private condition chose which rows count."""
-WHERE_IN_WORDS = "a private condition; how many rows meet it stays private"
+"""Name of the fact that a private condition selected the rows."""
+WHERE_IN_WORDS = "a private condition; the number of rows that meet it stays private"
 Provenance = Literal["declared", "implied", "by relation", "private", "from the data"]
 
 
 @final
 @dataclass(frozen=True)
 class PublicFact:
-    """Something that the guarantee treats as known to everyone.
+    """A value that the guarantee treats as public.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class PublicFact:
     value : JSON value, NumPy scalar or array
         Kept as plain JSON values; infinities and NaN as their names.
     provenance : {"declared", "implied", "by relation", "private", "from the data"}
-        Given by the caller; what follows from such facts; shared by all neighbouring data sets, so
-        that it reveals nothing about a row, unless a private condition chose the rows; learned
-        from private rows by a release that was paid for, which ``value`` names; or taken from them
-        for convenience, which is a leak.
+        ``"declared"``: given by the caller. ``"implied"``: follows from declared facts.
+        ``"by relation"``: equal for all neighbouring data sets, unless a private condition selected
+        the rows. ``"private"``: learned by another private release, which ``value`` names.
+        ``"from the data"``: taken from the rows without protection, which is a leak.
 
     Examples
     --------
@@ -71,33 +71,28 @@ class PublicFact:
 
 
 def with_implied(facts: Iterable[PublicFact], name: str, value: Any) -> tuple[PublicFact, ...]:
-    """Return facts, the declared one of a name as implied by the others where it has this value."""
+    """Mark the declared fact with this name and value as implied by the others."""
     own = PublicFact(name, value, "declared")
     implied = PublicFact(name, value, "implied")
     return tuple(implied if fact == own else fact for fact in facts)
 
 
 def schema_facts(schema: Schema) -> tuple[PublicFact, ...]:
-    """Return the declared facts about the table that was encoded, and bounds that were paid for."""
+    """Return the schema as a declared fact, and the bounds that were found privately."""
     document = {"provenance": schema.provenance} | schema.to_dict()
-    bought = (
-        PublicFact(
-            f"bounds of {name}",
-            {"low": low, "high": high} | vars(paid),
-            "private",
-        )
+    found = (
+        PublicFact(f"bounds of {name}", {"low": low, "high": high} | vars(paid), "private")
         for name, (low, high, paid) in schema.paid_bounds.items()
     )
-    return (PublicFact("schema", document, "declared"), *bought)
+    return (PublicFact("schema", document, "declared"), *found)
 
 
 def size_facts(
     data: DataSpec, adjacency: Adjacency, *, chosen: bool = False
 ) -> tuple[PublicFact, ...]:
-    """Return the public numbers of rows and, where these are in groups, of groups and their rows.
+    """Return the public numbers of rows, and of groups and their rows where there are groups.
 
-    Those that the relation leaves private were declared. With ``chosen`` rows of the table count
-    by a private condition.
+    ``chosen`` says that a private condition selected the rows.
     """
     where = (PublicFact(WHERE, WHERE_IN_WORDS, "declared"),) * chosen
 
@@ -115,14 +110,14 @@ def size_facts(
     )
 
 
-# What weakens a claim: rules about certificates, each with its reason.
+# Cautions: weaknesses of a claim.
 
 SCOPE = (
-    "This certificate covers the releases that it lists, and nothing else. If another step "
-    "learned from the same rows (a scaler, an imputer, a choice of columns, another fit), that is "
-    "not covered, and no certificate can know of it."
+    "This certificate covers only the releases that it lists. Another step that learned from the "
+    "same rows (a scaler, an imputer, a choice of columns, another fit) is not covered, and cannot "
+    "be detected from a certificate."
 )
-"""What no certificate can know."""
+"""The limit of every certificate."""
 
 
 @final
@@ -139,9 +134,9 @@ class Caution:
 
 
 def cautions(certificate: Certificate) -> tuple[str, ...]:
-    """Return a sentence for each rule of ``CAUTIONS`` that weakens a certificate's claim."""
-    said = (rule.says(certificate) for rule in CAUTIONS)
-    return tuple(sentence for sentence in said if sentence is not None)
+    """Return a sentence for each rule of ``CAUTIONS`` that applies."""
+    found = (rule.says(certificate) for rule in CAUTIONS)
+    return tuple(sentence for sentence in found if sentence is not None)
 
 
 def _seeded(certificate: Certificate) -> str | None:
@@ -149,8 +144,8 @@ def _seeded(certificate: Certificate) -> str | None:
         return None
     return (
         f"NOT PRIVATE: the noise came from a seeded generator ({certificate.noise_source}). "
-        "Whoever learns or guesses the seed can subtract it. The guarantee would hold with noise "
-        "from the operating system (random_state=None)."
+        "Anyone who learns or guesses the seed can subtract it. Use noise from the operating "
+        "system (random_state=None)."
     )
 
 
@@ -159,9 +154,8 @@ def _leaked(certificate: Certificate) -> str | None:
     if not names:
         return None
     return (
-        f"WEAKER THAN STATED, because of what came from the private data: {', '.join(names)}. The "
-        "guarantee holds only if that reveals nothing about any one row; declare it from public "
-        "knowledge instead."
+        f"WEAKER THAN STATED, because of values taken from the private data: {', '.join(names)}. "
+        "The guarantee does not cover what they reveal. Declare them from public knowledge."
     )
 
 
@@ -170,29 +164,29 @@ def _weak_epsilon(certificate: Certificate) -> str | None:
 
 
 def _weak_delta(certificate: Certificate) -> str | None:
-    return _weak(weak_delta(certificate.delta, max(_rows(certificate), default=None)))
+    return _weak(weak_delta(certificate.delta, max(_units(certificate))))
 
 
 def _weak(sentence: str | None) -> str | None:
     return None if sentence is None else f"WEAK GUARANTEE: {sentence}"
 
 
-def _rows(certificate: Certificate) -> Iterator[int]:
-    """List what the plan and the public facts give as the number of rows, or of groups."""
-    if certificate.data.groups is not None:
-        yield certificate.data.n_units
-        return
-    found = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
-    yield certificate.data.n_rows
-    yield from (value for value in found if type(value) is int and value > 0)
+def _units(certificate: Certificate) -> Iterator[int]:
+    """List the numbers of rows, or of groups, in the record."""
+    yield certificate.protection.n_units
+    for part in certificate.parts.values():
+        yield part.data.n_units
+    if certificate.unit is Unit.ROW:
+        found = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
+        yield from (value for value in found if type(value) is int and value > 0)
 
 
 CAUTIONS = (
     Caution(
         "seeded noise",
-        "Noise that can be computed can be subtracted: the guarantee rests on random bits that "
-        "nobody knows (Garfinkel and Leclerc, 'Randomness concerns when deploying differential "
-        "privacy', WPES 2020).",
+        "Noise that can be computed can be subtracted: the guarantee requires secret random bits "
+        "(Garfinkel and Leclerc, 'Randomness concerns when deploying differential privacy', WPES "
+        "2020).",
         _seeded,
     ),
     Caution(
@@ -203,51 +197,47 @@ CAUTIONS = (
     ),
     Caution(
         "weak epsilon",
-        "Above 10 the formal guarantee alone says next to nothing: a guess that is right with "
-        "probability 1 % may become right with more than 99 % (Ponomareva et al., 'How to DP-fy "
-        "ML', JAIR 77 (2023): up to 1 is strong, up to 10 reasonable, above 10 "
-        "weak).",
+        "Above 10 the formal guarantee alone means little: a guess that is right with probability "
+        "1 % may become right with more than 99 % (Ponomareva et al., 'How to DP-fy ML', JAIR 77 "
+        "(2023): up to 1 is strong, up to 10 reasonable, above 10 weak).",
         _weak_epsilon,
     ),
     Caution(
         "large delta",
-        "To publish one of n rows, picked at random, is (0, 1/n)-differentially private under "
-        "zero_out and replace_one; to publish each row with probability delta is "
-        "(0, delta)-differentially private (Dwork and Roth, 'The algorithmic foundations of "
-        "differential privacy', 2014, section 2.3). Few rows make 1/n large, so a hundredth is "
-        "the limit for them.",
+        "Publishing one of n rows at random is (0, 1/n)-differentially private under zero_out and "
+        "replace_one; publishing each row with probability delta is (0, delta)-differentially "
+        "private (Dwork and Roth, 'The algorithmic foundations of differential privacy', 2014, "
+        "section 2.3). With few rows 1/n is large, so the limit is 0.01 for them.",
         _weak_delta,
     ),
 )
 """The rules, in the order of their sentences."""
 
 
-# What each stage of a fit released, and what that costs by itself.
-
-_ONLY_STAGE = "model"
+# The cost of each stage.
 
 
 @final
 @dataclass(frozen=True)
 class Spending:
-    """What one stage of a fit spent.
+    """The cost of one stage of a fit, or of one part of a study.
 
     Parameters
     ----------
     stage : str
-        Name of the stage, with its part of the rows where these were divided.
+        Name of the stage.
     releases : tuple of Release
-        What it released; empty for a stage without releases.
+        Its releases; may be empty.
     epsilon : float
-        What that costs by itself, at the delta of the whole fit.
+        Its cost alone, at the delta of the whole.
     mu : float or None
-        Its mu as Gaussian DP. If not all of it is Gaussian: that of the Gaussian release which
-        costs the same epsilon at that delta; None where delta is 0.
+        Its mu as Gaussian DP. For a stage that is not Gaussian, the mu of a Gaussian release with
+        the same epsilon; None where delta is 0.
     is_gaussian : bool
-        Whether all of it is Gaussian, so that ``mu`` says everything.
+        Whether all its releases are Gaussian, so that ``mu`` describes them exactly.
     share : float or None
-        Its share of the stages' mu squared, which add up; None where stages are about disjoint
-        parts of the rows (they do not add up: a row pays in its part only), or mu is None.
+        Its share of mu squared: of the stages' sum for a fit, of the budget for a study. None for
+        stages on disjoint rows, and where mu is None.
     """
 
     stage: str
@@ -259,28 +249,30 @@ class Spending:
 
 
 def spending(certificate: Certificate) -> tuple[Spending, ...]:
-    """List what each stage of a fit spent, from its certificate alone.
+    """Return the cost of each stage of a fit, or of each part of a study.
 
-    Privacy: epsilons by themselves add up to more than the whole, whose stages compose better
-    than that; of Gaussian stages the squares of mu add up exactly.
+    Privacy: the epsilons of the stages add up to more than the whole, because composition is
+    better than that; the squared mus of Gaussian stages add up exactly.
 
     >>> from dpglm.estimators import LogisticRegression
     >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
     >>> [(one.stage, round(one.mu, 3), one.share) for one in spending(model.privacy_)]
     [('model', 0.268, 1.0)]
     """
+    if len(certificate.parts) > 1:
+        return _spending_of_parts(certificate)
     try:
         plan = certificate.rebuild()
     except ValueError as error:
-        raise ValueError(f"the record does not say who spent what ({error})") from error
+        raise ValueError(f"the record does not state the cost of each stage ({error})") from error
     stages = list(_leaves(plan.method.stages))
     if len(stages) < 2:
-        name = stages[0].name if stages else _ONLY_STAGE
+        name = stages[0].name if stages else "model"
         only = Stage(name, certificate.releases, certificate.event)
         found = [costing(only, certificate.adjacency, certificate.delta, certificate.epsilon)]
     else:
         found = [costing(one, certificate.adjacency, certificate.delta) for one in stages]
-    # A row pays in one part only, and of tries the costliest counts: squares do not add up.
+    # Squares do not add up for disjoint rows, nor for repetitions, where the costliest counts.
     apart = len(stages) > 1 and isinstance(canonical(plan.event), DisjointParts | RandomlyRepeated)
     if apart or any(one.mu is None for one in found):
         return tuple(found)
@@ -290,8 +282,19 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
     )
 
 
+def _spending_of_parts(certificate: Certificate) -> tuple[Spending, ...]:
+    whole = certificate.budget.gdp_mu() ** 2
+    found = []
+    for name, part in certificate.parts.items():
+        stage = Stage(name, part.releases, part.event)
+        one = costing(stage, certificate.adjacency, certificate.delta)
+        share = None if one.mu is None else one.mu**2 / whole
+        found.append(dataclasses.replace(one, share=share))
+    return tuple(found)
+
+
 def _leaves(stages: Iterable[Stage], lead: str = "") -> Iterator[Stage]:
-    """List the leaves of nested stages, with full names; stages in parts are one leaf."""
+    """List the leaves of nested stages, with full names; stages on disjoint rows are one leaf."""
     for one in stages:
         part = "" if one.part is None else f", part {one.part + 1}"
         name = f"{lead}: {one.name}" if lead else f"{one.name}{part}"
@@ -301,18 +304,14 @@ def _leaves(stages: Iterable[Stage], lead: str = "") -> Iterator[Stage]:
             yield dataclasses.replace(one, name=name)
 
 
-def _epsilon(event: Event, adjacency: Adjacency, delta: float) -> float:
-    if not canonical(event).terms():
-        return 0.0
-    return accountant_for(event, adjacency).epsilon(event, adjacency, delta)
-
-
 def costing(
     stage: Stage, adjacency: Adjacency, delta: float, epsilon: float | None = None
 ) -> Spending:
-    """Say what a stage spends by itself, without its share; epsilon is computed if not known."""
+    """Return the cost of a stage alone, without its share."""
     if epsilon is None:
-        epsilon = _epsilon(stage.event, adjacency, delta)
+        accountant = accountant_for(stage.event, adjacency)
+        silent = not canonical(stage.event).terms()
+        epsilon = 0.0 if silent else accountant.epsilon(stage.event, adjacency, delta)
     exact = GaussianAccountant()
     mu, is_gaussian = None, exact.supports(stage.event, adjacency)
     if epsilon == 0.0:
@@ -325,19 +324,19 @@ def costing(
 
 
 def spending_in_words(one: Spending) -> str:
-    """Return a sentence on what a stage spent.
+    """Return a sentence on the cost of a stage.
 
     >>> from dpglm.privacy.noise.additive import GaussianNoise
     >>> from dpglm.privacy.releases import Release
     >>> release = Release("row sum", GaussianNoise(20.0), Adjacency.ZERO_OUT, 1.0, 5)
     >>> print(spending_in_words(Spending("center", (release,), 0.1675, 0.05, True, 0.035)))
-    center: row sum (standard deviation 20 x sensitivity); epsilon = 0.1675 by itself; mu = 0.05,
+    center: row sum (standard deviation 20 x sensitivity); epsilon = 0.1675 alone; mu = 0.05,
     3.5 % of mu^2
     """
     released = ", ".join(_in_words(release) for release in one.releases)
     if not released:
-        return f"{one.stage}: asked the rows nothing"
-    parts = [f"{one.stage}: {released}", f"epsilon = {rounded_up(one.epsilon)} by itself"]
+        return f"{one.stage}: no release"
+    parts = [f"{one.stage}: {released}", f"epsilon = {rounded_up(one.epsilon)} alone"]
     if one.mu is not None:
         like = "" if one.is_gaussian else " (of a Gaussian release with that epsilon)"
         share = "" if one.share is None else f", {plain_number(100.0 * one.share, 3)} % of mu^2"
@@ -350,70 +349,132 @@ def _in_words(release: AnyRelease) -> str:
     return f"{release.quantity} ({times}{release.mechanism.in_words})"
 
 
+# The statement.
+
 _LONGEST_VALUE = 100
 PROVENANCE = {
     "declared": "declared by the caller",
-    "implied": "follows from the other public facts",
-    "by relation": "public by the relation, unless a private condition chose the rows",
-    "private": "learned from private rows by another release, whose cost comes on top",
+    "implied": "implied by the other public facts",
+    "by relation": "public under the relation, unless a private condition selected the rows",
+    "private": "learned by another private release, whose cost is extra",
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }
-"""Where a public fact came from, in words."""
+"""The provenance of a public fact, in words."""
 _RELATION = {
     Unit.ROW: {
-        Adjacency.ZERO_OUT: "hides what any one row contributes",
-        Adjacency.ADD_REMOVE: "hides whether any one row is there",
-        Adjacency.REPLACE_ONE: "hides what any one row contains",
+        Adjacency.ZERO_OUT: "protects the contribution of any one row",
+        Adjacency.ADD_REMOVE: "protects the presence of any one row",
+        Adjacency.REPLACE_ONE: "protects the contents of any one row",
     },
     Unit.GROUP: {
-        Adjacency.ZERO_OUT: "hides what all rows of any one group (person) contribute",
-        Adjacency.ADD_REMOVE: "hides whether any one group (person) is there",
-        Adjacency.REPLACE_ONE: "hides what all rows of any one group (person) contain",
+        Adjacency.ZERO_OUT: "protects the contribution of all rows of any one group (person)",
+        Adjacency.ADD_REMOVE: "protects the presence of any one group (person)",
+        Adjacency.REPLACE_ONE: "protects the contents of all rows of any one group (person)",
     },
 }
 
 
 def relation_in_words(adjacency: Adjacency, unit: Unit) -> str:
-    """Say what a relation protects.
+    """Return what a relation protects.
 
     >>> relation_in_words(Adjacency.ZERO_OUT, Unit.GROUP)
-    'hides what all rows of any one group (person) contribute'
+    'protects the contribution of all rows of any one group (person)'
     """
     return _RELATION[unit][adjacency]
 
 
-_GENERAL = (
-    "What is true of people in general: what the model has learned can tell something about a "
-    "person whose row was never used."
+_LIMITS = (
+    SCOPE,
+    "The public facts listed above may become known to anyone who sees the results.",
+    (
+        "Facts about people in general: the results may reveal something about a person whose row "
+        "was never used."
+    ),
 )
 _COMPOSITION = (
-    "Anything else computed from the same rows, such as other fits, tuning or statistics: its "
-    "cost comes on top."
+    "Other results computed from the same rows, such as other fits, tuning or statistics: their "
+    "cost is extra."
 )
-_NOT_COVERED = (
-    SCOPE,
-    "The public facts listed above: whoever sees the model may know them.",
-    _GENERAL,
-)
-_SEVERAL = {
-    Unit.ROW: (
-        "A person with several rows: with k rows, epsilon grows to k times its value, delta by "
-        "more."
-    ),
-    Unit.GROUP: (
-        "A person in several groups: in k groups, epsilon grows to k times its value, delta by "
-        "more."
-    ),
-}
 
 
-def not_covered(unit: Unit) -> tuple[str, ...]:
-    """Say what no certificate covers."""
-    return (*_NOT_COVERED, _SEVERAL[unit], _COMPOSITION)
+def meaning_in_words(epsilon: float) -> str:
+    """Return the meaning of an epsilon."""
+    factor = plain_number(math.exp(min(epsilon, 700.0)), 3)
+    return (
+        f"That change makes no outcome more than e^epsilon = {factor} times as likely, up to an "
+        "additional probability of delta."
+    )
+
+
+def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the guarantee as headings with their sentences."""
+    unit, parts = certificate.unit, certificate.parts.values()
+    verb = "fitted" if any(one.loss != "none" for one in parts) else "made"
+    about = certificate.title
+    if len(parts) > 1:
+        verb = "carried out"
+        about = f"A study of {certificate.protection.sizes} ({', '.join(certificate.parts)})"
+    claim = (
+        f"{about} was {verb} with differential privacy: epsilon = "
+        f"{rounded_up(certificate.epsilon)}, delta = {rounded_up(certificate.delta)}, relation "
+        f"'{certificate.adjacency.value}'."
+    )
+    known = "cannot" if certificate.noise_is_private else "can"
+    origin = (
+        f"Noise source: {certificate.noise_source} ({known} be reproduced). Epsilon computed by: "
+        f"{certificate.accountant} ({certificate.accountant_version})."
+    )
+    ledger = certificate.ledger
+    released = (
+        *(f"{sentence}." for sentence in describe_event(certificate.event)),
+        origin,
+        *(() if ledger is None else (ledger.describe(),)),
+    )
+    facts = tuple(
+        f"{fact.name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
+        for fact in certificate.public_facts
+    )
+    several = (
+        f"A person with several {unit.value}s: for k {unit.value}s, epsilon grows k-fold, and "
+        "delta by more."
+    )
+    meaning = meaning_in_words(certificate.epsilon)
+    found = (
+        ("Warning", certificate.caveats()),
+        (
+            "Guarantee",
+            (claim, certificate.adjacency.describe(unit), meaning),
+        ),
+        ("Releases", released),
+        ("Budget by stage", _spending(certificate)),
+        ("Theorems", tuple(dict.fromkeys(said for one in parts for said in _theorems(one)))),
+        ("Public facts", facts or ("None.",)),
+        ("Not covered", (*_LIMITS, several, _COMPOSITION)),
+    )
+    return tuple((heading, sentences) for heading, sentences in found if sentences)
+
+
+def _spending(certificate: Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.spending()
+    except ValueError as error:
+        return (str(error),)
+    if len(certificate.parts) == 1:
+        return tuple(f"{spending_in_words(one)}." for one in found)
+    return tuple(
+        f"{spending_in_words(one)}; uses {certificate.rows_in_words(one.stage)}." for one in found
+    )
+
+
+def _theorems(part: CertifiedPart) -> tuple[str, ...]:
+    try:
+        return part.rebuild().theorems
+    except ValueError:
+        return ()
 
 
 def value_in_words(value: Any) -> str:
-    """Write a fact's value, shortened where it is long.
+    """Return a fact's value as text, shortened.
 
     >>> value_in_words([0.0, 1.5]), value_in_words("yes"), value_in_words(32561)
     ('0, 1.5', 'yes', '32561')
@@ -444,68 +505,3 @@ def _list_in_words(values: list[Any]) -> str:
 
 def _bracketed(value: Any) -> str:
     return f"[{_words(value)}]" if isinstance(value, list | dict) else _words(value)
-
-
-def meaning_in_words(epsilon: float) -> str:
-    """Say what an epsilon promises."""
-    factor = plain_number(math.exp(min(epsilon, 700.0)), 3)
-    return (
-        "Whatever one looks for in the result, that change alters its probability by a factor of "
-        f"at most e^epsilon = {factor}, and by delta beyond that."
-    )
-
-
-def facts_in_words(facts: Iterable[PublicFact]) -> tuple[str, ...]:
-    """List public facts, each with where it came from."""
-    said = tuple(
-        f"{fact.name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
-        for fact in facts
-    )
-    return said or ("Nothing about the rows.",)
-
-
-def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the guarantee as headings with their sentences."""
-    ledger, unit = certificate.ledger, certificate.data.unit
-    fitted = "fitted" if certificate.fits else "made"
-    claim = (
-        f"{certificate.estimator} was {fitted} with differential privacy: epsilon = "
-        f"{rounded_up(certificate.epsilon)}, delta = {rounded_up(certificate.delta)}, relation "
-        f"'{certificate.adjacency.value}'."
-    )
-    meaning = meaning_in_words(certificate.epsilon)
-    known = "nobody can reproduce it" if certificate.noise_is_private else "can be reproduced"
-    origin = (
-        f"Noise source: {certificate.noise_source} ({known}). Epsilon computed by: "
-        f"{certificate.accountant} ({certificate.accountant_version})."
-    )
-    cost = (
-        *(f"{sentence}." for sentence in describe_event(certificate.event)),
-        origin,
-        *(() if ledger is None else (ledger.describe(),)),
-    )
-    public = facts_in_words(certificate.public_facts)
-    parts = (
-        ("Warning", certificate.caveats()),
-        ("What is promised", (claim, certificate.adjacency.describe(unit), meaning)),
-        ("What was released", cost),
-        ("Who spent what", tuple(f"{sentence}." for sentence in _spending(certificate))),
-        ("Which theorem the settings follow", _theorems(certificate)),
-        ("What was treated as public", public),
-        ("What is not covered", not_covered(unit)),
-    )
-    return tuple((heading, sentences) for heading, sentences in parts if sentences)
-
-
-def _spending(certificate: Certificate) -> tuple[str, ...]:
-    try:
-        return tuple(map(spending_in_words, certificate.spending()))
-    except ValueError as error:
-        return (str(error),)
-
-
-def _theorems(certificate: Certificate) -> tuple[str, ...]:
-    try:
-        return certificate.rebuild().theorems
-    except ValueError:
-        return ()

@@ -1,4 +1,4 @@
-"""Checking a certificate: whether its claim follows from everything that it records."""
+"""Verification of a certificate: whether its claim follows from its record."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from dpglm._codec import encode
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import (
     Certificate,
+    CertifiedPart,
     check_size,
     library_versions,
     loss_in_words,
 )
 from dpglm.certificate.checker.recompute import Recomputation, check_cost, gaussian_mu, recompute
 from dpglm.certificate.statement import SCOPE
+from dpglm.data.split import sizes_of_parts
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (
@@ -36,8 +38,8 @@ from dpglm.solvers.base import Plan
 
 _ROUNDING = 1e-6
 _LAST_DIGITS = 1e-9
-_FINE = "passed"
-# What reading and checking a record that makes no sense may raise.
+_PASSED = "passed"
+# Exceptions of reading or checking an inconsistent record.
 _UNREADABLE = (
     ArithmeticError,
     AssertionError,
@@ -53,7 +55,7 @@ _UNREADABLE = (
 @final
 @dataclass(frozen=True)
 class Check:
-    """One check of a certificate, and what it found."""
+    """One check of a certificate, and its result."""
 
     name: str
     passed: bool
@@ -63,22 +65,21 @@ class Check:
 @final
 @dataclass(frozen=True)
 class Verification:
-    """What ``verify`` found.
+    """The result of ``verify``.
 
     Parameters
     ----------
     checks : tuple of Check
-        Everything that was looked at.
+        Every check.
     recomputed : tuple of Recomputation
-        The claim as independent accountants see it.
+        The claim as recomputed by independent accountants.
     caveats : tuple of str
-        What makes a consistent certificate weaker than its epsilon: see
-        ``Certificate.caveats``.
+        Weaknesses of a consistent certificate: see ``Certificate.caveats``.
     too_costly : str or None, default=None
-        Why the claim was not recomputed, if that would take too much time or memory: then
-        nothing is known of it, and ``ok`` is False.
+        The reason why the claim was not recomputed, if that would take too much time or memory.
+        Then ``ok`` is False.
     is_private : bool, default=True
-        Whether nobody can reproduce the noise; else the claim follows and protects nobody.
+        Whether the noise cannot be reproduced. If it can, the claim protects nobody.
     """
 
     checks: tuple[Check, ...]
@@ -89,17 +90,17 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed. A certificate with caveats can be ok: see ``caveats``."""
+        """Whether every check passed. A certificate with caveats can be ok."""
         return all(check.passed for check in self.checks)
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What is wrong, one sentence each; empty if nothing is."""
+        """One sentence for each failed check."""
         return tuple(f"{one.name}: {one.detail}" for one in self.checks if not one.passed)
 
     @property
     def verdict(self) -> str:
-        """What was found, in a sentence or two."""
+        """The result in a sentence or two."""
         if self.ok:
             but = "" if self.is_private else " NOT PRIVATE: its noise can be reproduced."
             return f"The certificate holds.{but}"
@@ -119,7 +120,7 @@ class Verification:
         return self.summary()
 
     def summary(self) -> str:
-        """Return the verdict and every check as text, each in one line."""
+        """Return the verdict and every check as text, one line each."""
         lines = [self.verdict]
         lines += [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name}: {c.detail}" for c in self.checks]
         lines += [f"  note  {remark}" for remark in (*self.caveats, SCOPE)]
@@ -127,7 +128,7 @@ class Verification:
 
 
 def verify(certificate: Certificate) -> Verification:
-    """Check that a certificate's claim follows from what it records.
+    """Check that the claim of a certificate follows from its record.
 
     Parameters
     ----------
@@ -141,15 +142,14 @@ def verify(certificate: Certificate) -> Verification:
 
     Notes
     -----
-    Privacy: epsilon and delta are recomputed from the recorded event, by a closed form where
-    all is Gaussian and by ``FourierAccountant``, which uses nothing of dp-accounting. The plan
-    is made anew from its document, with all that making one checks: that it is within its budget,
-    that its parts go together, that a last-iterate bound applies. It is checked number by number
-    that its events and releases are the recorded ones, that the event covers the mechanisms, and
-    that the noise was as large as plan and relation ask for. Grids are bounded, so that a
-    recomputation takes some 60 seconds and 2 GB at most; of a claim that asks for larger ones the
-    answer is that it is too costly to check. What no certificate can show: that the run did what it
-    recorded, and that declared facts are public.
+    Privacy: epsilon and delta are recomputed from the recorded events, by a closed form for
+    Gaussian events and by ``FourierAccountant``, which shares no code with dp-accounting. The plan
+    of each part is rebuilt with all checks of planning. Its events and releases must be the
+    recorded ones, its event must cover the mechanisms, and the noise must have the scale that plan
+    and relation require. The parts of a study must use the rows of its split. Recomputation is
+    limited to about 60 seconds and 2 GB; a claim that needs more is reported as too costly. No
+    certificate can prove that the run did what it recorded, that declared facts are public, or
+    that the parts of a study used disjoint rows.
 
     Examples
     --------
@@ -163,16 +163,20 @@ def verify(certificate: Certificate) -> Verification:
     'claim, recomputed by closed form: epsilon 1 at delta 1e-05; claimed 0.5'
     """
     recomputed, trouble, too_costly = _recomputed(certificate)
-    checks = [check_claim(certificate.epsilon, certificate.delta, one) for one in recomputed]
+    checks = [_check_claim(certificate, one) for one in recomputed]
     if not recomputed:
         checks.append(Check("claim, recomputed", False, trouble))
     if too_costly is None:
-        # No sooner: making a plan asks for what it costs.
-        checks.append(guarded("claim without delta", functools.partial(_check_pure, certificate)))
-        checks += _checks_of_plan(certificate)
-    checks += [
-        guarded(name, functools.partial(check, certificate)) for name, check in _CHECKS.items()
-    ]
+        # Only now: rebuilding a plan takes as long as its recomputation.
+        checks.append(_guarded("claim without delta", functools.partial(_check_pure, certificate)))
+    for name, whole in _CHECKS.items():
+        checks.append(_guarded(name, functools.partial(whole, certificate)))
+    for name, part in certificate.parts.items():
+        lead = "" if len(certificate.parts) == 1 else f"{name}: "
+        if too_costly is None:
+            checks += _checks_of_plan(certificate, part, lead)
+        for what, own in _CHECKS_OF_PART.items():
+            checks.append(_guarded(lead + what, functools.partial(own, part)))
     caveats, is_private = certificate.caveats(), certificate.noise_is_private
     return Verification(tuple(checks), recomputed, caveats, too_costly, is_private)
 
@@ -181,7 +185,7 @@ def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], st
     """Return recomputations, or why there are none; and that reason again if it is cost."""
     event, adjacency = certificate.event, certificate.adjacency
     try:
-        check_size(certificate.plan)
+        check_size([part.plan for part in certificate.parts.values()])
         check_cost(event)
         found = tuple(recompute(event, adjacency, certificate.epsilon, certificate.delta))
     except TooCostlyError as error:
@@ -189,45 +193,47 @@ def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], st
         return (), trouble, trouble
     except (ArithmeticError, MemoryError, ValueError) as error:
         return (), f"the recorded event cannot be accounted for ({error})", None
-    return found, "no independent accountant knows the recorded event", None
+    return found, "no independent accountant supports the recorded event", None
 
 
-def check_claim(epsilon: float, delta: float, one: Recomputation) -> Check:
-    """Compare a claim with a recomputation of it."""
-    # A relative excess of delta is all that rounding can explain; 1e-300 is for a delta of 0.
+def _check_claim(certificate: Certificate, one: Recomputation) -> Check:
+    # Rounding explains a relative excess of delta only; 1e-300 is for a delta of 0.
+    delta = certificate.delta
     allowed = delta * (1.0 + one.tolerance) + 1e-300
     return Check(
         f"claim, recomputed by {one.accountant}",
         one.delta <= allowed,
         f"epsilon {plain_number(one.epsilon, 6)} at delta {delta:.6g}; "
-        f"claimed {plain_number(epsilon, 6)}",
+        f"claimed {plain_number(certificate.epsilon, 6)}",
     )
 
 
-def _checks_of_plan(certificate: Certificate) -> Iterator[Check]:
-    """Make the plan anew, and compare what is recorded with it."""
-    name = "the plan can be made again"
+def _checks_of_plan(certificate: Certificate, part: CertifiedPart, lead: str) -> Iterator[Check]:
+    """Rebuild the plan of a part, and compare the record with it."""
+    name = f"{lead}the plan can be rebuilt"
     try:
-        plan = certificate.rebuild()
+        plan = part.rebuild()
     except _UNREADABLE as error:
         yield Check(name, False, f"it cannot: {error}")
         return
-    yield Check(name, True, _FINE)
+    yield Check(name, True, _PASSED)
     for name, check in _CHECKS_OF_PLAN.items():
-        yield guarded(name, functools.partial(check, certificate, plan))
+        yield _guarded(lead + name, functools.partial(check, part, plan))
+    noise = functools.partial(_check_noise, certificate, part, plan)
+    yield _guarded(f"{lead}noise was large enough", noise)
 
 
-def guarded(name: str, check: Callable[[], str | None]) -> Check:
-    """Run a check; a record that cannot even be read fails it."""
+def _guarded(name: str, check: Callable[[], str | None]) -> Check:
+    """Run a check; a record that cannot be read fails it."""
     try:
         finding = check()
     except _UNREADABLE as error:
-        finding = f"cannot be checked from what is recorded ({type(error).__name__}: {error})"
-    return Check(name, finding is None, finding or _FINE)
+        finding = f"cannot be checked from the record ({type(error).__name__}: {error})"
+    return Check(name, finding is None, finding or _PASSED)
 
 
 def _check_pure(certificate: Certificate) -> str | None:
-    # A delta that is computed may be 0 because it is too small for a float.
+    # A recomputed delta may be 0 because it underflows.
     if certificate.delta > 0.0:
         return None
     event, adjacency = certificate.event, certificate.adjacency
@@ -244,22 +250,43 @@ def _check_budget(certificate: Certificate) -> str | None:
         spent.update(mu=mu, rho=0.5 * mu * mu)
     for currency, most in encode(certificate.budget).items():
         if currency not in spent:
-            return f"the event's {currency} is not known"
+            return f"the event has no {currency}"
         if not spent[currency] <= most * (1.0 + _ROUNDING):
             return f"{currency} is {spent[currency]!r}, but only {most!r} was allowed"
     return None
 
 
-def _check_mechanisms(certificate: Certificate) -> str | None:
-    covered = canonical(Composed(tuple(_unrolled(certificate.event))))
-    happened = canonical(certificate.mechanisms)
+def _check_protection(certificate: Certificate) -> str | None:
+    """Check that every part was planned for the stated relation, unit, rows and budget."""
+    stated, parts = certificate.protection, certificate.parts
+    split = None if len(parts) == 1 else certificate.split
+    rows = sizes_of_parts(stated.n_rows, split)
+    units = sizes_of_parts(stated.n_units, split)
+    for name, one in parts.items():
+        facts = {
+            "adjacency": (one.adjacency, stated.adjacency),
+            "unit": (one.data.unit, stated.unit),
+            "number of rows": (one.data.n_rows, rows[name]),
+            f"number of {stated.unit.value}s": (one.data.n_units, units[name]),
+        }
+        if len(parts) == 1:
+            facts["budget"] = one.budget, stated.budget
+        for what, (planned, expected) in facts.items():
+            if planned != expected:
+                return f"the {name} was planned for the {what} {planned!r}, not {expected!r}"
+    return None
+
+
+def _check_mechanisms(part: CertifiedPart) -> str | None:
+    covered = canonical(Composed(tuple(_unrolled(part.event))))
+    happened = canonical(part.mechanisms)
     if set(covered.terms()) != set(happened.terms()):
         return f"accounted for {covered!r}, but {happened!r} happened"
     return None
 
 
 def _unrolled(event: Event) -> Iterator[Event]:
-    """List what happens in an event: a last iterate stands for all its steps."""
+    """List the mechanisms of an event; a last iterate stands for all its steps."""
     for basic, count in canonical(event).terms():
         if isinstance(basic, LastIterate):
             yield Repeated(Gaussian(basic.noise_multiplier), count * basic.steps)
@@ -273,10 +300,10 @@ def _unrolled(event: Event) -> Iterator[Event]:
             yield Repeated(basic, count)
 
 
-def _check_events(certificate: Certificate, plan: Plan) -> str | None:
+def _check_events(part: CertifiedPart, plan: Plan) -> str | None:
     pairs = (
-        ("accounted for", certificate.event, plan.event),
-        ("happened", certificate.mechanisms, plan.method.mechanisms),
+        ("accounted for", part.event, plan.event),
+        ("happened", part.mechanisms, plan.method.mechanisms),
     )
     for what, recorded, planned in pairs:
         if not _same(encode(canonical(recorded), Event), encode(canonical(planned), Event)):
@@ -284,8 +311,8 @@ def _check_events(certificate: Certificate, plan: Plan) -> str | None:
     return None
 
 
-def _check_releases(certificate: Certificate, plan: Plan) -> str | None:
-    planned, recorded = plan.method.releases, certificate.releases
+def _check_releases(part: CertifiedPart, plan: Plan) -> str | None:
+    planned, recorded = plan.method.releases, part.releases
     if [one.quantity for one in planned] != [one.quantity for one in recorded]:
         return (
             f"{[one.quantity for one in planned]} were planned, but "
@@ -300,24 +327,24 @@ def _check_releases(certificate: Certificate, plan: Plan) -> str | None:
     return None
 
 
-def _check_noise(certificate: Certificate, plan: Plan) -> str | None:
+def _check_noise(certificate: Certificate, part: CertifiedPart, plan: Plan) -> str | None:
     same_library = certificate.versions.get("dpglm") == library_versions()["dpglm"]
-    for planned, drawn in zip(plan.method.releases, certificate.noise_scales, strict=True):
-        # From the definition, whatever the release itself makes of it; a grid asks for more.
+    for planned, drawn in zip(plan.method.releases, part.noise_scales, strict=True):
+        # From the definition, not from the release; a grid needs more.
         relation = certificate.adjacency
         sensitivity = relation.sum_sensitivity(planned.contribution_bound, planned.diameter)
         sensitivity += relation.sum_sensitivity(planned.rounding)
         least = max(planned.noise_scale, planned.noise_multiplier * sensitivity)
         found = f"noise of {drawn!r} in a {planned.quantity}"
         if not drawn >= least * (1.0 - _LAST_DIGITS):
-            return f"{found} is below {least!r}, which this relation and bound ask for"
+            return f"{found} is below the {least!r} that this relation and bound require"
         if same_library and drawn > least * (1.0 + _LAST_DIGITS):
-            return f"{found} is not the {least!r} that this relation and bound ask for"
+            return f"{found} is not the {least!r} that this relation and bound require"
     return None
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two JSON values are the same, but for last digits of floats."""
+    """Whether two JSON values are equal up to the last digits of floats."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -327,91 +354,83 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _check_relation(certificate: Certificate) -> str | None:
-    adjacency, data = certificate.adjacency, certificate.data
+def _check_sizes(part: CertifiedPart) -> str | None:
+    adjacency, data = part.adjacency, part.data
     rows_are_public = adjacency.rows_are_public(data.unit)
     counts = [("n_rows", data.n_rows, rows_are_public)]
     if data.groups is not None:
         counts.append(("n_groups", data.groups.n_groups, adjacency.n_is_public))
     for name, planned, is_public in counts:
-        fact = certificate.fact(name)
+        fact = part.fact(name)
         if fact is None:
             continue
         if fact.value != planned:
-            return f"{name} is {fact.value!r}, but the plan was made for another number"
+            return f"{name} is {fact.value!r}, but the plan has another number"
         if fact.provenance == "by relation" and not is_public:
-            return (
-                f"{name} is called public by the relation, but {adjacency.value} keeps it private"
-            )
+            return f"{name} is declared public by relation, but is private under {adjacency.value}"
     return None
 
 
-def _check_facts(certificate: Certificate, plan: Plan) -> str | None:
-    """Check that the public facts list everything that the plan rests on."""
+def _check_facts(part: CertifiedPart, plan: Plan) -> str | None:
+    """Check that the public facts list everything that the plan depends on."""
     data, losses = plan.data, {one.problem.loss for one in plan.method.children}
-    if certificate.loss != loss_in_words(plan):
-        return f"the plan minimises {loss_in_words(plan)}, but the loss is {certificate.loss}"
+    if part.loss != loss_in_words(plan):
+        return f"the plan minimises {loss_in_words(plan)}, but the loss is {part.loss}"
     if losses and plan.problem.loss not in losses:
-        return "what was minimised is not what any of the stages minimised"
-    listed = {fact.name for fact in certificate.public_facts}
-    needed = {
-        "how many rows there are": {"n_rows"},
-        "how long rows may be": {"row_norm", "feature_bounds", "schema"},
-    }
+        return "no stage minimised the loss of the plan"
+    listed = {fact.name for fact in part.public_facts}
+    needed = [{"n_rows"}, {"row_norm", "feature_bounds", "schema"}]
     if plan.method.fits:
-        of_numbers = plan.problem.loss.target.is_number
         # Two classes may be fitted as numbers.
-        needed["which targets there are"] = {"classes"} | (
-            {"target_bounds"} if of_numbers else set()
-        )
+        numbers = plan.problem.loss.target.is_number
+        needed.append({"classes", "target_bounds"} if numbers else {"classes"})
     if data.groups is not None:
-        needed["how many groups there are"] = {"n_groups"}
+        needed.append({"n_groups"})
     if data.weight_bound != 1.0:
-        needed["how much a row may weigh"] = {"weight_bound", "class_weight"}
-    for what, names in needed.items():
+        needed.append({"weight_bound", "class_weight"})
+    for names in needed:
         if not names & listed:
-            return f"the public facts do not say {what}"
-    row_norm = certificate.fact("row_norm")
+            return f"the public facts lack {' or '.join(sorted(names))}"
+    row_norm = part.fact("row_norm")
     if row_norm is not None and row_norm.value != data.row_norm:
-        return f"row_norm is {row_norm.value!r}, but the plan was made for {data.row_norm!r}"
+        return f"row_norm is {row_norm.value!r}, but the plan has {data.row_norm!r}"
     return None
 
 
 def _check_source(certificate: Certificate) -> str | None:
     known = (SystemNoise.name, OpenDPNoise.name)
     if certificate.noise_is_private and certificate.noise_source not in known:
-        return f"{certificate.noise_source!r} is called private, and is none of {known}"
+        return f"{certificate.noise_source!r} is declared private, but is not one of {known}"
     return None
 
 
-def _check_digest(certificate: Certificate) -> str | None:
-    if re.fullmatch("[0-9a-f]{64}", certificate.model_digest) is None:
-        return f"{certificate.model_digest!r} is no SHA-256 digest"
+def _check_digest(part: CertifiedPart) -> str | None:
+    if re.fullmatch("[0-9a-f]{64}", part.model_digest) is None:
+        return f"{part.model_digest!r} is not a SHA-256 digest"
     return None
 
 
 _CHECKS: dict[str, Callable[[Certificate], str | None]] = {
     "claim is within the budget": _check_budget,
-    "everything that happened was accounted for": _check_mechanisms,
-    "noise was made for the stated relation": _check_relation,
+    "parts have the stated protection": _check_protection,
     "noise source": _check_source,
-    "digest of the model": _check_digest,
 }
-_CHECKS_OF_PLAN: dict[str, Callable[[Certificate, Plan], str | None]] = {
+_CHECKS_OF_PART: dict[str, Callable[[CertifiedPart], str | None]] = {
+    "every release was accounted for": _check_mechanisms,
+    "sizes match the relation": _check_sizes,
+    "digest of the results": _check_digest,
+}
+_CHECKS_OF_PLAN: dict[str, Callable[[CertifiedPart, Plan], str | None]] = {
     "what happened was planned": _check_events,
     "releases are those of the plan": _check_releases,
-    "noise was large enough": _check_noise,
     "public facts": _check_facts,
 }
-
-
-# Whether a page may call a fit private, and why not.
 
 
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """What stands at the top of a page: private only without failed checks and without cautions."""
+    """The headline of a page: private only without failed checks and without cautions."""
 
     is_private: bool
     failures: tuple[str, ...]
@@ -420,6 +439,6 @@ class Verdict:
 
 
 def verdict(verification: Verification, others: Sequence[str] = ()) -> Verdict:
-    """Decide whether a fit may be called private."""
+    """Decide whether a result may be called private."""
     cautions = (*others, *verification.caveats)
     return Verdict(verification.ok and not cautions, verification.findings, cautions)

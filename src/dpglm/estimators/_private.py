@@ -19,7 +19,7 @@ from sklearn.utils import Tags
 from dpglm._fitting import frames_to_the_user
 from dpglm._validation import check_count, check_one_of, check_real
 from dpglm._words import rounded_up
-from dpglm.certificate.certificate import PublicFact
+from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection
 from dpglm.data.compiled.kernels import COMPILED
 from dpglm.data.prepare import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
@@ -157,8 +156,7 @@ class WithShapes(abc.ABC):
         estimator.intercept_ = released.intercept.reshape(np.shape(fitted.intercept_))[()]
         certificate = fitted.privacy_
         facts = [one for one in certificate.public_facts if one.name != EDITS]
-        estimator.privacy_ = dataclasses.replace(
-            certificate,
+        estimator.privacy_ = certificate.with_part(
             public_facts=(*facts, PublicFact(EDITS, dict(released.edits), "declared")),
             model_digest=model_digest(estimator.coef_, estimator.intercept_),
         )

@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_count, check_list, check_one_of, check_real
-from dpglm.certificate.certificate import certify
+from dpglm.certificate.execution import execute
 from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.split import EVALUATION
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.task import Task
-from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise import NoiseSource, noise_source
-from dpglm.privacy.noise.source import warn_of_seed
+from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
-from dpglm.solvers.run import run
 from dpglm.tables.given import Where, spelled_as
 from dpglm.tabulate.numbers import normal_quantile
 
@@ -128,24 +128,28 @@ class EvaluationPlan:
         LedgerError
             If the ledger refuses; nothing is released or spent then.
         """
-        warn_of_seed(random_state)
-        noise = noise_source(random_state)
-        account = as_ledger(ledger)
         if self.chosen is not (where is not None):
-            raise ValueError("where must be given for a plan with chosen=True, and for no other")
+            raise ValueError("where must be given for a plan with chosen=True, and only then")
         if where is not None and not isinstance(where, Where):
             where = Where.of(where, y)
             y, predictions, by = map(where.rows, (y, predictions, by))
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
         X = np.column_stack([self._group_of(by, len(X)), X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
-        rows = self._in_groups(every, groups, noise)
-        prepared = rows.prepared(self.plan.data, None, np.asarray)
-        # What no certificate could hold is refused before anything is spent.
-        _ = self.plan.document
-        facts = self._facts()
-        solution = run(self.plan, prepared, noise, ledger=account, checkpoint=checkpoint)
-        certificate = certify(_NAME, solution, noise, facts, solution.w, 0.0)
+
+        def rows(noise: NoiseSource) -> Rows:
+            return self._in_groups(every, groups, noise).prepared(self.plan.data, None, np.asarray)
+
+        solution, certificate = execute(
+            self.plan,
+            rows,
+            _NAME,
+            EVALUATION,
+            self._facts(),
+            ledger=ledger,
+            random_state=random_state,
+            checkpoint=checkpoint,
+        )
         return Evaluation(self, solution, certificate)
 
     def _group_of(self, by: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike
 
 from dpglm._validation import check_count, check_one_of, check_real
 from dpglm._words import card, plain_number
-from dpglm.certificate.certificate import certify
+from dpglm.certificate.execution import execute
 from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
 from dpglm.data.groups import LimitedGroups, public_size
+from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.split import EXPLORATION
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
     COUNTS,
@@ -29,14 +31,13 @@ from dpglm.exploration.design import (
     design_of,
     open_table,
 )
-from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
-from dpglm.privacy.noise import NoiseSource, noise_source
-from dpglm.privacy.noise.source import warn_of_seed
+from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import plan_tabulation
-from dpglm.solvers.run import run
+from dpglm.solvers.composite.tabulation import Tabulation, plan_tabulation
 from dpglm.tables.described import CellEncoder, counted_columns
 from dpglm.tables.schema import Schema
 from dpglm.tabulate.numbers import normal_quantile
@@ -200,19 +201,24 @@ class DescriptionPlan:
         LedgerError
             If the ledger refuses; nothing is released or spent then.
         """
-        warn_of_seed(random_state)
-        noise = noise_source(random_state)
-        account = as_ledger(ledger)
-        rows = open_table(table, self.design.encoder.names)
-        ids = self._ids(rows, groups)
         if self.chosen is not (where is not None):
-            raise ValueError("where must be given for a plan with chosen=True, and for no other")
-        prepared = rows.prepared(self.design.encoder, self.plan.data, ids, noise, where)
-        # What no certificate could hold is refused before anything is spent.
-        _ = self.plan.document
-        facts = self._facts()
-        solution = run(self.plan, prepared, noise, ledger=account, checkpoint=checkpoint)
-        certificate = certify(_NAME, solution, noise, facts, solution.w, 0.0)
+            raise ValueError("where must be given for a plan with chosen=True, and only then")
+        opened = open_table(table, self.design.encoder.names)
+        ids = self._ids(opened, groups)
+
+        def rows(noise: NoiseSource) -> Rows:
+            return opened.prepared(self.design.encoder, self.plan.data, ids, noise, where)
+
+        solution, certificate = execute(
+            self.plan,
+            rows,
+            _NAME,
+            EXPLORATION,
+            self._facts(),
+            ledger=ledger,
+            random_state=random_state,
+            checkpoint=checkpoint,
+        )
         return Description(self, solution, certificate)
 
     def _ids(self, rows: TableRows, groups: Any) -> Any:
@@ -304,26 +310,44 @@ def plan_description(
     if not isinstance(budget, PrivacyBudget):
         raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
 
+    data = functools.partial(_spec, n_rows=n_rows, groups=groups)
+    draft = _designed(schema, columns, two_way, correlations, by, bins)
+    # The noise of a draft with many bins decides their number.
+    method = functools.partial(
+        Tabulation, data(draft.encoder), relation, tuple(draft.cells.values())
+    )
+    noise = calibrate(lambda scale: method(scale).event, budget, relation)
+    most_bins = _bins(draft, method(noise).coefficient_noise, n_rows)
+    design = _designed(schema, columns, two_way, correlations, by, bins, most_bins)
+    plan = plan_tabulation(data(design.encoder), budget, relation, tuple(design.cells.values()))
+    return DescriptionPlan(schema, design, plan, level, chosen)
+
+
+def check_description(schema: Schema, *, level: float, **options: Any) -> None:
+    """Refuse options of a description that cannot be planned, whatever the budget."""
+    check_real("level", level, above=0.0, below=1.0)
+    _designed(schema, **options)
+
+
+def _designed(
+    schema: Schema,
+    columns: Sequence[str] | None,
+    two_way: Iterable[Pair],
+    correlations: Iterable[Pair] | bool,
+    by: str | None,
+    bins: Mapping[str, Any] | None,
+    most_bins: int = _MOST,
+) -> Design:
+    """Return the tables of a description with at most ``most_bins`` bins in each column."""
     if by is not None and columns is not None and not isinstance(columns, str):
-        # Whatever is described, it is for the levels of this one.
+        # Every table is by the levels of this column.
         columns = list(dict.fromkeys([*columns, by]))
-
-    def designed(most_bins: int) -> Design:
-        encoder = counted_columns(schema, columns, bins, most_bins)
-        return design_of(encoder, two_way, correlations, by)
-
-    def planned(design: Design) -> Plan:
-        return plan_tabulation(
-            _spec(design.encoder, n_rows, groups), budget, relation, tuple(design.cells.values())
-        )
-
-    draft = designed(_MOST)
-    design = designed(_bins(draft, planned(draft)))
-    return DescriptionPlan(schema, design, planned(design), level, chosen)
+    encoder = counted_columns(schema, columns, bins, most_bins)
+    return design_of(encoder, two_way, correlations, by)
 
 
-def _bins(draft: Design, plan: Plan) -> int:
-    """Return the most bins of a column, from public facts.
+def _bins(draft: Design, noise: float, n_rows: int) -> int:
+    """Return the maximum number of bins of a column, from public facts.
 
     K bins over a range of length 1 estimate a density f with an integrated squared error of K^2
     t^2, t being the standard deviation of the noise in the share of a bin, and a squared bias of
@@ -332,17 +356,15 @@ def _bins(draft: Design, plan: Plan) -> int:
     a sixth of the range as standard deviation, R = 216 / (4 sqrt(pi)), is 1.26 / sqrt(t).
     """
     noises = [
-        draft.variance(plan.coefficient_noise, COUNTS, column.name)
-        for column in draft.described
-        if column.n_bins
+        draft.variance(noise, COUNTS, column.name) for column in draft.described if column.n_bins
     ]
     if not noises:
         return _FEWEST
-    t = math.sqrt(max(noises)) / plan.data.n_rows
+    t = math.sqrt(max(noises)) / n_rows
     return int(min(max(_BEND / math.sqrt(t), _FEWEST), _MOST))
 
 
-def _spec(encoder: CellEncoder, n_rows: int, groups: GroupBound | None) -> DataSpec:
+def _spec(encoder: CellEncoder, *, n_rows: int, groups: GroupBound | None) -> DataSpec:
     """Return what is public about encoded rows."""
     return DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm, groups=groups)
 
@@ -465,29 +487,32 @@ def describe(
         schema = Schema.from_dict(schema)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
 
-    def planned(rows: int, bound: GroupBound | None = None) -> DescriptionPlan:
-        n_units = rows if bound is None else bound.n_groups
-        return plan_description(
-            schema,
-            rows,
-            stated_budget(epsilon, delta, budget, n_units),
-            adjacency=adjacency,
-            columns=columns,
-            two_way=two_way,
-            correlations=correlations,
-            by=by,
-            bins=bins,
-            level=level,
-            groups=bound,
-            chosen=where is not None,
-        )
-
-    # Wrong arguments are found out before rows are read.
-    draft = planned(1 if n_rows is None else n_rows)
-    rows = open_table(table, draft.design.encoder.names)
+    level = check_real("level", level, above=0.0, below=1.0)
+    options: dict[str, Any] = {
+        "columns": columns,
+        # An iterator can be read once only.
+        "two_way": list(two_way) if isinstance(two_way, Iterator) else two_way,
+        "correlations": (
+            list(correlations) if isinstance(correlations, Iterator) else correlations
+        ),
+        "by": by,
+        "bins": bins,
+    }
+    # Invalid arguments are found before rows are read.
+    names = _designed(schema, **options).encoder.names
+    stated_budget(epsilon, delta, budget, 1)
+    rows = open_table(table, names)
     ids = None if groups is None else rows.group_ids(groups)
     limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
-    size = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
-    return planned(*size).run(
-        rows, groups=ids, where=where, ledger=ledger, random_state=random_state
+    n_rows, bound = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
+    plan = plan_description(
+        schema,
+        n_rows,
+        stated_budget(epsilon, delta, budget, n_rows if bound is None else bound.n_groups),
+        adjacency=adjacency,
+        level=level,
+        groups=bound,
+        chosen=where is not None,
+        **options,
     )
+    return plan.run(rows, groups=ids, where=where, ledger=ledger, random_state=random_state)

@@ -1,7 +1,7 @@
 """What a fit says about itself: certificate, independent check, model file, pictures, page."""
 
-from dpglm.certificate.certificate import Certificate, PublicFact, certify, model_digest
-from dpglm.certificate.statement import Spending
+from dpglm.certificate.certificate import Certificate, certify, model_digest
+from dpglm.certificate.statement import PublicFact, Spending
 from dpglm.certificate.verify import Verification, verify
 from dpglm.guidance.expectation import Guidance, guidance
 from dpglm.report.expected_curve import ExpectedCurve, expected_curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,47 +34,28 @@ def record_plan(
     if plan.method.fits:
         what += f" for {plan.problem.loss!r}"
     key = None if seed is None else f"{seed:016x}"
-    return record(plan, ledger, noise, " ".join(what.split()), key, plan.data.unit)
-
-
-class Spends(Protocol):
-    """A plan of any kind, as far as its cost."""
-
-    @property
-    def event(self) -> Event:
-        """The event that is accounted for."""
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbouring relation."""
-
-    @property
-    def budget(self) -> PrivacyBudget:
-        """The privacy budget."""
+    what, unit = " ".join(what.split()), plan.data.unit
+    return record(plan.event, plan.adjacency, plan.budget, ledger, noise, what, key, unit)
 
 
 def record(
-    plan: Spends,
+    event: Event,
+    adjacency: Adjacency,
+    budget: PrivacyBudget,
     ledger: PrivacyLedger,
     noise: NoiseSource,
     what: str,
     key: str | None,
-    unit: Unit = Unit.ROW,
+    unit: Unit,
 ) -> LedgerReference:
-    """Charge a plan of any kind to a ledger, once for a key; as ``record_plan``."""
+    """Charge an event to a ledger, once for each key; refuse noise that can be reproduced."""
     if not noise.is_private:
         raise ValueError(
             "random_state must be None or a private NoiseSource for a fit that a ledger records: "
             f"releases with reproducible noise ({noise.name}) are not private at any budget"
         )
-    entry = ledger.spend(
-        plan.event,
-        plan.adjacency,
-        what=what,
-        delta=plan.budget.to_dict().get("delta"),
-        key=key,
-        unit=unit,
-    )
+    delta = budget.to_dict().get("delta")
+    entry = ledger.spend(event, adjacency, what=what, delta=delta, key=key, unit=unit)
     return ledger.terms().reference(entry)
 
 

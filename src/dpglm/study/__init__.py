@@ -1,19 +1,9 @@
-"""A whole study under one budget: look at a table, learn a model, evaluate it on rows held out."""
+"""A whole study under one budget: explore a table, fit a model, evaluate it on held-out rows."""
 
-from dpglm.study.certificate import StudyCertificate, verify_study
-from dpglm.study.division import Purpose, Split
+from dpglm.data.split import Split
 from dpglm.study.parts import Expected
-from dpglm.study.planning import StudyPlan
+from dpglm.study.planning import Purpose, StudyPlan
 from dpglm.study.running import StudyResult
 from dpglm.study.study import Study
 
-__all__ = [
-    "Expected",
-    "Purpose",
-    "Split",
-    "Study",
-    "StudyCertificate",
-    "StudyPlan",
-    "StudyResult",
-    "verify_study",
-]
+__all__ = ["Expected", "Purpose", "Split", "Study", "StudyPlan", "StudyResult"]

@@ -1,4 +1,4 @@
-"""A part of a study: declared, then planned, then run."""
+"""The parts of a study: exploration, model and evaluation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -16,8 +16,10 @@ from sklearn.base import clone, is_classifier
 
 from dpglm import estimators
 from dpglm._registry import ESTIMATORS
-from dpglm._validation import in_one_line
+from dpglm._validation import check_real, in_one_line
 from dpglm._words import plain_number
+from dpglm.data.protection import Protection
+from dpglm.data.split import EVALUATION, EXPLORATION, MODEL
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.additive._base import AdditiveModel
 from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
@@ -39,17 +41,13 @@ from dpglm.exploration import DescriptionPlan, plan_description
 from dpglm.guidance.expectation import guidance
 from dpglm.preprocessing.encoders import SchemaEncoder, as_schema
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
-from dpglm.study.division import Persons, ratio_of_share, ratio_of_slopes
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 from dpglm.tabulate.numbers import normal_quantile
 
-EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
-"""Names of the parts, in the order in which they run."""
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 """A table in memory: its columns by name."""
 
@@ -57,16 +55,16 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 @final
 @dataclass(frozen=True)
 class Expected:
-    """What to expect of a part before anything is spent.
+    """The precision to expect of a part, before anything is spent.
 
     Parameters
     ----------
     part : str
         Name of the part.
     quantity : str
-        Of what, in words.
+        The quantity, in words.
     precision : str
-        How precise it will be, in words.
+        Its precision, in words.
     """
 
     part: str
@@ -74,149 +72,139 @@ class Expected:
     precision: str
 
 
-class PlannedPart(abc.ABC):
-    """A part with every setting decided, before a row is seen."""
+@final
+@dataclass(frozen=True, eq=False)
+class PartInput:
+    """The rows of a part, and everything else that its run needs.
 
-    @property
+    ``groups`` holds the person id of each row where persons are protected, ``where`` the rows that
+    count. ``model`` is the fitted model, for the evaluation.
+    """
+
+    table: Columns
+    groups: NDArray[Any] | None
+    where: NDArray[np.bool_] | None
+    noise: NoiseSource
+    checkpoint: str | os.PathLike[str] | None
+    model: Any
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PlannedPart:
+    """A part with all settings decided.
+
+    ``details`` is the description's plan, the unfitted model or the evaluation's plan.
+    ``noise_to_sampling`` is the mean ratio of noise variance to sampling variance. ``run`` executes
+    the plan; its result has a certificate, ``privacy_``. ``by`` names the column of an evaluation's
+    subgroups.
+    """
+
+    plan: Plan
+    details: Any
+    noise_to_sampling: float
+    expected: Callable[[], tuple[Expected, ...]]
+    run: Callable[[PartInput], Any]
+    by: str | None = None
+
+
+class Part(abc.ABC):
+    """A declared part of a study."""
+
     @abc.abstractmethod
-    def plan(self) -> Plan:
-        """What it will release, and what that costs."""
-
-    @property
-    @abc.abstractmethod
-    def noise_to_sampling(self) -> float:
-        """How much more noise varies than sampling with the plan's budget, on average."""
-
-    @abc.abstractmethod
-    def expected(self) -> tuple[Expected, ...]:
-        """Say how precise its results will be, from public facts alone."""
-
-    @abc.abstractmethod
-    def run(
-        self,
-        table: Columns,
-        noise: NoiseSource,
-        groups: NDArray[Any] | None,
-        checkpoint: str | os.PathLike[str] | None,
-        model: Any,
-        where: NDArray[np.bool_] | None = None,
-    ) -> Any:
-        """Execute the plan on its rows; the result has a certificate, ``privacy_``.
-
-        ``groups`` says whose each row is, where persons are protected with all of theirs. ``model``
-        is what the part that learns has fitted, for the part that evaluates it. ``where`` says
-        which rows count, if not all.
-        """
+    def planned(self, schema: Schema, protection: Protection) -> PlannedPart:
+        """Plan the part within the budget of ``protection``."""
 
 
-class DeclaredPart(abc.ABC):
-    """What a study is to do, as it was declared."""
+def proportion_ratio(noise_std: float, n_rows: int, share: float) -> float:
+    """Return the ratio of noise variance to sampling variance, for an estimated proportion.
 
-    @abc.abstractmethod
-    def plan_within(
-        self,
-        schema: Schema,
-        adjacency: Adjacency,
-        n_rows: int,
-        budget: PrivacyBudget,
-        persons: Persons | None = None,
-    ) -> PlannedPart:
-        """Plan the part for so many rows within a budget; a ValueError says why it cannot be.
-
-        ``persons`` are those whose rows are protected together, where these are not single rows.
-        """
+    >>> round(proportion_ratio(0.003, 10_000, 0.1), 3)
+    1.0
+    """
+    return noise_std**2 * n_rows / (share * (1.0 - share))
 
 
-# The part of a study that looks at the table.
+def coefficient_ratio(values: int, n_rows: int, mu: float) -> float:
+    """Return the ratio of noise variance to sampling variance, for ``values`` coefficients.
 
-_SHARE = "share of rows"
-# Categories and bins that are looked at hold some tenth of the rows.
+    A sum of n scores of norm at most b, released with mu, gets noise of variance ``b^2 / mu^2`` in
+    each of k values. Its sampling variance is at most ``n b^2 / 4`` in all, since the score of a
+    logistic loss has variance ``p (1 - p)``, at most a quarter.
+
+    >>> coefficient_ratio(100, 10_000, 0.2)
+    1.0
+    """
+    return 4.0 * values / (n_rows * mu * mu)
+
+
+# Exploration.
+
+_PROPORTION = "share of rows"
+# A typical category or bin holds a tenth of the rows.
 _TYPICAL = 0.1
 
 
 @final
 @dataclass(frozen=True)
-class Exploration(DeclaredPart):
-    """What is to be looked at; ``options`` are those of ``dpglm.exploration.plan_description``."""
+class Exploration(Part):
+    """A description of the table; ``options`` are those of ``plan_description``."""
 
     options: Mapping[str, Any]
 
-    def plan_within(
-        self,
-        schema: Schema,
-        adjacency: Adjacency,
-        n_rows: int,
-        budget: PrivacyBudget,
-        persons: Persons | None = None,
-    ) -> PlannedExploration:
-        plan = plan_description(
+    def planned(self, schema: Schema, protection: Protection) -> PlannedPart:
+        description = plan_description(
             schema,
-            n_rows,
-            budget,
-            adjacency=adjacency.value,
-            groups=None if persons is None else persons.bound,
+            protection.n_rows,
+            protection.budget,
+            adjacency=protection.adjacency.value,
+            groups=protection.groups,
             **self.options,
         )
-        return PlannedExploration(plan)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class PlannedExploration(PlannedPart):
-    """A description that is planned."""
-
-    description: DescriptionPlan
-
-    @property
-    def plan(self) -> Plan:
-        return self.description.plan
-
-    @property
-    def noise_to_sampling(self) -> float:
-        shown = self.description
-        found = [
-            ratio_of_share(one.half_width / shown.z, self.plan.data.n_rows, _TYPICAL)
-            for one in shown.precision()
-            if one.quantity == _SHARE
+        ratios = [
+            proportion_ratio(one.half_width / description.z, protection.n_rows, _TYPICAL)
+            for one in description.precision()
+            if one.quantity == _PROPORTION
         ]
-        return math.fsum(found) / len(found)
 
-    def expected(self) -> tuple[Expected, ...]:
-        widest: dict[str, float] = {}
-        for one in self.description.precision():
-            if one.quantity != "mean":  # Each is in units of its own column.
-                widest[one.quantity] = max(widest.get(one.quantity, 0.0), one.half_width)
-        return tuple(
-            Expected(EXPLORATION, quantity, f"± {plain_number(width, 2)} at most")
-            for quantity, width in widest.items()
-        )
+        def run(given: PartInput) -> Any:
+            chosen = given.where is not None
+            return dataclasses.replace(description, chosen=chosen).run(
+                given.table,
+                groups=given.groups,
+                where=given.where,
+                random_state=given.noise,
+                checkpoint=given.checkpoint,
+            )
 
-    def run(
-        self,
-        table: Columns,
-        noise: NoiseSource,
-        groups: NDArray[Any] | None,
-        checkpoint: str | os.PathLike[str] | None,
-        model: Any,
-        where: NDArray[np.bool_] | None = None,
-    ) -> Any:
-        plan = dataclasses.replace(self.description, chosen=where is not None)
-        return plan.run(
-            table, groups=groups, where=where, random_state=noise, checkpoint=checkpoint
+        ratio = math.fsum(ratios) / len(ratios)
+        return PlannedPart(
+            description.plan, description, ratio, lambda: _expected_counts(description), run
         )
 
 
-# The part of a study that learns a model.
+def _expected_counts(description: DescriptionPlan) -> tuple[Expected, ...]:
+    widest: dict[str, float] = {}
+    for one in description.precision():
+        if one.quantity != "mean":  # Means have different units.
+            widest[one.quantity] = max(widest.get(one.quantity, 0.0), one.half_width)
+    return tuple(
+        Expected(EXPLORATION, quantity, f"± {plain_number(width, 2)} at most")
+        for quantity, width in widest.items()
+    )
+
+
+# Model.
 
 ADDITIVE = "additive"
-"""Name of the additive model of a schema's target, of classes or numbers."""
+"""Name of the additive model of a schema's target."""
 _OF_THE_STUDY = tuple(one.name for one in dataclasses.fields(PrivateFit))
 
 
 @final
 @dataclass(frozen=True)
-class Learning(DeclaredPart):
-    """What is to be learned; see ``Study.fit``."""
+class Learning(Part):
+    """A model that is fitted; see ``Study.fit``."""
 
     estimator: Any
     formula: str | None
@@ -230,7 +218,7 @@ class Learning(DeclaredPart):
             if name not in known:
                 own = [one for one in sorted(known) if one not in _OF_THE_STUDY]
                 raise ValueError(
-                    f"{name} is no parameter of {type(given).__name__}, which has {', '.join(own)}"
+                    f"{name} must be a parameter of {type(given).__name__}: {', '.join(own)}"
                 )
         found = clone(given).set_params(**self.settings)
         _check_spending(found)
@@ -238,47 +226,64 @@ class Learning(DeclaredPart):
             return self._of_features(found, schema).set_params(adjacency=adjacency.value)
         if self.formula is not None:
             raise ValueError(
-                f"formula must be None for {type(found).__name__}, which says itself what columns "
-                "become"
+                f"formula must be None for {type(found).__name__}, which encodes the columns itself"
             )
         if isinstance(found, AdditiveModel):
-            _check_schema(found, schema)
+            if as_schema(found.schema) != schema:
+                raise ValueError("schema of an additive model must be the schema of the study")
             last = found
         else:
             last = found.steps[-1]
             last = last[1] if isinstance(last, tuple) else last
-        _tell(last, schema)
+        _set_target(last, schema)
         return found.set_params(adjacency=adjacency.value)
 
     def _of_features(self, estimator: PrivateLinearModel, schema: Schema) -> Any:
         """Return a pipeline that encodes the table for a linear model."""
-        _tell(estimator, schema)
+        _set_target(estimator, schema)
         if self.formula is not None:
             return from_formula(self.formula, schema, estimator)
         if not schema.has_intercept:
             estimator.set_params(fit_intercept=False)
         return PrivatePipeline([SchemaEncoder(schema), estimator])
 
-    def plan_within(
-        self,
-        schema: Schema,
-        adjacency: Adjacency,
-        n_rows: int,
-        budget: PrivacyBudget,
-        persons: Persons | None = None,
-    ) -> PlannedModel:
-        model = self.model(schema, adjacency).set_params(budget=budget)
-        if persons is not None:
-            model.set_params(**persons.parameters)
+    def planned(self, schema: Schema, protection: Protection) -> PlannedPart:
+        adjacency, n_rows = protection.adjacency, protection.n_rows
+        model = self.model(schema, adjacency).set_params(budget=protection.budget)
+        if protection.groups is not None:
+            bound = protection.groups
+            model.set_params(n_groups=bound.n_groups, max_rows_per_group=int(bound.rows))
         classes = schema.target.n_classes
         plan: Plan = model.plan(n_rows, **({"n_classes": classes} if is_classifier(model) else {}))
         if not adjacency.n_is_public:
             model.set_params(n_rows=n_rows)
-        return PlannedModel(model, plan)
+
+        def run(given: PartInput) -> Any:
+            fitted = clone(model).set_params(random_state=given.noise)
+            fitted.fit(
+                given.table, groups=given.groups, where=given.where, checkpoint=given.checkpoint
+            )
+            if fitted.solution_.plan.event != plan.event:
+                raise PlanMismatchError(
+                    f"planned to release {plan.event}, but released {fitted.solution_.plan.event}"
+                )
+            return fitted
+
+        mu = plan.budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
+        ratio = coefficient_ratio(plan.data.n_coefficients, plan.data.n_rows, mu)
+        return PlannedPart(plan, model, ratio, lambda: _expected_model(plan), run)
+
+
+def _expected_model(plan: Plan) -> tuple[Expected, ...]:
+    noise = plain_number(plan.coefficient_noise, 2)
+    return (
+        Expected(MODEL, "as a whole", guidance(plan).verdict),
+        Expected(MODEL, "a coefficient of an encoded column", f"noise ± {noise}"),
+    )
 
 
 def _named(given: Any, schema: Schema) -> Any:
-    """Return an estimator of any kind that can be learned, from its name or as it is."""
+    """Return an estimator that a study can fit, from its name or as given."""
     if given == ADDITIVE:
         is_class = schema.target.n_classes is not None
         return AdditiveClassifier(schema) if is_class else AdditiveRegressor(schema)
@@ -294,113 +299,93 @@ def _named(given: Any, schema: Schema) -> Any:
 
 
 def _check_spending(model: Any) -> None:
-    """Refuse what the study says, so that nothing else is spent, recorded or protected."""
+    """Refuse settings of the model that belong to the study."""
     for name in _OF_THE_STUDY:
-        if getattr(model, name) != getattr(type(model), name):
+        default, found = getattr(type(model), name), getattr(model, name)
+        if found != default:
             raise ValueError(
-                f"{name} is for the study to say: leave the model's at "
-                f"{getattr(type(model), name)!r}, got {in_one_line(getattr(model, name))}"
+                f"{name} must be set on the Study: leave the model's at {default!r}, got "
+                f"{in_one_line(found)}"
             )
 
 
-def _tell(estimator: Any, schema: Schema) -> None:
-    """Tell a model what the schema says of the target; a ValueError where they disagree."""
+def _set_target(estimator: Any, schema: Schema) -> None:
+    """Set the parameters that describe the target; a ValueError where they disagree."""
     for name, fact in schema.target.estimator_parameters().items():
         if name not in estimator.get_params(deep=False):
             raise ValueError(
                 f"estimator {type(estimator).__name__} cannot predict the target "
-                f"{schema.target.name!r} as the schema describes it"
+                f"{schema.target.name!r} of the schema"
             )
         own = getattr(estimator, name)
         if own is not None and sorted(own) != sorted(fact):
             raise ValueError(
-                f"{name} must be that of the schema's target, {in_one_line(fact)}, or None, got "
+                f"{name} must be None or match the schema's target, {in_one_line(fact)}, got "
                 f"{in_one_line(own)}"
             )
         estimator.set_params(**{name: fact})
 
 
-def _check_schema(model: AdditiveModel, schema: Schema) -> None:
-    if as_schema(model.schema) != schema:
-        raise ValueError("schema of an additive model must be that of the study")
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class PlannedModel(PlannedPart):
-    """A model with its budget, unfitted, and the plan that its fit executes."""
-
-    estimator: Any
-    own_plan: Plan
-
-    @property
-    def plan(self) -> Plan:
-        return self.own_plan
-
-    @property
-    def noise_to_sampling(self) -> float:
-        mu = self.plan.budget.gdp_mu() / self.plan.adjacency.sum_sensitivity(1.0)
-        return ratio_of_slopes(self.plan.data.n_coefficients, self.plan.data.n_rows, mu)
-
-    def expected(self) -> tuple[Expected, ...]:
-        said = guidance(self.plan)
-        noise = plain_number(self.plan.coefficient_noise, 2)
-        return (
-            Expected(MODEL, "as a whole", said.verdict),
-            Expected(MODEL, "a coefficient of an encoded column", f"noise ± {noise}"),
-        )
-
-    def run(
-        self,
-        table: Columns,
-        noise: NoiseSource,
-        groups: NDArray[Any] | None,
-        checkpoint: str | os.PathLike[str] | None,
-        model: Any,
-        where: NDArray[np.bool_] | None = None,
-    ) -> Any:
-        fitted = clone(self.estimator).set_params(random_state=noise)
-        fitted.fit(table, groups=groups, where=where, checkpoint=checkpoint)
-        happened = fitted.solution_.plan.event
-        if happened != self.plan.event:
-            raise PlanMismatchError(f"planned to release {self.plan.event}, but {happened}")
-        return fitted
-
-
-# The part of a study that evaluates its model on rows held out.
+# Evaluation.
 
 _HALF = 0.5
 
 
 @final
 @dataclass(frozen=True)
-class Evaluating(DeclaredPart):
-    """How the model of a study is to be evaluated; see ``Study.evaluate``."""
+class Evaluating(Part):
+    """An evaluation of the study's model; see ``Study.evaluate``."""
 
     learning: Learning
     thresholds: tuple[float, ...] | None = None
     by: str | None = None
     level: float = 0.95
 
-    def plan_within(
-        self,
-        schema: Schema,
-        adjacency: Adjacency,
-        n_rows: int,
-        budget: PrivacyBudget,
-        persons: Persons | None = None,
-    ) -> PlannedEvaluation:
+    def check(self, schema: Schema, adjacency: Adjacency) -> None:
+        """Refuse an evaluation that cannot be planned, whatever the budget."""
+        check_real("level", self.level, above=0.0, below=1.0)
+        self._task(schema, self.learning.model(schema, adjacency))
+        if self.by is not None:
+            _categories(self.by, schema)
+
+    def planned(self, schema: Schema, protection: Protection) -> PlannedPart:
         column = None if self.by is None else _categories(self.by, schema)
-        plan = plan_evaluation(
-            self._task(schema, self.learning.model(schema, adjacency)),
-            n_rows,
-            budget,
-            adjacency=adjacency.value,
+        evaluation = plan_evaluation(
+            self._task(schema, self.learning.model(schema, protection.adjacency)),
+            protection.n_rows,
+            protection.budget,
+            adjacency=protection.adjacency.value,
             levels=() if column is None else column.categories,
             level=self.level,
-            groups=None if persons is None else persons.bound,
+            groups=protection.groups,
         )
-        return PlannedEvaluation(plan, schema, column)
+
+        def run(given: PartInput) -> Any:
+            chosen = None if given.where is None else Where(given.where)
+            table = given.table if chosen is None else chosen.rows(given.table)
+            return dataclasses.replace(evaluation, chosen=chosen is not None).run(
+                schema.encode_target(table[schema.target.name]),
+                # Means of counts may overflow; they are clipped below.
+                np.nan_to_num(predictions_of(given.model, table)),
+                by=None
+                if column is None
+                else np.asarray(column.categories)[column.read(table[column.name])],
+                groups=given.groups,
+                where=chosen,
+                random_state=given.noise,
+                checkpoint=given.checkpoint,
+            )
+
+        (_, reach), *_ = evaluation.precision()
+        ratio = proportion_ratio(reach / normal_quantile(self.level), protection.n_rows, _HALF)
+        return PlannedPart(
+            evaluation.plan,
+            evaluation,
+            ratio,
+            lambda: _expected_performance(evaluation),
+            run,
+            self.by,
+        )
 
     def _task(self, schema: Schema, model: Any) -> Task:
         known = schema.target.estimator_parameters()
@@ -408,85 +393,38 @@ class Evaluating(DeclaredPart):
             self._check_no_thresholds("numbers")
             low, high = known["target_bounds"]
             return RegressionTask(float(low), float(high))
-        # As fitted classifiers have them.
+        # In the order of fitted classifiers.
         classes = tuple(np.unique(known["classes"]).tolist())
         if len(classes) == 2:
-            # Of a regressor of two labels the means are probabilities.
+            # A regressor of two labels predicts probabilities.
             has_them = has_probabilities(model) or not is_classifier(model)
             return BinaryTask(classes, self.thresholds, has_them)
         self._check_no_thresholds(f"{len(classes)} classes")
         if not has_probabilities(model):
             raise ValueError(
-                f"a model of {len(classes)} classes must have probabilities to be evaluated, and "
-                f"{type(model).__name__} has none"
+                f"evaluating a model of {len(classes)} classes requires probabilities, which "
+                f"{type(model).__name__} does not have"
             )
         return ClassesTask(classes)
 
     def _check_no_thresholds(self, target: str) -> None:
         if self.thresholds is not None:
             raise ValueError(
-                f"thresholds are for a target of two classes, and this one has {target}"
+                f"thresholds require a target of two classes, got a target of {target}"
             )
 
 
 def _categories(name: Any, schema: Schema) -> CategoricalColumn:
     found = {one.name: one for one in schema.columns if isinstance(one, CategoricalColumn)}
     if not isinstance(name, str) or name not in found:
-        raise ValueError(f"by must name a column of categories, one of {list(found)}, got {name!r}")
+        raise ValueError(f"by must name a categorical column, one of {list(found)}, got {name!r}")
     return found[name]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class PlannedEvaluation(PlannedPart):
-    """An evaluation that is planned."""
-
-    evaluation: EvaluationPlan
-    schema: Schema
-    by: CategoricalColumn | None
-
-    @property
-    def plan(self) -> Plan:
-        return self.evaluation.plan
-
-    @property
-    def noise_to_sampling(self) -> float:
-        (_, reach), *_ = self.evaluation.precision()
-        z = normal_quantile(self.evaluation.level)
-        return ratio_of_share(reach / z, self.plan.data.n_rows, _HALF)
-
-    def expected(self) -> tuple[Expected, ...]:
-        (share, reach), *means = self.evaluation.precision()
-        z, n_rows = normal_quantile(self.evaluation.level), self.plan.data.n_rows
-        both = plain_number(math.hypot(reach, z * _HALF / math.sqrt(n_rows)), 2)
-        said = [(share, f"± {plain_number(reach, 2)} of noise, ± {both} with sampling, at most")]
-        said += [(name, f"± {plain_number(width, 2)} of noise") for name, width in means]
-        return tuple(Expected(EVALUATION, *one) for one in said)
-
-    def run(
-        self,
-        table: Columns,
-        noise: NoiseSource,
-        groups: NDArray[Any] | None,
-        checkpoint: str | os.PathLike[str] | None,
-        model: Any,
-        where: NDArray[np.bool_] | None = None,
-    ) -> Any:
-        chosen = None if where is None else Where(where)
-        table = table if chosen is None else chosen.rows(table)
-        return dataclasses.replace(self.evaluation, chosen=chosen is not None).run(
-            self.schema.encode_target(table[self.schema.target.name]),
-            # The mean of a count may be beyond what floats hold, and is clipped in any case.
-            np.nan_to_num(predictions_of(model, table)),
-            by=self._levels(table),
-            groups=groups,
-            where=chosen,
-            random_state=noise,
-            checkpoint=checkpoint,
-        )
-
-    def _levels(self, table: Columns) -> NDArray[Any] | None:
-        """Return each row's category as the schema spells it."""
-        if self.by is None:
-            return None
-        return np.asarray(self.by.categories)[self.by.read(table[self.by.name])]
+def _expected_performance(evaluation: EvaluationPlan) -> tuple[Expected, ...]:
+    (share, reach), *means = evaluation.precision()
+    z, n_rows = normal_quantile(evaluation.level), evaluation.plan.data.n_rows
+    both = plain_number(math.hypot(reach, z * _HALF / math.sqrt(n_rows)), 2)
+    found = [(share, f"± {plain_number(reach, 2)} of noise, ± {both} with sampling, at most")]
+    found += [(name, f"± {plain_number(width, 2)} of noise") for name, width in means]
+    return tuple(Expected(EVALUATION, *one) for one in found)

@@ -1,7 +1,8 @@
-"""A study with every setting decided, before a row is seen."""
+"""The plan of a study: the budget of each part, and every setting, before a row is read."""
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 from collections.abc import Iterator, Mapping
@@ -9,150 +10,185 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._words import card, plain_number, rounded_up
+from dpglm.data.protection import Protection
+from dpglm.data.split import (
+    EVALUATION,
+    EXPLORATION,
+    MODEL,
+    PARTS,
+    Split,
+    composed_event,
+    sizes_of_parts,
+)
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.calibrate import within_budget
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, default_delta, weak
-from dpglm.privacy.events import Composed, Event, canonical
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, weak
+from dpglm.privacy.events import Composed, Event
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.defaults import MARGIN, plan_beside
-from dpglm.study.division import Persons, Purpose, Split, exploration_share
-from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL, DeclaredPart, Expected, PlannedPart
+from dpglm.study.parts import Expected, Part, PlannedPart
 from dpglm.tables.schema import Schema
 
-__all__ = ["StudyPlan", "plan_study", "sizes_in_words", "whole_event"]
+# Weight of the part that comes first.
+_FIRST = 10.0
 
 
-def sizes_in_words(n_rows: int, n_units: int, unit: Unit) -> str:
-    """Say how many rows there are, and whose, where persons are protected."""
-    return f"{n_rows} rows" + ("" if unit is Unit.ROW else f" of {n_units} persons")
+@final
+class Purpose(enum.StrEnum):
+    """The part of a study that gets most of the budget.
 
-
-def whole_event(parts: Mapping[str, Event], split: Split | None, adjacency: Adjacency) -> Event:
-    """Return what a study costs: all rows are explored, and then each pays in its own part.
-
-    Without an evaluation there is no split, and the model learns from all rows.
+    Attributes
+    ----------
+    MODEL
+        The model is as accurate, and its intervals are as short, as the budget allows.
+    EVALUATION
+        The evaluation is as precise as the budget allows; half of the rows are held out.
+    EXPLORATION
+        Counts and quantiles are as precise as the budget allows.
+    BALANCED
+        All parts have the same weight.
     """
-    explored = parts.get(EXPLORATION, Composed(()))
-    learned = parts.get(MODEL, Composed(()))
-    if split is None:
-        return canonical(Composed((explored, learned)))
-    return canonical(
-        Composed((explored, split.event(learned, parts.get(EVALUATION, Composed(())), adjacency)))
-    )
+
+    MODEL = "model"
+    EVALUATION = "evaluation"
+    EXPLORATION = "exploration"
+    BALANCED = "balanced"
+
+    @property
+    def test_share(self) -> float:
+        """Default share of the rows that is held out."""
+        return 0.5 if self is Purpose.EVALUATION else 0.2
+
+
+def exploration_share(explored: float, others: float, purpose: Purpose) -> float:
+    """Return the exploration's share of mu squared, in (0, 1).
+
+    Model and evaluation use disjoint rows, so each of them gets the rest. ``explored`` and
+    ``others`` are ratios of noise variance to sampling variance with the whole budget: of the
+    exploration, and summed over the other parts. A share s of mu squared multiplies the variance of
+    an estimate by ``1 + r / s``. In a balanced study the sum of these factors is least at
+    ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. A part that comes first has ten times the
+    weight, and the other parts get at most the share at which noise and sampling are equal.
+
+    >>> exploration_share(0.01, 0.09, Purpose.BALANCED)
+    0.25
+    >>> exploration_share(0.01, 0.09, Purpose.MODEL)
+    0.01
+    >>> round(exploration_share(0.01, 0.09, Purpose.EXPLORATION), 12)
+    0.91
+    """
+
+    def least(one: float, other: float) -> float:
+        """Return the s that minimises ``one / s + other / (1 - s)``."""
+        return math.sqrt(one) / (math.sqrt(one) + math.sqrt(other))
+
+    if purpose is Purpose.BALANCED:
+        return least(explored, others)
+    if purpose is Purpose.EXPLORATION:
+        return max(least(_FIRST * explored, others), 1.0 - others)
+    return min(least(explored, _FIRST * others), explored)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class StudyPlan:
-    """What a study will release, and how precise its results will be.
+    """The releases of a study, and the precision to expect.
 
     Parameters
     ----------
     title : str or None
-        What the study is called.
+        Title of the study.
     schema : Schema
         The public facts about the table.
-    n_rows : int
-        Public number of rows.
-    budget : PrivacyBudget
-        What all parts together may spend.
-    adjacency : Adjacency
-        The neighbouring relation.
+    protection : Protection
+        The neighbouring relation, the total budget and the public sizes.
     split : Split or None
-        How the rows are divided between learning and evaluating; None where nothing is evaluated.
-    exploration, model, evaluation : PlannedPart or None
-        The parts; None for what the study does not do.
+        The split of the rows between model and evaluation; None without an evaluation.
+    planned : mapping from str to PlannedPart
+        The parts by name, in the order in which they run.
     exploration_share : float
-        Share of mu squared that the exploration gets; each of the others gets the rest.
-    persons : Persons or None
-        Those whose rows are protected together, where these are not single rows.
+        Share of mu squared of the exploration; each other part gets the rest.
+    groups : str or None
+        Column with the person id of each row, where persons are protected.
 
     Raises
     ------
     ValueError
-        If all parts together are not within the budget, or rows of persons who are protected could
-        be in two parts.
+        If all parts together exceed the budget, or rows of a protected person could be in two
+        parts.
 
     Notes
     -----
-    Privacy: ``event`` is within ``budget``: there is no other plan. Nothing in it depends on rows.
+    Privacy: ``event`` is within the budget. Nothing in a plan depends on rows.
     """
 
     title: str | None
     schema: Schema
-    n_rows: int
-    budget: PrivacyBudget
-    adjacency: Adjacency
+    protection: Protection
     split: Split | None
-    exploration: PlannedPart | None
-    model: PlannedPart | None
-    evaluation: PlannedPart | None
+    planned: Mapping[str, PlannedPart]
     exploration_share: float
-    persons: Persons | None = None
+    groups: str | None = None
 
     def __post_init__(self) -> None:
-        whose = None if self.split is None else self.split.persons
-        if self.persons is not None and self.split is not None and whose != self.persons.column:
+        persons = None if self.split is None else self.split.persons
+        if self.groups is not None and self.split is not None and persons != self.groups:
             raise ValueError(
-                f"split must be by the persons who are protected, {self.persons.column!r}, got "
-                f"{whose!r}"
+                f"split must be by the protected persons, {self.groups!r}, got {persons!r}"
             )
-        if not within_budget(self.event, self.adjacency, self.budget):
+        if not within_budget(self.event, self.protection.adjacency, self.protection.budget):
             raise ValueError(
-                f"budget must be at least what all parts cost together, got {self.budget!r}, which "
-                f"{self.event!r} exceeds under {self.adjacency.value}"
+                f"budget must cover all parts together, got {self.protection.budget!r}, which "
+                f"{self.event!r} exceeds under {self.protection.adjacency.value}"
             )
+
+    @property
+    def exploration(self) -> PlannedPart | None:
+        """The planned exploration."""
+        return self.planned.get(EXPLORATION)
+
+    @property
+    def model(self) -> PlannedPart | None:
+        """The planned model."""
+        return self.planned.get(MODEL)
+
+    @property
+    def evaluation(self) -> PlannedPart | None:
+        """The planned evaluation."""
+        return self.planned.get(EVALUATION)
 
     @property
     def parts(self) -> Iterator[tuple[str, PlannedPart]]:
         """The parts by name, in the order in which they run."""
-        for name in (EXPLORATION, MODEL, EVALUATION):
-            part: PlannedPart | None = getattr(self, name)
-            if part is not None:
-                yield name, part
-
-    @property
-    def unit(self) -> Unit:
-        """What is protected: rows, or persons with all of theirs."""
-        return Unit.ROW if self.persons is None else Unit.GROUP
-
-    @property
-    def n_units(self) -> int:
-        """The public number of rows, or of persons where these are protected."""
-        return self.n_rows if self.persons is None else self.persons.n_groups
-
-    @property
-    def sizes(self) -> str:
-        """The numbers of rows and persons in words."""
-        return sizes_in_words(self.n_rows, self.n_units, self.unit)
+        yield from self.planned.items()
 
     @functools.cached_property
     def event(self) -> Event:
-        """What the whole costs."""
+        """The event of all parts together."""
         events = {name: part.plan.event for name, part in self.parts}
-        return whole_event(events, self.split, self.adjacency)
+        return composed_event(events, self.split, self.protection.adjacency)
 
     @property
     def delta(self) -> float:
-        """The budget's delta, or the usual one for so many rows, or persons, where it has none."""
-        found: float = self.budget.to_dict().get("delta", default_delta(self.n_units))
-        return found
+        """The budget's delta, or the default one where the budget has none."""
+        return self.protection.delta
 
     @functools.cached_property
     def epsilon(self) -> float:
-        """What the whole costs, at ``delta``."""
-        return accountant_for(self.event, self.adjacency).epsilon(
-            self.event, self.adjacency, self.delta
-        )
+        """The cost of all parts together, at ``delta``."""
+        return self._epsilon(self.event)
+
+    def _epsilon(self, event: Event) -> float:
+        adjacency = self.protection.adjacency
+        return accountant_for(event, adjacency).epsilon(event, adjacency, self.delta)
 
     def rows_of(self, name: str) -> int:
-        """Return how many rows a part is planned for."""
-        return _sizes(self.n_rows, self.split)[name]
+        """Return the number of rows that a part is planned for."""
+        return sizes_of_parts(self.protection.n_rows, self.split)[name]
 
     def expected(self) -> tuple[Expected, ...]:
-        """Say how precise each part's results will be, from public facts alone.
+        """Return the precision to expect of each part, from public facts alone.
 
         Returns
         -------
@@ -161,44 +197,41 @@ class StudyPlan:
         return tuple(one for _, part in self.parts for one in part.expected())
 
     def costs(self) -> tuple[tuple[str, int, float], ...]:
-        """List what each part costs by itself.
+        """Return the cost of each part alone.
 
         Returns
         -------
         tuple of (str, int, float)
-            Its name, its number of rows, and its epsilon at ``delta``.
+            Name, number of rows, and epsilon at ``delta``.
         """
-        found = []
-        for name, part in self.parts:
-            event = part.plan.event
-            accountant = accountant_for(event, self.adjacency)
-            epsilon = accountant.epsilon(event, self.adjacency, self.delta)
-            found.append((name, self.rows_of(name), epsilon))
-        return tuple(found)
+        return tuple(
+            (name, self.rows_of(name), self._epsilon(part.plan.event)) for name, part in self.parts
+        )
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return the weaknesses of the guarantee; often empty."""
+        return weak(self.epsilon, self.delta, self.protection.n_units)
 
     def __str__(self) -> str:
         cost = f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}"
-        lines = [f"A study of {self.sizes}: {cost}, {self.adjacency.value}"]
+        stated = self.protection
+        lines = [f"A study of {stated.sizes}: {cost}, {stated.adjacency.value}"]
         lines += [
-            f"  {name}: {rows} rows, epsilon {rounded_up(epsilon)} by itself"
+            f"  {name}: {rows} rows, epsilon {rounded_up(epsilon)} alone"
             for name, rows, epsilon in self.costs()
         ]
         lines += [f"  {one.part}: {one.quantity}: {one.precision}" for one in self.expected()]
         lines += [f"  Caution: {one}" for one in self.cautions()]
         return "\n".join(lines)
 
-    def cautions(self) -> tuple[str, ...]:
-        """Say what makes the promise weak, before anything is spent; empty if nothing does."""
-        return weak(self.epsilon, self.delta, self.n_units)
-
     def _repr_html_(self) -> str:
         return card(
             "Plan of a study",
             [
-                ("rows", plain_number(self.n_rows)),
+                ("rows", plain_number(self.protection.n_rows)),
                 ("epsilon", rounded_up(self.epsilon)),
                 ("delta", rounded_up(self.delta)),
-                ("relation", self.adjacency.value),
+                ("relation", self.protection.adjacency.value),
             ],
             sections=[
                 (name, [f"{one.quantity}: {one.precision}" for one in part.expected()])
@@ -211,78 +244,57 @@ class StudyPlan:
 def plan_study(
     title: str | None,
     schema: Schema,
-    declared: Mapping[str, DeclaredPart],
+    declared: Mapping[str, Part],
     split: Split | None,
-    n_rows: int,
-    budget: PrivacyBudget,
-    adjacency: Adjacency,
+    protection: Protection,
     purpose: Purpose,
-    persons: Persons | None = None,
+    groups: str | None = None,
 ) -> StudyPlan:
-    """Divide a budget between the declared parts, and plan each of them.
+    """Divide the budget between the declared parts, and plan each of them.
 
-    Parts that are Gaussian get exactly their shares of mu squared; a model whose releases are not
-    gets the largest epsilon that the accounting of the whole allows.
+    Gaussian parts get exactly their shares of mu squared. A model with other releases gets the
+    largest epsilon that the accounting of the whole allows. Drafts of the parts with the whole
+    budget decide the shares, where there is something to divide.
     """
+    budget, adjacency = protection.budget, protection.adjacency
     mu = budget.gdp_mu() * MARGIN
-    rows = _sizes(n_rows, split)
-    whose = {} if persons is None else _sizes(persons.n_groups, split)
+    rows, units = (sizes_of_parts(n, split) for n in (protection.n_rows, protection.n_units))
 
+    @functools.cache
     def planned(name: str, within: PrivacyBudget) -> PlannedPart:
-        own = None if persons is None else persons.of_part(whose[name])
-        return declared[name].plan_within(schema, adjacency, rows[name], within, own)
+        own = protection.of_part(rows[name], units[name]).within(within)
+        return declared[name].planned(schema, own)
 
-    def part_of(mu: float) -> PrivacyBudget:
-        """Return a part's budget at the delta of the whole, so that its certificate says that."""
+    def of_mu(mu: float) -> PrivacyBudget:
+        """Return the budget of mu at the delta of the whole, for the part's certificate."""
         delta = budget.to_dict().get("delta")
-        if delta is None or gdp.epsilon(delta, mu) == 0.0:  # where delta alone is more than that
+        if delta is None or gdp.epsilon(delta, mu) == 0.0:  # Delta alone exceeds the budget.
             return GaussianDP(mu)
         return ApproximateDP(gdp.epsilon(delta, mu), delta)
 
-    share = _share_of_exploration(
-        {name: planned(name, budget).noise_to_sampling for name in declared}, purpose
-    )
-    found: dict[str, PlannedPart | None] = dict.fromkeys(rows)
+    share = float(EXPLORATION in declared)
+    if share and len(declared) > 1:
+        ratios = {name: planned(name, budget).noise_to_sampling for name in declared}
+        explored = ratios.pop(EXPLORATION)
+        share = exploration_share(explored, sum(ratios.values()), purpose)
+    found: dict[str, PlannedPart] = {}
     spent: Event = Composed(())
     if EXPLORATION in declared:
-        found[EXPLORATION] = explored = planned(EXPLORATION, part_of(math.sqrt(share) * mu))
-        spent = explored.plan.event
+        found[EXPLORATION] = planned(EXPLORATION, of_mu(math.sqrt(share) * mu))
+        spent = found[EXPLORATION].plan.event
     rest = math.sqrt(1.0 - share) * mu
     if MODEL in declared:
 
         def made(within: PrivacyBudget) -> Plan:
+            if isinstance(within, GaussianDP) and within != budget:
+                within = of_mu(within.mu)
             return planned(MODEL, within).plan
 
         plan = plan_beside(made, spent, rest, budget, adjacency)
         if plan is None:
             raise ValueError(f"budget must leave something to the model, got {budget!r}")
-        same = isinstance(plan.budget, GaussianDP)
-        found[MODEL] = planned(MODEL, part_of(plan.budget.gdp_mu()) if same else plan.budget)
+        found[MODEL] = planned(MODEL, plan.budget)
     if EVALUATION in declared:
-        found[EVALUATION] = planned(EVALUATION, part_of(rest))
-    return StudyPlan(
-        title,
-        schema,
-        n_rows,
-        budget,
-        adjacency,
-        split,
-        found[EXPLORATION],
-        found[MODEL],
-        found[EVALUATION],
-        share,
-        persons,
-    )
-
-
-def _sizes(n_units: int, split: Split | None) -> dict[str, int]:
-    """Return how many rows, or persons, each part is planned for."""
-    learning, evaluating = (n_units, 0) if split is None else split.sizes(n_units)
-    return {EXPLORATION: n_units, MODEL: learning, EVALUATION: evaluating}
-
-
-def _share_of_exploration(ratios: Mapping[str, float], purpose: Purpose) -> float:
-    others = [ratio for name, ratio in ratios.items() if name != EXPLORATION]
-    if EXPLORATION not in ratios:
-        return 0.0
-    return exploration_share(ratios[EXPLORATION], sum(others), purpose) if others else 1.0
+        found[EVALUATION] = planned(EVALUATION, of_mu(rest))
+    ordered = {name: found[name] for name in PARTS if name in found}
+    return StudyPlan(title, schema, protection, split, ordered, share, groups)

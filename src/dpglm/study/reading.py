@@ -1,4 +1,4 @@
-"""A study read from a TOML file."""
+"""Studies from TOML files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpglm.tables.schema import Schema
 __all__ = ["read_study"]
 
 _PARTS = ("explore", "fit", "evaluate")
-# Parameters that no file can hold.
+# Parameters that a file cannot hold.
 _OBJECTS = ("schema", "budget", "parts", "split")
 
 
@@ -26,8 +26,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     Parameters
     ----------
     path : path-like
-        The file: the parameters of ``Study``, of which ``schema`` is the path of a schema beside
-        the file, and a table ``[explore]``, ``[fit]`` or ``[evaluate]`` for each part, with the
+        The file: parameters of ``Study``, with ``schema`` the path of a schema relative to the
+        file, and a table ``[explore]``, ``[fit]`` or ``[evaluate]`` for each part, with the
         parameters of that method.
 
     Returns
@@ -37,21 +37,21 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     Raises
     ------
     ValueError
-        If the file is no TOML, lacks the schema, or has a key or value that is not allowed; the
-        message names the place.
+        If the file is not TOML, lacks the schema, or has an invalid key or value; the message names
+        the place.
     OSError
         If a file cannot be read.
 
     Notes
     -----
-    Privacy: a file of public facts and intentions, written before the rows are looked at.
+    Privacy: a file of public facts, to be written before looking at the rows.
     """
     where = check_path("path", path)
     with in_file(where):
         try:
             document = tomllib.loads(where.read_text("utf-8-sig"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"is no TOML: {error}") from None
+            raise ValueError(f"is not TOML: {error}") from None
         parts = {name: document.pop(name) for name in _PARTS if name in document}
         if not isinstance(document.get("schema"), str):
             raise ValueError("must have a key 'schema', the path of the schema's file")
@@ -66,17 +66,13 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     return study
 
 
-def _known(given: Mapping[str, Any], callee: Callable[..., Any], *beside: str) -> dict[str, Any]:
-    """Check that a function has these parameters, other than those that files cannot hold.
-
-    What else may stand ``beside`` them in the file is named in the error.
-    """
+def _known(given: Mapping[str, Any], callee: Callable[..., Any], *others: str) -> dict[str, Any]:
+    """Check that a function has these parameters; the error also names the keys ``others``."""
     parameters = inspect.signature(callee).parameters.values()
     allowed = [one.name for one in parameters if one.name not in _OBJECTS]
     takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     unknown = [] if takes_others else [name for name in given if name not in allowed]
     if unknown:
-        raise ValueError(
-            f"has no key {unknown[0]!r}; there may be {', '.join([*allowed, *beside])}"
-        )
+        keys = ", ".join([*allowed, *others])
+        raise ValueError(f"must not have the key {unknown[0]!r}; allowed keys are {keys}")
     return dict(given)

@@ -1,9 +1,8 @@
-"""Running a study: the split, the ledger, then each part on its own rows."""
+"""The run of a study: the split, the ledger entry, then each part on its own rows."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -21,17 +20,18 @@ from dpglm._codec import Format
 from dpglm._json import in_file, parse
 from dpglm._progress import stage
 from dpglm._words import card, rounded_up
+from dpglm.certificate.certificate import Certificate, certify_study
 from dpglm.certificate.statement import WHERE_IN_WORDS
-from dpglm.certificate.verify import Verification
+from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
+from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, PARTS
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.checkpoint import locked, read_arrays, write_arrays
 from dpglm.solvers.description import described, differences
 from dpglm.solvers.run import record
-from dpglm.study.certificate import StudyCertificate, certify_study, verify_study
-from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL, Columns
+from dpglm.study.parts import Columns, PartInput
 from dpglm.study.planning import StudyPlan
 from dpglm.tables.cells import WHOSE_CURE, as_cells, is_missing
 from dpglm.tables.files import read_table
@@ -39,16 +39,16 @@ from dpglm.tables.given import Where
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
-# The folder of a study that can go on after an interruption: its split, and what was released.
+# The folder of a study that can be resumed: its split, and the checkpoints of its parts.
 
 _NAME = "study"
-_NAMED = 4
+_MAX_DIFFERENCES = 4
 
 
 @final
 @dataclass(frozen=True)
 class _Header:
-    """What a study must be, and be about, to go on; ``key`` is that of its entry in a ledger."""
+    """Digests of the study and of its table; ``key`` identifies its ledger entry."""
 
     identity: str
     rows: str
@@ -60,12 +60,11 @@ _FORMAT = Format("dpglm study in progress", 1, _Header)
 
 @final
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """What a run of a study keeps: which rows are held out, and where each part is kept.
+class Checkpoint:
+    """The split of a run, and the folder with the checkpoints of its parts.
 
-    Privacy: the split is drawn once, and on the disk before anything is spent. A second split
-    would hold out rows that the model has learned from, and these would pay twice; so it is that of
-    the folder, whatever happens, and of the very same table.
+    Privacy: the split is drawn once, and written to disk before anything is released. A second
+    split would hold out rows that the model was fitted to, and these would be charged twice.
     """
 
     folder: Path | None
@@ -73,43 +72,42 @@ class Kept:
     key: str | None
 
     def file(self, part: str) -> Path | None:
-        """Return the checkpoint of a part."""
+        """Return the checkpoint file of a part."""
         return None if self.folder is None else self.folder / part
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Return all files that a study may keep in a folder, whether or not they exist."""
-    names = (_NAME, "exploration", "model", "evaluation")
-    return tuple(folder / one for name in names for one in (name, f".{name}.lock"))
+    """Return all files that a study may keep in a folder."""
+    return tuple(folder / one for name in (_NAME, *PARTS) for one in (name, f".{name}.lock"))
 
 
 @contextlib.contextmanager
-def kept_in(
+def opened(
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
     rows: str,
     draw: Callable[[], NDArray[np.bool_] | None],
-) -> Iterator[Kept]:
-    """Open what a folder keeps of a study, or begin to keep it; None keeps nothing.
+) -> Iterator[Checkpoint]:
+    """Open or create the checkpoint of a study; without a folder nothing is kept.
 
-    ``facts`` are public, ``rows`` a digest of the table. A PlanMismatchError says that the folder
-    keeps another study, or one of another table; OSError that another process is using it.
+    ``facts`` are public, ``rows`` is a digest of the table. Raises PlanMismatchError if the folder
+    belongs to another study or table, and OSError if another process is using it.
     """
     if folder is None:
-        yield Kept(None, draw(), None)
+        yield Checkpoint(None, draw(), None)
         return
     where = Path(folder)
     where.mkdir(mode=0o700, parents=True, exist_ok=True)
     identity = json.dumps({name: described(fact) for name, fact in facts.items()})
     with locked(where / f".{_NAME}.lock"), warnings.catch_warnings():
-        # That a part is complete is what is wanted here.
+        # Completed parts are expected here.
         warnings.filterwarnings("ignore", ".* holds a fit that is complete", UserWarning)
         found = _load(where / _NAME, identity, rows)
         if found is None:
             found = _Header(identity, rows, secrets.token_hex(16)), draw()
             _save(where / _NAME, *found)
         header, held_out = found
-        yield Kept(where, held_out, header.key)
+        yield Checkpoint(where, held_out, header.key)
 
 
 def _load(path: Path, identity: str, rows: str) -> tuple[_Header, NDArray[np.bool_] | None] | None:
@@ -122,20 +120,18 @@ def _load(path: Path, identity: str, rows: str) -> tuple[_Header, NDArray[np.boo
         header = _FORMAT.read(parse(arrays["header"].tobytes()))
         held_out = arrays.get("held_out")
         if held_out is not None and held_out.dtype != np.bool_:
-            raise ValueError("is damaged: which rows are held out is no mask")
-    different = [] if header.identity == identity else _different(header.identity, identity)
+            raise ValueError("is damaged: held_out is not a mask")
+    different = []
+    if header.identity != identity:
+        different = differences(json.loads(header.identity), json.loads(identity))
     if header.rows != rows:
         different.append("the table, or the order of its rows")
     if different:
         raise PlanMismatchError(
-            f"{path.parent} keeps another study: {'; '.join(different[:_NAMED])}. Give another "
-            "folder, or delete this one to start anew (what was spent stays spent)"
+            f"{path.parent} contains another study: {'; '.join(different[:_MAX_DIFFERENCES])}. Use "
+            "another folder, or delete this one to start again (its cost is not refunded)"
         )
     return header, held_out
-
-
-def _different(written: str, identity: str) -> list[str]:
-    return differences(json.loads(written), json.loads(identity))
 
 
 def _save(path: Path, header: _Header, held_out: NDArray[np.bool_] | None) -> None:
@@ -146,34 +142,31 @@ def _save(path: Path, header: _Header, held_out: NDArray[np.bool_] | None) -> No
     write_arrays(path, arrays)
 
 
-# What a study has found, with its certificate.
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class StudyResult:
-    """What a study has found.
+    """The results of a study.
 
     Parameters
     ----------
     plan : StudyPlan
-        What was planned, and happened.
-    privacy_ : StudyCertificate
-        The certificate of everything together, with those of the parts.
+        The plan that was executed.
+    privacy_ : Certificate
+        The certificate of all parts together.
     exploration : Description or None
         Counts, quantiles and tables of all rows.
     model : estimator or None
         The fitted model.
     evaluation : Evaluation or None
-        How good the model is on rows held out.
+        Performance of the model on the rows held out.
 
     Notes
     -----
-    Privacy: all of it was released, and may be published.
+    Privacy: everything in it was released, and may be published.
     """
 
     plan: StudyPlan
-    privacy_: StudyCertificate
+    privacy_: Certificate
     exploration: Any = None
     model: Any = None
     evaluation: Any = None
@@ -181,7 +174,7 @@ class StudyResult:
     @property
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The results by the names of their parts."""
-        for name in (EXPLORATION, MODEL, EVALUATION):
+        for name in PARTS:
             result = getattr(self, name)
             if result is not None:
                 yield name, result
@@ -191,8 +184,8 @@ class StudyResult:
         return self.privacy_.statement()
 
     def verify(self) -> Verification:
-        """Check that the certificate's claim follows from what it records."""
-        return verify_study(self.privacy_)
+        """Check that the claim of the certificate follows from its record."""
+        return verify(self.privacy_)
 
     def _repr_html_(self) -> str:
         return card(
@@ -209,10 +202,10 @@ class StudyResult:
 def read_columns(
     table: Any, schema: Schema, persons: str | None, where: Any = None
 ) -> tuple[Columns, Where | None]:
-    """Read the columns of a schema, its target and that of persons, and check every cell.
+    """Read the columns of the schema, the target and the person ids, and check every cell.
 
-    With ``where`` these are the cells of rows that count, and whose each row is. A ValueError names
-    what does not match; row numbers are those of the rows that count.
+    With ``where`` only cells of the selected rows are checked, and row numbers in errors count
+    these rows.
     """
     names = [column.name for column in schema.columns]
     if schema.has_target:
@@ -229,14 +222,18 @@ def read_columns(
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
     sizes = {len(cells) for cells in columns.values()}
     if len(sizes) > 1 or 0 in sizes:
-        raise ValueError(f"the table must have rows, as many in each column, got {sorted(sizes)}")
+        raise ValueError(
+            f"the columns of the table must have the same number of rows, at least 1, got "
+            f"{sorted(sizes)}"
+        )
     chosen = None if where is None else Where.of(where, columns)
     counted = columns if chosen is None else chosen.rows(columns)
-    dataclasses.replace(schema, formula=None, additive=None).encode(counted)
+    for column in schema.columns:
+        column.read(counted[column.name])
     if schema.has_target:
         schema.encode_target(counted[schema.target.name])
     if persons is not None:
-        # As given: in an array the numbers of a mixed list would be texts.
+        # As given: an array would turn the numbers of a mixed list into texts.
         _check_persons(persons, columns[persons], table[persons])
     return columns, chosen
 
@@ -261,57 +258,74 @@ def run(
     folder: str | os.PathLike[str] | None,
     where: Where | None = None,
 ) -> StudyResult:
-    """Execute a plan on a table that ``read_columns`` has checked, and on the rows that count.
+    """Execute a plan on a table that ``read_columns`` has checked.
 
-    Privacy: the split is fixed, and the whole recorded in the ledger, before anything is released.
+    Privacy: the split is fixed, and the whole is charged to the ledger, before the first release.
     """
     n_rows = len(next(iter(table.values())))
+    stated = plan.protection
 
     def draw() -> NDArray[np.bool_] | None:
         if plan.split is None:
             return None
-        whose = None if plan.split.persons is None else table[plan.split.persons]
-        return plan.split.draw(n_rows, plan.adjacency, noise, whose)
+        persons = None if plan.split.persons is None else table[plan.split.persons]
+        return plan.split.draw(n_rows, stated.adjacency, noise, persons)
 
     facts = {
         "schema": plan.schema.to_dict(),
         "split": plan.split,
-        "persons": plan.persons,
+        "groups": [plan.groups, stated.groups],
         "noise": noise.name,
         **{f"plan of the {name}": part.plan.document for name, part in plan.parts},
     }
     counts = np.ones(n_rows, np.bool_) if where is None else where.counts
     if where is not None:
         facts["where"] = WHERE_IN_WORDS
-    with kept_in(folder, facts, _digest({**table, "": counts}), draw) as kept:
-        parts = ", ".join(name for name, _ in plan.parts)
-        what = f"study{'' if plan.title is None else f' {plan.title!r}'}: {parts}"
-        entry = None if ledger is None else record(plan, ledger, noise, what, kept.key, plan.unit)
+    with opened(folder, facts, _digest({**table, "": counts}), draw) as kept:
+        title = "" if plan.title is None else f" {plan.title!r}"
+        what = f"study{title}: {', '.join(plan.planned)}"
+        entry = None
+        if ledger is not None:
+            entry = record(
+                plan.event,
+                stated.adjacency,
+                stated.budget,
+                ledger,
+                noise,
+                what,
+                kept.key,
+                stated.unit,
+            )
         results: dict[str, Any] = {}
-        planned = list(plan.parts)
-        with stage("Parts of the study", len(planned)) as advance:
-            for name, part in planned:
+        with stage("Parts of the study", len(plan.planned)) as advance:
+            for name, part in plan.parts:
                 rows = _rows_of(name, {**table, "": counts}, kept.held_out)
-                some = rows.pop("")
-                whose = None if plan.persons is None else plan.persons.of(rows)
-                model = results.get(MODEL)
+                selected = rows.pop("")
                 results[name] = part.run(
-                    rows, noise, whose, kept.file(name), model, None if where is None else some
+                    PartInput(
+                        rows,
+                        None if plan.groups is None else rows[plan.groups],
+                        None if where is None else selected,
+                        noise,
+                        kept.file(name),
+                        results.get(MODEL),
+                    )
                 )
                 advance(1)
-    return StudyResult(
-        plan,
-        certify_study(plan, {name: one.privacy_ for name, one in results.items()}, entry),
-        results.get(EXPLORATION),
-        results.get(MODEL),
-        results.get(EVALUATION),
+    certificate = certify_study(
+        {name: one.privacy_ for name, one in results.items()}, stated, noise, plan.split, entry
     )
+    if certificate.event != plan.event:
+        raise PlanMismatchError(
+            f"planned to release {plan.event}, but released {certificate.event}"
+        )
+    return StudyResult(plan, certificate, **results)
 
 
 def _rows_of(
     part: str, table: Columns, held_out: NDArray[np.bool_] | None
 ) -> dict[str, NDArray[Any]]:
-    """Return the rows that a part is about."""
+    """Return the rows that a part uses."""
     if held_out is None or part == EXPLORATION:
         return dict(table)
     mask = held_out if part == EVALUATION else ~held_out
@@ -319,7 +333,7 @@ def _rows_of(
 
 
 def _digest(table: Columns) -> str:
-    """Return a digest of a table, by which the same one is known again; as private as it is."""
+    """Return a digest that identifies a table; as private as the table."""
     digest = hashlib.sha256()
     for name, cells in table.items():
         plain = cells if cells.dtype.kind in "biufc" else cells.astype(str)

@@ -1,4 +1,4 @@
-"""Study: look at a table, learn a model and evaluate it, all declared beforehand, on one budget."""
+"""Study: explore a table, fit a model and evaluate it, on one budget."""
 
 from __future__ import annotations
 
@@ -12,75 +12,66 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_count, check_list, check_one_of
+from dpglm._validation import check_count, check_integer, check_list, check_one_of
+from dpglm.data.protection import Protection
+from dpglm.data.spec import GroupBound
+from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, Split
+from dpglm.exploration.describe import check_description
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.study.division import Persons, Purpose, Split
-from dpglm.study.parts import (
-    EVALUATION,
-    EXPLORATION,
-    MODEL,
-    DeclaredPart,
-    Evaluating,
-    Exploration,
-    Learning,
-)
-from dpglm.study.planning import StudyPlan, plan_study
+from dpglm.study.parts import Evaluating, Exploration, Learning, Part
+from dpglm.study.planning import Purpose, StudyPlan, plan_study
 from dpglm.study.running import StudyResult, read_columns, run
 from dpglm.tables.schema import Schema
-
-__all__ = ["Study"]
 
 
 @final
 @dataclass(frozen=True)
 class Study:
-    """Look at a table, learn a model and evaluate it on rows held out, under one budget.
+    """Explore a table, fit a model and evaluate it on held-out rows, under one budget.
 
     Parameters
     ----------
     schema : Schema or mapping
         The public facts about the table, or their JSON form.
     epsilon : float, default=1.0
-        Privacy budget epsilon of everything together, above 0.
+        Total privacy budget epsilon, above 0.
     delta : float or "auto", default="auto"
-        Privacy budget delta, in (0, 1); "auto" as for estimators.
+        Total privacy budget delta, in (0, 1); "auto" as for estimators.
     budget : PrivacyBudget, optional
         Replaces ``epsilon`` and ``delta``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation.
     n_rows : int, optional
-        Public number of rows; needed where the relation keeps it private.
+        Public number of rows; required for "add_remove", where a rough figure will do.
     purpose : {"model", "evaluation", "exploration", "balanced"}, default="model"
-        What is to be as precise as the budget allows; see ``Purpose``.
+        The part that gets most of the budget; see ``Purpose``.
     title : str, optional
-        What the study is called, in one line.
+        Title of the study, in one line.
     groups : str, optional
-        Column of the table that says whose each row is, and is not in the schema: all rows of a
-        person are then protected together, in every part, and all are held out, or none. Needs
+        Column with the person id of each row; it must not be in the schema. All rows of a person
+        are then protected together, and are held out together. Requires
         ``adjacency="add_remove"``, ``n_groups`` and ``max_rows_per_group``.
     n_groups : int, optional
-        Public number of persons; a rough one will do. With ``groups``.
+        Public number of persons; a rough figure will do. With ``groups``.
     max_rows_per_group : int, optional
-        How many rows of a person are used at most in each part, as of an estimator. With
-        ``groups``.
+        Maximum rows per person in each part. With ``groups``.
     parts : mapping, default={}
-        What has been declared so far: set by the methods.
+        The declared parts; set by the methods.
     split : Split, optional
-        How rows are divided between learning and evaluating: set by ``evaluate``.
+        The split of the rows between model and evaluation; set by ``evaluate``.
 
     Notes
     -----
-    ``explore``, ``fit`` and ``evaluate`` say what is to be done, each at most once; each returns
-    a new study. ``plan`` says what to expect before anything is spent, and ``run`` does exactly
-    that.
+    ``explore``, ``fit`` and ``evaluate`` declare a part, each at most once, and return a new
+    study. ``plan`` states cost and precision before anything is spent; ``run`` executes that plan.
 
-    Privacy: all rows are explored; the model is learned from some, drawn at random, and evaluated
-    on the others, so that a row pays for the exploration and for one of the two. Nothing that is
-    planned depends on rows.
+    Privacy: all rows are explored. A random subset is used for the model, and the other rows for
+    its evaluation, so that each row is charged for the exploration and for one of the two. Nothing
+    in a plan depends on rows.
 
     Examples
     --------
@@ -106,7 +97,7 @@ class Study:
     groups: str | None = None
     n_groups: int | None = None
     max_rows_per_group: int | None = None
-    parts: Mapping[str, DeclaredPart] = dataclasses.field(default_factory=dict, kw_only=True)
+    parts: Mapping[str, Part] = dataclasses.field(default_factory=dict, kw_only=True)
     split: Split | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -120,7 +111,7 @@ class Study:
             with at("title"):
                 line(self.title)
         self._check_groups()
-        self._budget(1).gdp_mu()
+        self._protection(1).budget.gdp_mu()
 
     def _check_groups(self) -> None:
         numbers = {"n_groups": self.n_groups, "max_rows_per_group": self.max_rows_per_group}
@@ -130,6 +121,8 @@ class Study:
                     f"{name} must be given with groups, and only then, got {value!r} and "
                     f"groups={self.groups!r}"
                 )
+            if value is not None:
+                check_integer(name, value, least=1)
         if self.groups is None:
             return
         with at("groups"):
@@ -138,20 +131,13 @@ class Study:
         if self._schema.has_target:
             taken.append(self._schema.target.name)
         if self.groups in taken:
-            raise ValueError(f"groups must be a column that the schema lacks, got {self.groups!r}")
-        # Elsewhere plans must know how many rows each part has, which chance decides.
+            raise ValueError(f"groups must be a column outside the schema, got {self.groups!r}")
+        # Under other relations plans need the number of rows of each part, which is random.
         if Adjacency(self.adjacency) is not Adjacency.ADD_REMOVE:
             raise ValueError(
-                "groups needs a study with adjacency='add_remove', which leaves the sizes of the "
-                f"parts to chance; got {self.adjacency!r}"
+                "groups requires a study with adjacency='add_remove', where the sizes of the "
+                f"parts are random, got {self.adjacency!r}"
             )
-        _ = self._persons  # which checks the numbers
-
-    @property
-    def _persons(self) -> Persons | None:
-        if self.groups is None or self.n_groups is None or self.max_rows_per_group is None:
-            return None
-        return Persons(self.groups, self.n_groups, self.max_rows_per_group)
 
     def explore(
         self,
@@ -163,7 +149,7 @@ class Study:
         bins: Mapping[str, Any] | None = None,
         level: float = 0.95,
     ) -> Study:
-        """Declare what is looked at: counts, quantiles, means and tables of all rows.
+        """Declare an exploration: counts, quantiles, means and tables of all rows.
 
         Parameters
         ----------
@@ -177,9 +163,9 @@ class Study:
         Raises
         ------
         ValueError
-            If an exploration was declared before, or an argument is wrong.
+            If there is an exploration already, or an argument is invalid.
         """
-        options = {
+        options: dict[str, Any] = {
             "columns": columns,
             "two_way": _pairs("two_way", two_way),
             "correlations": (
@@ -191,23 +177,21 @@ class Study:
             "bins": bins,
             "level": level,
         }
-        exploration = Exploration(options)
-        # What is wrong is found out here, and not when there are rows.
-        exploration.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
-        return self._with(EXPLORATION, exploration)
+        check_description(self._schema, **options)
+        return self._with(EXPLORATION, Exploration(options))
 
     def fit(self, estimator: Any = None, *, formula: str | None = None, **settings: Any) -> Study:
-        """Declare the model that is learned.
+        """Declare the model.
 
         Parameters
         ----------
         estimator : str or estimator, optional
-            ``"additive"``, for curves of columns and their interactions; the name of a linear model
-            as on the command line (``"ridge"``); or a model itself: linear, additive, or a
-            ``PrivatePipeline`` that takes the table. By default the usual linear model of the
-            target. What the schema says of the target need not be said again.
+            ``"additive"`` for smooth curves and interactions of the columns; the name of a linear
+            model as on the command line (``"ridge"``); or a linear or additive model, or a
+            ``PrivatePipeline`` that takes the table. Default: the usual linear model of the target.
+            The schema's facts about the target are filled in.
         formula : str, optional
-            How columns become features, such as ``"income ~ age + C(sex)"``.
+            Model formula, such as ``"income ~ age + C(sex)"``.
         **settings
             Further parameters of the estimator, such as ``inference=True`` or
             ``interactions=[("age", "sex")]``.
@@ -222,7 +206,7 @@ class Study:
             If there is a model already, or it cannot predict the target of the schema.
         """
         if not self._schema.has_target:
-            raise ValueError("schema must have a target for a model to be fitted, got none")
+            raise ValueError("schema must have a target to fit a model, got none")
         learning = Learning(estimator, formula, settings)
         learning.model(self._schema, Adjacency(self.adjacency))
         return self._with(MODEL, learning)
@@ -236,25 +220,24 @@ class Study:
         by: str | None = None,
         level: float = 0.95,
     ) -> Study:
-        """Declare that the model is evaluated on rows that it has not learned from.
+        """Declare the evaluation of the model on held-out rows.
 
         Parameters
         ----------
         test_share : float, optional
-            Share of the rows that is held out, in (0, 1); by default what the study's purpose says:
-            a half for "evaluation", a fifth for others.
+            Share of the rows that is held out, in (0, 1). Default: a half for the purpose
+            "evaluation", else a fifth.
         persons : str, optional
-            Column of the table that says whose each row is: all rows of a person are held out, or
-            none, so that the model is evaluated on new persons. Needs ``adjacency="add_remove"``,
-            as the sizes of the parts are left to chance. What is protected is a row all the same,
-            unless the study has ``groups``: these are held out so by themselves.
+            Column with the person id of each row. All rows of a person are then held out together,
+            so that the model is evaluated on new persons. Requires ``adjacency="add_remove"``. The
+            protected unit remains the row. A study with ``groups`` holds out whole persons anyway.
         thresholds : sequence of float, optional
-            Of two classes: scores at which decisions are of interest; by default 0.5 for
-            probabilities, and 0 for decision values.
+            Decision thresholds of interest, for two classes. Default: 0.5 for probabilities, 0 for
+            decision values.
         by : str, optional
-            Column of categories by whose levels rows are evaluated as well, at no further cost.
+            Categorical column whose subgroups are evaluated as well, at no further cost.
         level : float, default=0.95
-            Level of intervals, in (0, 1).
+            Confidence level of intervals, in (0, 1).
 
         Returns
         -------
@@ -263,11 +246,11 @@ class Study:
         Raises
         ------
         ValueError
-            If there is an evaluation already, or no model yet, or an argument is wrong.
+            If there is an evaluation already, or no model yet, or an argument is invalid.
         """
         learning = self.parts.get(MODEL)
         if not isinstance(learning, Learning):
-            raise ValueError("a study must fit a model to evaluate it: declare fit before evaluate")
+            raise ValueError("a study must fit a model to evaluate it: call fit before evaluate")
         if self.groups is not None:
             if persons not in (None, self.groups):
                 raise ValueError(
@@ -279,7 +262,7 @@ class Study:
         split.check(Adjacency(self.adjacency))
         given = None if thresholds is None else check_list("thresholds", thresholds)
         evaluating = Evaluating(learning, given, by, level)
-        evaluating.plan_within(self._schema, Adjacency(self.adjacency), 1000, GaussianDP(1.0))
+        evaluating.check(self._schema, Adjacency(self.adjacency))
         return self._with(EVALUATION, evaluating, split=split)
 
     def __repr__(self) -> str:
@@ -288,9 +271,9 @@ class Study:
         parts = ", ".join(self.parts) or "nothing declared yet"
         return f"<Study of {title}{parts}; {allowed}>"
 
-    def _with(self, name: str, part: DeclaredPart, **changes: Any) -> Study:
+    def _with(self, name: str, part: Part, **changes: Any) -> Study:
         if name in self.parts:
-            raise ValueError(f"a study has each part once, and the {name} was declared before")
+            raise ValueError(f"the {name} of a study can be declared once only")
         return dataclasses.replace(self, parts={**self.parts, name: part}, **changes)
 
     @property
@@ -298,8 +281,13 @@ class Study:
         assert isinstance(self.schema, Schema)
         return self.schema
 
-    def _budget(self, n_units: int) -> PrivacyBudget:
-        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
+    def _protection(self, n_rows: int) -> Protection:
+        bound = None
+        if self.n_groups is not None and self.max_rows_per_group is not None:
+            bound = GroupBound(self.n_groups, float(self.max_rows_per_group))
+        n_units = n_rows if bound is None else bound.n_groups
+        budget = stated_budget(self.epsilon, self.delta, self.budget, n_units)
+        return Protection(Adjacency(self.adjacency), budget, n_rows, bound)
 
     def plan(self, n_rows: int | None = None) -> StudyPlan:
         """Decide every setting from public facts, before anything is spent.
@@ -307,34 +295,32 @@ class Study:
         Parameters
         ----------
         n_rows : int, optional
-            Public number of rows; by default that of the study.
+            Public number of rows; by default the study's.
 
         Returns
         -------
         StudyPlan
-            To be printed: what each part costs, and how precise it will be.
+            Cost and expected precision of each part, to be printed.
 
         Raises
         ------
         ValueError
-            If nothing was declared, the number of rows is not known, or the budget does not allow
+            If nothing was declared, the number of rows is missing, or the budget does not allow
             Gaussian noise.
         """
         total = check_count("n_rows", self.n_rows if n_rows is None else n_rows)
         if self.n_rows not in (None, total):
             raise ValueError(f"n_rows must be that of the study, {self.n_rows}, got {total!r}")
         if not self.parts:
-            raise ValueError("a study must explore, fit, or both, got neither: declare it first")
+            raise ValueError("a study must explore or fit, got neither: declare a part first")
         return plan_study(
             self.title,
             self._schema,
             self.parts,
             self.split,
-            total,
-            self._budget(total if self.n_groups is None else self.n_groups),
-            Adjacency(self.adjacency),
+            self._protection(total),
             Purpose(self.purpose),
-            self._persons,
+            self.groups,
         )
 
     def run(
@@ -346,23 +332,21 @@ class Study:
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | NoiseSource | None = None,
     ) -> StudyResult:
-        """Do what was declared, as ``plan`` says, or raise and return nothing.
+        """Execute the plan, or raise and return nothing.
 
         Parameters
         ----------
         table : mapping, data frame or path-like
-            Columns by name (a dict of arrays, pandas, polars), or a CSV or Parquet file: those of
-            the schema, with the target.
+            Columns by name (a dict of arrays, pandas, polars), or a CSV or Parquet file: the
+            columns of the schema, with the target.
         where : array_like of bool of shape (n,), optional
-            Which rows count in every part, by a private condition; how many do stays private.
+            Rows to use in every part, selected by a private condition; their number stays private.
         ledger : PrivacyLedger or path-like, optional
-            Ledger of the data set, in which the whole study is one entry, before anything is
-            released.
+            Ledger of the data set. The study is one entry, made before the first release.
         checkpoint : path-like, optional
-            Folder that keeps how the rows were divided and what was released so far. If the
-            process is killed, the same call goes on from there and spends nothing twice; once
-            complete, it returns the same results. It is for the holder of the rows, and not for
-            publication: it says which rows were held out.
+            Folder for the split and the released values. If the process is killed, the same call
+            resumes there at no further cost; once complete, it returns the same results. Do not
+            publish it: it contains the rows that were held out.
         random_state : int or NoiseSource, optional
             As for estimators: an integer makes the study reproducible and NOT private.
 
@@ -376,7 +360,7 @@ class Study:
             If the table does not match the schema or a parameter is invalid; nothing has been
             released or spent.
         PlanMismatchError
-            If the checkpoint is of another study or another table.
+            If the checkpoint belongs to another study or another table.
         LedgerError
             If the ledger refuses; nothing has been released or spent.
         """

@@ -1,4 +1,4 @@
-"""The files of a study: page, certificate, model, and the numbers of its parts."""
+"""The page and the files of a study (extras ``report`` and ``plot``)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,75 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpglm.data.split import EVALUATION, EXPLORATION, PARTS
+from dpglm.estimators.composed.pipeline import parts_of
 from dpglm.ledger.store import write_json, write_text
+from dpglm.report.description_page import shown_description
+from dpglm.report.evaluation_page import shown_evaluation
+from dpglm.report.html import model_view
 from dpglm.report.model_file import save_model
-from dpglm.study.page import study_page
-from dpglm.study.parts import EVALUATION, EXPLORATION, MODEL
+from dpglm.report.page import page_of, shown_figures
+from dpglm.report.subject import coefficient_table
 from dpglm.study.running import StudyResult
 
-__all__ = ["FILES", "files_of_study", "write_study"]
+__all__ = ["FILES", "files_of_study", "study_page", "write_study"]
 
 FILES: Mapping[str, str] = {
     "report.html": "everything on one page; open it in a browser",
-    "certificate.json": "the claim with all that it rests on, for dpglm verify",
+    "certificate.json": "the privacy claim and its record, for dpglm verify",
     "model.json": "the model, for dpglm predict",
     "exploration.json": "the numbers of the exploration",
     "evaluation.json": "the numbers of the evaluation",
 }
-"""Every file that a study may write, and what is in it."""
+"""Every file that a study may write, with a description."""
+
+
+def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None) -> str:
+    """Return one page with all results of a study, and their cost.
+
+    Parameters
+    ----------
+    result : StudyResult
+        The result of ``Study.run``.
+    figures : mapping from str to Matplotlib figure, or to a pair, optional
+        Further pictures by their captions; a pair is for wide and for narrow screens. The guarantee
+        does not cover them.
+
+    Returns
+    -------
+    str
+        A self-contained HTML page.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report]'``).
+
+    Notes
+    -----
+    Privacy: the page shows released values, public facts, and ``figures``.
+    """
+    explored, model, evaluated = result.exploration, result.model, result.evaluation
+    shown_model = None
+    if model is not None:
+        shown_model = model_view(parts_of(model).model, coefficient_table(model))
+    return page_of(
+        "study.html.j2",
+        result.privacy_,
+        result.verify(),
+        title=result.plan.title or "A private study",
+        result=result,
+        described=None if explored is None else shown_description(explored),
+        model=shown_model,
+        evaluated=None if evaluated is None else _evaluated(result),
+        figures=shown_figures(figures or {}),
+    )
+
+
+def _evaluated(result: StudyResult) -> dict[str, Any]:
+    planned = result.plan.evaluation
+    by = None if planned is None else planned.by
+    return shown_evaluation(result.evaluation, *(() if by is None else (by,)))
 
 
 def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -31,29 +84,29 @@ def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
     Parameters
     ----------
     parts : mapping from str
-        By the names of its parts.
+        The parts by name.
 
     Returns
     -------
     tuple of str
     """
-    absent = {f"{name}.json" for name in (EXPLORATION, MODEL, EVALUATION) if name not in parts}
+    absent = {f"{name}.json" for name in PARTS if name not in parts}
     return tuple(name for name in FILES if name not in absent)
 
 
 def write_study(
     result: StudyResult, folder: str | os.PathLike[str], figures: Mapping[str, Any] | None = None
 ) -> None:
-    """Write all that a study has found into a folder, which is made if there is none.
+    """Write all results of a study to a folder.
 
     Parameters
     ----------
     result : StudyResult
-        What ``Study.run`` returned.
+        The result of ``Study.run``.
     folder : path-like
-        Where. Files of these names are replaced: ``report.html`` with everything,
-        ``certificate.json``, ``model.json``, ``exploration.json`` and ``evaluation.json``.
-    figures : mapping from str to Matplotlib figure, or to two, optional
+        The folder, which is created if missing. Existing ``report.html``, ``certificate.json``,
+        ``model.json``, ``exploration.json`` and ``evaluation.json`` are replaced.
+    figures : mapping from str to Matplotlib figure, or to a pair, optional
         As for ``study_page``.
 
     Raises
@@ -65,11 +118,11 @@ def write_study(
 
     Notes
     -----
-    Privacy: all of it may be published.
+    Privacy: all files may be published.
     """
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
-    # If the disk is full, what was paid for comes first.
+    # If the disk is full, the released values come first.
     if result.model is not None:
         save_model(result.model, where / "model.json")
     for name in (EXPLORATION, EVALUATION):

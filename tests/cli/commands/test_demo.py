@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dpglm import datasets
+from dpglm.certificate import Certificate, verify
 from dpglm.cli.commands import demo as comparison
 from dpglm.cli.commands import demo as module
 from dpglm.report.model_file import load_model
-from dpglm.study import StudyCertificate, verify_study
 
 FILES = [
     "certificate.json",
@@ -50,8 +50,8 @@ def test_writes_everything_and_says_what_it_means(run, small, listing):
     done = run("demo")
     assert done.exit_code == 0, done.output
     assert listing(folder) == FILES
-    certificate = StudyCertificate.from_json(folder / "certificate.json")
-    assert verify_study(certificate).ok
+    certificate = Certificate.from_json(folder / "certificate.json")
+    assert verify(certificate).ok
     assert certificate.is_private
     assert certificate.caveats() == ()
     assert (certificate.budget.epsilon, certificate.delta) == (1.0, 1e-5)
@@ -64,7 +64,7 @@ def test_writes_everything_and_says_what_it_means(run, small, listing):
         "Without privacy (scikit-learn)",
         "What matters most",
         "epsilon = 1, delta = 1e-05, relation 'zero_out'",
-        "Who spent what",
+        "Budget by stage",
         "The certificate holds.",
     ):
         assert text in " ".join(done.stdout.split())

@@ -48,7 +48,7 @@ class TestRelease:
 
     def test_says_what_is_promised_and_never_how_good_the_model_is(self, fit):
         done = fit()
-        assert "What is promised" in done.stdout
+        assert "Guarantee" in done.stdout
         assert "relation 'zero_out'" in done.stdout
         assert "accuracy" not in done.output.lower()
 

@@ -31,7 +31,7 @@ from dpglm.certificate import Certificate, verify
 from dpglm.privacy import Parallel, RandomlyRepeated
 from dpglm.report import load_model, save_model
 from dpglm.solvers import Constant
-from tests.forgeries import everywhere, forged, put
+from tests.forgeries import changed, everywhere, forged, put
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, size=(600, 3))
@@ -186,7 +186,7 @@ def test_claims_that_forget_the_search_are_found_by_verify():
     for one in (
         dataclasses.replace(certificate, epsilon=0.9 * certificate.epsilon),
         # Planted bugs: as if there had been one try; as if the best needed fewer of them.
-        dataclasses.replace(certificate, event=event.events[0], epsilon=1.0),
+        changed(certificate, event=event.events[0], epsilon=1.0),
         dataclasses.replace(
             certificate,
             event=RandomlyRepeated(

@@ -42,6 +42,7 @@ from dpglm.problem import (
 from dpglm.solvers import Newton, NoisyGD, run
 from dpglm.tables.schema import Schema
 from tests.audit.attack import released_sums, scripted_releases
+from tests.forgeries import changed
 
 SPEC = DataSpec(600, 3, intercept=1.0)
 NEARLY_FREE = GaussianDP(1e7)
@@ -280,7 +281,7 @@ def test_certificates_can_be_verified_and_lies_are_found():
             {"count": one.count + 1},
         ):
             releases[position] = dataclasses.replace(one, **lie)
-            forged = dataclasses.replace(model.privacy_, releases=tuple(releases))
+            forged = changed(model.privacy_, releases=tuple(releases))
             assert not verify(forged).ok
 
 

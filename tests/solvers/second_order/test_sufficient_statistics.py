@@ -26,6 +26,7 @@ from dpglm.solvers import SufficientStatistics, run
 from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
 from dpglm.solvers.second_order.least_squares import Estimate
 from tests.audit.attack import released_sums, scripted_releases
+from tests.forgeries import changed
 
 SPEC = DataSpec(400, 3, intercept=1.0, target_low=-1.0, target_high=3.0)
 NEARLY_FREE = GaussianDP(1e6)
@@ -277,7 +278,7 @@ def test_certificates_can_be_verified_and_lies_are_found():
             {"coordinates": one.coordinates - 1},
         ):
             releases[position] = dataclasses.replace(one, **lie)
-            forged = dataclasses.replace(model.privacy_, releases=tuple(releases))
+            forged = changed(model.privacy_, releases=tuple(releases))
             assert not verify(forged).ok
 
 

@@ -247,7 +247,7 @@ def _run(study: Study, table: Mapping[str, Any], export: Path) -> StudyResult:
     from dpglm.ledger import PrivacyLedger
     from dpglm.ledger.store import write_json
 
-    budget = study.plan().budget
+    budget = study.plan().protection.budget
     ledger = PrivacyLedger.create(export.with_suffix(".sqlite"), data="Adult", budget=budget)
     with shown():
         result = study.run(table, ledger=ledger)

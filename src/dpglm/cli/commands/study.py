@@ -133,11 +133,11 @@ def print_promise(result: StudyResult) -> None:
     print_sections(
         (heading, sentences)
         for heading, sentences in result.privacy_.sections()
-        if heading in ("Warning", "What is promised")
+        if heading in ("Warning", "Guarantee")
     )
     certificate = result.privacy_
     print_table(
-        ("Who spent what", "rows", "epsilon by itself", "share of mu^2"),
+        ("Budget by part", "rows", "epsilon alone", "share of mu^2"),
         [
             (
                 one.stage,
@@ -181,9 +181,10 @@ def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProx
 
 def _print_plan(plan: StudyPlan) -> None:
     cost = f"epsilon {rounded_up(plan.epsilon)} at delta {rounded_up(plan.delta)}"
-    say(f"A study of {plan.sizes}: {cost}, {plan.adjacency.value}", style="bold")
+    stated = plan.protection
+    say(f"A study of {stated.sizes}: {cost}, {stated.adjacency.value}", style="bold")
     print_table(
-        ("What each part costs", "rows", "epsilon by itself"),
+        ("Cost of each part", "rows", "epsilon alone"),
         [(name, str(rows), rounded_up(epsilon)) for name, rows, epsilon in plan.costs()],
     )
     say()

@@ -12,7 +12,6 @@ from dpglm.cli.options import INPUT_FILE, examples
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
-    from dpglm.study import StudyCertificate
 
 __all__ = ["read_claim", "verify"]
 
@@ -41,12 +40,10 @@ def verify(context: click.Context, certificate: Path) -> None:
     1 if it does not; 2 if the file is no certificate, or the check could not be made or is too
     costly: its grids are bounded so that it takes about a minute and 2 GB at most.
     """
-    from dpglm.certificate.certificate import Certificate
     from dpglm.certificate.verify import verify as check
-    from dpglm.study.certificate import verify_study
 
     claim, problems = read_claim(certificate)
-    found = check(claim) if isinstance(claim, Certificate) else verify_study(claim)
+    found = check(claim)
     for problem in problems:
         say(f"THE MODEL IS NOT THE ONE OF THE CERTIFICATE: {problem}")
     say(found.summary())
@@ -57,12 +54,12 @@ def verify(context: click.Context, certificate: Path) -> None:
     context.exit(0 if found.ok and not problems else 2 if undecided and not problems else 1)
 
 
-def _print_spending(claim: Certificate | StudyCertificate) -> None:
+def _print_spending(claim: Certificate) -> None:
     from dpglm._words import plain_number, rounded_up
 
     header = (
-        f"Who spent what (delta {rounded_up(claim.delta)})",
-        "epsilon by itself",
+        f"Budget by stage (delta {rounded_up(claim.delta)})",
+        "epsilon alone",
         "mu",
         "mu^2",
     )
@@ -74,17 +71,14 @@ def _print_spending(claim: Certificate | StudyCertificate) -> None:
     print_table(header, rows)
 
 
-def read_claim(path: Path) -> tuple[Certificate | StudyCertificate, tuple[str, ...]]:
+def read_claim(path: Path) -> tuple[Certificate, tuple[str, ...]]:
     """Return the certificate in a file, and where a model there disagrees with it."""
     from dpglm._json import in_file, load
     from dpglm.certificate.certificate import Certificate
     from dpglm.report.model_file import FORMAT, read_model
-    from dpglm.study.certificate import FORMAT as STUDY
 
     with in_file(path):
         document = load(path)
-        if STUDY.matches(document):
-            return STUDY.read(document), ()
         if not FORMAT.matches(document):
             return Certificate.from_dict(document), ()
         model, problems = read_model(document)

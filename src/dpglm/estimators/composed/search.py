@@ -162,8 +162,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         plan = dataclasses.replace(plan, problem=chosen.problem)
         model.solution_ = dataclasses.replace(model.solution_, plan=plan)
         model.n_iter_ = chosen.n_steps
-        model.privacy_ = dataclasses.replace(
-            model.privacy_,
+        model.privacy_ = model.privacy_.with_part(
             estimator=f"{type(self).__name__}({type(model).__name__})",
             loss=loss_in_words(plan),
             plan=plan.document,
