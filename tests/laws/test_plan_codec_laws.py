@@ -21,6 +21,7 @@ from dpglm.certificate import Certificate, verify
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.prepare import prepare_rows
+from dpglm.data.protection import Protection
 from dpglm.data.spec import DataSpec
 from dpglm.estimators import (
     PrivateGridSearchCV,
@@ -367,11 +368,14 @@ def leaks(plan: Plan, factor: float) -> list[str]:
     for place in numbers_in(plan.document):
         if place[0] == "version":
             continue
-        forged = dataclasses.replace(honest, plan=changed(plan.document, place, factor))
         try:
+            forged = honest.with_part(plan=changed(plan.document, place, factor))
             again = forged.rebuild()
         except ValueError:
             continue
+        data = again.data
+        stated = Protection(again.adjacency, again.budget, data.n_rows, data.groups)
+        forged = dataclasses.replace(forged, protection=stated)
         same = (
             again.event == plan.event
             and again.method.mechanisms == plan.method.mechanisms

@@ -15,6 +15,7 @@ from dpglm.certificate import PublicFact, verify
 from dpglm.guidance import guidance
 from dpglm.privacy import Gaussian
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from tests.forgeries import changed
 
 ALLOWED = {"div", "strong", "p", "table", "tr", "th", "td", "details", "summary", "ul", "li"}
 
@@ -96,9 +97,7 @@ def test_cautions_come_first(binary):
 def test_names_in_a_certificate_are_only_text(binary):
     name = NASTY.replace("\ud800", "")  # refused in facts
     fact = PublicFact(name, {name: [name]}, "from the data")
-    nasty = dataclasses.replace(
-        binary.privacy_, estimator=NASTY, noise_source=NASTY, public_facts=(fact,)
-    )
+    nasty = changed(binary.privacy_, estimator=NASTY, noise_source=NASTY, public_facts=(fact,))
     Card(nasty._repr_html_())
     Card(verify(nasty)._repr_html_())
 

@@ -129,7 +129,7 @@ def test_says_what_the_certificate_says(page, binary):
         # Who spent what is in a table.
         for sentence in () if heading == "Budget by stage" else sentences:
             # Public facts are in a table, one cell for each part.
-            for part in re.split(r" = |: (?=declared|public by)", sentence):
+            for part in re.split(r" = |: (?=declared|public under)", sentence):
                 assert re.sub(r"\s+", " ", part).strip(".") in text
     assert certificate.model_digest in text
     assert "Private." in text

@@ -218,9 +218,7 @@ def _checks_of_plan(certificate: Certificate, part: CertifiedPart, lead: str) ->
         return
     yield Check(name, True, _PASSED)
     for name, check in _CHECKS_OF_PLAN.items():
-        yield _guarded(lead + name, functools.partial(check, part, plan))
-    noise = functools.partial(_check_noise, certificate, part, plan)
-    yield _guarded(f"{lead}noise was large enough", noise)
+        yield _guarded(lead + name, functools.partial(check, certificate, part, plan))
 
 
 def _guarded(name: str, check: Callable[[], str | None]) -> Check:
@@ -300,7 +298,7 @@ def _unrolled(event: Event) -> Iterator[Event]:
             yield Repeated(basic, count)
 
 
-def _check_events(part: CertifiedPart, plan: Plan) -> str | None:
+def _check_events(_: Certificate, part: CertifiedPart, plan: Plan) -> str | None:
     pairs = (
         ("accounted for", part.event, plan.event),
         ("happened", part.mechanisms, plan.method.mechanisms),
@@ -311,7 +309,7 @@ def _check_events(part: CertifiedPart, plan: Plan) -> str | None:
     return None
 
 
-def _check_releases(part: CertifiedPart, plan: Plan) -> str | None:
+def _check_releases(_: Certificate, part: CertifiedPart, plan: Plan) -> str | None:
     planned, recorded = plan.method.releases, part.releases
     if [one.quantity for one in planned] != [one.quantity for one in recorded]:
         return (
@@ -371,7 +369,7 @@ def _check_sizes(part: CertifiedPart) -> str | None:
     return None
 
 
-def _check_facts(part: CertifiedPart, plan: Plan) -> str | None:
+def _check_facts(_: Certificate, part: CertifiedPart, plan: Plan) -> str | None:
     """Check that the public facts list everything that the plan depends on."""
     data, losses = plan.data, {one.problem.loss for one in plan.method.children}
     if part.loss != loss_in_words(plan):
@@ -420,9 +418,10 @@ _CHECKS_OF_PART: dict[str, Callable[[CertifiedPart], str | None]] = {
     "sizes match the relation": _check_sizes,
     "digest of the results": _check_digest,
 }
-_CHECKS_OF_PLAN: dict[str, Callable[[CertifiedPart, Plan], str | None]] = {
+_CHECKS_OF_PLAN: dict[str, Callable[[Certificate, CertifiedPart, Plan], str | None]] = {
     "what happened was planned": _check_events,
     "releases are those of the plan": _check_releases,
+    "noise was large enough": _check_noise,
     "public facts": _check_facts,
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -465,7 +464,7 @@ def fit_with_progress(
     if estimator.privacy_.fact("schema") is None:
         facts += schema_facts(schema)
     if facts != known:
-        estimator.privacy_ = dataclasses.replace(estimator.privacy_, public_facts=facts)
+        estimator.privacy_ = estimator.privacy_.with_part(public_facts=facts)
 
 
 def require_report() -> None:
