@@ -131,8 +131,8 @@ def gpu_plan(constants: Constants, n: int = 1_300_000, d: int = 2048, K: int = 1
         ("fit", f"{count} steps", count * step),
     ]
     about = (
-        f"**1.3 million embeddings of 2048 numbers, 1000 classes, float32, on one GPU.** Nothing "
-        f"here was measured on a GPU. Assumed, from the data sheet of {GPU}: "
+        "**1.3 million embeddings of 2048 numbers, 1000 classes, float32, on one GPU.** A "
+        f"calculation; measurements are below. Assumed, from the data sheet of {GPU}: "
         f"{GPU_FLOPS / 1e12:g} TFLOP/s in float32 (TF32 is refused), {GPU_BYTES / 1e12:g} TB/s, "
         f"{GPU_MEMORY / 1e9:g} GB; besides, products at {100 * GPU_SHARE:g} % of the peak and "
         f"{PCIE_BYTES / 1e9:g} GB/s to the host. The rows take {4 * n * d / 1e9:.3g} GB. "
