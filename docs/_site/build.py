@@ -6,6 +6,7 @@ from pathlib import Path
 
 import api_pages
 import pages
+import solver_headers
 from sphinx.cmd.build import build_main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +19,7 @@ def main(arguments):
     shutil.rmtree(source, ignore_errors=True)
     pages.gather(ROOT, source)
     api_pages.write(source)
+    solver_headers.write(source)
     strict = ["--fail-on-warning", "--keep-going", "--nitpicky", "--quiet"]
     places = ["-c", str(ROOT / "docs"), "-d", str(BUILD / "doctrees")]
     failed = build_main([*strict, *places, *arguments, str(source), str(BUILD / "html")])
