@@ -26,7 +26,7 @@ from dpglm._progress import (
 )
 from dpglm.audit import audit
 from dpglm.data.stream.stored import MappedRows
-from dpglm.estimators.linear import _watching
+from dpglm.estimators.linear import _base
 from dpglm.report import expected_curve
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
 
@@ -366,7 +366,7 @@ class TestVerbose:
 
             return contextlib.nullcontext(bars.append)
 
-        monkeypatch.setattr(_watching, "is_watched", lambda: True)
+        monkeypatch.setattr(_base, "is_watched", lambda: True)
         monkeypatch.setattr(_progress_shown, "_listener", listener)
         fit_classifier(verbose=verbose, solver=NoisyGD(n_steps=3))
         assert len(of("Private fit", bars)) == 5

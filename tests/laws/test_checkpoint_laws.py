@@ -29,7 +29,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.parquet import ParquetRows
 from dpglm.data.stream.stored import MappedRows
-from dpglm.estimators.linear import _watching as _identity
+from dpglm.estimators.linear import _base as _identity
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy.budget import ApproximateDP
@@ -205,8 +205,8 @@ def test_a_parameter_that_nobody_thought_of_counts(tmp_path):
 def test_a_parameter_that_is_left_out_is_found_out(tmp_path, monkeypatch):
     # Planted: the list of what does not matter has one name too many.
     path, (X, y) = tmp_path / "kept", data()
-    planted = _identity._OF_NO_CONSEQUENCE | {"unit"}
-    monkeypatch.setattr(_identity, "_OF_NO_CONSEQUENCE", planted)
+    planted = _identity._WITHOUT_EFFECT | {"unit"}
+    monkeypatch.setattr(_identity, "_WITHOUT_EFFECT", planted)
     interrupted(rescaled(1.0), path, X, y)
     assert taken_up(rescaled(2.0), path, X, y) is None
 

@@ -1,4 +1,4 @@
-"""What all private estimators share: budget, neighbouring relation, noise, public parameters."""
+"""Base of all private estimators: budget, neighbouring relation, noise and public parameters."""
 
 from __future__ import annotations
 
@@ -50,27 +50,26 @@ from dpglm.solvers.base import Plan, Solution
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.cells import column_in_words
 
-# Record the fits of this process, and warn where their privacy costs add up.
+# Records of the fits in this process, for warnings where their privacy costs add up.
 
-# The second fit warns of the cost of this many; searches and validations rarely have fewer.
+# The second fit warns of the cost of this many fits, as searches and validations rarely have fewer.
 _MANY = 10
-# Fits without a ledger by the rows that they read, whatever the estimator; None: warned already.
+# Plans of fits without a ledger by the rows that they read; None once a warning was given.
 _FITS: OrderedDict[bytes, list[Plan] | None] = OrderedDict()
 _MOST_MARKS = 256
 
 
 @final
 class Family:
-    """Fits without a ledger by an estimator and its copies, and the rows that they read.
+    """Fits without a ledger by an estimator and its copies, and marks of the rows that they read.
 
     ``sklearn.base.clone`` and ``copy.deepcopy`` keep the family, so that ``cross_val_score``,
-    ``GridSearchCV`` and refits of one object are one family. Fits of the same rows by other
-    estimators (members of a vote, models that are compared) add up as well. Unpickled estimators
-    share one family, that of the worker process.
+    ``GridSearchCV`` and refits of one object form one family. Fits of the same rows by other
+    estimators add up as well. Unpickled estimators share the family of the worker process.
 
-    Privacy: a note in the memory of one process that is never released, saved or sent. It
-    holds plans, which are public, and marks of matrices (``Collection.mark``). Warnings depend on
-    the rows only through whether the caller fitted the same ones, which the caller knows.
+    Privacy: a record in the memory of one process that is never released, saved or sent. Warnings
+    depend on the rows only through whether the caller fitted the same ones, which is no secret to
+    the caller.
     """
 
     def __init__(self) -> None:
@@ -85,7 +84,7 @@ class Family:
         return self
 
     def __reduce__(self) -> Any:
-        # Empty, and always the same bytes: caches compare them.
+        # Always the same bytes, as caches compare them.
         return _arrived, ()
 
     def fits(self, plan: Plan, mark: bytes | None) -> None:
@@ -99,7 +98,7 @@ class Family:
         alike = [one for one in earlier if _comparable(one, plan)]
         if alike and not warned:
             self._warn("fits", _of_fits([*alike, plan]))
-        # A simulation may fit for ever, and the records must not grow with it.
+        # Records stay bounded in a simulation with any number of fits.
         if not warned:
             self._plans.append(plan)
         if mark is not None:
@@ -121,7 +120,7 @@ class Family:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._said:
             warnings.warn(message, UnpaidReleaseWarning, stacklevel=frames_to_the_user())
-            # Recorded after the warning, which may be an error and is one again next time.
+            # After the warning: where it is an error, the next call raises it again.
             self._said.add(kind)
 
 
@@ -133,7 +132,7 @@ def _arrived() -> Family:
 
 
 def _comparable(one: Plan, other: Plan) -> bool:
-    """Whether what two plans release can be added up in the budget of the second."""
+    """Whether the costs of two plans can be added up in the budget of the second."""
     return (
         one.adjacency is other.adjacency
         and one.data.unit is other.data.unit
@@ -144,23 +143,20 @@ def _comparable(one: Plan, other: Plan) -> bool:
 def _of_fits(plans: list[Plan]) -> str:
     latest = plans[-1]
     many = [*plans, *[latest] * (_MANY - len(plans))]
+    protected = "Each protects one group (person)."
+    if latest.data.unit is not Unit.GROUP:
+        # scikit-learn keeps groups from a fit unless they are routed.
+        protected = (
+            "Each protects one row: groups= of cross_validate or GridSearchCV reaches a fit only "
+            "with enable_metadata_routing and set_fit_request(groups=True)."
+        )
     return (
         f"{len(plans)} fits without a ledger were made in this process by one estimator and its "
-        f"copies, or of the same rows. {_protected(latest)} If they read the same "
+        f"copies, or of the same rows. {protected} If they read the same "
         "rows, as in cross_val_score, GridSearchCV, ensembles and refits, they cost together "
         f"{_total(plans)} so far, and {_total(many)} after {_MANY} fits, not {_total([latest])}. "
         "Scores of private rows cost more on top. Give every fit the same ledger=, or use "
         "PrivateGridSearchCV and dpglm.evaluate, which keep to one budget."
-    )
-
-
-def _protected(plan: Plan) -> str:
-    """Name the protected unit: scikit-learn keeps ``groups`` from a fit unless they are routed."""
-    if plan.data.unit is Unit.GROUP:
-        return "Each protects one group (person)."
-    return (
-        "Each protects one row: groups= of cross_validate or GridSearchCV reaches a fit only with "
-        "enable_metadata_routing and set_fit_request(groups=True)."
     )
 
 
@@ -176,14 +172,14 @@ def _of_scores(plans: list[Plan], *, more: bool) -> str:
 
 
 def _total(plans: list[Plan]) -> str:
-    """Say what plans cost together: exactly where they are Gaussian, else at most."""
+    """Return the cost of plans together in words: exact if Gaussian, else an upper bound."""
     events = tuple(one.event for one in plans)
-    # In the currency of a budget, at the largest delta of all.
+    # In the units of the budget with the largest delta.
     budget = max((one.budget for one in plans), key=lambda one: one.to_dict().get("delta", 0.0))
     try:
         cost = spent(canonical(Composed(events)), plans[-1].adjacency, budget)
     except ValueError:
-        # What no accountant takes, or takes in time, adds up at least like this.
+        # Basic composition bounds the cost where no accountant applies in time.
         each = [one.privacy() for one in plans]
         cost = {name: sum(one[name] for one in each) for name in ("epsilon", "delta")}
     return ", ".join(
@@ -191,13 +187,13 @@ def _total(plans: list[Plan]) -> str:
     )
 
 
-# In standard deviations; noise alone exceeds it in one of 700 fits.
+# In standard deviations; pure noise exceeds it in one of 700 fits.
 _LEAST_SIGNAL = 3.0
 
 
 @dataclass
 class PublicFacts:
-    """Parameters that a fit treats as public, each with its provenance."""
+    """Facts that a fit treats as public, each with its provenance."""
 
     facts: list[PublicFact] = field(default_factory=list)
 
@@ -206,15 +202,15 @@ class PublicFacts:
         self.facts.append(PublicFact(name, value, "declared"))
 
     def by_relation(self, name: str, value: Any) -> None:
-        """Record a fact that is equal for neighbouring data sets, hence free to release."""
+        """Record a fact that is equal for neighbouring data sets."""
         self.facts.append(PublicFact(name, value, "by relation"))
 
-    def from_data(self, name: str, value: Any, cure: str) -> None:
+    def from_data(self, name: str, value: Any, remedy: str) -> None:
         """Record a fact that was computed from private rows, and warn."""
         self.facts.append(PublicFact(name, value, "from the data"))
         warnings.warn(
             f"{name} was taken from the private data and is treated as public; the privacy "
-            f"guarantee does not cover what it reveals. {cure}",
+            f"guarantee does not cover it. {remedy}",
             PublicInformationWarning,
             stacklevel=frames_to_the_user(),
         )
@@ -231,8 +227,8 @@ class Spending(Declared):
         Privacy budget delta, in (0, 1). "auto" is the largest power of ten that is at most
         ``1 / (10 n)``, and at most 1e-5 (``dpglm.privacy.default_delta``).
     ledger : PrivacyLedger or path-like, optional
-        Ledger of the data set. Every fit is charged to it before anything is released, and a fit
-        that would exceed the ledger's budget is refused.
+        Ledger of the data set. Every fit is charged to it before anything is released; a fit that
+        would exceed the ledger's budget is refused.
     """
 
     epsilon: float = 1.0
@@ -249,7 +245,7 @@ class Spending(Declared):
         made._family = self._family
         return made
 
-    # No annotated attribute, which would be a parameter.
+    # A property, as an annotated attribute would be a parameter.
     @property
     def _family(self) -> Family:
         family: Family = vars(self)["_family"]
@@ -271,17 +267,17 @@ class PrivateFit(Spending, own_first=False):
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation, see ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
-        Public number of rows. Needed for ``adjacency="add_remove"`` only, under which the true
-        number is private; a rough public figure will do.
+        Public number of rows; an approximate figure is enough. Required for
+        ``adjacency="add_remove"`` only, where the true number is private.
     n_groups : int, optional
-        Public number of groups, where rows are fitted with ``groups``; then ``plan`` is for such
-        rows. Needed for ``adjacency="add_remove"`` only, under which the true number is private.
+        Public number of groups, for a fit with ``groups`` and its ``plan``. Required for
+        ``adjacency="add_remove"`` only, where the true number is private.
     max_rows_per_group : int, optional
-        How many rows of a group are used at most: of groups with more so many are drawn at random,
-        anew in every fit. Default: all.
+        Maximum number of rows used per group; larger groups are subsampled at random in each fit.
+        Default: all rows.
     random_state : int or NoiseSource, optional
         None: noise from the operating system. ``OpenDPNoise()``: Gaussian noise from OpenDP. An
-        integer makes the fit reproducible and NOT private, and ``privacy_`` says so.
+        integer makes the fit reproducible and NOT private, which ``privacy_`` states.
     """
 
     budget: PrivacyBudget | None = None
@@ -303,17 +299,13 @@ class PrivateFit(Spending, own_first=False):
         return stated_budget(self.epsilon, self.delta, self.budget, n_units)
 
     def _ledger(self) -> PrivacyLedger | None:
-        """Open the ledger that is charged, if there is one."""
         return as_ledger(self.ledger)
 
     def _noise(self) -> NoiseSource:
         return noise_source(self.random_state)
 
-    def _noted(
-        self,
-        plan: Plan,
-        rows: Collection,
-        checkpoint: CheckpointFile | None = None,
+    def _record(
+        self, plan: Plan, rows: Collection, checkpoint: CheckpointFile | None = None
     ) -> None:
         """Record the planned releases; warn of seeded noise and of fits without a ledger."""
         if isinstance(self.random_state, SeededNoise):
@@ -321,8 +313,8 @@ class PrivateFit(Spending, own_first=False):
         warn_of_seed(self.random_state)
         mark = rows.mark()
         self._family.reads(mark)
-        goes_on = checkpoint is not None and os.path.exists(checkpoint.path)
-        if self.ledger is None and not goes_on:
+        resumes = checkpoint is not None and os.path.exists(checkpoint.path)
+        if self.ledger is None and not resumes:
             self._family.fits(plan, mark)
 
 
@@ -336,27 +328,26 @@ class PrivateEstimator(PrivateFit, own_first=False):
     Parameters
     ----------
     row_norm : float, optional
-        Public bound R on the L2 norm of a row (after ``feature_bounds`` are applied), above 0.
-        Longer rows are scaled down to it. Default: the square root of the number of features if
+        Public bound on the L2 norm of a row after ``feature_bounds`` are applied, above 0. Rows
+        are clipped to it. Default: the square root of the number of features if
         ``feature_bounds`` are given; else the largest norm in the data, with a warning.
     feature_bounds : mapping, pair of float or array_like, or sequence of pairs, optional
         Public lower and upper bounds of the columns: ``{"age": (18, 90), "pay": (0, 1e5)}`` by
         name (or by number from 0, for a matrix), ``(low, high)`` for all columns or as two
-        arrays, or one pair ``(low, high)`` for each column. Values are clipped to them whenever
-        rows are read, and columns mapped to [-1, 1] (sparse ones scaled, not shifted); penalties
-        act on the coefficients of these.
+        arrays, or one pair ``(low, high)`` for each column. Values are clipped to them in ``fit``
+        and ``predict``, and columns mapped to [-1, 1] (sparse ones scaled, not shifted); penalties
+        act on the coefficients of the mapped columns.
 
     Attributes
     ----------
     feature_bounds_ : ndarray of shape (2, n_features) or None
-        Lower and upper bounds of the columns, as they were used.
+        Lower and upper bounds of the columns in use.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of str
         Names of the columns, where X had any.
     privacy_ : dpglm.report.Certificate
-        The privacy guarantee, the releases that it accounts for, and the public parameters that
-        it rests on.
+        The privacy guarantee, its releases, and the public parameters that it rests on.
     solution_ : dpglm.solvers.Solution
         The plan that was executed, with public diagnostics of each step.
     """
@@ -365,7 +356,6 @@ class PrivateEstimator(PrivateFit, own_first=False):
     feature_bounds: FeatureBounds | None = None
 
     def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
-        """Return the public number of rows, by which sums are divided."""
         is_public = self._adjacency().n_is_public
         if self.n_rows is not None and is_public and self.n_rows != n_rows:
             raise ValueError(
@@ -374,7 +364,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return self._public_number("n_rows", n_rows, facts, is_public=is_public)
 
     def _public_number(self, name: str, true: int, facts: PublicFacts, *, is_public: bool) -> int:
-        """Return how many rows or groups there are: the declared, else the true number."""
+        """Return the declared number of rows or groups, else the true one."""
         if getattr(self, name) is not None:
             declared = check_count(name, getattr(self, name))
             facts.declared(name, declared)
@@ -382,13 +372,13 @@ class PrivateEstimator(PrivateFit, own_first=False):
         if is_public:
             facts.by_relation(name, true)
         else:
-            facts.from_data(name, true, f"Give {name}= a public (rough) number.")
+            facts.from_data(name, true, f"Give {name}= a public, approximate number.")
         return true
 
     def _public_groups(
         self, n_rows: int, n_groups: int, facts: PublicFacts
     ) -> tuple[int, GroupBound]:
-        """Return the public number of rows in groups, and the bound on what a group contributes."""
+        """Return the public number of rows in groups, and the bound on a group's rows."""
         adjacency = self._adjacency()
         if self.n_groups is not None and adjacency.n_is_public and self.n_groups != n_groups:
             raise ValueError(
@@ -407,19 +397,19 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return check_count("max_rows_per_group", self.max_rows_per_group)
 
     def _planned_groups(self, n_rows: int) -> GroupBound | None:
-        """Return the bound on groups to plan for; None for rows without groups."""
+        """Return the bound on groups in a plan; None for rows without groups."""
         if self.n_groups is None:
             if self.max_rows_per_group is not None:
-                raise ValueError("n_groups must be given to plan for groups before data, got None")
+                raise ValueError("n_groups must be given with max_rows_per_group, got None")
             return None
         n_groups = check_count("n_groups", self.n_groups)
         return GroupBound.typical(n_rows, n_groups, self._max_rows_per_group())
 
     def _in_groups(self, rows: Collection, groups: Any, noise: NoiseSource) -> Collection:
-        """Put rows into the groups that were given, as many of each as are used."""
+        """Put rows into the given groups, at most ``max_rows_per_group`` of each."""
         own = rows.group_ids
         if own is not None and groups is not None:
-            raise ValueError(f"groups must be None for {type(rows).__name__} that has its own")
+            raise ValueError(f"groups must be None for {type(rows).__name__} with its own groups")
         groups = own if groups is None else groups
         if groups is not None:
             return rows.in_groups(groups, self._max_rows_per_group(), noise)
@@ -431,28 +421,26 @@ class PrivateEstimator(PrivateFit, own_first=False):
         return rows
 
     def _scaling(self, n_features: int) -> ColumnScaling | None:
-        """Read the bounds of columns, by the names of the rows' columns."""
         if self.feature_bounds is None:
             return None
         names = getattr(self, "feature_names_in_", None)
         return read_feature_bounds(self.feature_bounds, n_features, names)
 
     def _keep_scaling(self, scaling: ColumnScaling | None) -> None:
-        """Store the bounds of columns, for predictions."""
         self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
 
     def _fitted_scaling(self) -> ColumnScaling | None:
-        """Return the bounds of columns in the fit, whatever the parameters are now."""
+        """Return the bounds of columns that the fit used."""
         return None if self.feature_bounds_ is None else ColumnScaling(*self.feature_bounds_)
 
     def _declared_row_norm(self, n_features: int) -> float | None:
-        """Return the row-norm bound that the declared parameters imply, if any."""
+        """Return the row-norm bound that the parameters imply, if any."""
         if self.row_norm is not None:
             return check_real("row_norm", self.row_norm, above=0.0)
         return None if self.feature_bounds is None else math.sqrt(n_features)
 
     def _planned_row_norm(self, n_rows: int, n_features: int) -> float:
-        """Check the size of data to plan for, and who pays; return the row-norm bound."""
+        """Check the parameters of a plan without data; return the row-norm bound."""
         self._noise(), self._ledger()
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
@@ -460,9 +448,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
             self._public_n_rows(n_rows, PublicFacts())
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
-            raise ValueError(
-                "row_norm or feature_bounds must be given to plan before data, got neither"
-            )
+            raise ValueError("row_norm or feature_bounds must be given for a plan, got neither")
         if self.feature_bounds is not None:
             check_feature_bounds(self.feature_bounds, n_features)
         return row_norm
@@ -470,8 +456,8 @@ class PrivateEstimator(PrivateFit, own_first=False):
     def _stored_type(
         self, dtype: str, groups: GroupBound | None, *, is_sparse: bool = False
     ) -> FloatType:
-        """Return the type of prepared rows that come in type ``dtype``."""
-        # Rows that neighbours shift need float64 sums (oracle/rounding.py).
+        """Return the type of prepared rows for rows of type ``dtype``."""
+        # Sums need float64 where the places of rows differ between neighbours (oracle/rounding.py).
         unit = Unit.ROW if groups is None else Unit.GROUP
         places_are_fixed = self._adjacency().rows_are_public(unit)
         coarse = dtype == "float32" and (is_sparse or places_are_fixed)
@@ -491,8 +477,8 @@ class PrivateEstimator(PrivateFit, own_first=False):
         if row_norm is None:
             largest = rows.longest_row()
             row_norm = largest if largest >= SMALLEST else 1.0
-            cure = "Give row_norm= or feature_bounds= from public knowledge."
-            facts.from_data("row_norm", row_norm, cure)
+            remedy = "Give row_norm= or feature_bounds= from public knowledge."
+            facts.from_data("row_norm", row_norm, remedy)
         elif self.row_norm is not None:
             facts.declared("row_norm", row_norm)
         if scaling is not None:
@@ -501,8 +487,8 @@ class PrivateEstimator(PrivateFit, own_first=False):
             if rows.is_sparse and len(without_zero):
                 first = int(without_zero[0])
                 raise ValueError(
-                    "feature_bounds must contain 0 in every column of a sparse X, as its missing "
-                    f"entries are zeros, got {float(scaling.low[first])!r} to "
+                    "feature_bounds must contain 0 in every column of a sparse X, as entries that "
+                    f"are not stored are zeros, got {float(scaling.low[first])!r} to "
                     f"{float(scaling.high[first])!r} for {column_in_words(names, first)}"
                 )
             warn_of_equal_bounds(scaling, names, stacklevel=frames_to_the_user())
@@ -514,14 +500,14 @@ def warn_of_equal_targets(bounds: tuple[float, float]) -> None:
     """Warn if the declared bounds of the target are equal."""
     if bounds[0] == bounds[1]:
         warnings.warn(
-            f"target_bounds has low equal to high, {bounds[0]!r}: every target is given this value",
+            f"target_bounds has low equal to high, {bounds[0]!r}: every target takes this value",
             EqualBoundsWarning,
             stacklevel=frames_to_the_user(),
         )
 
 
 def warn_after_release(message: str, category: type[Warning]) -> None:
-    """Warn without raising: an error at this point would lose a fit that was paid for."""
+    """Warn without raising: an error would lose a fit that was charged already."""
     try:
         warnings.warn(message, category, stacklevel=frames_to_the_user())
     except category as error:
@@ -529,7 +515,7 @@ def warn_after_release(message: str, category: type[Warning]) -> None:
 
 
 def warn_of_noise(plan: Plan) -> None:
-    """Warn if noise will drown the signal, from the plan alone."""
+    """Warn if the noise exceeds any possible signal, from the plan alone."""
     expected = guidance(plan)
     if expected.is_hopeless:
         warnings.warn(
@@ -539,40 +525,39 @@ def warn_of_noise(plan: Plan) -> None:
         )
 
 
-def warn_of_silence(solution: Solution) -> None:
-    """Warn of a weighted fit unless its released sums stand out of their noise.
+def warn_of_weights(solution: Solution) -> None:
+    """Warn after a weighted fit unless a released sum exceeds its noise.
 
     Privacy: post-processing of what was released. Whether all weights are zero is private.
     """
     if solution.signal is None:
         found = "This fit releases no sum before the model"
     elif solution.signal < _LEAST_SIGNAL:
-        found = "No released sum stands out of its noise"
+        found = "No released sum exceeds its noise"
     else:
         return
     warn_after_release(
-        f"{found}, which leaves open whether any row has a weight above 0. If none has, the model "
-        "does not tell anything about the rows. A larger budget, or more rows of weight above 0, "
-        "would help.",
+        f"{found}, so all weights may be 0. In that case the model contains no information about "
+        "the rows. A larger budget, or more rows of weight above 0, would help.",
         LowSignalWarning,
     )
 
 
 @functools.cache
 def warn_of_slow_sums() -> None:
-    """Warn, once per process, that sums over NumPy's rows were not compiled."""
+    """Warn once per process if the sums over rows were not compiled."""
     if COMPILED:
         return
-    cure = "There are no compiled ones for Windows."
+    remedy = "There are none for Windows."
     if sys.platform != "win32":
-        cure = (
+        remedy = (
             "Install a C compiler (Debian or Ubuntu: apt-get install gcc libc6-dev; macOS: "
             "xcode-select --install), then dpglm again, with pip's options --force-reinstall, "
             "--no-deps and --no-cache-dir."
         )
     warnings.warn(
-        "dpglm was installed without its compiled sums over rows: results are as good and as "
-        f"private, but fits take longer. {cure} To silence this: "
+        "dpglm was installed without its compiled sums over rows: results and privacy are the "
+        f"same, but fits take longer. {remedy} To silence this: "
         "warnings.simplefilter('ignore', dpglm.SlowSumsWarning)",
         SlowSumsWarning,
         stacklevel=frames_to_the_user(),

@@ -96,7 +96,8 @@ def coefficient_table(
     if feature_names is None:
         feature_names = units.names
     if feature_names is None and parts.transformers:
-        feature_names = names_after(parts.transformers)
+        found = names_after(parts.transformers)
+        feature_names = None if found is None else found.tolist()
     if feature_names is None:
         default = [f"x{column}" for column in range(n_features)]
         feature_names = getattr(estimator, "feature_names_in_", default)

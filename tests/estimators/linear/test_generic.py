@@ -83,7 +83,7 @@ def test_losses_of_classes_need_three_of_them(loss):
     assert hasattr(model, "predict_proba")
     model.fit(X, np.digitize(z, [1.5, 2.5]))
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-    with pytest.raises(ValueError, match="loss must be one of binary labels for two classes"):
+    with pytest.raises(ValueError, match="loss must be for binary labels with two classes"):
         GeneralizedLinearClassifier(loss=loss, classes=[0, 1], **FACTS).plan(100, 3)
 
 

@@ -316,7 +316,7 @@ def test_pipelines_and_formulas_pass_offsets_on():
     np.testing.assert_allclose(predicted, exposure * model.predict(table))
     steps = [("center", Center()), ("model", PoissonRegressor(row_norm=2.0, target_bounds=(0, 20)))]
     PrivatePipeline(steps).fit(X, y, offset=np.log(exposure))
-    with pytest.raises(TypeError, match="offset"):
+    with pytest.raises(ValueError, match="offset must be None for a private search"):
         PrivateGridSearchCV(own, {"alpha": [0.1, 1.0]}).fit(X, y, offset=exposure)
 
 

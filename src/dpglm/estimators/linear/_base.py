@@ -1,12 +1,14 @@
-"""What all linear models share: plan, fit, and coefficients in the user's units."""
+"""Base of the linear models: plan, fit, and coefficients in the user's units."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,13 +17,13 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm._progress import stage
+from dpglm._progress import is_watched, shown, stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS, schema_facts
 from dpglm.data.collection import Collection, Output, RowPrediction, as_collection
 from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.prepare import Matrix, column_units
+from dpglm.data.prepare import ColumnScaling, Matrix, column_units
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor, as_it_is
 from dpglm.estimators._private import (
@@ -29,11 +31,10 @@ from dpglm.estimators._private import (
     PublicFacts,
     warn_after_release,
     warn_of_noise,
-    warn_of_silence,
     warn_of_slow_sums,
+    warn_of_weights,
 )
 from dpglm.estimators.linear._targets import Task
-from dpglm.estimators.linear._watching import heard, identity, showing
 from dpglm.exceptions import LowSignalWarning
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
@@ -58,16 +59,17 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["PrivateLinearModel"]
 
-NO_INFERENCE = (
-    "inference_ is there after a fit with inference=True or inference='robust' only, which release "
-    "what intervals need within the same budget"
-)
+NO_INFERENCE = "inference_ requires a fit with inference=True or inference='robust'"
+# What identifies a fit to its checkpoint: its plan, and parameters other than these. The first are
+# parts of the plan; the second change nothing in a model.
+_IN_THE_PLAN = frozenset({"adjacency", "budget", "delta", "epsilon", "solver"})
+_WITHOUT_EFFECT = frozenset({"callback", "ledger", "random_state", "verbose"})
 
 
 class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     """Base of the linear models.
 
-    A subclass defines its targets and its problem; all access to private rows is here and below.
+    A subclass defines its targets and its problem, and does not read private rows.
 
     Parameters
     ----------
@@ -75,13 +77,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         A name in ``dpglm.solvers.SOLVERS`` or a solver object; "auto" chooses by public
         parameters, see ``dpglm.solvers.choose``.
     inference : bool or "robust", default=False
-        Whether ``inference_`` gets standard errors, intervals and tests: True under the
-        assumption that the model is right, "robust" without it (sandwich covariance). What they
-        need is released too, within the same budget; a fit that cannot have them is refused
-        before anything is spent.
+        Whether to compute ``inference_``, with standard errors, intervals and tests: True assumes
+        that the model is right, "robust" does not (sandwich covariance). The statistics for them
+        are released within the same budget; if that is impossible, the fit is refused before
+        anything is spent.
     weight_bound : float, optional
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
-        without weights have weight 1, or this where it is less.
+        without weights have weight 1, or ``weight_bound`` if that is smaller.
     fit_intercept : bool, default=True
         Whether to fit an intercept; without one ``intercept_`` is 0, and neither columns nor
         targets are centred.
@@ -96,8 +98,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         Called after each step with its ``dpglm.solvers.StepInfo``, which is public.
     verbose : int, default=0
         1 shows progress and remaining time: a bar in a terminal (with rich installed) or a
-        notebook, else a line per step on standard error. 2 always writes lines. Where only the
-        last iterate is released, lines hold counts only.
+        notebook, else a line per step on standard error. 2 always writes lines. If only the last
+        iterate is released, lines contain counts only.
 
     Attributes
     ----------
@@ -108,11 +110,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     n_iter_ : int
         Number of steps.
     units_ : LinearUnits
-        The map from the coordinates of the prepared rows to the user's: from ``solution_.w`` to
-        ``coef_`` and ``intercept_``, and from covariance matrices to covariance matrices.
+        The map of coefficients and covariances from the prepared rows to the user's units: from
+        ``solution_.w`` to ``coef_`` and ``intercept_``.
     inference_ : dpglm.inference.Inference
-        Standard errors, intervals and tests, with ``inference`` only; in the units of the table, of
-        rows that carry a schema (``ParquetRows``).
+        Standard errors, intervals and tests, with ``inference`` only; in the units of the table
+        for rows with a schema (``ParquetRows``).
     """
 
     solver: str | Solver = "auto"
@@ -132,11 +134,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     @abc.abstractmethod
     def _problem(self, spec: DataSpec) -> Problem:
-        """Return the problem, before ``regularizer`` and ``constraint`` are substituted."""
+        """Return the problem before ``regularizer`` and ``constraint`` replace its own."""
 
     @abc.abstractmethod
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
-        """Define the learning task; ``y`` is None unless targets are in memory."""
+        """Return the learning task; ``y`` is None unless targets are in memory."""
 
     def _standardizes_as(self, other: PrivateLinearModel) -> bool:
         """Whether another estimator standardizes targets in the same way."""
@@ -149,7 +151,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _offset_in(
         self, rows: Collection, offset: Any, exposure: Any
     ) -> tuple[Collection, OffsetColumn | None]:
-        """Return rows with the offsets that are given, or their own, and what these come as."""
+        """Return rows with the given offsets, or their own, and the column of these."""
         self._check_offset(offset, exposure)
         if offset is None and exposure is None:
             return rows, rows.offset_column if rows.has_offset else None
@@ -160,10 +162,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     @abc.abstractmethod
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
-        """Return ``coef_`` and ``intercept_``.
-
-        ``w`` has the shape (columns, outputs); its last row is the intercept.
-        """
+        """Return ``coef_`` and ``intercept_`` of ``w``, of shape (n_features + 1, outputs)."""
 
     def _target_units(self, task: Task, n_features: int) -> LinearUnits:
         """Return the map of coefficients that undoes the standardization of targets."""
@@ -214,10 +213,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     @property
     def inference_(self) -> Inference:
-        """Standard errors, intervals and tests, with ``inference`` only.
-
-        In the units of the table, of rows that carry a schema.
-        """
+        """Standard errors, intervals and tests, with ``inference`` only."""
         check_is_fitted(self)
         if "inference_" not in vars(self):
             raise AttributeError(NO_INFERENCE)
@@ -248,19 +244,14 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         return "model" if self.inference else None
 
     def _make_plan(
-        self,
-        spec: DataSpec,
-        problem: Problem,
-        *,
-        may_copy: bool = True,
-        weighted: bool = False,
+        self, spec: DataSpec, problem: Problem, *, may_copy: bool = True, weighted: bool = False
     ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
         if self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
         covariance = self._covariance()
         if covariance is not None:
-            # Weights come where a bound on them is declared, which a plan knows as a fit does.
+            # A declared bound stands for weights, in a plan as in a fit.
             weighted = weighted or self.weight_bound is not None
             check_inference(problem, spec, covariance, weighted=weighted)
             solver = solver.with_inference(covariance)
@@ -268,11 +259,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):
             check_integer("verbose", self.verbose, least=0)
-        with showing(self.verbose), stage("Planning"):
+        with self._progress(), stage("Planning"):
             return solver.plan(problem, self._budget(spec.n_units), spec, self._adjacency())
 
     def _stated(self, problem: Problem) -> Problem:
-        """Substitute the penalty and the constraint that were given for the problem's own."""
+        """Return the problem with the penalty and the constraint that the parameters give."""
         if self.regularizer is not None and not isinstance(self.regularizer, Regularizer):
             raise ValueError(f"regularizer must be a Regularizer or None, got {self.regularizer!r}")
         if self.constraint is not None and not isinstance(self.constraint, Constraint):
@@ -321,7 +312,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             target_high=target_range[1],
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
         )
-        # Some solvers bound rounding for double precision only.
+        # Some solvers bound rounding errors for float64 only.
         strict = self._solver().needs_float64(problem(spec), self._budget(n_rows))
         return dataclasses.replace(spec, dtype="float64") if strict else spec
 
@@ -332,7 +323,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         problem: Callable[[DataSpec], Problem],
         **options: Any,
     ) -> Plan:
-        """Plan for data of a given size."""
+        """Return the plan for data of a given size."""
         row_norm = self._planned_row_norm(n_rows, n_features)
         groups = self._planned_groups(n_rows)
         spec = self._spec(n_rows, n_features, row_norm, problem, groups=groups, **options)
@@ -350,17 +341,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
 
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> Collection:
-        """Return rows with their targets, for a score."""
-        check_is_fitted(self)
-        rows = as_collection(X, y, sample_weight)
-        if rows is None:
-            X, y = self._validated(X, y, reset=False)
-            own = None if sample_weight is None else as_weights(sample_weight, X.shape[0])
-            return MatrixRows(X, y, own)
-        self._check_features(rows)
-        return rows
-
     def _weights(
         self, sample_weight: Any, n_rows: int, facts: PublicFacts
     ) -> tuple[NDArray[np.float64] | None, float]:
@@ -371,7 +351,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if weights is None or self.weight_bound is not None:
             return weights, self._weight_bound()
         bound = float(weights.max()) or 1.0
-        facts.from_data("weight_bound", bound, "Give weight_bound= a public bound on the weights.")
+        facts.from_data("weight_bound", bound, "Give weight_bound= from public knowledge.")
         return weights, bound
 
     def _accept(self, rows: Collection, facts: PublicFacts) -> float:
@@ -399,7 +379,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         weight_bound: float,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None,
     ) -> NDArray[np.float64]:
-        """Run the plan; return coefficients in the user's units, of shape (columns, outputs)."""
+        """Run the plan; return coefficients in the user's units, of shape (n_columns, outputs)."""
         self._adjacency(), self._budget(1)
         noise, ledger = self._noise(), self._ledger()
         names = getattr(self, "feature_names_in_", None)
@@ -425,21 +405,20 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             may_copy=rows.copies_cheaply,
             weighted=rows.is_weighted or task.weights is not None,
         )
-        # What no certificate could hold is refused before anything is spent.
+        # Refuse what a certificate cannot hold before anything is spent.
         _ = plan.document
         warn_of_noise(plan)
         if rows.is_numpy:
             warn_of_slow_sums()
-        with showing(self.verbose, plan):
+        with self._progress(plan):
             prepared = rows.prepared(spec, scaling, task.targets, task.weights)
             if checkpoint is not None:
-                known = identity(self, rows, facts, scaling, task)
+                known = self._identity(rows, facts, scaling, task)
                 checkpoint = CheckpointFile.of(checkpoint, known)
-            self._noted(plan, given, checkpoint)
-            hearer = heard(self.callback, self.verbose)
-            solution = run(plan, prepared, noise, hearer, ledger, checkpoint)
+            self._record(plan, given, checkpoint)
+            solution = run(plan, prepared, noise, self._listener(), ledger, checkpoint)
         if rows.is_weighted:
-            warn_of_silence(solution)
+            warn_of_weights(solution)
         self._keep_scaling(scaling)
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
@@ -447,9 +426,54 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self.units_ = targets.after(column_units(spec, scaling))
         in_w = solution.noise_covariance
         self._noise_covariance = None if in_w is None else in_w.in_units(self.units_)
-        # Coefficients before curves were made monotone, where they were.
+        # Coefficients before the projection of monotone curves, if there are any.
         self._unprojected: NDArray[np.float64] | None = None
         return self.units_.coefficients(solution.w.reshape(spec.n_columns, -1))
+
+    def _identity(
+        self,
+        rows: Collection,
+        facts: PublicFacts,
+        scaling: ColumnScaling | None,
+        task: Task,
+    ) -> dict[str, Any]:
+        """Return what identifies a fit to its checkpoint besides its plan, all of it public."""
+        parameters = self.get_params(deep=False)
+        kept = sorted(set(parameters) - _IN_THE_PLAN - _WITHOUT_EFFECT)
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "estimator": type(self),
+            **{name: parameters[name] for name in kept},
+            **{f"{fact.name} in use": (fact.value, fact.provenance) for fact in facts.facts},
+            "feature names": None if names is None else list(names),
+            "schema": rows.schema,
+            "weighted rows": rows.is_weighted,
+            "columns": scaling,
+            "targets": task.targets,
+            "weights": task.weights,
+        }
+
+    def _progress(self, plan: Plan | None = None) -> contextlib.AbstractContextManager[None]:
+        """Show the progress of a block, unless the steps of its plan are shown as lines."""
+        has_lines = plan is not None and plan.method.releases_iterates and not is_watched()
+        return shown() if self.verbose and not has_lines else contextlib.nullcontext()
+
+    def _listener(self) -> Callable[[StepInfo], None] | None:
+        """Return the function to call after each step: the callback, and a writer of lines.
+
+        Privacy: it is not called if only the last iterate is released.
+        """
+        has_lines = self.verbose > 1 or (self.verbose and not is_watched())
+        wanted = (self.callback, _print_step if has_lines else None)
+        listeners = [one for one in wanted if one is not None]
+        if not listeners:
+            return None
+
+        def listen(info: StepInfo) -> None:
+            for one in listeners:
+                one(info)
+
+        return listen
 
     def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)
@@ -461,7 +485,14 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Return the score of predictions for rows with targets."""
 
     def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
-        rows = self._scored(X, y, sample_weight)
+        check_is_fitted(self)
+        rows = as_collection(X, y, sample_weight)
+        if rows is None:
+            X, y = self._validated(X, y, reset=False)
+            own = None if sample_weight is None else as_weights(sample_weight, X.shape[0])
+            rows = MatrixRows(X, y, own)
+        else:
+            self._check_features(rows)
         self._family.scores(rows)
         rows, _ = self._offset_in(rows, offset, exposure)
         return self._score_of(rows, self._row_prediction(self._answer()))
@@ -507,11 +538,18 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             )
 
 
+def _print_step(info: StepInfo) -> None:
+    sys.stderr.write(
+        f"step {info.step}: step size {info.step_size:.3g}, "
+        f"noisy gradient norm {info.gradient_norm:.3g}\n"
+    )
+
+
 def _unknown(names: tuple[str, ...]) -> str:
-    """Say which coefficients cannot be estimated."""
+    """Return a warning about coefficients that cannot be estimated."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
-        f"Cannot be estimated at this budget, as the noise exceeds their information: {shown}. "
-        "inference_.params is NaN for them; their values in coef_ are mostly noise. A larger "
-        "budget, fewer columns or merged categories would help."
+        f"Cannot be estimated at this budget, as their information is below the noise level: "
+        f"{shown}. inference_.params is NaN for them; their values in coef_ are mostly noise. A "
+        "larger budget, fewer columns or merged categories would help."
     )

@@ -1,4 +1,4 @@
-"""What all private classifiers share: classes, class weights, predictions and scores."""
+"""Base of the private classifiers: classes, class weights, predictions and scores."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from dpglm.solvers.base import Plan
 from dpglm.tables.cells import normal
 from dpglm.tables.given import NO_WEIGHT, as_weights, different_labels
 
-# Public weights of classes, by their labels.
+# Public class weights by label.
 
 
 def heaviest_class(class_weight: Any) -> float:
-    """Return the public bound on the weight of a class, at least 1: that of a class not named."""
+    """Return the public bound on class weights, at least 1 (the weight of other classes)."""
     return max([1.0, *_checked(class_weight).values()])
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
     """Return the weight of each of the sorted classes, of shape (n_classes,).
 
-    Keys equal their labels; where labels are no text, they may also be text, as JSON has them.
+    Keys equal the labels, or their text as in JSON.
 
     Examples
     --------
@@ -110,13 +110,13 @@ def _is_label(key: Any, label: Any) -> bool:
     return bool(key == label)
 
 
-# Accuracy and R squared of blocks of rows, computed where the rows are.
+# Accuracy and R squared by blocks of rows.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class AccuracyTally:
-    """Total weight of correctly labelled rows, and of all rows, of a block."""
+    """Compute the total weight of correctly labelled rows and of all rows in a block."""
 
     predict: RowPrediction
     classes: NDArray[Any]
@@ -138,7 +138,7 @@ def accuracy(parts: Iterable[tuple[float, float]]) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class SquaredErrorTally:
-    """Weight, mean, sum of squares about the mean, and squared error of a block's targets."""
+    """Compute weight, mean, sum of squares about the mean, and squared error of a block."""
 
     predict: RowPrediction
     numbers: TargetNumbers
@@ -166,15 +166,15 @@ def r_squared(parts: Iterable[tuple[float, ...]]) -> float:
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
-    """Classes, class weights and decisions.
+    """Base of the classifiers: classes, class weights and decisions.
 
     Parameters
     ----------
     classes : sequence, optional
         Public list of all possible labels. Default: those in the data, with a warning.
     class_weight : dict, optional
-        Public weight of each label, at least 0; labels that are not listed have weight 1. Labels
-        other than strings may be written as strings, as in JSON.
+        Public weight of each label, at least 0; other labels have weight 1. Labels may be written
+        as strings, as in JSON.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
     coefficients of all classes and the intercepts jointly.
     """
 
-    # Not the mixin's, which knows rows in memory only.
+    # The mixin's score takes rows in memory only.
     score = Predictor.score
 
     classes: Sequence[Any] | None = None
@@ -199,17 +199,17 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        # With the default epsilon and a few dozen rows, noise rightly drowns the signal.
+        # With the default epsilon and a few dozen rows, noise dominates.
         tags.classifier_tags.poor_score = True
         return tags
 
     @abc.abstractmethod
     def _loss(self, n_classes: int) -> Loss:
-        """Loss for labels -1, +1, or for class indices if there are more than two classes."""
+        """Return the loss of labels -1 and +1, or of class indices for more than two classes."""
 
     @abc.abstractmethod
     def _penalty(self, n_rows: int) -> Regularizer:
-        """Penalty in prepared coordinates."""
+        """Return the penalty on the coefficients of prepared rows."""
 
     def _problem(self, spec: DataSpec) -> Problem:
         return Problem(self._loss(max(spec.n_outputs, 2)), self._penalty(spec.n_rows))
@@ -239,7 +239,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         -------
         Plan
             Releases, noise, steps and expected noise per coefficient. ``fit`` on data of that
-            size executes exactly this plan; ``dpglm.report.guidance`` predicts its accuracy.
+            size executes this plan; ``dpglm.report.guidance`` predicts its accuracy.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             class_factors(self.class_weight, classes)
             if n_classes != len(classes):
                 raise ValueError(
-                    f"n_classes must be that of classes, {len(classes)}, got {n_classes}"
+                    f"n_classes must be the number of classes, {len(classes)}, got {n_classes}"
                 )
         return self._planned(
             n_rows,
@@ -268,15 +268,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         )
 
     def _target_range(self, n_classes: int) -> tuple[float, float]:
-        """Bounds on the targets of the loss, where it is one of numbers."""
+        """Return bounds on the encoded targets if the loss takes numbers."""
         return -math.inf, math.inf
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
         if self.classes is None:
             if y is None:
-                raise ValueError(
-                    "classes must be declared for rows that are not one matrix in memory, got None"
-                )
+                raise ValueError("classes must be declared for rows not in memory, got None")
             check_classification_targets(y)
         self.classes_ = self._classes_of(y, facts)
         weights = None
@@ -297,18 +295,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         return np.ascontiguousarray(w[:-1].T), w[-1].copy()
 
     def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
-        """Sorted classes: those declared, or else those in ``y``."""
+        """Return the declared classes, else those in ``y``, sorted."""
         declared = self._declared_classes()
         if declared is not None:
             facts.declared("classes", declared.tolist())
             return declared
         classes = _at_least_two(different_labels(y))
-        cure = "Give classes= the list of possible labels."
-        facts.from_data("classes", classes.tolist(), cure)
+        remedy = "Give classes= the list of possible labels."
+        facts.from_data("classes", classes.tolist(), remedy)
         return classes
 
     def _declared_classes(self) -> NDArray[Any] | None:
-        """Sorted classes that were declared, if they were."""
+        """Return the declared classes, if any, sorted."""
         if self.classes is None:
             return None
         classes = np.asarray(self.classes)
@@ -335,7 +333,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
 
 class PrivateMarginClassifier(PrivateClassifier):
-    """Classifiers whose penalty is scikit-learn's C.
+    """Base of the classifiers with scikit-learn's C as penalty.
 
     Parameters
     ----------
@@ -352,16 +350,16 @@ class PrivateMarginClassifier(PrivateClassifier):
 
 
 def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss:
-    """Read a parameter ``loss`` of binary labels; for more than two classes one against the rest.
+    """Read a parameter ``loss`` of binary labels, one-vs-rest for more than two classes.
 
-    ``names`` says of each loss of ``dpglm.problem`` whether it may be given by name.
+    ``names`` is a predicate of losses that may be given by name.
     """
     binary = stated_loss(loss, names, (Target.BINARY,), "a binary margin")
     return binary if n_classes == 2 else OneVsRest(binary, n_classes)
 
 
 def _at_least_two(classes: NDArray[Any]) -> NDArray[Any]:
-    """Return the classes of a classifier, or refuse a single one."""
+    """Check that there are two classes or more."""
     if len(classes) < 2:
         raise ValueError(
             f"a classifier needs at least 2 classes, got {len(classes)} class: "

@@ -1,4 +1,4 @@
-"""What all private regressors share: bounded targets, predictions and scores."""
+"""Base of the private regressors: bounded targets, predictions and scores."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ __all__ = ["PenalizedRegressor", "PrivateRegressor"]
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
-    """Bounds on the target, and the standardization of targets that they allow.
+    """Base of the regressors: bounds on the target, and its standardization.
 
     Parameters
     ----------
     target_bounds : pair of float, optional
         Public lower and upper bound of the target; targets are clipped to them. Default: the
-        extremes in the data, with a warning; for proportions 0 and 1, and other values are refused.
+        extremes in the data, with a warning; for proportions 0 and 1, and values outside raise an
+        error.
     offset_bounds : pair of float, optional
-        Public lower and upper bound of offsets, which are clipped to them; their middle is where
-        the fit of an intercept starts, and without them 0. Of exposures these are logarithms.
-        Needed for ``inference``, and by solvers whose noise rests on how large predictions can be.
+        Public lower and upper bound of offsets (of logarithms of exposures), which are clipped to
+        them and centred at their midpoint. Required for ``inference``, and by solvers with noise
+        that depends on the largest prediction.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     Arora et al. 2022, Algorithm 1; Song, Steinke, Thakkar and Thakurta 2021, Lemma 5.1.
     """
 
-    # Not the mixin's, which knows rows in memory only.
+    # The mixin's score takes rows in memory only.
     score = Predictor.score
 
     target_bounds: tuple[float, float] | None = None
@@ -87,9 +88,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        # With the default epsilon and a few dozen rows, noise rightly drowns the signal.
+        # With the default epsilon and a few dozen rows, noise dominates.
         tags.regressor_tags.poor_score = True
-        with contextlib.suppress(ValueError):  # of a loss that fit refuses
+        with contextlib.suppress(ValueError):  # fit refuses the loss
             tags.target_tags.positive_only = self._loss(1.0).target.bounds[0] == 0.0
         return tags
 
@@ -104,7 +105,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _link(self) -> Link:
         loss = self._loss(1.0)
         if loss.link is None:
-            raise ValueError(f"loss must have a link that means follow from, got {loss!r}")
+            raise ValueError(f"loss must have a link function, got {loss!r}")
         return loss.link
 
     def _problem(self, spec: DataSpec) -> Problem:
@@ -115,7 +116,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return Problem(self._loss(scale), self._penalty(spec.n_rows, scale))
 
     def _standardization(self, low: float, high: float) -> tuple[float, float]:
-        """Shift and scale of the targets, from their public bounds."""
+        """Return the shift and scale of the targets from their public bounds."""
         has_intercept = check_bool("fit_intercept", self.fit_intercept)
         return self._link().standardization(low, high, intercept=has_intercept)
 
@@ -130,15 +131,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             return target.bounds if all(map(math.isfinite, target.bounds)) else None
         low, high = as_bounds("target_bounds", self.target_bounds)
         if not target.admits([low, high]).all():
-            raise ValueError(
-                f"target_bounds must be {target.words}, as targets are, got {self.target_bounds!r}"
-            )
+            raise ValueError(f"target_bounds must be {target.words}, got {self.target_bounds!r}")
         return low, high
 
     def _planned_bounds(self) -> tuple[float, float]:
         bounds = self._declared_target_bounds()
         if bounds is None:
-            raise ValueError("target_bounds must be given to plan before data, got None")
+            raise ValueError("target_bounds must be given for a plan, got None")
         return bounds
 
     def plan(
@@ -166,7 +165,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         -------
         Plan
             Releases, noise, steps and expected noise per coefficient. ``fit`` on data of that
-            size executes exactly this plan; ``dpglm.report.guidance`` predicts its accuracy.
+            size executes this plan; ``dpglm.report.guidance`` predicts its accuracy.
 
         Raises
         ------
@@ -176,7 +175,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """
         problem = self._problem
         if offset:
-            problem = functools.partial(_shifted, problem, self._offset_range().reach)
+            problem = functools.partial(_shifted, problem, self._offset_range().largest)
         return self._planned(
             n_rows,
             n_features,
@@ -202,7 +201,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         )
 
     def _numbers(self) -> TargetNumbers:
-        """Return what makes numbers of targets."""
+        """Return the map from targets to numbers."""
         return TargetNumbers()
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
@@ -212,24 +211,21 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             facts.declared("target_bounds", list(bounds))
             warn_of_equal_targets(bounds)
         elif numbers is None:
-            raise ValueError(
-                "target_bounds must be declared for rows that are not one matrix in memory, got "
-                "None"
-            )
+            raise ValueError("target_bounds must be declared for rows not in memory, got None")
         else:
             target = self._loss(1.0).target
             if not target.admits(numbers).all():
                 raise ValueError(f"y must be {target.words} for a {type(self).__name__}")
             bounds = float(numbers.min()), float(numbers.max())
-            cure = "Give target_bounds= from public knowledge."
-            facts.from_data("target_bounds", list(bounds), cure)
+            remedy = "Give target_bounds= from public knowledge."
+            facts.from_data("target_bounds", list(bounds), remedy)
         targets = self._targets(*bounds)
         problem = functools.partial(self._problem_for, bounds)
         return Task(targets, problem, target_range=targets.scaled_bounds)
 
     def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
         if column.kind == "exposure" and not isinstance(self._link(), LogLink):
-            raise ValueError("exposure must be None unless means are exponentials of scores")
+            raise ValueError("exposure must be None for a link other than the logarithm")
         offsets = self._offset_range()
         if self.offset_bounds is not None:
             facts.declared("offset_bounds", [offsets.low, offsets.high])
@@ -238,15 +234,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return dataclasses.replace(
             task,
             targets=dataclasses.replace(targets, offsets=offsets),
-            problem=functools.partial(_shifted, task.problem, offsets.reach),
+            problem=functools.partial(_shifted, task.problem, offsets.largest),
         )
 
     def _offset_range(self) -> OffsetRange:
         """Check that rows may have offsets; return their range."""
         if isinstance(self._link(), IdentityLink):
-            raise ValueError(
-                "offset must be None for predictions that are the scores: subtract it from y"
-            )
+            raise ValueError("offset must be None for an identity link: subtract it from y")
         loss = self._loss(1.0)
         if not isinstance(loss, ConvexScalarLoss):
             raise ValueError(f"offset must be None for a loss that is not convex, got {loss!r}")
@@ -279,14 +273,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
 
 def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) -> Problem:
-    """Return a problem whose rows have offsets."""
+    """Return a problem of rows with offsets up to a bound."""
     problem = make(spec)
     assert isinstance(problem.loss, ConvexScalarLoss)
     return dataclasses.replace(problem, loss=WithOffset(problem.loss, bound))
 
 
 class PenalizedRegressor(PrivateRegressor):
-    """A regressor with a penalty of a strength that is given.
+    """Base of the regressors with a penalty.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""From the user's targets to those of a loss, row by row."""
+"""Maps from the user's targets to those of a loss, row by row."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN = 5
 @final
 @dataclass(frozen=True, eq=False)
 class ClassTargets:
-    """Labels become class indices; of two classes, -1 and +1. Others are a ValueError."""
+    """Map labels to class indices, or to -1 and +1 for two classes."""
 
     classes: NDArray[Any]
 
@@ -47,7 +47,7 @@ class ClassTargets:
 @final
 @dataclass(frozen=True, eq=False)
 class ClassFactors:
-    """Labels become the weights of their classes. Others are a ValueError."""
+    """Map labels to the weights of their classes."""
 
     classes: NDArray[Any]
     factors: NDArray[np.float64]
@@ -59,22 +59,22 @@ class ClassFactors:
 @final
 @dataclass(frozen=True)
 class OffsetRange:
-    """Public bounds on offsets, and what is subtracted from them, which the intercept makes up."""
+    """Public bounds on offsets, and the center that is subtracted and returns in the intercept."""
 
     low: float
     high: float
     center: float
 
     @property
-    def reach(self) -> float:
-        """Bound on the magnitude of centred offsets, with room for rounding."""
+    def largest(self) -> float:
+        """Bound on the magnitude of centred offsets, with a margin for rounding."""
         return max(self.high - self.center, self.center - self.low) * (1.0 + 1e-6)
 
 
 @final
 @dataclass(frozen=True)
 class TargetNumbers:
-    """Targets become numbers; of two labels, where they are given, 0 and 1. Others are an error."""
+    """Map targets to numbers; two labels, if given, to 0 and 1."""
 
     labels: tuple[Any, Any] | None = None
 
@@ -95,12 +95,11 @@ class TargetNumbers:
 @final
 @dataclass(frozen=True)
 class BoundedTargets:
-    """Numbers are clipped to public bounds, then ``center`` is subtracted, then ``scale`` divides.
+    """Clip targets to public bounds, subtract ``center`` and divide by ``scale``.
 
-    Rounding does not leave ``scaled_bounds``. If ``strict``, numbers beyond the bounds are a
-    ValueError instead: nothing can be beyond those of proportions, unless they are counts. So are
-    counts, amounts and proportions below 0, whatever the bounds are: no choice of bounds makes them
-    right. Where there is a second column, of offsets, these are clipped to ``offsets`` and centred.
+    Rounding does not leave ``scaled_bounds``. Numbers beyond the bounds raise an error if
+    ``strict``, as for proportions; so do numbers that the loss cannot take, such as negative
+    counts. A second column holds offsets, which are clipped to ``offsets`` and centred.
     """
 
     bounds: tuple[float, float]
@@ -121,10 +120,10 @@ class BoundedTargets:
             low, high = self.bounds
             if numbers.min() < low or numbers.max() > high:
                 raise ValueError(
-                    f"y must be numbers from {low:g} to {high:g}: of counts of successes give the "
-                    "shares y / trials, with the trials as sample_weight; of other labels classes="
+                    f"y must be numbers from {low:g} to {high:g}. For counts of successes give the "
+                    "proportions y / trials and sample_weight=trials; for other labels classes="
                 )
-        # The loss decides whether the least number is itself one of them.
+        # The loss decides whether the bound itself is allowed.
         below = ~self.kind.admits(np.minimum(numbers, self.kind.bounds[1]))
         if below.any():
             row = int(below.argmax())
@@ -139,9 +138,9 @@ class BoundedTargets:
 @final
 @dataclass(frozen=True)
 class Task:
-    """A learning task: how targets are encoded, and the problem that is solved.
+    """The encoding of targets, and the problem to solve.
 
-    ``weights`` maps targets to a factor of each row's weight, at most ``heaviest``.
+    ``weights`` maps targets to a factor of the row's weight, at most ``heaviest``.
     """
 
     targets: TargetMap
@@ -155,7 +154,7 @@ class Task:
 def as_bounds(name: str, bounds: Any) -> tuple[float, float]:
     """Read a pair of finite numbers."""
     try:
-        # Text that spells a number is none.
+        # Text is not a number.
         low, high = (math.nan if isinstance(one, str | bytes) else float(one) for one in bounds)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
@@ -169,7 +168,7 @@ def as_bounds(name: str, bounds: Any) -> tuple[float, float]:
 def stated_loss(
     loss: Any, names: Callable[[Loss], bool], targets: Collection[Target], kind: str
 ) -> Loss:
-    """Read a parameter ``loss``: the name of a loss of which ``names`` holds, or a loss."""
+    """Read a parameter ``loss``: a loss, or the name of one that satisfies ``names``."""
     known = [name for name, one in LOSSES.items() if names(one)]
     if isinstance(loss, str):
         loss = LOSSES[check_one_of("loss", loss, known)]
@@ -179,10 +178,7 @@ def stated_loss(
 
 
 def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """Check that labels are neither missing nor of another type than the classes.
-
-    They are returned as the classes spell them (``dpglm.tables.given.spelled_as``).
-    """
+    """Check that no label is missing or of another type; return them as the classes spell them."""
     y = check_not_missing(y)
     if len(y) and (is_text(y) is None or is_text(y) != is_text(classes)):
         raise ValueError(f"y has labels of another type than classes={classes.tolist()}")
@@ -190,7 +186,7 @@ def check_labels(classes: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
     if kinds <= set("iuf") and len(kinds) > 1 and np.abs(classes).max() > LARGEST_WHOLE:
         raise ValueError(
             f"y must hold labels of the type {classes.dtype}, got {y.dtype}: numbers beyond 2^53 "
-            "run together when compared with it"
+            "do not compare exactly"
         )
     return spelled_as(y, classes.tolist())
 

@@ -52,12 +52,12 @@ class LogisticRegression(PrivateMarginClassifier):
         Share of the L1 norm in the penalty, in [0, 1].
     multi_class : {"multinomial", "ovr"}, default="multinomial"
         For more than two classes: a softmax model, or a binary model of each class against the
-        rest with probabilities normalised to sum 1. Solvers for one output at a time need "ovr".
+        rest with probabilities normalised to sum 1. Solvers of a single output require "ovr".
 
     References
     ----------
-    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1, and Lemma 5.1 for what clipping
-    minimises; Arora et al. 2022, Algorithm 1.
+    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1, and Lemma 5.1 for the objective under
+    clipping; Arora et al. 2022, Algorithm 1.
 
     Examples
     --------
@@ -152,8 +152,8 @@ class GeneralizedLinearClassifier(PrivateMarginClassifier):
     Parameters
     ----------
     loss : str or Loss, default="logistic"
-        A loss with target ``BINARY``: a name in ``dpglm.problem.LOSSES`` or an object, also of a
-        class of your own; for three classes or more also one with target ``CLASS``, such as
+        A loss with target ``BINARY``: a name in ``dpglm.problem.LOSSES`` or an object, also of your
+        own class; for three classes or more also a loss with target ``CLASS``, such as
         ``"softmax"``. ``predict_proba`` exists if its link defines probabilities.
 
     Examples
@@ -178,8 +178,8 @@ class GeneralizedLinearClassifier(PrivateMarginClassifier):
         if not isinstance(loss, Loss) or loss.target is not Target.CLASS:
             return named_loss(loss, _is_of_labels, n_classes)
         if n_classes == 2:
-            raise ValueError(f"loss must be one of binary labels for two classes, got {loss!r}")
-        # It refuses numbers of classes that are not its own.
+            raise ValueError(f"loss must be for binary labels with two classes, got {loss!r}")
+        # The loss refuses another number of classes.
         loss.value(np.zeros((1, n_classes)), np.zeros(1, dtype=np.intp))
         return loss
 
@@ -188,21 +188,18 @@ def _is_of_labels(loss: Loss) -> bool:
     return not loss.target.is_number
 
 
-# Private least squares of the codes of classes.
-
-
 @final
 class RidgeClassifier(PrivateClassifier):
-    """Private least squares of classes' codes, without a price for scores beyond them.
+    """Private ridge classifier: least squares for two classes, sparsemax loss for more.
 
-    Two classes are least squares of targets that are 1 for one class and -1 for the other,
-    ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled. With more,
-    the sparsemax loss (``dpglm.problem.Sparsemax``) takes the place of the squares: it is the same
-    where scores lie between codes, and a row whose scores are beyond its code, surely of its class,
-    pulls at nothing. So slopes are bounded, and come from rows between two classes.
+    Two classes are least squares of targets 1 and -1,
+    ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled. For more
+    classes the sparsemax loss (``dpglm.problem.Sparsemax``) with the same penalty replaces the
+    squares. It equals them while scores lie between the class codes, and is constant for rows that
+    are well inside their class, so gradients are bounded.
 
-    Scores rank the classes; they are no probabilities. Noise does not grow with the number of
-    classes, as for softmax.
+    Scores rank the classes; they are not probabilities. Unlike softmax, the noise does not grow
+    with the number of classes.
 
     Parameters
     ----------
@@ -211,11 +208,11 @@ class RidgeClassifier(PrivateClassifier):
 
     Notes
     -----
-    With a delta of 0 and several classes the default compares rows with the classes' private means
-    (``dpglm.solvers.Prototypes``), as steps would drown in noise.
+    With a delta of 0 and several classes the default is the nearest private class mean
+    (``dpglm.solvers.Prototypes``), as noise would dominate gradient steps.
 
-    Privacy: the releases are those of the solver's plan. A slope of ``Sparsemax`` is at most
-    sqrt(2) long whatever the number of classes is.
+    Privacy: the releases are those of the solver's plan. A gradient of ``Sparsemax`` with respect
+    to the scores has L2 norm at most sqrt(2) for any number of classes.
 
     References
     ----------
@@ -249,7 +246,7 @@ class RidgeClassifier(PrivateClassifier):
     def _target_units(self, task: Task, n_features: int) -> LinearUnits:
         if task.n_outputs == 1:
             return super()._target_units(task, n_features)
-        # Codes that are 1 and -1 are twice the centred ones, and ``2 / K - 1``: the same for every
-        # class, so that without an intercept it is left out.
+        # Codes 1 and -1 are twice the centred ones plus ``2 / K - 1``, the same for every class, so
+        # it is left out without an intercept.
         twice = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, 2.0)))
         return LinearUnits(twice, 2.0 / task.n_outputs - 1.0 if self.fit_intercept else 0.0)

@@ -1,4 +1,4 @@
-"""Private regressors with losses other than the square, and with any loss."""
+"""Private regressors."""
 
 from __future__ import annotations
 
@@ -49,9 +49,6 @@ __all__ = [
     "Ridge",
     "TweedieRegressor",
 ]
-
-
-# Private least squares, plain and penalised.
 
 
 @final
@@ -128,8 +125,8 @@ class ElasticNet(_Penalized):
         return ElasticNetPenalty(l1 + l2, l1 / (l1 + l2)) if l1 + l2 > 0.0 else NoPenalty()
 
 
-class _OfDividedTargets(PenalizedRegressor):
-    """Targets of at least 0, in units of their upper bound.
+class _NonNegativeRegressor(PenalizedRegressor):
+    """Base of the regressors of targets of at least 0, in units of their upper bound.
 
     Notes
     -----
@@ -148,7 +145,7 @@ class HuberRegressor(PenalizedRegressor):
     Parameters
     ----------
     threshold : float, optional
-        Error beyond which the loss is linear, in the units of y, above 0. Default: a tenth of the
+        Error above which the loss is linear, in the units of y, above 0. Default: a tenth of the
         width of ``target_bounds``; without an intercept a fifth of their largest magnitude.
         (scikit-learn calls it ``epsilon``, in units of the errors' scale.)
     alpha : float, default=0.0001
@@ -169,7 +166,7 @@ class HuberRegressor(PenalizedRegressor):
 
 
 @final
-class PoissonRegressor(_OfDividedTargets):
+class PoissonRegressor(_NonNegativeRegressor):
     """Private Poisson regression with a log link, for counts.
 
     Minimises ``(1/n) sum (exp(z) - y z) + alpha/2 |w|^2`` with ``z = X w``, which is
@@ -186,7 +183,7 @@ class PoissonRegressor(_OfDividedTargets):
 
 @final
 class GammaRegressor(PenalizedRegressor):
-    """Private gamma regression with a log link, for amounts whose spread grows with their mean.
+    """Private gamma regression with a log link, for amounts with a spread that grows with the mean.
 
     Minimises ``(1/n) sum (z + y exp(-z)) + alpha/2 |w|^2`` with ``z = X w``, which is
     scikit-learn's objective up to a constant.
@@ -205,13 +202,13 @@ class GammaRegressor(PenalizedRegressor):
 
 
 @final
-class TweedieRegressor(_OfDividedTargets):
+class TweedieRegressor(_NonNegativeRegressor):
     """Private regression with a Tweedie family and a log link, such as for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
-    variance of a target is proportional to the given power of its mean: 1 is Poisson (with a factor
-    that is not known, "quasi-Poisson"; ``PoissonRegressor`` is for counts, whose factor is 1), 2
-    gamma; between them targets may be zero, and are spread like gamma variables otherwise.
+    variance of a target is proportional to the given power of its mean: 1 is quasi-Poisson (Poisson
+    with an unknown factor, which is 1 in ``PoissonRegressor``), 2 is gamma. In between, targets may
+    be zero, and positive targets are spread like gamma variables.
 
     Parameters
     ----------
@@ -233,8 +230,8 @@ class TweedieRegressor(_OfDividedTargets):
 
 
 @final
-class NegativeBinomialRegressor(_OfDividedTargets):
-    """Private negative binomial regression with a log link, for counts that vary more than Poisson.
+class NegativeBinomialRegressor(_NonNegativeRegressor):
+    """Private negative binomial regression with a log link, for overdispersed counts.
 
     Minimises ``(1/n) sum loss + alpha/2 |w|^2`` where the loss is the negative log-likelihood. The
     variance at mean m is ``m + dispersion m^2``. By default there is no penalty.
@@ -242,8 +239,8 @@ class NegativeBinomialRegressor(_OfDividedTargets):
     Parameters
     ----------
     dispersion : float, default=1.0
-        Public, above 0: declared, not fitted (statsmodels calls it ``alpha``; R's ``theta`` is one
-        over it).
+        Public, above 0: declared, not fitted. It is ``alpha`` in statsmodels, and ``1 / theta`` in
+        R.
     alpha : float, default=0.0
         Strength of the penalty, at least 0.
     """
@@ -273,18 +270,18 @@ class BinomialRegressor(PenalizedRegressor):
     Parameters
     ----------
     link : {"logit", "probit", "cloglog"}, default="logit"
-        What turns scores into probabilities: the logistic function, the normal distribution
-        function, or ``1 - exp(-exp(z))`` (complementary log-log).
+        Map from scores to probabilities: the logistic function, the normal distribution function,
+        or ``1 - exp(-exp(z))`` (complementary log-log).
     classes : sequence of two labels, optional
-        Public: what y holds in place of 0 and 1. Of the two, sorted as a classifier's ``classes_``,
-        the second is success. With an offset, give 0 and 1.
+        Public labels in y in place of 0 and 1. The second in sorted order is success. With an
+        offset, give 0 and 1.
     alpha : float, default=0.0
         Strength of the penalty, at least 0.
 
     Notes
     -----
     Privacy: proportions are bounded by 0 and 1, unless ``target_bounds`` are narrower; weights are
-    clipped to ``weight_bound``. A row, with all of its trials, is what is protected. The releases
+    clipped to ``weight_bound``. The protected unit is a row with all of its trials. The releases
     are those of the solver's plan, listed in ``privacy_``.
 
     Examples
@@ -336,7 +333,7 @@ class QuantileRegressor(PenalizedRegressor):
     Parameters
     ----------
     quantile : float, default=0.5
-        Which quantile, above 0 and below 1.
+        Level of the quantile, above 0 and below 1.
 
     References
     ----------
@@ -356,7 +353,7 @@ class QuantileRegressor(PenalizedRegressor):
 
 @final
 class GeneralizedLinearRegressor(PrivateRegressor):
-    """Private linear regression with any loss of numbers, and the link of that loss.
+    """Private linear regression with any loss of numbers and its link.
 
     Minimises ``(1/n) sum loss``, and ``regularizer`` if one is given. ``LinearRegression``
     and the regressors of this module without a penalty are this with a loss chosen.
@@ -364,10 +361,10 @@ class GeneralizedLinearRegressor(PrivateRegressor):
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        A loss of numbers, not of labels: a name in ``dpglm.problem.LOSSES`` or an object,
-        also of a class of your own. ``predict`` applies the inverse of its link. Targets are
-        standardized if the loss supports it (``Loss.for_scaled_targets``); otherwise choose units
-        of y in which ``target_bounds`` are near -1 and 1.
+        A loss of numbers, not of labels: a name in ``dpglm.problem.LOSSES`` or an object, also of
+        your own class. ``predict`` applies the inverse of its link. Targets are standardized if the
+        loss supports it (``Loss.for_scaled_targets``); otherwise choose units of y with
+        ``target_bounds`` near -1 and 1.
 
     Notes
     -----
