@@ -160,11 +160,11 @@ def test_on_the_page(monkeypatch):
     assert Page(page).open == []
     assert references(page) == []
     assert "Budget by stage" in text
-    for shown in ("center", "clip to quantile", "radius of rows", "row sum", "not all Gaussian"):
+    for shown in ("center", "clip to quantile", "radius of rows", "row sum", "is not Gaussian"):
         assert shown in text
     plain = Page(html.report_page(fit_classifier(solver=FEW))).text
     assert "100 %" in plain
-    assert "not all Gaussian" not in plain
+    assert "is not Gaussian" not in plain
 
 
 def test_on_the_terminal(tmp_path):

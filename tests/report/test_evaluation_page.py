@@ -42,7 +42,7 @@ def test_everything_is_there_and_escaped(made):
         "A &lt;test&gt;",
         "AUC",
         "accuracy at 0.3",
-        "called &lt;ill&gt;",
+        "predicted &lt;ill&gt;",
         "By region &lt;r&gt;",
         "&lt;north&gt;",
         "Private.",

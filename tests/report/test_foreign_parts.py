@@ -113,7 +113,7 @@ def test_old_versions_are_named(path):
     [
         (
             {"type": "hinge"},
-            "loss of its certificate is Logistic.*, but another was planned",
+            "loss of its certificate is Logistic.*, but the plan has another one",
         ),
         ({"type": "tangent"}, r"the loss of its certificate is Logistic\(\)"),
         ({"type": "softmax"}, "link SoftmaxLink"),

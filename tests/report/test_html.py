@@ -141,7 +141,7 @@ def test_has_every_coefficient(page, binary):
         assert name in text
     table = coefficient_table(binary)
     assert table.noise is None
-    assert "does not know how much privacy noise is left" in text
+    assert "unknown for this solver" in text
     for value in binary.coef_[0]:
         assert f"{value:.3g}" in text
 

@@ -86,4 +86,4 @@ def test_a_pipeline_of_scikit_learn_has_names_and_is_told_what_counts_entries():
     assert all(name in page for name in NAMES)
     assert "NOT COVERED" not in page
     page = report_page(make_pipeline(columns(), classifier()).fit(X, y))
-    assert "asked how many entries of all rows are not zero" in page
+    assert "counted the nonzero entries" in page

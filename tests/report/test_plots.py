@@ -1,4 +1,4 @@
-"""Pictures show the numbers they are given, and nothing that stays secret."""
+"""Pictures show the numbers they are given, and nothing that did not release gradients."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ class TestAccuracyAgainstEpsilon:
         np.testing.assert_allclose(curve.get_ydata(), [0.65, 0.81, 0.84])
         heights = [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
         assert heights == [0.85, 0.5]
-        for part in ("without privacy\n0.850", "constant answer\n0.500", "epsilon 1: 0.810"):
+        for part in ("without privacy\n0.850", "constant prediction\n0.500", "epsilon 1: 0.810"):
             assert part in texts(figure)
         assert axes.get_xscale() == "log"
         assert drawn(figure, tmp_path) > 10_000
@@ -93,7 +93,7 @@ class TestTrainingHistory:
         assert 0.7 < late / floor.get_ydata()[0] < 1.5
 
     def test_secret_steps_are_not_drawn(self, last_iterate):
-        with pytest.raises(ValueError, match="stays secret"):
+        with pytest.raises(ValueError, match="did not release gradients"):
             plots.training_history(last_iterate.solution_)
 
 
@@ -102,7 +102,7 @@ class TestCoefficients:
         figure = plots.coefficients(binary, ["a", "b", "c"])
         (axes,) = figure.axes
         assert not [part for bars in axes.collections for part in bars.get_segments()]
-        assert "No confidence intervals" in texts(figure)
+        assert "Confidence intervals were not requested" in texts(figure)
         points = {x for line in axes.lines for x in np.atleast_1d(line.get_xdata()).tolist()}
         assert set(binary.coef_[0].tolist()) <= points
         assert [label.get_text() for label in axes.get_yticklabels()][::-1] == [
@@ -118,7 +118,7 @@ class TestCoefficients:
         ends = [part[:, 0] for bars in axes.collections for part in bars.get_segments()]
         expected = model.inference_.conf_int()[1:]
         np.testing.assert_allclose(np.sort(ends, axis=0), np.sort(expected, axis=0))
-        assert "95 % confidence intervals, of sampling and privacy noise" in texts(figure)
+        assert "95 % confidence intervals with sampling error and privacy noise" in texts(figure)
         marks = {
             float(value): line.get_markerfacecolor()
             for line in axes.lines
@@ -144,7 +144,7 @@ class TestCoefficients:
         assert sorted(names) == ["x0", "x1", "x2"]
         assert names[-1] == "x2"
         assert (names[0] == "x0") == bool(surely[0] > surely[1])
-        assert "Left out: 1 of which nothing is known." in texts(figure)
+        assert "1 cannot be estimated at this budget" in texts(figure)
         # An odds ratio of which nothing is known is from 0 to infinity.
         ratios = model.inference_.summary(exponentiate=True).cells()[4]
         assert ratios[1:] == ("–", "–", "–", "0.0000", "inf", "–")

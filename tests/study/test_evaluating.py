@@ -67,7 +67,7 @@ def test_every_kind_of_model(adjacency):
         result = made.run(rows_of(kind))
         assert result.privacy_.event == result.plan.event
         assert result.verify().ok
-        assert list(result.evaluation.groups) == ["f", "m", None]
+        assert list(result.evaluation.by_level) == ["f", "m", None]
 
 
 def test_plans_say_how_precise_it_will_be():

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a private description (extra ``report``)."""
+"""HTML page about a private description (extra ``report``)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _MOST_AT_A_GLANCE = 2
 
 
 def description_page(description: Description, *, title: str = "A first look at the table") -> str:
-    """Return a page with what a description says, and what it cost.
+    """Return a page about a description and its cost.
 
     Parameters
     ----------
     description : Description
-        What ``dpglm.describe`` returned.
+        Result of ``dpglm.describe``.
     title : str, optional
         Heading.
 
     Returns
     -------
     str
-        HTML with all pictures inside; it refers to nothing outside itself.
+        Self-contained HTML.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def description_page(description: Description, *, title: str = "A first look at 
 
     Notes
     -----
-    Privacy: the page shows what was released, and public facts.
+    Privacy: the page shows released values and public facts.
     """
     certificate = description.privacy_
     return page_of(
@@ -67,7 +67,7 @@ def write_description(
     Parameters
     ----------
     description : Description
-        What ``dpglm.describe`` returned.
+        Result of ``dpglm.describe``.
     path : path-like
         The file.
     title : str, optional
@@ -85,18 +85,7 @@ def write_description(
 
 
 def shown_description(description: Description) -> dict[str, Any]:
-    """Return what the sections of a page about a description show.
-
-    Parameters
-    ----------
-    description : Description
-        What ``dpglm.describe`` returned.
-
-    Returns
-    -------
-    dict
-        The argument of the macro ``described`` in ``templates/exploration.html.j2``.
-    """
+    """Return the argument of the macro ``described`` in ``templates/exploration.html.j2``."""
     levels = description.by_level
     clear = {label: one for label, one in levels.items() if one.n_rows.low > 0.0}
     shown = clear or levels or {"": description.overall}
@@ -153,7 +142,7 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
 
 
 def _glance(column: ColumnDescription) -> str:
-    """Say in a line what a column holds: its middle and most of its range, or its largest cells."""
+    """Summarize a column in one line: its median and range, or its largest categories."""
     if column.quantiles:
         low, middle, high = (
             estimate_of(one)
@@ -169,12 +158,12 @@ def _glance(column: ColumnDescription) -> str:
 
 
 def _spanning(levels: Sequence[float]) -> tuple[float, float, float]:
-    """Return the lowest level of quantiles, the one nearest to the middle, and the highest."""
+    """Return the lowest, the middle and the highest quantile."""
     return min(levels), min(levels, key=lambda q: abs(q - 0.5)), max(levels)
 
 
 def _bar(share: Number, longest: float) -> dict[str, str]:
-    """Return lengths of a bar and its interval, in per cent of the widest, and the text beside."""
+    """Return a bar and its interval, as percentages of the longest one, and its label."""
     unit = 100.0 / longest
     return {
         "length": f"{unit * share.estimate:.2f}%",
@@ -186,7 +175,7 @@ def _bar(share: Number, longest: float) -> dict[str, str]:
 
 
 def _signed(number: Number) -> dict[str, str]:
-    """Return the place of a number from -1 to 1 on a scale, with its interval."""
+    """Return the position of a correlation and its interval on a scale from -1 to 1."""
     middle = 50.0 * (1.0 + number.estimate)
     return {
         "start": f"{min(middle, 50.0):.2f}%",
@@ -199,8 +188,8 @@ def _signed(number: Number) -> dict[str, str]:
 
 
 def _table(table: TwoWayTable) -> dict[str, Any]:
-    """Return a table of shares within each row of cells, and how dark each is."""
-    # Columns, and rows, of which nobody can say that there are any would show noise.
+    """Return a two-way table of shares within each row, with shades."""
+    # Rows and columns whose counts cannot be distinguished from zero would show noise.
     columns = [
         place
         for place in range(len(table.column_labels))

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a private evaluation (extra ``report``)."""
+"""HTML page about a private evaluation (extra ``report``)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MOST_CLASSES = 20
 
 
 def evaluation_page(
-    evaluation: Evaluation, *, title: str = "How good the model is", by: str | None = None
+    evaluation: Evaluation, *, title: str = "Evaluation of the model", by: str | None = None
 ) -> str:
-    """Return a page with what an evaluation says, and what it cost.
+    """Return a page about an evaluation and its cost.
 
     Parameters
     ----------
     evaluation : Evaluation
-        What ``dpglm.evaluate`` returned.
+        Result of ``dpglm.evaluate``.
     title : str, optional
         Heading.
     by : str, optional
@@ -45,7 +45,7 @@ def evaluation_page(
     Returns
     -------
     str
-        HTML with all pictures inside; it refers to nothing outside itself.
+        Self-contained HTML.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def evaluation_page(
 
     Notes
     -----
-    Privacy: the page shows what was released, and public facts.
+    Privacy: the page shows released values and public facts.
     """
     certificate = evaluation.privacy_
     return page_of(
@@ -72,11 +72,11 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
     Parameters
     ----------
     evaluation : Evaluation
-        What ``dpglm.evaluate`` returned.
+        Result of ``dpglm.evaluate``.
     path : path-like
         The file.
     **options
-        As for ``evaluation_page``.
+        Options of ``evaluation_page``.
 
     Raises
     ------
@@ -89,12 +89,12 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
 
 
 def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str, Any]:
-    """Return what the sections of a page about an evaluation show.
+    """Return the values of the sections about an evaluation.
 
     Parameters
     ----------
     evaluation : Evaluation
-        What ``dpglm.evaluate`` returned.
+        Result of ``dpglm.evaluate``.
     by : str, optional
         Name of the attribute of ``by_level``; by default ``evaluation.by``.
 

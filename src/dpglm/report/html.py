@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a private fit (extras ``report`` and ``plot``)."""
+"""HTML page about a private fit (extras ``report`` and ``plot``)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_OUTPUTS = 12
 _NO_BOUNDS = ("inf", "-inf")
 
 _Table: TypeAlias = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
-"""A title, the headings of columns, and rows of text."""
+"""Title, column headings, and rows of text."""
 
 
 def report_page(
@@ -47,43 +47,41 @@ def report_page(
     scores: Mapping[str, float | str] | None = None,
     figures: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return a page that explains a fitted model, its privacy and its noise.
+    """Return a page about a fitted model, its privacy and its noise.
 
     Parameters
     ----------
     estimator : fitted estimator of dpglm, PrivatePipeline, or Pipeline of scikit-learn
-        A pipeline of scikit-learn must end with one of the others; the page warns of its steps
+        A pipeline of scikit-learn must end with one of the others. The page warns of earlier steps
         that may have learned from the rows.
     title : str, optional
-        Heading; by default the estimator's name.
+        Heading; by default the name of the estimator.
     feature_names : sequence of str, optional
-        Default: the names of the table's effects, or those the estimator saw.
+        Names of the effects; by default those of the table or of the fit.
     schema : Schema, optional
-        What encoded the table that the estimator was fitted to, so that the page can state effects
-        in the table's units; by default that of the pipeline, or of the certificate.
+        Schema that encoded the table of the fit, so that effects are shown in the units of the
+        table; by default that of the pipeline, or of the certificate.
     scores : mapping from str to float or str, optional
-        What to say about how good the model is, such as ``{"Accuracy on test rows": 0.85}``;
-        to be computed from public rows.
+        Scores to show, such as ``{"Accuracy on test rows": 0.85}``, computed from public rows.
     figures : mapping from str to Matplotlib figure, or to two, optional
-        Pictures to show after that of the coefficients, each with what it shows in words: one
-        figure, or a pair of one for wide screens and one for narrow ones.
+        Further pictures by caption: a figure, or a pair for wide and for narrow screens.
 
     Returns
     -------
     str
-        HTML with all pictures inside; it refers to nothing outside itself.
+        Self-contained HTML.
 
     Raises
     ------
     ImportError
         If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
     ValueError
-        If there is no private estimator.
+        If ``estimator`` does not contain a private estimator.
 
     Notes
     -----
-    Privacy: the page shows what was released, public facts, and what the caller passes in
-    ``scores`` and ``figures``, which the guarantee does not cover.
+    Privacy: the page shows released values and public facts. The guarantee does not cover
+    ``scores`` and ``figures``.
     """
     model = parts_of(estimator).model
     check_is_fitted(model, "privacy_")
@@ -103,7 +101,7 @@ def report_page(
 def model_view(
     estimator: Any, table: CoefficientTable, figures: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what a page shows of a fitted model: coefficients, pictures, settings."""
+    """Return the coefficients, pictures and settings of a fitted model for a template."""
     plan, certificate = estimator.solution_.plan, estimator.privacy_
     pictures = {**(figures or {}), **_pictures(estimator.solution_)}
     return {
@@ -133,19 +131,19 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
     Parameters
     ----------
     estimator : fitted estimator of dpglm, PrivatePipeline, or Pipeline of scikit-learn
-        A pipeline of scikit-learn must end with one of the others; the page warns of its steps
+        A pipeline of scikit-learn must end with one of the others. The page warns of earlier steps
         that may have learned from the rows.
     path : path-like
         The file.
     **options
-        As for ``report_page``.
+        Options of ``report_page``.
 
     Raises
     ------
     ImportError
         If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
     ValueError
-        If there is no private estimator.
+        If ``estimator`` does not contain a private estimator.
     OSError
         If the file cannot be written.
     """
@@ -155,18 +153,18 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
 def _pictures(solution: Solution) -> dict[str, Any]:
     pictures: dict[str, Any] = {}
     if any(math.isfinite(info.gradient_norm) for info in solution.history):
-        text = "The length of each step's noisy gradient, next to that of noise alone."
+        text = "Norm of the noisy gradient in each step, compared with noise alone."
         pictures[text] = tuple(plots.training_history(solution, width=width) for width in _WIDTHS)
     loss, data = solution.plan.problem.loss, solution.plan.data
     clip = _clip(solution.plan.document["method"]) / data.augmented_row_norm
     if isinstance(loss, ConvexScalarLoss) and clip < loss.slope_bound:
-        text = "The loss that clipped gradients minimise, for the longest rows allowed."
+        text = "Loss that clipped gradients minimize, for rows of the largest norm."
         pictures[text] = tuple(plots.clipped_loss(loss, [clip], width=width) for width in _WIDTHS)
     return pictures
 
 
 def _clip(method: Mapping[str, Any]) -> float:
-    """Return the bound on a row's gradient that a method has among its settings, if it has one."""
+    """Return the clipping threshold of a method; infinite without one."""
     bounds = (
         method.get("clip"),
         method.get("clipping", {}).get("bound"),
@@ -190,9 +188,9 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
     for release in certificate.releases:
         groups[f"Noise in each {release.quantity}"] = [
             ("times", release.count),
-            ("bound on what a row contributes", release.contribution_bound),
+            ("bound on the contribution of a row", release.contribution_bound),
             ("noise", release.mechanism.in_words),
-            ("scale of the noise", release.noise_scale),
+            ("noise scale", release.noise_scale),
             ("values", release.coordinates),
         ]
     groups["Versions"] = list(certificate.versions.items())
@@ -200,7 +198,7 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
 
 
 def _tables(table: CoefficientTable) -> list[_Table]:
-    """Return tables of intercepts and largest coefficients; of several, the first is unfolded."""
+    """Return tables of the intercepts and the largest coefficients."""
     if table.inference is not None:
         return _tables_of_intervals(table, table.inference)
     tables: list[_Table] = []
@@ -232,7 +230,7 @@ def _tables_of_intervals(table: CoefficientTable, inference: Inference) -> list[
 
 
 def _row(name: str, value: float, noise: float) -> tuple[str, ...]:
-    """Write a coefficient with the digits that its noise leaves meaningful."""
+    """Write a coefficient with the digits that are meaningful given its noise."""
     decimals = 1 - math.floor(math.log10(noise)) if noise > 0.0 else 4
     if 0 <= decimals <= 6:
         return name, f"{value:.{decimals}f}", f"{noise:.{decimals}f}"

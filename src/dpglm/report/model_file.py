@@ -26,11 +26,9 @@ from dpglm.problem import BinaryLink, ClassLink, Link
 from dpglm.tables.named import OffsetColumn, OffsetKind
 from dpglm.tables.schema import Schema
 
-# Whether a linear model is the one that its certificate was written for.
-
 
 def check_shapes(model: LinearModel) -> None:
-    """Check that coefficients, intercept, labels, names, schema and link fit together."""
+    """Check that coefficients, intercept, labels, names, schema and link are consistent."""
     coef, intercept, classes = model.coef_, model.intercept_, model.classes_
     if coef.shape[:-1] != intercept.shape or coef.ndim not in (1, 2) or not coef.size:
         raise ValueError(f"coef and intercept do not fit: shapes {coef.shape}, {intercept.shape}")
@@ -60,7 +58,7 @@ def check_shapes(model: LinearModel) -> None:
 
 
 def disagreements(model: LinearModel) -> tuple[str, ...]:
-    """Say where a model is not the one of its certificate; empty if it is."""
+    """Return how a model differs from its certificate; empty if it does not."""
     return tuple(_disagreements(model, model.certificate))
 
 
@@ -72,7 +70,7 @@ def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str
     if model.estimator != _class_fitted(certificate.estimator):
         yield f"estimator is {model.estimator!r}, but its certificate's {certificate.estimator!r}"
     if certificate.loss != " ".join(repr(certificate.problem.loss).split()):
-        yield f"the loss of its certificate is {certificate.loss}, but another was planned"
+        yield f"the loss of its certificate is {certificate.loss}, but the plan has another one"
     labels = None if model.classes_ is None else model.classes_.tolist()
     names = None if model.feature_names is None else list(model.feature_names)
     schema = None if model.schema is None else model.schema.to_dict()
@@ -97,7 +95,7 @@ def _other_estimates(model: LinearModel, estimates: Estimates) -> Iterator[str]:
 
 
 def _class_fitted(estimator: str) -> str:
-    """Return the class of a fit that may have been a search: ``Search(Class)``."""
+    """Return the class in ``Class`` or ``Search(Class)``."""
     return estimator.rpartition("(")[2].removesuffix(")")
 
 
@@ -146,26 +144,25 @@ class LinearModel:
     Parameters
     ----------
     estimator : str
-        Class that fitted it.
+        Class of the fitted estimator.
     coef_, intercept_ : ndarray
-        As the estimator had them.
+        Coefficients and intercept in the shape of the estimator.
     classes_ : ndarray of shape (n_classes,) or None
         Labels of a classifier; None for a regressor.
     feature_names : tuple of str or None
-        Names of the features, where they are known.
+        Names of the features, if they are known.
     schema : Schema or None
-        How a table's columns become features.
+        Encoding of a table as features.
     certificate : Certificate
         The privacy claim.
     estimates : Estimates or None
-        Coefficients with their covariance, where the fit was made for inference.
+        Coefficients with their covariance, for fits with inference.
 
     Notes
     -----
-    With a schema, ``X`` is always a table with the schema's columns (a mapping, a DataFrame, or
-    an array in the schema's order), which is encoded first. Without one it is a matrix of
-    features, as for the estimator. Features are clipped to the ``feature_bounds`` of the fit,
-    if it had any, as the estimator's are.
+    With a schema, ``X`` is a table with its columns (a mapping, a DataFrame, or an array in the
+    order of the schema). Otherwise it is a matrix of features, as in ``fit``. Features are clipped
+    to the ``feature_bounds`` of the fit.
     """
 
     estimator: str
@@ -179,7 +176,7 @@ class LinearModel:
 
     @property
     def inference(self) -> Inference | None:
-        """Standard errors, intervals and tests, where the fit was made for them.
+        """Standard errors, intervals and tests of a fit with inference.
 
         With a schema they are in the units of its table.
         """
@@ -191,15 +188,12 @@ class LinearModel:
 
     @property
     def link(self) -> Link | None:
-        """The link of the loss: what turns linear scores into means or probabilities."""
+        """Link of the loss, which maps linear scores to means or probabilities."""
         return self.certificate.problem.loss.link
 
     @property
     def offset_column(self) -> OffsetColumn | None:
-        """What the fit's offsets came as, and their column, where that is known; None: no offset.
-
-        ``predict`` should be given the same.
-        """
+        """Kind and column of the offsets of the fit; None without offsets."""
         for kind in get_args(OffsetKind):
             fact = self.certificate.fact(kind)
             if fact is not None:
@@ -213,12 +207,12 @@ class LinearModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether ``predict_proba`` gives any: where the link of the loss does."""
+        """Whether the model has ``predict_proba``."""
         return self.classes_ is not None and isinstance(self.link, ClassLink)
 
     @property
     def target_bounds(self) -> tuple[float, float] | None:
-        """Public bounds on the targets of the fit, where it had any."""
+        """Public bounds on the targets of the fit, if there were any."""
         fact = self.certificate.fact("target_bounds")
         if fact is None or self.classes_ is not None:
             return None
@@ -226,17 +220,17 @@ class LinearModel:
         return float(low), float(high)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Predict a classifier's linear scores: shape (n,) for two classes, else (n, n_classes)."""
+        """Predict linear scores of classes: shape (n,) for two classes, else (n, n_classes)."""
         if self.classes_ is None:
-            raise ValueError(f"{self.estimator} is a regressor: it has predict only")
+            raise ValueError(f"{self.estimator} is a regressor and has predict only")
         return self._predicted(X, scores)
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Predict class probabilities, of shape (n, n_classes), where the loss models them."""
+        """Predict class probabilities of shape (n, n_classes), if the loss models them."""
         return self._predicted(X, self._class_link().probabilities)
 
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
-        """Predict logarithms of class probabilities, finite where the latter underflow to 0."""
+        """Predict log probabilities, finite even if probabilities underflow to 0."""
         return self._predicted(X, self._class_link().log_probabilities)
 
     def _class_link(self) -> ClassLink:
@@ -245,13 +239,13 @@ class LinearModel:
         return self.link
 
     def predict(self, X: Any, *, offset: Any = None, exposure: Any = None) -> NDArray[Any]:
-        """Predict labels, or means of the target, of shape (n,); offsets are as for ``fit``."""
+        """Predict labels or means of the target, of shape (n,); offsets as in ``fit``."""
         if self.classes_ is not None:
             if offset is not None or exposure is not None:
                 raise ValueError("offset and exposure must be None for a classifier")
             return self._predicted(X, ClassLabels(self.classes_))
         if self.link is None:
-            raise ValueError(f"{self.estimator} has no link to predict by")
+            raise ValueError(f"{self.estimator} cannot predict without a link")
         return self._predicted(X, with_offset(self.link.inverse, offset, exposure))
 
     def _predicted(self, X: Any, output: Output) -> NDArray[Any]:
@@ -277,34 +271,31 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     Parameters
     ----------
     estimator : fitted estimator of dpglm, additive model or PrivatePipeline
-        Not a pipeline of scikit-learn: its last step, with the schema of its first.
+        For a pipeline of scikit-learn give its last step, with the schema of its first step.
     path : path-like
-        The file; JSON.
+        The JSON file.
     schema : Schema, optional
-        How the columns of the user's table became the features that were fitted. By default that
-        of the pipeline, or of the certificate.
+        Encoding of the table as features; by default that of the pipeline, or of the certificate.
 
     Raises
     ------
     ValueError
-        If the schema has another number of features or is not the one of the fit, the labels
-        cannot be written as JSON, or the pipeline has transformers that a model file cannot
-        hold.
+        If the schema does not match the fit, labels cannot be written as JSON, or a model file
+        cannot represent a transformer of the pipeline.
     OSError
         If the file cannot be written.
 
     Notes
     -----
-    Privacy: the file holds released coefficients, public facts and the certificate; the training
-    rows are not in it, nor is anything else that was computed from them.
+    Privacy: the file contains released coefficients, public facts and the certificate only.
     """
     # Here, as estimators know certificates.
     from dpglm.estimators.composed.pipeline import ComposedModel
 
     if type(estimator) is Pipeline or not hasattr(estimator, "fit"):
         raise ValueError(
-            "estimator must be a linear model of dpglm or a PrivatePipeline, as a model file holds "
-            f"no other steps and its certificate pays for none, got a {type(estimator).__name__}"
+            "estimator must be a linear model of dpglm or a PrivatePipeline, as a model file does "
+            f"not contain other steps, got a {type(estimator).__name__}"
         )
     check_is_fitted(estimator, "privacy_")
     if isinstance(estimator, ComposedModel):
@@ -338,7 +329,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
 
 
 def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
-    """Return the estimates of a fit that was made for inference, under the names of its columns."""
+    """Return the estimates of a fit with inference, with the names of its columns."""
     inference = getattr(estimator, "inference_", None)
     if inference is None:
         return None
@@ -352,7 +343,7 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     Parameters
     ----------
     path : path-like
-        What ``save_model`` wrote.
+        File that ``save_model`` wrote.
 
     Returns
     -------
@@ -361,9 +352,8 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     Raises
     ------
     ValueError
-        If the file is not a model file, a part of it is missing or wrong, it was changed after
-        it was written, labels, names, schema or coefficients are not those that the certificate
-        was written for, or its loss has not been imported.
+        If the file is not a valid model file, was changed after it was written, does not match its
+        certificate, or has a loss that has not been imported.
     OSError
         If it cannot be read.
     """
@@ -375,17 +365,17 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
 
 
 def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
-    """Read a model, and say where it disagrees with its certificate or its digest."""
+    """Return a model, and how it differs from its certificate or its digest."""
     content = mapping(document)
     digest = content.pop("digest", None)
     model = FORMAT.read(content)
     check_shapes(model)
     found = disagreements(model)
     if digest != _digest(content):
-        found += ("the file was changed after it was written: its digest is another one",)
+        found += ("the file was changed after it was written: its digest differs",)
     return model, found
 
 
 def _digest(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a document, however it is laid out."""
+    """Return the SHA-256 of a document, whatever its layout."""
     return hashlib.sha256(canonical_json(document).encode()).hexdigest()

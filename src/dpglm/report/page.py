@@ -1,4 +1,4 @@
-"""Pages from templates: what all of them share."""
+"""Values and functions that all page templates share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from dpglm.shapes import Shape, shapes_of
 from dpglm.shapes.picture import draw_shape, reach_of, scale_in_words
 from dpglm.tables.schema import Schema
 
-# The section of a page about what each column of an additive model does.
-
 _MOST_OPEN, _MOST = 12, 36
 
 
 def shapes_view(estimator: Any) -> dict[str, Any] | None:
-    """Return the panels of a fitted linear model of curves; None for other models."""
+    """Return the curves of a fitted additive model for a template; None for other models."""
     fact = estimator.privacy_.fact("schema")
     schema = None if fact is None else Schema.from_dict(fact.value)
     if schema is None or schema.additive is None:
@@ -49,7 +47,7 @@ def _in_words(shape: Shape) -> str:
 
 
 NARROW = 4.4
-"""Inches of a picture for a narrow screen."""
+"""Width of pictures for narrow screens, in inches."""
 
 
 def page_of(
@@ -60,11 +58,7 @@ def page_of(
     cautions: Sequence[str] = (),
     **shown: Any,
 ) -> str:
-    """Fill in a template of ``report/templates`` with what was found, and what it cost.
-
-    The certificate is that of a fit or of a study; ``shown`` are the template's own values. Every
-    text is escaped.
-    """
+    """Render a template with a certificate and values of its own; all text is escaped."""
     jinja2 = require("jinja2", "report")
     folder = resources.files("dpglm.report") / "templates"
     environment = jinja2.Environment(
@@ -74,7 +68,7 @@ def page_of(
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
-        # What is marked as safe is of another type.
+        # Markup that is marked as safe has another type.
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
@@ -95,10 +89,7 @@ def page_of(
 
 
 def shown_figures(figures: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
-    """Return pictures with what they show: for wide screens, and for narrow ones or None.
-
-    A figure may be two: one for wide screens, one for narrow ones.
-    """
+    """Return captions with pictures for wide screens, and for narrow ones or None."""
     pairs = {text: one if isinstance(one, tuple) else (one, None) for text, one in figures.items()}
     return [
         (text, as_data_uri(wide), None if narrow is None else as_data_uri(narrow))

@@ -1,4 +1,4 @@
-"""The picture of what a model learned."""
+"""Pictures of coefficients and of the steps of a fit."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def coefficients(
     *,
     schema: Schema | None = None,
 ) -> Any:
-    """Draw the largest coefficients, with confidence intervals where the fit has any.
+    """Draw the largest coefficients, with confidence intervals if the fit has them.
 
     Parameters
     ----------
     estimator : fitted estimator of dpglm, or pipeline that ends with one
         A PrivatePipeline, a private search, or a Pipeline of scikit-learn.
     feature_names : sequence of str, optional
-        Default: the names the pipeline makes or the estimator saw.
+        Names of the effects; by default those of the pipeline or of the fit.
     most : int, optional
-        How many features are drawn for each output, at least 1; by default 20 for one output
-        and 8 for several. Of more than 12 outputs the first 12 are drawn.
+        Number of features for each output, at least 1; by default 20 for one output and 8 for
+        several. At most 12 outputs are drawn.
     schema : Schema, optional
-        What encoded the table that the estimator was fitted to, so that effects are drawn in the
-        table's units; by default that of the pipeline, or of the certificate.
+        Schema that encoded the table of the fit, so that effects are drawn in the units of the
+        table; by default that of the pipeline, or of the certificate.
 
     Returns
     -------
@@ -54,13 +54,13 @@ def coefficients(
     ImportError
         If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
-        If names or ``most`` do not fit.
+        If names do not match the features, or ``most`` is invalid.
 
     Notes
     -----
-    Coefficients are per unit of the user's columns. Where a column's range is declared, its
-    coefficient is drawn for a step of 1, 10, 100, ... such units, the largest within half of the
-    range, so that columns of different units can be compared; the step stands beside its name.
+    Coefficients are per unit of the columns. If the range of a column is declared, its coefficient
+    is drawn per 1, 10, 100, ... units, the largest such step within half of the range, so that
+    columns with different units are comparable. The step follows the name.
 
     Privacy: everything drawn is released or public.
     """
@@ -68,26 +68,23 @@ def coefficients(
 
 
 def draw_table(table: CoefficientTable, most: int | None = None, width: float = _WIDTH) -> Any:
-    """Draw the picture of ``coefficients`` for a table of them, so many inches wide."""
+    """Draw a table of coefficients; ``width`` is in inches."""
     n_outputs = min(len(table.outputs), _MOST_PANELS)
     most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
     known = len(table.features) - table.unknown
     shown = min(most, known)
     n_columns = min(2 if width >= _WIDTH else 1, n_outputs)
     n_rows = math.ceil(n_outputs / n_columns)
-    surely = "" if table.inference is None else " surely"
-    of = f"The {shown}{surely} largest of {known}. " if shown < known else ""
+    of = f"The {shown} largest of {known}. " if shown < known else ""
     subtitle = (
-        f"{of}No confidence intervals were asked for."
+        f"{of}Confidence intervals were not requested."
         if table.inference is None
-        else f"{of}Bars: 95 % confidence intervals, of sampling and privacy noise together.\n"
+        else f"{of}Bars: 95 % confidence intervals with sampling error and privacy noise.\n"
         "Hollow: the interval contains zero."
     )
     if table.unknown:
-        subtitle += f" Left out: {table.unknown} of which nothing is known."
-    figure = draw.new_figure(
-        width, 0.7 + n_rows * (0.45 + 0.235 * shown), "What the model learned", subtitle
-    )
+        subtitle += f" {table.unknown} cannot be estimated at this budget and are not shown."
+    figure = draw.new_figure(width, 0.7 + n_rows * (0.45 + 0.235 * shown), "Coefficients", subtitle)
     grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=n_outputs > 1).ravel()
     panel = width / n_columns - 0.4
     for output, axes in enumerate(grid[:n_outputs]):
@@ -107,7 +104,7 @@ def draw_table(table: CoefficientTable, most: int | None = None, width: float = 
             )
     for axes in grid[n_outputs:]:
         axes.set_visible(False)
-    # One label for all panels, which would have no room for one each.
+    # One label for all panels: each panel is too narrow for its own.
     figure.supxlabel(_unit(table, width), size=_AXIS, color=draw.INK, parse_math=False)
     return figure
 
@@ -121,7 +118,7 @@ def _unit(table: CoefficientTable, width: float) -> str:
 
 
 def _named(feature: str, step: float, room: float) -> str:
-    """Name a feature within some inches, with the step that its coefficient is drawn for."""
+    """Return the name of a feature with its step, at most ``room`` inches wide."""
     per = "" if step == 1.0 else f", per {step:g}"
     return shortened(feature, _TICK, room - width_of(per, _TICK)) + per
 
@@ -129,7 +126,7 @@ def _named(feature: str, step: float, room: float) -> str:
 def _draw_coefficients(
     axes: Any, table: CoefficientTable, output: int, most: int, room: float
 ) -> None:
-    """Draw an output's largest coefficients, with ``room`` inches for the names of features."""
+    """Draw the largest coefficients of an output, with ``room`` inches for names."""
     which = table.largest(output, most)[::-1]
     steps = table.steps[which]
     values = table.values[output][which] * steps
@@ -161,25 +158,23 @@ def _draw_coefficients(
     axes.tick_params(labelsize=_TICK)
 
 
-# The picture of a run's steps.
-
 _WIDE_RANGE = 8.0
 _FEW = 60
-# Inches that two labels beside each other need.
+# Least width, in inches, for two labels next to each other.
 _BOTH = 5.0
-_BARS = ("noise alone (expected)", "this run, with noise")
-_TITLE = "How training went"
+_BARS = ("noise only (expected)", "this run, with noise")
+_TITLE = "Noisy gradients"
 
 
 def training_history(solution: Solution, *, width: float = 7.2) -> Any:
-    """Draw the noisy gradient of each step against what noise alone would look like.
+    """Draw the norm of the noisy gradient in each step, compared with noise alone.
 
     Parameters
     ----------
     solution : Solution
         ``solution_`` of a fitted estimator.
     width : float, default=7.2
-        Of the picture, in inches.
+        Width of the picture in inches.
 
     Returns
     -------
@@ -190,18 +185,16 @@ def training_history(solution: Solution, *, width: float = 7.2) -> Any:
     ImportError
         If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
-        If no step released a gradient: where only the last iterate is paid for, steps stay
-        secret.
+        If no gradient was released, as with solvers that release the last iterate only.
 
     Notes
     -----
-    Privacy: all that is drawn was released, and paid for, by the fit itself.
+    Privacy: everything drawn was released by the fit.
     """
     history = [info for info in solution.history if math.isfinite(info.gradient_norm)]
     if not history:
         raise ValueError(
-            "solution must have a history, got an empty one: no gradient of this fit was released, "
-            "so what its steps looked like stays secret"
+            "solution must have a history, got an empty one: this fit did not release gradients"
         )
     return _one_step(history[0], width) if len(history) == 1 else _several_steps(history, width)
 
@@ -214,7 +207,7 @@ def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
         width,
         4.4,
         _TITLE,
-        "While the noisy gradient is longer than noise alone, steps still follow the data.",
+        "Steps follow the data as long as the norm exceeds that of noise alone.",
     )
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 1.0])
     few = len(steps) <= _FEW
@@ -226,7 +219,7 @@ def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
         linewidth=1.6,
         marker=marker,
         markersize=4,
-        label="this run, with noise",
+        label=_BARS[1],
     )
     upper.plot(
         steps,
@@ -234,15 +227,15 @@ def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
         color=draw.INK,
         linewidth=1.4,
         dashes=(6, 3),
-        label="noise alone (expected)",
+        label=_BARS[0],
     )
     least, most = min(*norms, *floors), max(*norms, *floors)
     if 0.0 < least * _WIDE_RANGE < most:
         draw.log_scale(upper)
     else:
         upper.set_ylim(0.0, 1.15 * most)
-    upper.set_ylabel("length of the gradient")
-    # Above the curves, which may be anywhere.
+    upper.set_ylabel("norm of the gradient")
+    # Above the axes, as curves may be anywhere within them.
     upper.legend(
         frameon=False,
         fontsize=9.5,
@@ -268,12 +261,12 @@ def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
 
 
 def _one_step(info: StepInfo, width: float) -> Any:
-    """Compare two lengths: a curve of one step would be a dot."""
+    """Draw the norms of a single step as bars."""
     if info.noise_norm > 0.0:
         ratio = plain_number(float(f"{info.gradient_norm / info.noise_norm:.2g}"), 2)
-        subtitle = f"One step: its noisy gradient is {ratio} times as long as noise alone."
+        subtitle = f"One step: the norm of its noisy gradient is {ratio} times that of noise alone."
     else:
-        subtitle = "One step, without noise in it."
+        subtitle = "One step, without noise."
     figure = draw.new_figure(width, 1.6, _TITLE, subtitle)
     axes = figure.subplots()
     lengths = [info.noise_norm, info.gradient_norm]
@@ -282,6 +275,6 @@ def _one_step(info: StepInfo, width: float) -> Any:
     )
     axes.bar_label(bars, [f"{length:.3g}" for length in lengths], padding=5, color=draw.INK)
     axes.set_xlim(0.0, 1.15 * max(lengths) or 1.0)
-    axes.set_xlabel("length of the gradient")
+    axes.set_xlabel("norm of the gradient")
     draw.quiet(axes, grid="x")
     return figure

@@ -1,4 +1,4 @@
-"""Pictures of private fits, as Matplotlib figures (extra ``plot``)."""
+"""Plots of private fits as Matplotlib figures (extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpglm.report.pictures import coefficients, training_history
 __all__ = ["accuracy_against_epsilon", "clipped_loss", "coefficients", "training_history"]
 
 _BODY, _AXIS = 3.7, 10.5
-# Inches that two panels beside each other need.
+# Least width, in inches, for two panels next to each other.
 _BESIDE = 5.0
 _CURVE_TARGET = {
     Target.BINARY: 1.0,
@@ -50,30 +50,30 @@ def accuracy_against_epsilon(
     without_features: float | None = None,
     chosen: float | None = None,
     metric: str = "Accuracy on test rows",
-    title: str = "What privacy costs",
+    title: str = "Accuracy and privacy",
     subtitle: str | None = None,
     width: float = 7.2,
 ) -> Any:
-    """Draw the scores of private models against epsilon, with their bounds.
+    """Draw the scores of private models against epsilon.
 
     Parameters
     ----------
     epsilons : array_like of shape (m,)
-        Different, above 0.
+        Different values above 0.
     scores : array_like of shape (m,) or (m, runs)
-        Score at each epsilon; of several runs the mean is drawn, and the range shaded.
+        Score at each epsilon. For several runs their mean is drawn, and their range is shaded.
     without_privacy : float, optional
         Score of the same model without noise.
     without_features : float, optional
-        Score of the best constant answer, such as the most frequent class.
+        Score of the best constant prediction, such as the most frequent class.
     chosen : float, optional
-        One of ``epsilons`` to point out.
+        One of ``epsilons`` to highlight.
     metric : str
-        What the scores are.
+        Name of the scores.
     title, subtitle : str
-        Plain words; by default the subtitle explains the shading.
+        Headings; by default the subtitle explains the shading.
     width : float, default=7.2
-        Of the picture, in inches.
+        Width of the picture in inches.
 
     Returns
     -------
@@ -85,12 +85,12 @@ def accuracy_against_epsilon(
     ImportError
         If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
-        If the shapes do not fit, an epsilon is not above 0, or ``chosen`` is not among them.
+        If shapes do not match, an epsilon is not above 0, or ``chosen`` is not one of them.
 
     Notes
     -----
-    Privacy: scores on private rows are not private themselves; this is for public test data, or
-    for rows whose use for evaluation was paid for.
+    Privacy: the guarantee does not cover ``scores``. Compute them from public test rows, or with
+    ``dpglm.evaluate``.
     """
     eps = np.asarray(epsilons, dtype=np.float64)
     runs = np.asarray(scores, dtype=np.float64)
@@ -115,7 +115,7 @@ def accuracy_against_epsilon(
     labels: list[tuple[float, str, str]] = [(mean[-1], "with privacy", draw.BLUE)]
     for value, text, dashes in (
         (without_privacy, "without privacy", (6, 3)),
-        (without_features, "constant answer", (1.5, 2.5)),
+        (without_features, "constant prediction", (1.5, 2.5)),
     ):
         if value is not None:
             axes.axhline(value, color=draw.GREY, linewidth=1.5, dashes=dashes)
@@ -157,20 +157,21 @@ def clipped_loss(
     z_range: tuple[float, float] | None = None,
     width: float = 7.2,
 ) -> Any:
-    """Draw the loss that gradient descent with clipped gradients really minimises.
+    """Draw the loss that gradient descent with clipped gradients minimizes.
 
     Parameters
     ----------
     loss : ConvexScalarLoss
         Any convex loss of one output.
     clips : sequence of float
-        One to five clips of the slope, each above 0: clip norm over row norm.
+        One to five clipping thresholds of the derivative, each above 0: gradient threshold over row
+        norm.
     target : float, optional
         Target of the row; by default +1 for classes, 0 for real targets, 2 for counts.
     z_range : pair of float, optional
-        Range of predictions; by default wide enough to see the clips bind.
+        Range of linear predictors; by default the thresholds are reached within it.
     width : float, default=7.2
-        Of the picture, in inches.
+        Width of the picture in inches.
 
     Returns
     -------
@@ -181,7 +182,7 @@ def clipped_loss(
     ImportError
         If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
-        If the loss is not convex with one output, or the clips do not fit.
+        If the loss is not convex with one output, or ``clips`` is invalid.
 
     References
     ----------
@@ -200,8 +201,8 @@ def clipped_loss(
     figure = draw.new_figure(
         width,
         3.1 if beside else 6.0,
-        "What clipping does to the loss",
-        f"{type(loss).__name__}: where its slope is steeper than the clip, it goes on straight.",
+        "Effect of clipping on the loss",
+        f"{type(loss).__name__}: clipped where its derivative exceeds the threshold.",
     )
     left, right = figure.subplots(1, 2) if beside else figure.subplots(2, 1)
     curves = [(loss, "not clipped", draw.INK)]
@@ -218,7 +219,7 @@ def clipped_loss(
         touch = _touching_points(one, z, y)
         left.plot(touch, one.value(touch, np.full_like(touch, target)), "o", color=color, ms=6)
     left.set_ylabel("loss of the row")
-    right.set_ylabel("slope (the row's pull)")
+    right.set_ylabel("derivative")
     for axes in (left, right):
         axes.set_xlabel(axis)
         draw.quiet(axes)
@@ -228,7 +229,7 @@ def clipped_loss(
 
 
 def _towards_the_middle(chosen: float, eps: NDArray[np.float64]) -> str:
-    """Return where to anchor text at an epsilon, so that it stays within the axes."""
+    """Return the text alignment that keeps text at an epsilon within the axes."""
     place = math.log(chosen / eps[0]) / (math.log(eps[-1] / eps[0]) or math.inf)
     if eps.size == 1 or 0.2 < place < 0.8:
         return "center"
@@ -236,7 +237,7 @@ def _towards_the_middle(chosen: float, eps: NDArray[np.float64]) -> str:
 
 
 def _epsilon_ticks(eps: NDArray[np.float64]) -> tuple[list[float], list[str]]:
-    """Tick each epsilon that is far enough from the tick before."""
+    """Return ticks at the epsilons that are far enough apart."""
     span = math.log(eps[-1] / eps[0]) or 1.0
     ticks: list[float] = []
     for value in eps.tolist():
@@ -248,7 +249,7 @@ def _epsilon_ticks(eps: NDArray[np.float64]) -> tuple[list[float], list[str]]:
 def _touching_points(
     clipped: ClippedLoss, z: NDArray[np.float64], y: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Points within the range of z where the clip begins to bind."""
+    """Return the linear predictors where clipping begins."""
     binds = np.abs(clipped.loss.slope(z, y)) > clipped.clip_slope
     edges = np.flatnonzero(binds[1:] != binds[:-1])
     middle: NDArray[np.float64] = 0.5 * (z[edges] + z[edges + 1])

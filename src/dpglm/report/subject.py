@@ -24,8 +24,8 @@ from dpglm.tables.schema import Schema
 
 def step_cautions(estimator: Any) -> tuple[str, ...]:
     """Return a sentence for each step before a private model that may have learned from rows."""
-    said = (_said(name, step) for name, step in parts_of(estimator).transformers)
-    return tuple(one for one in said if one is not None)
+    cautions = (_caution(name, step) for name, step in parts_of(estimator).transformers)
+    return tuple(one for one in cautions if one is not None)
 
 
 def title_of(estimator: Any) -> str:
@@ -44,40 +44,37 @@ def _table_units(parts: Parts) -> LinearUnits | None:
     return None if table is None else Schema.from_dict(table.value).units
 
 
-def _said(name: str, step: Any) -> str | None:
-    """Return a caution about a step unless it is known not to learn from the rows."""
+def _caution(name: str, step: Any) -> str | None:
+    """Return a caution about a step that learns, or may learn, from the rows."""
     try:
         check_fixed(name, step)
     except ValueError:
         return (
-            f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model learned from "
-            "the same rows, or may have, and no budget was spent on it. The guarantee covers the "
-            "model's own fit only. In a PrivatePipeline, every step learns nothing or pays."
+            f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model may have "
+            "learned from the same rows without a privacy budget. The guarantee covers the fit of "
+            "the model only. A PrivatePipeline covers all steps."
         )
     if counts_entries(step):
         return (
-            f"NOT COVERED: the step {name!r} ({type(step).__name__}) asked how many entries of all "
-            "rows are not zero, to choose between dense and sparse. Give it sparse_threshold=0, or "
-            "put it into a PrivatePipeline, which asks nothing."
+            f"NOT COVERED: the step {name!r} ({type(step).__name__}) counted the nonzero entries "
+            "of all rows to choose between dense and sparse. Set sparse_threshold=0, or use a "
+            "PrivatePipeline."
         )
     return None
 
 
-# The coefficients of a fitted estimator beside the noise that is expected in them.
-
 TARGET = "target"
-"""Name of a regressor's output."""
+"""Name of the output of a regressor."""
 
 
 def coefficient_table(
     estimator: Any, feature_names: Sequence[str] | None = None, schema: Schema | None = None
 ) -> CoefficientTable:
-    """Collect an estimator's effects, in the user's units, and the noise expected in them.
+    """Return the effects of a fitted estimator and the expected noise, in the units of the user.
 
-    The units are those of the table that ``schema`` encoded, by default the schema of the pipeline
-    or of the certificate; without one, those of the columns that the estimator was given. Names
-    of features are, by default, those of the effects, of the pipeline's columns, or of the
-    estimator's, else ``x0``, ...
+    Units are those of the table that ``schema`` encoded, by default the schema of the pipeline or
+    of the certificate, or else those of the columns of the fit. Default names are those of the
+    effects, of the columns of the pipeline or of the fit, or ``x0``, ...
     """
     parts = parts_of(estimator)
     estimator = parts.model
@@ -118,17 +115,17 @@ def coefficient_table(
 
 
 def _noise(estimator: Any, units: LinearUnits) -> NDArray[np.float64] | None:
-    """Return standard deviations of the noise in effects and intercept, where it is known."""
+    """Return standard deviations of the noise in effects and intercept, if they are known."""
     known: NoiseCovariance | None = vars(estimator).get("_noise_covariance")
     return None if known is None else known.in_units(units).deviations.T
 
 
 def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) -> Inference | None:
-    """Return an estimator's intervals in the units of a table, if there is one."""
+    """Return the inference of an estimator in the units of a table, if there is one."""
     own: Inference | None = getattr(estimator, "inference_", None)
     if own is None:
         return None
-    # The certificate may have learned of the table since the fit.
+    # The certificate may have been amended with the table since the fit.
     own = dataclasses.replace(own.of_features, certificate=estimator.privacy_)
     if units is None:
         return dataclasses.replace(own, estimates=own.estimates.renamed(names))
@@ -136,9 +133,9 @@ def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) 
 
 
 def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
-    """Half the width of the declared bounds of each effect's column; 1 where there are none."""
+    """Return half the width of the declared bounds of each column; 1 without bounds."""
     if units.matrix.shape[0] != units.matrix.shape[1]:
-        # Values of curves are as large as they are, and no slopes.
+        # Effects are values of curves, which do not depend on units.
         return np.ones(units.matrix.shape[0] - 1)
     data, bounds = estimator.solution_.plan.data, estimator.privacy_.fact("feature_bounds")
     scaling = None if bounds is None else column_scaling(bounds.value, data.n_features)
@@ -151,5 +148,5 @@ def _output_names(estimator: Any, n_outputs: int) -> tuple[str, ...]:
     labels = getattr(estimator, "classes_", None)
     if labels is None:
         return (TARGET,)
-    # One score for two classes speaks for the second.
+    # The one output for two classes is that of the second class.
     return tuple(str(label) for label in labels[-n_outputs:].tolist())
