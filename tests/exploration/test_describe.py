@@ -323,8 +323,8 @@ def test_bounds_that_were_paid_for_are_said_so_by_what_uses_them(table, schema, 
     age = narrower.columns[0]
     assert 18.0 < age.low < 30.0
     assert 60.0 < age.high < 70.0
-    assert age.paid.epsilon == noisy.privacy_.epsilon
-    assert age.paid.certificate == noisy.privacy_.model_digest
+    assert age.provenance.epsilon == noisy.privacy_.epsilon
+    assert age.provenance.certificate == noisy.privacy_.model_digest
     assert narrower.columns[2] == schema.columns[2]
     assert narrower.target == schema.target
     assert Schema.from_dict(json.loads(json.dumps(narrower.to_dict()))) == narrower
@@ -343,7 +343,7 @@ def test_a_column_of_one_value_keeps_its_bounds(schema, table):
     seen = describe(same, schema, budget=GaussianDP(1e4), random_state=0)
     narrower = seen.schema()
     assert narrower.columns[1] == schema.columns[1]
-    assert narrower.columns[0].paid is not None
+    assert narrower.columns[0].provenance is not None
 
 
 @pytest.mark.parametrize("bounds", [(0.9, 0.1), (0.5, 0.5), (-0.1, 0.5), (0.1,)])
@@ -355,7 +355,7 @@ def test_bounds_that_make_no_sense_are_refused(noisy, bounds):
 def test_a_forged_provenance_is_refused(noisy):
     document = noisy.schema().to_dict()
     document["columns"]["age"]["provenance"] = "private"
-    with pytest.raises(ValueError, match="as a description writes it"):
+    with pytest.raises(ValueError, match="provenance must be an object"):
         Schema.from_dict(document)
 
 

@@ -2,6 +2,7 @@
 
 from dpglm._codec.kinds import Format, Text, decode, encode, named, type_name
 from dpglm._codec.values import (
+    SCALAR,
     Form,
     Matrix,
     Vector,
@@ -14,6 +15,7 @@ from dpglm._codec.values import (
 )
 
 __all__ = [
+    "SCALAR",
     "Form",
     "Format",
     "Matrix",

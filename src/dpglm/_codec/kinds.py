@@ -6,7 +6,9 @@ numbers, and frozen dataclasses of these. Numbers come back bit for bit. A kind 
 otherwise says so where it is declared: ``Annotated[kind, Form(write, read)]``.
 
 A dataclass is an object with the fields that its constructor takes, without the underscore at the
-end of a name such as ``coef_``. Where a field is declared as an abstract class, the key ``"type"``
+end of a name such as ``coef_``. A class with ``omits_defaults = True`` writes only the fields that
+differ from their defaults; when it is read, a field that is absent, null or an empty list has its
+default. Where a field is declared as an abstract class, the key ``"type"``
 names its subclass: a class of this library by its name in lower case with underscores, another
 class by its module and name. Reading looks the name up among the existing subclasses, so the class
 tree is the registry, and no file can cause an import. Of classes that were defined twice, as by a
@@ -47,7 +49,7 @@ from dpglm._codec.values import (
     write_integer,
     write_json,
 )
-from dpglm._json import at, shown
+from dpglm._json import shown
 from dpglm._registry import snake_case
 
 __all__ = ["Format", "Text", "decode", "encode", "named", "type_name"]
@@ -171,25 +173,43 @@ def _record(kind: type) -> Form:
         names = [one.name for one in dataclasses.fields(kind) if one.init]
         return {name.rstrip("_"): (name, _form(hints[name])) for name in names}
 
+    defaults = {
+        one.name: one.default
+        for one in dataclasses.fields(kind)
+        if getattr(kind, "omits_defaults", False) and one.default is not dataclasses.MISSING
+    }
+
     def write(value: Any) -> dict[str, Any]:
         if type(value) is not kind:
             raise ValueError(f"must be a {kind.__qualname__}, got {shown(value)}")
         return each(
-            (key, form.write, getattr(value, name)) for key, (name, form) in fields().items()
+            (key, form.write, getattr(value, name))
+            for key, (name, form) in fields().items()
+            if name not in defaults or getattr(value, name) != defaults[name]
         )
 
     def read(document: Any) -> Any:
         found, own = mapping(document), fields()
-        if found.keys() != own.keys():
-            lacking = sorted(own.keys() - found.keys())
+        if getattr(kind, "omits_defaults", False):
+            found = {key: one for key, one in found.items() if one is not None and one != []}
+        required = {key for key, (name, _) in own.items() if name not in defaults}
+        if not required <= found.keys() <= own.keys():
+            lacking = sorted(required - found.keys())
             odd = sorted(found.keys() - own.keys(), key=str)
+            name = type_name(kind).lstrip("_")
+            what = f"type {name!r}" if "type_name" in vars(kind) else f"a {name}"
+            optional = ", ".join(key for key in own if key not in required)
             raise ValueError(
-                f"a {type_name(kind).lstrip('_')} must have the keys {', '.join(own)}; missing: "
+                f"{what} must have the keys "
+                f"{', '.join(key for key in own if key in required)}"
+                f"{f' (optional: {optional})' if optional else ''}; missing: "
                 f"{shown(lacking)}, unknown: {shown(odd)}"
             )
-        values = each((key, form.read, found[key]) for key, (_, form) in own.items())
+        values = each(
+            (key, form.read, found[key]) for key, (_, form) in own.items() if key in found
+        )
         try:
-            return kind(**{name: values[key] for key, (name, _) in own.items()})
+            return kind(**{own[key][0]: value for key, value in values.items()})
         except _REFUSALS as error:
             raise ValueError(f"makes no {type_name(kind)}: {error}") from error
 
@@ -217,15 +237,11 @@ def named(what: str, kinds: Callable[[], Iterable[type]], accepts: Callable[[Any
 
     def read(document: Any) -> Any:
         found = mapping(document)
-        with at(_TYPE):
-            name = line(found.pop(_TYPE, None))
+        name = found.pop(_TYPE, None)
         known = {type_name(one): one for one in kinds()}
-        if name not in known:
-            advice = f": import {name.rpartition('.')[0]} first" if "." in name else ""
-            raise ValueError(
-                f"type must be one of {sorted(known)}, got {shown(name)}, which no {what} is "
-                f"called{advice}"
-            )
+        if not isinstance(name, str) or name not in known:
+            advice = f"; import {name.rpartition('.')[0]} first" if "." in str(name) else ""
+            raise ValueError(f"type must be one of {sorted(known)}, got {shown(name)}{advice}")
         return _form(known[name]).read(found)
 
     return Form(write, read)

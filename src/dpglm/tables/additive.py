@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm._codec import Text
 from dpglm._validation import check_count, check_real, in_one_line
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
-from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
 from dpglm.tables.encoding import Encoding, LinearUnits, Reader
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
@@ -42,10 +43,12 @@ class Additive:
     """
 
     segments: int
-    reach: float
-    interactions: tuple[tuple[str, str], ...] = ()
+    reach: Number
+    interactions: tuple[tuple[Text, Text], ...] = ()
     pair_segments: int = 4
     log_segments: int | None = None
+
+    omits_defaults = True
 
     def __post_init__(self) -> None:
         for name in ("segments", "pair_segments", "log_segments"):
@@ -56,32 +59,9 @@ class Additive:
         object.__setattr__(self, "reach", reach)
         object.__setattr__(self, "interactions", pairs_of_columns(self.interactions))
 
-    @classmethod
-    def from_dict(cls, entry: object) -> Additive:
-        """Read the JSON form."""
-        fields = set(entry) if isinstance(entry, Mapping) else set()
-        known = set(cls.__dataclass_fields__)
-        if not isinstance(entry, Mapping) or not {"segments", "reach"} <= fields <= known:
-            raise ValueError(
-                'the schema\'s "additive" must be an object with "segments" and "reach", and '
-                'perhaps "log_segments", "interactions" and "pair_segments", got '
-                f"{in_one_line(entry)}"
-            )
-        return cls(**entry)
-
     def segments_of(self, scale: str) -> int:
         """Return the number of segments of a column's own curve."""
         return self.segments if scale != "log" else self.log_segments or self.segments
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        entry: dict[str, Any] = {"segments": self.segments, "reach": self.reach}
-        if self.log_segments is not None:
-            entry["log_segments"] = self.log_segments
-        if not self.interactions:
-            return entry
-        pairs = [list(pair) for pair in self.interactions]
-        return entry | {"interactions": pairs, "pair_segments": self.pair_segments}
 
 
 def pairs_of_columns(value: Any) -> tuple[tuple[str, str], ...]:

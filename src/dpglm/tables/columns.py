@@ -5,39 +5,37 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeVar, final
+from typing import Annotated, Any, ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._codec import SCALAR, Form, Text, named
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
 
-# Facts about a column that were learned from private rows, and paid for.
-
-PRIVATE = "private"
-"""Type of a provenance: from the rows, at a price."""
+Number: TypeAlias = Annotated[float, SCALAR]
 
 
 @final
 @dataclass(frozen=True)
 class PaidFor:
-    """What was paid for the bounds of a column.
+    """The privacy cost of a column's bounds.
 
     Parameters
     ----------
     epsilon, delta : float
-        What the release they come from cost, under the relation that its certificate names.
+        Cost of the release of the bounds, under the relation that its certificate names.
     certificate : str
-        Digest of that release, as its certificate has it.
+        Digest of that release, from its certificate.
     """
 
     epsilon: float
     delta: float
     certificate: str
+
+    type_name = "private"
 
     def __post_init__(self) -> None:
         check_real("epsilon", self.epsilon, least=0.0)
@@ -45,34 +43,23 @@ class PaidFor:
         if type(self.certificate) is not str or not self.certificate:
             raise ValueError(f"certificate must be a digest, got {self.certificate!r}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry in the JSON form of a column."""
-        return {"type": PRIVATE, **vars(self)}
 
-
-def paid_from_dict(entry: object) -> PaidFor | None:
-    """Read a column's ``"provenance"``, if it has one; a ValueError says what to write."""
-    if entry is None:
-        return None
-    fields = dict(entry) if isinstance(entry, Mapping) else {}
-    if fields.pop("type", None) != PRIVATE or set(fields) != {"epsilon", "delta", "certificate"}:
-        raise ValueError(
-            '"provenance" must be {"type": "private", "epsilon", "delta", "certificate"}, as '
-            f"a description writes it, got {entry!r}"
-        )
-    return PaidFor(**fields)
-
-
-T = TypeVar("T")
+Provenance: TypeAlias = Annotated[
+    PaidFor, named("provenance", lambda: (PaidFor,), lambda value: isinstance(value, PaidFor))
+]
+# What is not a list stays what it is, for an error that names the field.
+Entries: TypeAlias = Annotated[
+    tuple[Entry, ...], Form(list, lambda value: tuple(value) if isinstance(value, list) else value)
+]
 _Floats: TypeAlias = NDArray[np.float64]
 
-# Of 10, 100, 1000 and the range itself the best on Adult's training rows
+# The best of 10, 100, 1000 and the range itself on Adult's training rows
 # (``python -m experiments.additive``).
 DENSER = 100.0
-"""How many times as densely values lie at a lower bound of 0 or less as at the upper one."""
+"""Density of values at a lower bound of 0 or less, relative to the upper bound."""
 _CATEGORY_CURE = (
     'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
-    'a missing value); with "other": CATEGORY, all that is not listed counts as that category'
+    'a missing value); with "other": CATEGORY, unlisted values count as that category'
 )
 
 
@@ -80,6 +67,7 @@ class Column(abc.ABC):
     """A feature column of a schema; final subclasses below."""
 
     name: str
+    omits_defaults: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod
@@ -111,10 +99,6 @@ class Column(abc.ABC):
 
         Privacy: each row is encoded by itself, to features of L2 norm at most ``norm``.
         """
-
-    @abc.abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return the column's entry in the JSON form of the schema."""
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
         """Return a numeric column with bounds that were paid for; others as they are."""
@@ -184,15 +168,16 @@ class NumericColumn(Column):
     come from private rows, ``unit`` is for axes of pictures.
     """
 
-    name: str
-    low: float
-    high: float
-    missing: float | None = None
+    name: Text
+    low: Number
+    high: Number
+    missing: Number | None = None
     scale: str = "linear"
-    knots: tuple[float, ...] | None = None
-    paid: PaidFor | None = None
+    knots: tuple[Number, ...] | None = None
+    provenance: Provenance | None = None
     unit: str | None = None
 
+    type_name = "numeric"
     norm = 1.0
 
     def __post_init__(self) -> None:
@@ -269,25 +254,13 @@ class NumericColumn(Column):
     def _scale(self) -> float:
         return 0.5 * self.high - 0.5 * self.low
 
-    def to_dict(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"type": "numeric", "low": self.low, "high": self.high}
-        if self.missing is not None:
-            entry["missing"] = self.missing
-        if self.scale != "linear":
-            entry["scale"] = self.scale
-        if self.knots is not None:
-            entry["knots"] = list(self.knots)
-        if self.unit is not None:
-            entry["unit"] = self.unit
-        return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
-
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
         knots = tuple(one for one in self.knots or () if low <= one <= high) or None
-        return dataclasses.replace(self, low=low, high=high, knots=knots, paid=paid)
+        return dataclasses.replace(self, low=low, high=high, knots=knots, provenance=paid)
 
     @property
     def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
-        return None if self.paid is None else (self.low, self.high, self.paid)
+        return None if self.provenance is None else (self.low, self.high, self.provenance)
 
     def with_reference(self, reference: Entry) -> Column:
         raise ValueError(
@@ -310,14 +283,16 @@ class CategoricalColumn(Column):
     so that neighbours have similar effects; it is for additive models (``dpglm.tables.additive``).
     """
 
-    name: str
-    categories: tuple[Entry, ...]
-    other: Entry | None = None
-    reference: Entry | None = None
+    name: Text
+    categories: Entries
+    other: Any = None
+    reference: Any = None
     ordered: bool = False
 
+    type_name = "categorical"
+
     def __post_init__(self) -> None:
-        as_vocabulary("categories", self.categories)
+        check_vocabulary("categories", self.categories)
         if not isinstance(self.ordered, bool):
             raise ValueError(f'"ordered" must be true or false, got {self.ordered!r}')
         if self.ordered and len(self.categories) - ("" in self.categories) < 2:
@@ -365,12 +340,6 @@ class CategoricalColumn(Column):
         names = tuple(f"{feature} vs {self.reference}" for feature in features)
         return Effects(names, np.eye(n), np.full(n, -self._ball.center))
 
-    def to_dict(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"type": "categorical", "categories": list(self.categories)}
-        optional = {"other": self.other, "reference": self.reference}
-        entry |= {key: value for key, value in optional.items() if value is not None}
-        return entry | {"ordered": True} if self.ordered else entry
-
     def with_reference(self, reference: Entry) -> Column:
         try:
             (position,) = Vocabulary(self.categories).positions([reference], "reference", "")
@@ -393,60 +362,12 @@ def _compared(value: Entry) -> Entry:
     return normal(value) if isinstance(value, str) else value
 
 
-def column_from_dict(name: str, entry: object) -> Column:
-    """Read the entry of one feature column.
-
-    ``{"type": "numeric", "low", "high"}`` with an optional ``"missing"``, ``"scale"``, ``"knots"``
-    and ``"unit"``, or ``{"type": "categorical", "categories"}`` with an optional ``"other"``,
-    ``"reference"`` and ``"ordered"``. Fields of the other type may be left in if they are null or
-    empty, as in an unfilled template. Errors say what to write.
-    """
-    return read_entry(_COLUMN_READERS, name, entry)
-
-
-@final
-@dataclass(frozen=True)
-class EntryReader(Generic[T]):
-    """How one type of entry is read: ``build`` takes the column's name and the named fields."""
-
-    build: Callable[..., T]
-    required: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-
-
-def read_entry(readers: Mapping[str, EntryReader[T]], name: str, entry: object) -> T:
-    """Read an entry by the reader of its ``"type"``; fields that are null or empty do not count."""
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"must be a JSON object, got {entry!r}")
-    kind = entry.get("type")
-    if kind is None:
-        raise ValueError(f'"type" is not filled in: write one of {_quoted(list(readers))}')
-    if not isinstance(kind, str) or kind not in readers:
-        raise ValueError(f'"type" must be one of {_quoted(list(readers))}, got {kind!r}')
-    reader = readers[kind]
-    fields = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in entry.items()
-        if key != "type" and value is not None and value != []
-    }
-    lacking = [key for key in reader.required if key not in fields]
-    if lacking:
-        raise ValueError(f'{_quoted(lacking)} must be filled in for the type "{kind}"')
-    unknown = [key for key in fields if key not in (*reader.required, *reader.optional)]
-    if unknown:
-        allowed = _quoted(["type", *reader.required, *reader.optional])
-        raise ValueError(
-            f'{_quoted(unknown)} has no meaning for the type "{kind}", which has {allowed}'
-        )
-    return reader.build(name, **fields)
-
-
-def as_vocabulary(field: str, entries: object) -> tuple[Entry, ...]:
-    """Check that a field is a tuple that a ``Vocabulary`` can be made of, and return it."""
+def check_vocabulary(field: str, entries: object) -> None:
+    """Check that a field is a tuple of which a ``Vocabulary`` can be made."""
     if not isinstance(entries, tuple):
         raise ValueError(f'"{field}" must be a list of values, got {entries!r}')
     try:
-        return Vocabulary(entries).entries
+        Vocabulary(entries)
     except ValueError as error:
         raise ValueError(f'"{field}" {error}') from None
 
@@ -472,23 +393,3 @@ def _check_knots(knots: object, low: float, high: float) -> None:
             f'"knots" must be a list of increasing numbers from "low", {low:g}, to "high", '
             f"{high:g}, got {in_one_line(knots)}"
         )
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _numeric(name: str, *, provenance: object = None, **fields: Any) -> NumericColumn:
-    return NumericColumn(name, paid=paid_from_dict(provenance), **fields)
-
-
-_COLUMN_READERS: Mapping[str, EntryReader[Column]] = MappingProxyType(
-    {
-        "numeric": EntryReader(
-            _numeric, ("low", "high"), ("missing", "scale", "knots", "provenance", "unit")
-        ),
-        "categorical": EntryReader(
-            CategoricalColumn, ("categories",), ("other", "reference", "ordered")
-        ),
-    }
-)

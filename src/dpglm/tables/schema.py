@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._codec import decode, encode
 from dpglm._json import check_writable, in_file, load
 from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
-from dpglm.tables.columns import Column, PaidFor, column_from_dict
+from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
-from dpglm.tables.targets import NoTarget, TargetColumn, target_from_dict
+from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_target
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
 
@@ -64,8 +65,8 @@ def referring(
 
 
 T = TypeVar("T")
-_KEYS = ("columns", "provenance")
-_TARGET, _FORMULA, _ADDITIVE = _OPTIONAL = ("target", "formula", "additive")
+_REQUIRED = ("columns", "provenance")
+_OPTIONAL = ("target", "formula", "additive")
 HELP_KEY = "how to fill this in"
 """The key of a template's explanation, which is ignored."""
 _SHOWN = 10
@@ -161,9 +162,9 @@ class Schema:
         ----------
         mapping : mapping
             ``{"columns": {name: entry, ...}, "target": entry, "provenance": text}``, the target
-            if there is one, and ``"formula": text`` or ``"additive": settings``; entries as for
-            ``dpglm.tables.columns.column_from_dict`` and
-            ``dpglm.tables.targets.target_from_dict``.
+            if there is one, and ``"formula": text`` or ``"additive": settings``. The fields of an
+            entry are described in docs/schema.md. Fields that are null or empty, as in a template,
+            are ignored.
 
         Returns
         -------
@@ -174,37 +175,39 @@ class Schema:
         ValueError
             If something is missing, unknown or wrong; the message lists every column concerned.
         """
-        keys = list(mapping) if isinstance(mapping, Mapping) else []
-        wrong = {
-            "missing": [key for key in _KEYS if key not in keys],
-            "unknown": [key for key in keys if key not in (HELP_KEY, *_KEYS, *_OPTIONAL)],
-        }
-        if any(wrong.values()):
-            found = "; ".join(f"{what}: {in_one_line(one)}" for what, one in wrong.items() if one)
+        if not isinstance(mapping, Mapping):
+            raise ValueError(f"a schema must be a JSON object, got {in_one_line(mapping)}")
+        document = {key: entry for key, entry in mapping.items() if key != HELP_KEY}
+        lacking = [key for key in _REQUIRED if key not in document]
+        odd = [key for key in document if key not in (*_REQUIRED, *_OPTIONAL)]
+        if lacking or odd:
             raise ValueError(
-                f"a schema must be a JSON object with the keys {list(_KEYS)}, and "
-                f"{', '.join(map(repr, _OPTIONAL))} if it has them; {found}"
+                f"a schema must have the keys {', '.join(_REQUIRED)} (optional: "
+                f"{', '.join(_OPTIONAL)}); missing: {lacking}, unknown: {in_one_line(odd)}"
             )
-        assert isinstance(mapping, Mapping)
-        if not isinstance(mapping["columns"], Mapping):
+        if not isinstance(document["columns"], Mapping):
             raise ValueError('the schema\'s "columns" must be an object: one entry for each column')
-        if not isinstance(mapping["provenance"], str):
+        if not isinstance(document["provenance"], str):
             raise ValueError('the schema\'s "provenance" must be text')
         problems: list[str] = []
         columns = [
-            _collect(problems, f"column {name!r}", functools.partial(column_from_dict, name, entry))
-            for name, entry in mapping["columns"].items()
+            _collect(problems, f"column {name!r}", functools.partial(_read_column, name, entry))
+            for name, entry in document["columns"].items()
         ]
         target = _collect(
-            problems, "the target", functools.partial(target_from_dict, mapping.get(_TARGET))
+            problems, "the target", functools.partial(read_target, document.get("target"))
+        )
+        settings = document.get("additive")
+        additive = (
+            None
+            if settings is None
+            else _collect(problems, '"additive"', functools.partial(decode, Additive, settings))
         )
         if problems or target is None:
             more = f"\n  ... ({len(problems)} in all)" if len(problems) > _SHOWN else ""
             raise ValueError("the schema is not complete:" + "".join(problems[:_SHOWN]) + more)
         known = tuple(column for column in columns if column is not None)
-        curves = mapping.get(_ADDITIVE)
-        additive = None if curves is None else Additive.from_dict(curves)
-        return cls(known, target, mapping["provenance"], mapping.get(_FORMULA), additive)
+        return cls(known, target, document["provenance"], document.get("formula"), additive)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Schema:
@@ -231,12 +234,13 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values from which ``from_dict`` makes an equal schema."""
+        columns = [encode(column, Column) for column in self.columns]
         entries: dict[str, Any] = {
-            "columns": {column.name: column.to_dict() for column in self.columns},
-            _TARGET: self.target.to_dict() if self.has_target else None,
+            "columns": {column.pop("name"): column for column in columns},
+            "target": write_target(self.target) if self.has_target else None,
             "provenance": self.provenance,
-            _FORMULA: self.formula,
-            _ADDITIVE: None if self.additive is None else self.additive.to_dict(),
+            "formula": self.formula,
+            "additive": None if self.additive is None else encode(self.additive),
         }
         return {key: entry for key, entry in entries.items() if entry is not None}
 
@@ -531,6 +535,14 @@ def _composed(column: Any) -> Any:
     """Return a column, or a target, under its name as ``composed`` spells it."""
     name = composed(column.name)
     return column if name == column.name else dataclasses.replace(column, name=name)
+
+
+def _read_column(name: str, entry: object) -> Column:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"must be a JSON object, got {entry!r}")
+    if "name" in entry:
+        raise ValueError('must not have the key "name": the name is the key of the entry')
+    return decode(Column, {"name": name, **entry})  # type: ignore[type-abstract]
 
 
 def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:

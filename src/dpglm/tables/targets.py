@@ -6,32 +6,23 @@ import abc
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._codec import Text, decode, encode
 from dpglm._validation import check_real
-from dpglm.tables.cells import Entry, Vocabulary, as_numbers
+from dpglm.tables.cells import Vocabulary, as_numbers
 from dpglm.tables.columns import (
-    EntryReader,
+    Entries,
+    Number,
     PaidFor,
-    as_vocabulary,
+    Provenance,
     check_bounds,
     check_unit,
-    paid_from_dict,
-    read_entry,
+    check_vocabulary,
 )
-
-__all__ = [
-    "ClassTarget",
-    "CountTarget",
-    "NoTarget",
-    "NumericTarget",
-    "TargetColumn",
-    "target_from_dict",
-]
 
 _CLASS_CURE = (
     "Correct the cell, give where=, False for such rows, or complete the classes in the schema"
@@ -43,7 +34,8 @@ class TargetColumn(abc.ABC):
 
     name: str
     unit: str | None = None
-    """In which predictions are, for pictures."""
+    """Unit of predictions, for pictures."""
+    omits_defaults: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod
@@ -77,23 +69,20 @@ class TargetColumn(abc.ABC):
         """Bounds that were learned from private rows, with their price; None without such."""
         return None
 
-    @abc.abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return the target's entry in the JSON form of the schema."""
-
 
 @final
 @dataclass(frozen=True)
 class ClassTarget(TargetColumn):
     """One of a public list of classes, at least two."""
 
-    name: str
-    classes: tuple[Entry, ...]
+    name: Text
+    classes: Entries
 
+    type_name = "classes"
     default_estimator = "logistic"
 
     def __post_init__(self) -> None:
-        as_vocabulary("classes", self.classes)
+        check_vocabulary("classes", self.classes)
         if "" in self.classes:
             raise ValueError('classes must not list "": a missing target cannot be learned from')
 
@@ -109,22 +98,19 @@ class ClassTarget(TargetColumn):
     def estimator_parameters(self) -> dict[str, Any]:
         return {"classes": list(self.classes)}
 
-    def to_dict(self) -> dict[str, Any]:
-        kind = "binary" if len(self.classes) == 2 else "classes"
-        return {"name": self.name, "type": kind, "classes": list(self.classes)}
-
 
 @final
 @dataclass(frozen=True)
 class NumericTarget(TargetColumn):
     """A number between public bounds, to which it is clipped."""
 
-    name: str
-    low: float
-    high: float
-    paid: PaidFor | None = None
+    name: Text
+    low: Number
+    high: Number
+    provenance: Provenance | None = None
     unit: str | None = None
 
+    type_name = "numeric"
     default_estimator = "ridge"
 
     def __post_init__(self) -> None:
@@ -132,11 +118,11 @@ class NumericTarget(TargetColumn):
         check_unit(self.unit)
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> TargetColumn:
-        return dataclasses.replace(self, low=low, high=high, paid=paid)
+        return dataclasses.replace(self, low=low, high=high, provenance=paid)
 
     @property
     def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
-        return None if self.paid is None else (self.low, self.high, self.paid)
+        return None if self.provenance is None else (self.low, self.high, self.provenance)
 
     def encode(self, values: ArrayLike) -> NDArray[Any]:
         return np.clip(as_numbers(values, f"target {self.name!r}"), self.low, self.high)
@@ -144,21 +130,16 @@ class NumericTarget(TargetColumn):
     def estimator_parameters(self) -> dict[str, Any]:
         return {"target_bounds": (self.low, self.high)}
 
-    def to_dict(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"name": self.name, "type": "numeric"}
-        entry |= {"low": self.low, "high": self.high}
-        entry |= {} if self.unit is None else {"unit": self.unit}
-        return entry if self.paid is None else entry | {"provenance": self.paid.to_dict()}
-
 
 @final
 @dataclass(frozen=True)
 class CountTarget(TargetColumn):
     """A whole number of events, at least 0, clipped to the public bound ``high``."""
 
-    name: str
-    high: float
+    name: Text
+    high: Number
 
+    type_name = "count"
     default_estimator = "poisson"
 
     def __post_init__(self) -> None:
@@ -200,9 +181,6 @@ class CountTarget(TargetColumn):
     def estimator_parameters(self) -> dict[str, Any]:
         return {"target_bounds": (0, self.high)}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "type": "count", "high": self.high}
-
 
 @final
 @dataclass(frozen=True)
@@ -227,46 +205,30 @@ class NoTarget(TargetColumn):
     def estimator_parameters(self) -> dict[str, Any]:
         return {}
 
-    def to_dict(self) -> dict[str, Any]:
-        return {}
+
+_TYPES = ("binary", "classes", "numeric", "count")
 
 
-def target_from_dict(entry: object) -> TargetColumn:
-    """Read the target's entry: its name, its type and that type's fields.
+def write_target(target: TargetColumn) -> dict[str, Any]:
+    """Return the entry of a target in the JSON form of a schema."""
+    entry: dict[str, Any] = encode(target, TargetColumn)
+    return entry | {"type": "binary"} if target.n_classes == 2 else entry
 
-    ``{"name", "type": "binary" or "classes", "classes"}``, ``{"name", "type": "numeric", "low",
-    "high"}``, perhaps with a ``"unit"``, or ``{"name", "type": "count", "high"}``; None or nothing
-    for a schema without one. Errors say what to write.
-    """
+
+def read_target(entry: object) -> TargetColumn:
+    """Read the entry of a target; None and an empty object stand for a schema without one."""
     if entry is None or entry == {}:
         return NoTarget()
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         raise ValueError('must be an object with the "name" of the target column')
-    rest = {key: value for key, value in entry.items() if key != "name"}
-    return read_entry(_TARGET_READERS, entry["name"], rest)
-
-
-def _binary(name: str, classes: object) -> ClassTarget:
-    target = ClassTarget(name, as_vocabulary("classes", classes))
-    if len(target.classes) != 2:
+    kind = entry.get("type")
+    if kind not in _TYPES:
+        raise ValueError(f'"type" must be one of {", ".join(_TYPES)}, got {kind!r}')
+    document = {**entry, "type": "classes" if kind == "binary" else kind}
+    found = decode(TargetColumn, document)  # type: ignore[type-abstract]
+    if kind == "binary" and found.n_classes != 2:
         raise ValueError(
-            f'"classes" must list two for the type "binary", got {len(target.classes)}; '
+            f'"classes" must list two for the type "binary", got {found.n_classes}; '
             'with more the type is "classes"'
         )
-    return target
-
-
-def _numeric(
-    name: str, low: float, high: float, provenance: object = None, unit: str | None = None
-) -> NumericTarget:
-    return NumericTarget(name, low, high, paid_from_dict(provenance), unit)
-
-
-_TARGET_READERS: Mapping[str, EntryReader[TargetColumn]] = MappingProxyType(
-    {
-        "binary": EntryReader(_binary, ("classes",)),
-        "classes": EntryReader(ClassTarget, ("classes",)),
-        "numeric": EntryReader(_numeric, ("low", "high"), ("provenance", "unit")),
-        "count": EntryReader(CountTarget, ("high",)),
-    }
-)
+    return found

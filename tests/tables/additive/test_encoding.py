@@ -11,6 +11,7 @@ from dpglm.tables.additive import Additive
 from dpglm.tables.additive_terms import MOST_CORRELATED, independent_levels, smooth_values
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
+from dpglm.tables.targets import NoTarget
 
 COLUMNS: dict[str, Any] = {
     "age": {"type": "numeric", "low": 20, "high": 60},
@@ -82,8 +83,8 @@ def test_scales_reach_as_far_as_floats(low: float, high: float) -> None:
         places = column.stretched(knots)
         np.testing.assert_allclose(places, np.linspace(0.0, 1.0, 10), atol=1e-12)
         assert (knots[0], knots[-1]) == (low, high)
-        entry = {"columns": {"x": column.to_dict()}, "provenance": "made up"}
-        encoded = Schema.from_dict(entry).with_additive(Additive(9, 1.0)).encode({"x": [low, high]})
+        schema = Schema((column,), NoTarget(), "made up").with_additive(Additive(9, 1.0))
+        encoded = Schema.from_dict(schema.to_dict()).encode({"x": [low, high]})
         assert np.isfinite(encoded).all()
 
 

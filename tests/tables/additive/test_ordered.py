@@ -14,10 +14,15 @@ from dpglm.tables.additive_terms import (
     independent_levels,
     smooth_values,
 )
-from dpglm.tables.columns import column_from_dict
 from dpglm.tables.schema import Schema
 
 SCHOOL = ["none", "primary", "", "secondary", "degree"]
+
+
+def school(fields):
+    """Read the entry of one column."""
+    (column,) = Schema.from_dict({"columns": {"school": fields}, "provenance": "-"}).columns
+    return column
 
 
 def entry(categories: list[Any], **fields: Any) -> dict[str, Any]:
@@ -25,7 +30,7 @@ def entry(categories: list[Any], **fields: Any) -> dict[str, Any]:
 
 
 def axis(categories: list[Any], reach: float = 1.0, **fields: Any) -> CategoricalAxis:
-    column: Any = column_from_dict("school", entry(categories, **fields))
+    column: Any = school(entry(categories, **fields))
     return CategoricalAxis(column, reach)
 
 
@@ -83,10 +88,10 @@ def test_the_order_is_written_and_read_back() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"ordered": "yes"}, '"ordered" must be true or false'),
+        ({"ordered": "yes"}, "ordered must be true or false"),
         ({"categories": ["", "here"]}, '"ordered" needs two values'),
     ],
 )
 def test_orders_that_cannot_be(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        column_from_dict("school", entry(SCHOOL) | fields)
+        school(entry(SCHOOL) | fields)
