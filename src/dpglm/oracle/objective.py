@@ -18,6 +18,7 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import UNIT, target_size
 from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import SecretNoise
 from dpglm.privacy.releases import Bounded, Curator, Release, SumMechanism, SumRelease
 from dpglm.problem import L2Ball
 from dpglm.problem.loss import Loss
@@ -380,6 +381,15 @@ def minimizer_release(
         rounding=rounding,
         magnitude=2.0 * norm,
     )
+
+
+LinearRelease = Release[tuple[int, ...], SecretNoise]
+"""The release of a random linear term of a shape."""
+
+
+def noisy_linear_term(curator: Curator, declared: LinearRelease, shape: tuple[int, ...]) -> Vector:
+    """Release the random linear term of objective perturbation, which no row enters."""
+    return curator.release(declared, Bounded(shape, declared.contribution_bound)).value
 
 
 def noisy_minimizer(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows, shrinking_share
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.objective import minimizer_release, noisy_minimizer
+from dpglm.oracle.objective import minimizer_release, noisy_linear_term, noisy_minimizer
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated
@@ -26,7 +26,7 @@ from dpglm.privacy.noise.additive import (
     L2Noise,
     SecretNoise,
 )
-from dpglm.privacy.releases import AnyRelease, Bounded, Release, SumRelease
+from dpglm.privacy.releases import AnyRelease, Release, SumRelease
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
@@ -276,12 +276,12 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
     ) -> tuple[NDArray[np.float64], StepInfo]:
         share = self._share(oracle)
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
-        shape = Bounded(self.objective.data.coefficient_shape, self.linear_term.contribution_bound)
+        shape = self.objective.data.coefficient_shape
         objectives = [
             self.objective.build(
                 oracle.rows,
                 oracle.map_blocks,
-                linear=oracle.curator.release(self.linear_term, shape).value,
+                linear=noisy_linear_term(oracle.curator, self.linear_term, shape),
                 positive_class=positive_class,
                 share=share,
             )

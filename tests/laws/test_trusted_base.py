@@ -1,0 +1,169 @@
+"""No module outside the trusted base reaches a private row or draws noise: docs/trusted_base.md."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "dpglm"
+PAGE = ROOT / "docs" / "trusted_base.md"
+MOST_LINES = 16_700
+# Attributes of rows and blocks that give private values, of oracles that take functions of blocks,
+# and of sources and curators that draw.
+OF_ROWS = {
+    "map_native",
+    "weighted_sum",
+    "located",
+    "clip_entries",
+    "batch_sums",
+    "over_blocks",
+    "noisy_sum",
+    "noisy_mean",
+    "entered",
+}
+OF_BLOCKS = {"targets", "norms", "weights", "features", "stored", "predict", "starts"}
+OF_NOISE = {"words", "rounded_gaussian", "gaussian"}
+# Public facts about prepared rows.
+PUBLIC = {"spec", "unit", "watch"}
+NAMES_OF_NOISE = {"Bounded", "Curator", "add_gaussian", "bernoulli", "SampledBlock", "Block"}
+PURE = ("problem", "tables", "exceptions")
+
+# Exceptions: module, what it uses, and why that is safe.
+ALLOWED = {
+    ("selection/search.py", "words"): "a public seed",
+    ("study/division.py", "words"): "a public, random division of the rows",
+    ("study/division.py", "bernoulli"): "the same, where the number of rows is private",
+    ("solvers/gradient/frank_wolfe.py", "clip_entries"): "returns rows, which it cannot read",
+    ("solvers/second_order/newton.py", "rows_turned"): "returns rows, which it cannot read",
+    ("solvers/minimizer/objective_perturbation.py", "rows.n_rows"): (
+        "the share of rows that count, whose proof covers a private number of rows"
+    ),
+    ("solvers/second_order/newton_raphson_method.py", "rows.n_rows"): (
+        "parts of the rows are refused where their number is private"
+    ),
+}
+
+
+@functools.cache
+def _listed() -> list[str]:
+    return re.findall(r"^\| `([\w/.]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def _in_base(name: str) -> bool:
+    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in _listed())
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@functools.cache
+def _private_functions() -> set[str]:
+    """Functions of the base that say that what they return is private."""
+    found = set()
+    for package in ("oracle", "data"):
+        for path in (SOURCE / package).rglob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef) and "Private." in (
+                    ast.get_docstring(node) or ""
+                ):
+                    found.add(node.name)
+    return found
+
+
+def violations(name: str, source: str) -> Iterator[str]:
+    """What a module outside the base does that only the base may."""
+    forbidden = NAMES_OF_NOISE | _private_functions()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpglm."):
+            if (node.module or "") == "dpglm.privacy.noise.exact":
+                yield node.module or ""
+            yield from (one.name for one in node.names if one.name in forbidden)
+        elif isinstance(node, ast.Call) and _dotted(node.func).rpartition(".")[2] in OF_NOISE:
+            yield _dotted(node.func).rpartition(".")[2]
+        elif isinstance(node, ast.Attribute):
+            dotted = _dotted(node)
+            owner, attribute = dotted.rpartition(".")[0], node.attr
+            if attribute in OF_ROWS or dotted.endswith("curator.release"):
+                yield attribute
+            if dotted.endswith("mechanism.draw"):
+                yield "mechanism.draw"
+            if owner.endswith("oracle.rows") and attribute not in PUBLIC:
+                yield f"rows.{attribute}"
+            if owner.rpartition(".")[2] == "block" and attribute in OF_BLOCKS:
+                yield f"block.{attribute}"
+
+
+def _others() -> dict[str, str]:
+    """Sources outside the base; audits see private values by design, and mark runs as such."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not _in_base(name) and not name.startswith("audit/"):
+            found[name] = path.read_text(encoding="utf-8")
+    return found
+
+
+def test_other_modules_reach_no_row_and_draw_no_noise():
+    found = {
+        (name, what) for name, source in _others().items() for what in violations(name, source)
+    }
+    assert found <= ALLOWED.keys()
+    assert ALLOWED.keys() <= found  # exceptions that nobody uses any more
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def f(oracle):\n    return [list(b.targets) for b in oracle.rows.blocks()]",
+        "def f(rows):\n    return list(rows.map_native(lambda block: block.features()))",
+        "def f(oracle, k):\n    return oracle.rows.sum(k)",
+        "def f(oracle):\n    return oracle.rows.n_rows",
+        "def f(o, d, k):\n    return o.noisy_sum(d, k, 1.0)",
+        "from dpglm.oracle.gradients import clipped_gradient_sum",
+        "from dpglm.oracle.choices import distances as d",
+        "from dpglm.privacy.releases import Bounded",
+        "from dpglm.privacy.releases import Curator",
+        "def f(oracle, d, v):\n    return oracle.curator.release(d, v)",
+        "def f(d, v, s):\n    return d.mechanism.draw(d, v, s)",
+        "def f(noise):\n    return noise.words(1)",
+        "from dpglm.privacy.noise.exact import rounded_gaussian",
+    ],
+)
+def test_planted_violations_are_found(planted):
+    assert list(violations("estimators/x.py", planted))
+
+
+def test_base_files_exist_and_are_few():
+    paths = [SOURCE / one for one in _listed()]
+    assert all(path.exists() for path in paths)
+    text = PAGE.read_text(encoding="utf-8").split("Some containers")[0]
+    lines = 0
+    for one in re.findall(r"^\| `([\w/.]+)` \|", text, re.MULTILINE):
+        path = SOURCE / one
+        files = [path] if path.is_file() else path.rglob("*")
+        lines += sum(
+            len(file.read_text(encoding="utf-8").splitlines())
+            for file in files
+            if file.suffix in {".py", ".c", ".h"}
+        )
+    assert lines <= MOST_LINES
+
+
+def test_base_imports_only_itself_and_pure_functions():
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not _in_base(name) or name.startswith(("solvers/", "torch/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpglm."):
+                package = (node.module or "").split(".")[1]
+                module = (node.module or "").split(".", 1)[1].replace(".", "/")
+                allowed = package.startswith("_") or package in PURE
+                assert allowed or _in_base(f"{module}.py") or _in_base(f"{module}/"), name
