@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
-import re
-import struct
+import pickle
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, final
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,47 +30,26 @@ from dpglm.ledger.store import replacing
 from dpglm.privacy.events import Composed, DisjointParts, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
-from dpglm.solvers.description import described, differences
 
 # A checkpoint's file: released arrays and values, written whole or not at all, read with care.
 
-# What NumPy writes for arrays of numbers, and nothing else: no text is evaluated.
-_HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '([<|][biufc]\d{1,2})', 'fortran_order': (True|False), "
-    rb"'shape': \(([\d, ]{0,200})\), \} *\n",
-    re.DOTALL,
-)
-# What zipfile, struct and NumPy raise for damaged files.
-_DAMAGES = (ValueError, TypeError, OverflowError, EOFError, RuntimeError, struct.error)
+# What zipfile and NumPy raise for damaged files.
+_DAMAGES = (ValueError, TypeError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what ``write_arrays`` wrote, or raise ValueError; nothing in the file is trusted.
-
-    Arrays of numbers, together no larger than the file; flipped bits show in their checksums.
-    """
+    """Read what ``write_arrays`` wrote, or raise ValueError; nothing in the file is trusted."""
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-            if sum(one.file_size for one in members) > path.stat().st_size or any(
-                one.compress_type != zipfile.ZIP_STORED for one in members
-            ):
-                raise ValueError("its parts are larger than the file")
-            return {one.filename.removesuffix(".npy"): _array(file.read(one)) for one in members}
-    except (*_DAMAGES, zipfile.BadZipFile) as error:
+        if sum(one.file_size for one in members) > path.stat().st_size or any(
+            one.compress_type != zipfile.ZIP_STORED for one in members
+        ):
+            raise ValueError("its parts are larger than the file")
+        with np.load(path, allow_pickle=False) as loaded:
+            return dict(loaded)
+    except _DAMAGES as error:
         raise ValueError(f"is damaged, or no checkpoint: {error}") from error
-
-
-def _array(content: bytes) -> NDArray[Any]:
-    header = _HEADER.match(content)
-    if header is None:
-        raise ValueError("a part is no array of numbers")
-    dtype = np.dtype(header[1].decode())
-    shape = tuple(int(size) for size in header[3].decode().replace(" ", "").split(",") if size)
-    if math.prod(shape) * dtype.itemsize != len(content) - header.end():
-        raise ValueError("an array is not of the size that it claims")
-    values = np.frombuffer(content[header.end() :], dtype)
-    return values.reshape(shape, order="F" if header[2] == b"True" else "C").copy()
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -118,6 +96,67 @@ def same_kind(value: Any, other: Any) -> bool:
         return len(value) >= len(other) and all(map(same_kind, value, longer))
     fields = dataclasses.fields(other) if dataclasses.is_dataclass(other) else ()
     return all(same_kind(getattr(value, one.name), getattr(other, one.name)) for one in fields)
+
+
+# Public facts as JSON that tells any two apart, and the differences of two such texts.
+
+_LONGEST = 4000
+"""Longer texts are hashed."""
+_SHOWN = 60
+
+
+def described(value: Any) -> Any:
+    """Describe a public value as JSON: equal in every process if and only if values are equal.
+
+    Numbers, text, lists, mappings and the fields of dataclasses are readable; all else, and what is
+    long, is hashed. ValueError for what only this process can tell from others, such as a lambda.
+    """
+    found: Any
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value) in (bool, int, float, str):
+        found = value
+    elif isinstance(value, np.ndarray):
+        found = {"dtype": str(value.dtype), "array": described(value.tolist())}
+    elif type(value) in (list, tuple):
+        found = [described(one) for one in value]
+    elif isinstance(value, Mapping) and all(type(key) is str for key in value):
+        found = {key: described(one) for key, one in value.items()}
+    else:
+        kind = type(value)
+        found = {"class": f"{kind.__module__}.{kind.__qualname__}"}
+        if dataclasses.is_dataclass(kind):
+            # Without cached properties, which a hash of the object would include.
+            fields = dataclasses.fields(kind)
+            found |= {one.name: described(getattr(value, one.name)) for one in fields}
+        else:
+            try:
+                found["hash"] = joblib.hash(value)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise ValueError(f"{value!r} cannot be described: {error}") from None
+    text = json.dumps(found, sort_keys=True)
+    return found if len(text) <= _LONGEST else {"hash": joblib.hash(text), "length": len(text)}
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+    """List the differences of two descriptions: ``problem.loss.class was "A", is "B"``."""
+    texts = [json.dumps(one, sort_keys=True) for one in (before, now)]
+    if texts[0] == texts[1]:
+        return []
+    if isinstance(before, dict) and isinstance(now, dict):
+        for kind in ("class", "type"):
+            if before.get(kind) != now.get(kind):
+                return differences(before.get(kind), now.get(kind), name)
+        return [
+            one
+            for key in (before | now)
+            for one in differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+        ]
+    was, is_now = (
+        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+        for text in ("absent" if text == "null" else text for text in texts)
+    )
+    return [f"{name} was {was}, is {is_now}"]
 
 
 _NOTHING = Composed(())

@@ -28,8 +28,13 @@ from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, PARTS
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.checkpoint import locked, read_arrays, write_arrays
-from dpglm.solvers.description import described, differences
+from dpglm.solvers.checkpoint import (
+    described,
+    differences,
+    locked,
+    read_arrays,
+    write_arrays,
+)
 from dpglm.solvers.run import record
 from dpglm.study.parts import Columns, PartInput
 from dpglm.study.planning import StudyPlan
