@@ -113,10 +113,10 @@ def test_without_inference_it_says_how_to_get_it():
     model.set_params(inference=True).fit(X, data["ill"])
     assert hasattr(model, "inference_")
     model.set_params(inference=False).fit(X, data["ill"])
-    with pytest.raises(AttributeError, match="after a fit with inference=True"):
+    with pytest.raises(AttributeError, match="requires a fit with inference=True"):
         _ = model.inference_
     pipeline = PrivatePipeline([SchemaEncoder(SCHEMA), LogisticRegression(classes=["no", "yes"])])
-    with pytest.raises(AttributeError, match="after a fit with inference=True"):
+    with pytest.raises(AttributeError, match="requires a fit with inference=True"):
         _ = pipeline.fit(data).inference_
 
 

@@ -1,4 +1,4 @@
-"""Standard errors, confidence intervals and tests that count sampling and privacy noise."""
+"""Standard errors, confidence intervals and tests with sampling error and privacy noise."""
 
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, WaldTest

@@ -1,4 +1,4 @@
-"""Estimates with their covariance, as plain numbers that a file can hold."""
+"""Estimates with their covariance, in the units of a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpglm.solvers.uncertainty import Binding, Covariance, Doubt, Uncertainty, c
 from dpglm.tables.encoding import LinearUnits
 
 INTERCEPT = "intercept"
-"""Name of the first coefficient, where there is an intercept."""
+"""Name of the first coefficient of a model with an intercept."""
 
 
 @final
@@ -30,33 +30,33 @@ class Estimates:
     Parameters
     ----------
     names : tuple of str
-        Names of the coefficients; the intercept's first, where there is one.
+        Names of the coefficients, beginning with the intercept if there is one.
     params : ndarray of shape (n_coefficients,)
         The coefficients.
     sampling, privacy : ndarray of shape (n_coefficients, n_coefficients)
-        Parts of their covariance that are due to the sampling of rows, and to noise.
+        Parts of their covariance due to the sampling of rows, and to privacy noise.
     basis : ndarray of shape (n_coefficients, n_free)
-        Public: the coefficients that rows of any kind can lead to are a constant plus the range of
-        this matrix. Where its rank is less than ``n_coefficients``, some of them depend on each
-        other, as effects of categories against their mean do, which add up to zero.
+        Public: every fit has coefficients in a constant plus the range of this matrix. If its rank
+        is less than ``n_coefficients``, coefficients are linearly dependent, such as effects of
+        categories against their mean, which add up to zero.
     has_intercept : bool
         Whether the first coefficient is the intercept.
     degrees_of_freedom : float, default=inf
-        Those of Student's t distribution, from which critical values are taken.
+        Degrees of freedom of Student's t distribution for critical values.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
     doubt : Doubt, optional
-        By how much standard errors must be longer as matrices were seen through noise.
+        Noise in the released matrices, which increases standard errors.
     dispersion : float, optional
-        Of the targets, where it was estimated: their variance over what the loss says, such as the
-        residual variance of least squares.
+        Estimated dispersion of the targets: the ratio of their variance to that of the loss, such
+        as the residual variance of least squares.
     binding : Binding, optional
-        On how many rows the limits of the fit bind, where that was released.
+        Released shares of the rows that clipping affects.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, or a number is not finite.
+        If shapes do not match, or a number is not finite.
 
     Notes
     -----
@@ -94,21 +94,21 @@ class Estimates:
     def of(
         cls, uncertainty: Uncertainty, units: LinearUnits, feature_names: Sequence[str]
     ) -> Estimates:
-        """Map a solver's estimate and covariance to other units; the intercept comes first.
+        """Convert the estimate and covariance of a solver to other units, intercept first.
 
         Parameters
         ----------
         uncertainty : Uncertainty
-            Intercept last.
+            Estimate and covariance with the intercept last.
         units : LinearUnits
-            From its coordinates, in which every coefficient is free.
+            Map from its coordinates, in which all coefficients are free.
         feature_names : sequence of str
             Names of the coefficients without the intercept.
 
         Returns
         -------
         Estimates
-            Without an intercept, if that is fixed.
+            Without a fixed intercept.
         """
         free = np.eye(len(uncertainty.center))
         return cls._of(uncertainty, free, units, feature_names)
@@ -143,7 +143,7 @@ class Estimates:
         if uncertainty.dispersion is not None and math.isfinite(uncertainty.dispersion):
             dispersion = uncertainty.dispersion
         if not all(np.isfinite(one).all() for one in every):
-            # Arithmetic overflowed, or rounding hid the curvature: nothing is known, and said so.
+            # Overflow, or curvature below rounding: all standard errors become infinite.
             one, none = np.eye(len(names)), np.zeros((len(names),) * 2)
             params, sampling, privacy = np.where(np.isfinite(params), params, 0.0), one, none
             doubt, freedom, dispersion = Doubt(one, none, none, none, one), math.inf, None
@@ -162,14 +162,14 @@ class Estimates:
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
-        """Map estimates to other units, such as those of the table that was encoded.
+        """Convert estimates to other units, such as those of the encoded table.
 
         Parameters
         ----------
         units : LinearUnits
-            From the units of these estimates.
+            Map from the units of these estimates.
         feature_names : sequence of str, optional
-            Names of the coefficients; by default those of ``units``, or the same as before.
+            Names of the coefficients; by default those of ``units``, or else the present ones.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Estimates:
         first = int(self.has_intercept)
         names = feature_names or units.names or self.names[first:]
         if not self.has_intercept:
-            # A fixed intercept of zero: its column meets no coefficient.
+            # The intercept is fixed at zero.
             units = dataclasses.replace(units, matrix=units.matrix[:, :-1])
         order = np.roll(np.arange(len(self.names)), -first)
         square = np.ix_(order, order)
@@ -196,7 +196,7 @@ class Estimates:
         return Estimates._of(uncertainty, self.basis[order], units, names)
 
     def renamed(self, feature_names: Sequence[str]) -> Estimates:
-        """Return the same estimates under other names of the features.
+        """Return the same estimates with other names of the features.
 
         Parameters
         ----------
@@ -212,45 +212,42 @@ class Estimates:
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Covariance of the coefficients: of sampling and noise together."""
+        """Covariance of the coefficients, due to sampling and privacy noise."""
         total: NDArray[np.float64] = self.sampling + self.privacy
         return total
 
     def standard_errors(
         self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.diag
     ) -> NDArray[np.float64]:
-        """Return standard errors of the coefficients, or of combinations of them.
+        """Return standard errors of the coefficients, or of linear combinations of them.
 
         Parameters
         ----------
         quadratic : callable, default=numpy.diag
-            Returns the quadratic forms ``<c, A c>`` of a matrix A in the combinations c.
+            Returns the quadratic forms ``<c, A c>`` of a matrix A for the combinations c.
 
         Returns
         -------
         ndarray of shape (n,)
-            Infinite for combinations of which nothing is known: noise hides whether the rows say
-            anything about them.
+            Infinite for combinations that cannot be estimated at this budget: their information is
+            below the noise level.
         """
         covariance = self.covariance
         errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(covariance), 0.0))
         return errors if self.doubt is None else errors * self.doubt.factors(quadratic, covariance)
 
 
-# By what a fit divided the user's targets, and what undoes it.
-
-
 @final
 @dataclass(frozen=True)
 class TargetScale:
-    """The loss of a fit, and by what its targets were divided before: 1 for labels."""
+    """Loss of a fit, and the factor by which its targets were divided; 1 for labels."""
 
     loss: Loss
     scale: float
 
     @classmethod
     def of(cls, certificate: Certificate) -> TargetScale:
-        """Read what a certificate says; offsets are left out of the loss."""
+        """Return the scale in a certificate; the loss is without offsets."""
         data, fact = certificate.data, certificate.fact("target_bounds")
         width, scale = data.target_high - data.target_low, 1.0
         if fact is not None and 0.0 < width < np.inf:
@@ -259,23 +256,21 @@ class TargetScale:
 
     @property
     def users_loss(self) -> Loss:
-        """The loss of the user's targets."""
+        """Loss for the targets in the units of the user."""
         scaled = self.loss.for_scaled_targets(1.0 / self.scale)
         return self.loss if scaled is None else scaled
 
     @property
     def of_dispersions(self) -> float:
-        """What turns the dispersion of prepared targets into that of the user's.
+        """Factor from the dispersion of prepared targets to that of the targets of the user.
 
-        Where targets divided by s have the variance ``phi V(m / s)``, the user's have
-        ``s^2 phi V(m / s)``; as V is a power, this is ``s^2 V(1 / s) / V(1)`` times ``phi V(m)``.
+        If targets divided by s have the variance ``phi V(m / s)``, the original ones have
+        ``s^2 phi V(m / s)``. As V is a power, this is ``s^2 V(1 / s) / V(1)`` times ``phi V(m)``.
         """
         variances = self.loss.variance(np.array([1.0 / self.scale, 1.0]))
         assert variances is not None
         return float(self.scale**2 * variances[0] / variances[1])
 
-
-# What a problem must have for its estimates to have standard errors.
 
 _GROUPS_PER_COLUMN = 10
 
@@ -283,48 +278,47 @@ _GROUPS_PER_COLUMN = 10
 def check_inference(
     problem: Problem, data: DataSpec, covariance: Covariance, *, weighted: bool = False
 ) -> None:
-    """Refuse a problem whose estimates are not asymptotically normal with a known covariance.
+    """Refuse problems without asymptotically normal estimates and a known covariance.
 
-    The coefficients must be one vector; the loss smooth and convex; the penalty none or
-    L2; the minimum unconstrained. The covariance of a model needs a likelihood, in which a weight
-    divides the variance of its row's target, like a number of trials: labels have no such weights.
-    The robust covariance of rows in groups is estimated from as many sums of scores as there are
-    groups. Offsets must have bounds, about whose middle a fit starts: one that starts too far away
-    does not arrive, and no interval would tell.
+    The coefficients must be one vector, the loss smooth and convex, the penalty none or L2, and the
+    minimum unconstrained. The model covariance requires a likelihood. A weight in it divides the
+    variance of the target, like a number of trials; labels do not have such weights. The robust
+    covariance is estimated from one sum of scores per group. Offsets must have bounds, because the
+    fit starts at their middle, and intervals do not show whether a distant start has converged.
     """
     loss = problem.loss
     if data.n_outputs > 1:
         raise ValueError(
-            f"inference needs one vector of coefficients, but {loss!r} has {data.n_outputs}: fit "
-            "two classes at a time"
+            f"inference requires one vector of coefficients, but {loss!r} has {data.n_outputs}: "
+            "fit two classes at a time"
         )
     low, high = loss.target.bounds
     reach = (low, high) if math.isfinite(high) else (max(low, -1.0), 1.0)
     if not loss.convex or math.isinf(loss.without_offset.smoothness_on(1.0, *reach)):
-        raise ValueError(f"inference needs a smooth convex loss, got {loss!r}")
+        raise ValueError(f"inference requires a smooth convex loss, got {loss!r}")
     check_normal(problem)
     if math.isinf(loss.offset_bound):
         raise ValueError(
-            "offset_bounds must be public bounds on the offsets for inference, got None; of "
-            "exposures they are logarithms, such as (math.log(0.1), math.log(10))"
+            "offset_bounds must be public bounds on the offsets for inference, got None; for "
+            "exposures give bounds on their logarithms, such as (math.log(0.1), math.log(10))"
         )
     if covariance == "robust":
         _check_groups(data)
         return
     if loss.variance(np.ones(1)) is None:
         raise ValueError(
-            f"inference=True needs a loss that is a likelihood, got {loss!r}: inference='robust' "
-            "does not"
+            f"inference=True requires a loss that is a likelihood, got {loss!r}: use "
+            "inference='robust'"
         )
     if weighted and loss.target is Target.BINARY:
         raise ValueError(
-            "inference=True needs labels without weights, as a model does not say how weighted "
-            "ones vary: inference='robust' takes them, and BinomialRegressor numbers of trials"
+            "inference=True requires labels without weights, as a model does not define their "
+            "variance: use inference='robust', or BinomialRegressor for numbers of trials"
         )
 
 
 def _check_groups(data: DataSpec) -> None:
-    """Refuse so few groups that the covariance of their scores' sums is not known."""
+    """Refuse too few groups to estimate the covariance of their sums of scores."""
     needed = _GROUPS_PER_COLUMN * data.n_columns
     if data.groups is not None and data.n_units < needed:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a fit says about its coefficients: intervals, tests, and the table of both."""
+"""Inference for the coefficients of a fit: intervals, tests and summaries."""
 
 from __future__ import annotations
 
@@ -27,16 +27,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Linear scores of the user's rows, with their standard errors.
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Checks rows against the columns of the fit, and clips them to their declared bounds.
-
-    ``names`` are those that the fit saw, if it saw any.
-    """
+    """Checks rows against the columns of the fit, and clips them to their declared bounds."""
 
     n_features: int
     names: tuple[str, ...] | None
@@ -59,10 +53,10 @@ class Features:
 @final
 @dataclass(frozen=True, eq=False)
 class LinearScores:
-    """Scores of rows and their standard errors.
+    """Linear scores of rows, and their standard errors.
 
-    ``features`` turns the user's rows into the matrix that ``estimates`` are about, without the
-    intercept's column.
+    ``features`` converts rows to the matrix of the coefficients in ``estimates``, without the
+    column of the intercept.
     """
 
     features: Callable[[Any], Matrix]
@@ -73,7 +67,7 @@ class LinearScores:
         features, first = self.features(X), int(self.estimates.has_intercept)
 
         def quadratic(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-            # With an intercept a it is that of a, plus x (2 (a, b) + (b, b) x).
+            # With intercept a: (a, a) + x (2 (a, b) + (b, b) x).
             crossed = matrix[:first, first:].sum(axis=0)
             spread = np.asarray(features @ matrix[first:, first:] + 2.0 * crossed)
             if isinstance(features, sparse.csr_array):
@@ -88,7 +82,7 @@ class LinearScores:
         return scores, self.estimates.standard_errors(quadratic)
 
 
-# What rounding may leave of a combination that is zero, of rows of length 1 before they cancel.
+# Rounding error of a combination that is exactly zero, relative to the norm of its terms.
 _ROUNDING = 1e-10
 
 
@@ -100,11 +94,11 @@ class WaldTest:
     Parameters
     ----------
     statistic : float
-        The chi-square statistic, or with finite ``df_denominator`` that of the F test.
+        Chi-square statistic, or F statistic if ``df_denominator`` is finite.
     p_value : float
         Probability of at least this statistic under the hypothesis.
     df : int
-        Number of restrictions that do not follow from the others.
+        Number of linearly independent restrictions.
     df_denominator : float
         Degrees of freedom of the denominator; inf for a chi-square test.
     """
@@ -118,25 +112,24 @@ class WaldTest:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Inference:
-    """Standard errors, confidence intervals and tests of a fitted model's coefficients.
+    """Standard errors, confidence intervals and tests of the coefficients of a fitted model.
 
-    Everything counts the sampling of rows and the noise of privacy together, and is in the units
-    of the user's columns.
+    All of them include sampling error and privacy noise, and are in the units of the columns.
 
     Parameters
     ----------
     estimates : Estimates
         Coefficients and both parts of their covariance.
     certificate : Certificate
-        Of the fit that released them.
+        Certificate of the fit.
     scores : LinearScores
-        Returns linear scores of rows, as ``predict`` takes them, and their standard errors.
+        Returns linear scores of rows, as in ``predict``, and their standard errors.
     of_table : bool, default=False
-        Whether units are those of a table that was encoded, and not of the columns of the fit.
+        Whether units are those of an encoded table, and not of the columns of the fit.
 
     Notes
     -----
-    Privacy: post-processing of what ``certificate`` lists; nothing here asks the rows again.
+    Privacy: post-processing of the releases in ``certificate``.
 
     Examples
     --------
@@ -165,17 +158,17 @@ class Inference:
 
     @property
     def of_features(self) -> Inference:
-        """The same about the columns of the fit, whatever table they were made of."""
+        """The same inference in the units of the columns of the fit."""
         return Inference(self.scores.estimates, self.certificate, self.scores)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the coefficients, the intercept's first."""
+        """Names of the coefficients, beginning with the intercept."""
         return self.estimates.names
 
     @property
     def params(self) -> NDArray[np.float64]:
-        """Coefficients, of shape (n_coefficients,); NaN where the standard error is infinite."""
+        """Coefficients of shape (n_coefficients,); NaN if the standard error is infinite."""
         known = np.isfinite(self.standard_errors)
         return np.where(known, self.estimates.params, np.nan)
 
@@ -190,20 +183,20 @@ class Inference:
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Covariance of the coefficients, of sampling and noise together."""
+        """Covariance of the coefficients, due to sampling and privacy noise."""
         return self.estimates.covariance
 
     @property
     def standard_errors(self) -> NDArray[np.float64]:
         """Standard errors of the coefficients, of shape (n_coefficients,).
 
-        Infinite where noise hides whether the rows say anything about a coefficient.
+        Infinite for coefficients that cannot be estimated at this budget.
         """
         return self.estimates.standard_errors()
 
     @property
     def privacy_shares(self) -> NDArray[np.float64]:
-        """Share of each coefficient's squared standard error that is due to noise, in [0, 1]."""
+        """Share of each squared standard error that is due to privacy noise, in [0, 1]."""
         squares = self.standard_errors**2
         sampling = np.diag(self.estimates.sampling)
         shares = 1.0 - sampling / np.where(squares > 0.0, squares, np.inf)
@@ -211,26 +204,26 @@ class Inference:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Those of Student's t distribution that critical values come from; inf: normal."""
+        """Degrees of freedom of Student's t distribution; inf for the normal distribution."""
         return self.estimates.degrees_of_freedom
 
     @property
     def kind(self) -> Literal["model", "robust"]:
-        """Whether the covariance assumes that the model is right, or is the sandwich."""
+        """Whether the covariance assumes that the model is right, or is the sandwich estimate."""
         return self.estimates.kind
 
     @property
     def dispersion(self) -> float | None:
-        """Dispersion of the targets where it was estimated: of squared errors their variance.
+        """Estimated dispersion of the targets, such as the residual variance of least squares.
 
-        The variance of a target is this times what the loss says: times the square of the mean for
-        a gamma loss. None where the loss knows it, and for a robust covariance.
+        The variance of a target is the dispersion times the variance function of the loss, such as
+        the squared mean for a gamma loss. None if the loss fixes it, and for a robust covariance.
         """
         return self.estimates.dispersion
 
     @property
     def statistics(self) -> NDArray[np.float64]:
-        """Coefficients over their standard errors: z statistics, or t with few degrees."""
+        """Ratios of coefficients to standard errors: z or t statistics."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.estimates.params / self.standard_errors
 
@@ -247,14 +240,15 @@ class Inference:
         Parameters
         ----------
         level : float, default=0.95
-            Probability with which an interval covers, in (0, 1).
+            Confidence level in (0, 1).
 
         Returns
         -------
         ndarray of shape (n_coefficients, 2)
             Lower and upper ends.
         """
-        return _intervals(self.estimates.params, self._critical_value(level) * self.standard_errors)
+        half = self._critical_value(level) * self.standard_errors
+        return np.column_stack([self.estimates.params - half, self.estimates.params + half])
 
     def wald_test(self, R: ArrayLike | Sequence[str], r: ArrayLike = 0.0) -> WaldTest:
         """Test the hypothesis that ``R @ params`` equals ``r``.
@@ -264,32 +258,32 @@ class Inference:
         R : array_like of shape (q, n_coefficients) or (n_coefficients,), or sequence of str
             Linear combinations, or names of coefficients that are tested jointly.
         r : float or array_like of shape (q,), default=0.0
-            Their values under the hypothesis.
+            Values of the combinations under the hypothesis.
 
         Returns
         -------
         WaldTest
-            By chi-square, or by F where degrees of freedom are finite. ``df`` is the number of
-            restrictions that do not follow from the others, without those of combinations whose
-            standard error is infinite; a p-value of 1 if there are no others.
+            A chi-square test, or an F test if degrees of freedom are finite. ``df`` counts the
+            linearly independent restrictions with finite standard errors; the p-value is 1 without
+            any.
 
         Raises
         ------
         ValueError
-            If shapes or names do not fit, or no coefficients that a fit can have meet the
-            hypothesis, or all of them do.
+            If shapes or names do not match, or if the hypothesis holds for none or for all of the
+            coefficients that a fit can have.
 
         Notes
         -----
-        Coefficients are ``basis @ f`` plus a constant, where ``f`` is free and ``basis`` is public:
-        effects of K categories against their mean, which add up to zero, have one of rank K - 1.
-        With an orthonormal U whose columns span the range of ``R @ basis``, the hypothesis says
-        that ``U.T @ (R @ params - r)`` is zero, and these are as many combinations as the rank is,
-        with a covariance that is not singular. The statistic is that of Wald for them. It is
-        ``gap @ pinv(R @ covariance @ R.T) @ gap``, whose value does not depend on U, nor on how
-        the same hypothesis is put: all effects against the mean are zero if and only if all
-        differences from a reference category are, and both have one p-value. The rank follows
-        from R and public facts, not from the covariance, where rounding would decide.
+        Coefficients are a constant plus ``basis @ f`` for free f and a public ``basis``. Effects of
+        K categories against their mean add up to zero and have a basis of rank K - 1. Let the
+        columns of an orthonormal U span the range of ``R @ basis``. The hypothesis is that
+        ``U.T @ (R @ params - r)`` is zero, and the covariance of these combinations is not
+        singular. Their Wald statistic is ``gap @ pinv(R @ covariance @ R.T) @ gap``, which does not
+        depend on U or on the form of the hypothesis. For example, all effects against the mean are
+        zero if and only if all differences from a reference category are zero, and both tests have
+        the same p-value. The rank follows from R and public facts, not from the covariance, where
+        rounding would decide it.
         """
         combinations = self._combinations(R)
         size = len(combinations)
@@ -297,7 +291,7 @@ class Inference:
         if values.shape not in ((), (size,)) or not np.isfinite(values).all():
             raise ValueError(f"r must be a finite number, or {size} of them, one for each row of R")
         gap = combinations @ self.estimates.params - values
-        # Rows by what they are made of, as units differ by orders of magnitude.
+        # Scale rows by the norm of their terms, as units differ by orders of magnitude.
         basis, parts = self.estimates.basis, np.abs(combinations)
         lengths = np.linalg.norm(parts @ np.abs(basis), axis=1)
         lengths[lengths == 0.0] = 1.0
@@ -308,13 +302,11 @@ class Inference:
         unmet = np.abs(impossible.T @ (gap / lengths))
         if (unmet > np.sqrt(_ROUNDING) * (np.abs(impossible.T) @ (uncertain / lengths))).any():
             raise ValueError(
-                "R and r must be a hypothesis that coefficients can meet, but rows of R @ params "
-                "that depend on each other have values in r that contradict each other"
+                "R and r must be consistent, but linearly dependent rows of R have contradictory "
+                "values in r"
             )
         if rank == 0:
-            raise ValueError(
-                "R must restrict coefficients, but R @ params is what it is in any fit"
-            )
+            raise ValueError("R must restrict coefficients, but R @ params is the same in all fits")
         chosen, factors = possible.T / lengths, np.ones(rank)
         if self.estimates.doubt is not None:
             turn, factors = self.estimates.doubt.told_apart(chosen @ combinations, self.covariance)
@@ -323,7 +315,7 @@ class Inference:
             return WaldTest(0.0, 1.0, 0, self.degrees_of_freedom)
         covariance = chosen @ combinations @ self.covariance @ combinations.T @ chosen.T
         free = chosen @ gap / factors
-        # Judged as correlations: variances differ by orders of magnitude.
+        # Solve with correlations, as variances differ by orders of magnitude.
         deviations = np.sqrt(np.diag(covariance))
         free, correlation = free / deviations, covariance / np.outer(deviations, deviations)
         statistic = float(free @ np.linalg.solve(correlation, free))
@@ -341,17 +333,17 @@ class Inference:
         Parameters
         ----------
         X : array_like, table or sparse matrix of shape (n, n_features)
-            Rows, as ``predict`` takes them.
+            Rows, as in ``predict``.
         level : float, default=0.95
-            Probability with which an interval covers, in (0, 1).
+            Confidence level in (0, 1).
         offset, exposure : array_like of shape (n,), optional
-            As for ``predict``.
+            Arguments of ``predict``.
 
         Returns
         -------
         ndarray of shape (n, 2)
-            Intervals of the linear score, mapped by the inverse of the link: they stay within
-            the range of means. For binary targets, probabilities of the second class.
+            Intervals of the linear score, mapped by the inverse link to the range of means. For
+            binary targets, probabilities of the second class.
         """
         scores, errors = self.scores(X)
         half = self._critical_value(level) * errors
@@ -359,14 +351,14 @@ class Inference:
         return np.column_stack([mean(scores - half), mean(scores + half)])
 
     def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Summary:
-        """Return the table of coefficients, which prints as text and shows in notebooks.
+        """Return the table of coefficients, as text and for notebooks.
 
         Parameters
         ----------
         level : float, default=0.95
-            Level of the confidence intervals, in (0, 1).
+            Confidence level in (0, 1).
         exponentiate : bool, default=False
-            Whether to show odds ratios or rate ratios, with intervals, instead of coefficients.
+            Whether to show odds ratios or rate ratios instead of coefficients.
 
         Returns
         -------
@@ -375,7 +367,7 @@ class Inference:
         Raises
         ------
         ValueError
-            If the level is out of range, or the link gives exponentials no meaning.
+            If the level is out of range, or exponentials are not ratios for the link.
         """
         tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
         letter = "z" if math.isinf(self.degrees_of_freedom) else "t"
@@ -385,7 +377,7 @@ class Inference:
             link = self._link()
             if link.exponentiated is None:
                 raise ValueError(
-                    "exponentiate needs a link whose exponentials are ratios, such as the logit "
+                    "exponentiate requires a link whose exponentials are ratios, such as the logit "
                     f"or the log, got {link!r}"
                 )
             with np.errstate(over="ignore"):
@@ -396,12 +388,12 @@ class Inference:
         def column(heading: str, values: NDArray[np.float64], kind: Kind) -> Column:
             own = errors.copy()
             if exponentiate:
-                # The error of an exponential is a share of it.
+                # The error of an exponential is relative.
                 np.multiply(values, errors, out=own, where=known)
             return Column(heading, values, kind, own)
 
         def end(heading: str, values: NDArray[np.float64]) -> Column:
-            # Infinite, or 0 of ratios, where nothing is known: that is exact.
+            # Ends of unknown coefficients are exact: infinite, or 0 for ratios.
             found = column(heading, values, "estimate")
             return dataclasses.replace(found, errors=np.where(known, found.errors, 0.0))
 
@@ -427,9 +419,9 @@ class Inference:
         Parameters
         ----------
         level : float, default=0.95
-            Level of the confidence intervals, in (0, 1).
+            Confidence level in (0, 1).
         exponentiate : bool, default=False
-            As for ``summary``.
+            See ``summary``.
 
         Returns
         -------
@@ -444,12 +436,12 @@ class Inference:
         return self.summary(level, exponentiate=exponentiate).to_frame()
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Inference:
-        """Return the same inference about coefficients in other units.
+        """Return the same inference for coefficients in other units.
 
         Parameters
         ----------
         units : LinearUnits
-            From the present units, such as ``schema.units``.
+            Map from the present units, such as ``schema.units``.
         feature_names : sequence of str, optional
             Names of the coefficients without the intercept; by default those of ``units``.
 
@@ -491,7 +483,3 @@ class Inference:
         link = self.certificate.problem.loss.link
         assert link is not None
         return link
-
-
-def _intervals(middle: NDArray[Any], half: NDArray[Any]) -> NDArray[np.float64]:
-    return np.column_stack([middle - half, middle + half])

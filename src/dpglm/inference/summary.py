@@ -1,4 +1,4 @@
-"""A table of estimates that prints as text and shows as HTML."""
+"""Summary tables of estimates as text and HTML."""
 
 from __future__ import annotations
 
@@ -28,21 +28,17 @@ if TYPE_CHECKING:
 
 
 Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share"]
-"""How numbers are written."""
+"""Kind of the numbers in a column, which decides their format."""
 _WIDTH = 78
 _MOST_DECIMALS = 15
-# By how many characters fixed notation may be longer than scientific: R's option scipen.
+# Characters by which fixed notation may be longer than scientific: R's option scipen.
 _FAVOUR_FIXED = 2
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of a summary: its heading, its numbers, and how these are written.
-
-    Estimates are written with three digits of their ``errors``, each with its own; what has an
-    infinite one is not written.
-    """
+    """A column of a summary; estimates are written with three digits of their errors."""
 
     heading: str
     values: NDArray[np.float64]
@@ -50,7 +46,7 @@ class Column:
     errors: NDArray[np.float64]
 
     def cell(self, place: int, *, scientific: bool = False) -> str:
-        """Write one of the numbers."""
+        """Write one of the numbers; a dash for an infinite error."""
         value, error = float(self.values[place]), float(self.errors[place])
         if math.isinf(error) and math.isfinite(value):
             return "–"
@@ -70,22 +66,22 @@ class Column:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """Table of estimates with what it rests on; made by ``Inference.summary``.
+    """Table of estimates with its assumptions; made by ``Inference.summary``.
 
-    ``str()`` is plain text, notebooks show a table.
+    ``str()`` returns plain text; notebooks show a table.
 
     Parameters
     ----------
     title : str
         Name of the estimator.
     facts : tuple of (str, str)
-        What was fitted, to what, with which budget.
+        Names and values of facts about the fit: target, loss, rows, budget and others.
     names : tuple of str
         Names of the rows.
     columns : tuple of Column
         The numbers.
     notes : tuple of str
-        What the table rests on, in sentences.
+        Assumptions and cautions, in sentences.
     """
 
     title: str
@@ -100,7 +96,7 @@ class Summary:
         Returns
         -------
         list of tuple of str
-            For each row its name, then a number for each column.
+            For each row its name and its numbers.
         """
         scientific = self._is_scientific
         return [
@@ -110,10 +106,7 @@ class Summary:
 
     @property
     def _is_scientific(self) -> bool:
-        """Whether estimates need scientific notation: one for all, as in tables of R.
-
-        It is taken where the longest of them would be longer otherwise.
-        """
+        """Whether all estimates use scientific notation, because it is shorter (as in R)."""
         fixed, scientific = (
             max(
                 len(one.cell(place, scientific=way))
@@ -165,7 +158,7 @@ class Summary:
                 subsequent_indent=" " * label,
             )
         ]
-        said = [
+        notes = [
             line
             for place, note in enumerate(self.notes, start=1)
             for line in textwrap.wrap(
@@ -175,7 +168,7 @@ class Summary:
         double, single = "=" * width, "-" * width
         title = f"{self.title}: coefficients".center(width).rstrip()
         return "\n".join(
-            [title, double, *about, double, lines[0], single, *lines[1:], double, *said]
+            [title, double, *about, double, lines[0], single, *lines[1:], double, *notes]
         )
 
     def __repr__(self) -> str:
@@ -204,21 +197,19 @@ class Summary:
         )
 
 
-# What intervals rest on, in words.
-
-# In rows: a penalty of C = 1000 and more moves coefficients by less than their standard errors.
+# A penalty this weak, in rows (C of 1000 and more), changes coefficients by less than their errors.
 _HARMLESS_PENALTY = 1e-3
-# Standard deviations of noise beyond which a share is more than none.
+# A released share is positive if it exceeds this many standard deviations of its noise.
 _SURE = 2.0
 _UNITS = (
-    "Coefficients are per unit of the columns of the fit. Where a SchemaEncoder made these of a "
-    "table, in_units(encoder.units()) is per unit of the table's columns."
+    "Coefficients are per unit of the columns of the fit. If a SchemaEncoder encoded a table, "
+    "in_units(encoder.units()) converts them to units of the table."
 )
 _KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
 
 
 def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, str], ...]:
-    """Name what was fitted, to what, with which budget."""
+    """Return names and values of facts about a fit."""
     problem = certificate.problem
     schema = _schema(certificate)
     spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
@@ -250,40 +241,40 @@ def _rows(certificate: Certificate) -> str:
 def notes(
     certificate: Certificate, estimates: Estimates, level: float, *, of_table: bool
 ) -> tuple[str, ...]:
-    """Say what the intervals cover, at which level, under which assumptions."""
+    """Return the confidence level, assumptions and cautions of a summary."""
     freedom = estimates.degrees_of_freedom
     law = "the normal distribution"
     if math.isfinite(freedom):
         law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
     covered = (
-        f"{plain_number(100.0 * level)} % intervals, which cover sampling and privacy noise "
-        f"together, by {law}. noise: share of the squared error that is due to privacy."
+        f"{plain_number(100.0 * level)} % intervals include sampling error and privacy noise; "
+        f"critical values are from {law}. noise: share of the squared error due to privacy."
     )
     assumed = (
         "The model is assumed to be right: its link, and the variance of the target that its loss "
-        "implies. inference='robust' assumes neither."
+        "implies. inference='robust' does not need this assumption."
     )
     if certificate.fact("weight_bound") is not None:
-        assumed += " A weight divides that variance, as a number of trials does."
+        assumed += " A weight divides that variance, like a number of trials."
     if estimates.kind == "robust":
         assumed = (
-            "Sandwich covariance: the model need not be right. Coefficients are those that "
-            "minimise the expected loss, in which long rows and residuals far out count less: the "
-            "less so, the more rows and budget there are."
+            "Sandwich covariance: the model need not be right. The target of inference is the "
+            "minimizer of the expected loss, in which rows with large norms and large residuals "
+            "count less. This downweighting vanishes with more rows or a larger budget."
         )
         weights = certificate.rebuild().method.estimand
         assumed += f" {weights}" if weights else ""
         if certificate.data.groups is not None:
-            assumed += " The rows of a group may depend on each other in any way (cluster-robust)."
+            assumed += " Rows of a group may be dependent (cluster-robust)."
     elif certificate.data.groups is not None:
-        assumed += " The rows of a group are assumed to be independent given their features."
+        assumed += " Rows of a group are assumed to be independent given their features."
     rows = (
-        "Rows are assumed independent. Values beyond declared bounds are clipped to them before "
-        "the fit, and it is the clipped ones that the coefficients are about."
+        "Rows are assumed to be independent. Values beyond declared bounds are clipped to them, "
+        "and coefficients describe the clipped values."
     )
     shrunk = (
-        "The penalty changes the target: intervals are about the coefficients that minimise the "
-        "expected loss with it, which are shrunk towards zero."
+        "Intervals are for the minimizer of the penalized expected loss, whose coefficients are "
+        "shrunk towards zero."
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
     units = () if of_table else (_UNITS,)
@@ -293,7 +284,7 @@ def notes(
 
 
 def _bound(estimates: Estimates) -> tuple[str, ...]:
-    """Say on how many rows the limits of a fit bind, and what follows, where it was released."""
+    """Return a note on the released shares of rows that the limits of the fit affect."""
     found = estimates.binding
     if found is None:
         return ()
@@ -304,28 +295,28 @@ def _bound(estimates: Estimates) -> tuple[str, ...]:
         else f"at most {plain_number(100.0 * (share + _SURE * noise), 2)} %"
         for share, noise in zip(values, found.noise, strict=True)
     )
-    follows = "which does not change what coefficients are about"
+    follows = "This does not change the target of inference"
     if estimates.kind == "robust":
-        follows = "which changes what coefficients are about where the model is wrong"
-    said = (
-        f"Limits, by released counts: {long} of the rows are so long that they count less, and "
-        f"lose {lost} of the weight of all rows, {follows}. "
+        follows = "This changes the target of inference if the model is wrong"
+    note = (
+        f"Limits, from released counts: {long} of the rows count less because their norm is large, "
+        f"and lose {lost} of the weight of all rows. {follows}. "
     )
     if found.noise[-1] == 0.0:
-        return (said + "No residual is clipped.",)
-    said += f"Residuals of {clipped} of the rows are clipped"
+        return (note + "No residual is clipped.",)
+    note += f"Residuals of {clipped} of the rows are clipped"
     if found.clipped <= _SURE * found.noise[-1]:
-        return (said + ", which matters where targets are far more skewed than the model implies.",)
-    said += (
-        ". That biases coefficients, the intercept most, where targets are more skewed than the "
-        "model implies, and intervals may miss by it. With more rows or budget fewer are clipped"
+        return (note + "; this matters if targets are far more skewed than the model implies.",)
+    note += (
+        ". If targets are more skewed than the model implies, this biases coefficients, mainly the "
+        "intercept, and intervals do not include that bias. More rows or a larger budget reduce it"
     )
-    said += "." if estimates.kind == "robust" else ", and with inference='robust'."
-    return (said,)
+    note += "." if estimates.kind == "robust" else ", and so does inference='robust'."
+    return (note,)
 
 
 def _unknown(estimates: Estimates) -> tuple[str, ...]:
-    """Say what infinite standard errors mean, where there are any."""
+    """Return a note on infinite standard errors, if there are any."""
     unknown = [
         name
         for name, error in zip(estimates.names, estimates.standard_errors(), strict=True)
@@ -333,28 +324,27 @@ def _unknown(estimates: Estimates) -> tuple[str, ...]:
     ]
     if not unknown:
         return ()
+    note = (
+        f"Cannot be estimated at this budget: {listed(unknown)}. The information about them is "
+        "below the noise level, and the estimates are noise."
+    )
     if len(unknown) == len(estimates.names):
-        said = (
-            "Nothing is known of any coefficient: scores had not settled in the last steps, as "
-            "where classes can nearly be told apart, or noise hides the curvature of the loss. A "
-            "larger budget, fewer columns or a penalty would help."
+        note = (
+            "No coefficient can be estimated at this budget: the fit did not converge, as with "
+            "nearly separable classes, or the curvature of the loss cannot be distinguished from "
+            "noise. A larger budget, fewer columns or a penalty would help."
         )
-    else:
-        said = (
-            f"Nothing is known of {listed(unknown)}: noise hides what the rows may say of it, and "
-            "the estimate is noise."
-        )
-    return (said,)
+    return (note,)
 
 
 def is_shrunk(certificate: Certificate) -> bool:
-    """Whether the penalty moves coefficients by an amount that counts beside their errors."""
+    """Return whether the penalty shifts coefficients noticeably, compared with their errors."""
     weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
     return weight > _HARMLESS_PENALTY
 
 
 def loss_in_words(certificate: Certificate) -> str:
-    """Name a loss, with its constants in the units of the user's targets, and its link."""
+    """Return the name of a loss, its constants in the units of the targets, and its link."""
     loss = TargetScale.of(certificate).users_loss
     numbers = [f"{name} {plain_number(one)}" for name, one in loss.constants.items()]
     parts = [_name(loss) + (f" ({', '.join(numbers)})" if numbers else "")]
@@ -363,8 +353,8 @@ def loss_in_words(certificate: Certificate) -> str:
     is_named = _role(certificate, "exposure") or _role(certificate, "offset")
     if certificate.problem.loss.without_offset is not certificate.problem.loss and not is_named:
         parts.append("offsets" if certificate.fact("exposure") is None else "exposures")
-    said = ", ".join(parts)
-    return said[:1].upper() + said[1:]
+    text = ", ".join(parts)
+    return text[:1].upper() + text[1:]
 
 
 def _name(thing: object) -> str:
@@ -372,36 +362,34 @@ def _name(thing: object) -> str:
 
 
 def _schema(certificate: Certificate) -> Mapping[str, Any]:
-    """Return the JSON form of the schema of the table that was fitted; empty without one."""
+    """Return the JSON form of the schema of the fit; empty without one."""
     fact = certificate.fact("schema")
     return {} if fact is None else fact.value
 
 
 def _role(certificate: Certificate, role: str) -> str:
-    """Name the column that has a role; "" where its name is not known."""
+    """Return the name of the column with a role; "" if it is unknown."""
     fact = certificate.fact(role)
     return fact.value if fact is not None and isinstance(fact.value, str) else ""
 
 
 def _dispersion(loss: Loss, estimates: Estimates) -> dict[str, str]:
-    """State the dispersion where it was estimated; of squared errors its root, in units of y."""
+    """Return the estimated dispersion, or the residual standard deviation for squared errors."""
     if estimates.dispersion is None:
         return {}
     if isinstance(loss.link, IdentityLink):
-        said = plain_number(math.sqrt(estimates.dispersion))
-        return {"Residual SD": f"{said}, estimated from what was released"}
-    said = plain_number(estimates.dispersion)
-    return {"Dispersion": f"{said}, estimated from what was released"}
+        return {"Residual SD": f"{plain_number(math.sqrt(estimates.dispersion))}, estimated"}
+    return {"Dispersion": f"{plain_number(estimates.dispersion)}, estimated"}
 
 
 def _outcome(certificate: Certificate) -> str:
-    """Say which of two classes or labels the coefficients speak for; "" for numbers."""
+    """Return the class that coefficients refer to, and the other one; "" for numbers."""
     classes = certificate.fact("classes") or certificate.fact(LABELS)
     return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
 
 
 def _penalty(certificate: Certificate) -> str:
-    """Name a penalty; "" if there is none."""
+    """Return the name and strength of a penalty; "" without one."""
     penalty = certificate.problem.regularizer
     if isinstance(penalty, NoPenalty) or penalty == L2(0.0):
         return ""
@@ -411,7 +399,7 @@ def _penalty(certificate: Certificate) -> str:
 
 
 def shares_of_budget(certificate: Certificate) -> str:
-    """Say which share of mu squared each kind of release took; "" where one is not Gaussian."""
+    """Return the share of mu squared of each kind of release; "" if one is not Gaussian."""
     exact = GaussianAccountant()
     counts: dict[str, int] = defaultdict(int)
     squares: dict[str, float] = defaultdict(float)

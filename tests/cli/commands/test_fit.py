@@ -112,7 +112,7 @@ class TestRelease:
     def test_intervals_that_a_model_has_not_are_refused(self, fit):
         done = fit("--estimator", "svm", "--inference", "model")
         assert done.exit_code == 2
-        assert "needs a loss that is a likelihood" in done.stderr
+        assert "requires a loss that is a likelihood" in done.stderr
         assert not Path("model.json").exists()
 
     def test_a_budget_that_protects_little_is_said_before_the_fit(self, fit):
