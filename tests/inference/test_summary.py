@@ -219,7 +219,7 @@ def test_the_row_norm_of_a_schema_is_implied_by_it():
     steps = [dpglm.preprocessing.SchemaEncoder(SCHEMA), LogisticRegression(classes=[0, 1])]
     model = dpglm.PrivatePipeline(steps).fit(table, np.arange(99) % 2)
     assert model.privacy_.fact("row_norm").provenance == "implied"
-    assert "row_norm = 1.41421: implied by other public facts" in str(
+    assert "row_norm = 1.41421: implied by the other public facts" in str(
         dict(model.privacy_.sections())["Public facts"]
     )
     assert dpglm.certificate.verify(model.privacy_).ok

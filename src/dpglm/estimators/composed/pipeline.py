@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -167,9 +167,14 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
             shown = inner.of_features.in_units(units)
         elif names is not None and not inner.of_table:
             shown = dataclasses.replace(inner, estimates=inner.estimates.renamed(list(names)))
-        features = inner.scores.features
-        scores = LinearScores(lambda X: features(self._transformed(X)), inner.scores.estimates)
+        # A partial function, which can be pickled.
+        features = functools.partial(self._features, inner.scores.features)
+        scores = LinearScores(features, inner.scores.estimates)
         return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
+
+    def _features(self, features: Callable[[Any], Any], X: Any) -> Any:
+        """Return the features of the last step for rows of the pipeline."""
+        return features(self._transformed(X))
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
         """Return the linear model and the schema that a model file can hold.
