@@ -13,7 +13,7 @@ LISTED = re.compile(r"^\| `(dpglm[\w.]*)` \|", re.MULTILINE)
 
 
 class UndocumentedError(Exception):
-    """A public name has no docstring."""
+    """A public name lacks a docstring."""
 
 
 def packages(text):
@@ -22,7 +22,7 @@ def packages(text):
 
 
 def public_names(module):
-    """``__all__``, or where there is none, what the package re-exports."""
+    """Return ``__all__``, or the names that the package re-exports."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__, key=str.lower)
     return sorted(
@@ -97,7 +97,7 @@ def heading(text, line):
 
 
 def groups(module):
-    """Return a package's names by kind, leaving out kinds that it has none of."""
+    """Return a package's names by kind, without empty kinds."""
     found = {}
     for title in ("Classes", "Functions", "Exceptions and warnings", "Other names"):
         names = [name for name in public_names(module) if kind(getattr(module, name)) == title]
@@ -112,7 +112,7 @@ def kind(value):
 
 
 def directive(module, member):
-    """Return what makes Sphinx document one name."""
+    """Return the directive that documents one name."""
     value, name = getattr(module, member), f"{module.__name__}.{member}"
     if kind(value) == "Other names":
         return f".. py:data:: {name}\n\n   {documentation(module, member)}\n"

@@ -1,4 +1,4 @@
-"""What of docstrings is shown, and how: our own methods only; privacy stands out as a box."""
+"""The shown parts of docstrings: our own methods only; privacy stands out as a box."""
 
 import re
 

@@ -18,7 +18,7 @@ LEFT_OUT = ("_site", "gallery", "conf.py", "__pycache__")
 
 
 def gather(root, source):
-    """Copy all pages to ``source``; those of docs/ to its top, beside the repository's own."""
+    """Copy all pages to ``source``; those of docs/ to its top, next to the repository's own."""
     shutil.copytree(root / "docs", source, ignore=shutil.ignore_patterns(*LEFT_OUT))
     for page in sorted((root / "docs").rglob("*.md")):
         copy = source / page.relative_to(root / "docs")
@@ -52,10 +52,10 @@ def contents(index, source):
         for title, link in ENTRY.findall(text):
             there = (index.parent / link).resolve()
             if there.suffix in {".md", ".rst"} and there.is_relative_to(index.parent):
-                # The last section that names a page is where it belongs.
+                # A page belongs to the last section that names it.
                 captions.pop(link, None)
                 captions[link] = (caption, title.replace("`", ""))
-    # A page beside an index in a folder of its own need not be linked to.
+    # A page next to an index in a folder of its own need not be linked to.
     for page in sorted(index.parent.glob("*.md")) if index.parent != source else ():
         if page != index and page.name not in captions:
             captions[page.name] = ("Pages", page.stem)

@@ -9,7 +9,7 @@ rows are treated as private, the test rows as public.
 # %%
 # A schema states the public facts: the range of every number and the list of every category. The
 # encoder takes them from there and learns nothing from the rows; ``row_norm_`` is the bound on the
-# length of an encoded row, from which the sensitivity follows.
+# length of an encoded row, and determines the sensitivity.
 
 from dpglm import LogisticRegression
 from dpglm.datasets import load_adult

@@ -30,7 +30,7 @@ model.fit(X[train], y[train])
 print(f"R squared on the test rows: {model.score(X[test], y[test]):.3f}")
 
 # %%
-# What each stage spent. Gaussian releases compose in squares of mu, so the shares add up to one.
+# The budget of each stage. Gaussian releases compose in squares of mu, so the shares add up to one.
 
 import matplotlib.pyplot as plt
 

@@ -2,7 +2,7 @@
 Choosing epsilon
 ================
 
-What a budget buys, computed from public facts before any of it is spent.
+The accuracy to expect from a budget, computed from public facts before anything is spent.
 """
 
 # %%

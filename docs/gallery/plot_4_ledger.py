@@ -69,7 +69,7 @@ plt.show()
 
 # %%
 # The record is a chain of digests; ``verify`` recomputes it, and the price of every event. It
-# returns what it finds wrong.
+# returns the errors that it finds.
 
 assert ledger.verify() == ()
 folder.cleanup()

@@ -2,7 +2,7 @@
 Additive models
 ===============
 
-What makes a house dear? A private additive model of California's blocks of houses: a curve for each
+Prices of houses: a private additive model of California's blocks of houses: a curve for each
 column, and a map of places. The training rows are treated as private, the test rows as public.
 """
 
@@ -21,7 +21,7 @@ model = AdditiveRegressor(
 print(model.resolve(n_rows=len(train)))
 
 # %%
-# The fit is that of a linear model of fixed features, and costs what such a model costs.
+# The fit is that of a linear model of fixed features, at the price of such a model.
 
 model.fit(housing.data.iloc[train], housing.target[train])
 print(
@@ -29,7 +29,7 @@ print(
 )
 
 # %%
-# Beside it the linear model of the same table, at the same price:
+# For comparison, the linear model of the same table, at the same price:
 
 from dpglm import PrivatePipeline, Ridge
 from dpglm.preprocessing import SchemaEncoder
@@ -43,14 +43,13 @@ line = PrivatePipeline(
 print(f"a linear model: {line.score(housing.data.iloc[test], housing.target[test]):.3f}")
 
 # %%
-# What the model has learned can be looked at, all to one scale. Shaded is the noise that privacy
-# adds: hardly any here. Income matters most; the map shows the coast.
+# The curves of the model, on one scale. The shading is privacy noise, which is small here.
+# Income has the largest effect; the map shows the coast.
 
 model.plot_shapes(most=6)
 
 # %%
-# Where the effect of a column must have a direction, say so: released curves are projected, which
-# costs no privacy.
+# Request a direction where you know it: released curves are projected, which costs no privacy.
 
 rising = AdditiveRegressor(
     housing.schema, monotone={"MedInc": 1, "AveOccup": -1}, epsilon=1.0, delta=1e-5

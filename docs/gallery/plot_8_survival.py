@@ -46,7 +46,7 @@ table = {
 print(f"{len(person)} rows of {n_persons} persons, {np.sum(event[person, month])} events")
 
 # %%
-# What is public: the length of the study, its arms, the ages that it admitted.
+# The public facts are: the length of the study, its arms, the ages that it admitted.
 
 schema = {
     "columns": {
@@ -59,7 +59,7 @@ schema = {
 }
 
 # %%
-# ``groups`` says whose each row is. What is protected is then a person with the whole follow-up, at
+# ``groups`` gives the person id of each row. The protected unit is then a person with the whole follow-up, at
 # the stated epsilon; a fit of rows at this epsilon would protect a person with 12 of them at 12
 # times as much.
 

@@ -49,14 +49,14 @@ def write(docs: Path, lines: Sequence[Line]) -> None:
     refuted, caught = sum(x.refuted for x in subjects), sum(x.refuted for x in bugs)
     missing = len(CAMPAIGN) - len(lines)
     head = (
-        f"Written by `make audit`: {len(subjects)} attacks on sound code, of which {refuted} "
-        f"refuted a claim, and {len(bugs)} on planted bugs, of which {caught} were caught. All "
+        f"Written by `make audit`: {len(subjects)} attacks on sound code refuted {refuted} "
+        f"claims, and of {len(bugs)} planted bugs {caught} were caught. All "
         f"bounds in both tables hold together with confidence {CONFIDENCE:.0%} (Bonferroni: each "
         f"has {EACH:.4%})."
     )
     if missing:
         head += f" **{missing} lines have not been measured yet.**"
-    tables = [head, "## What is attacked", subject_table(subjects)]
+    tables = [head, "## Attacks on sound code", subject_table(subjects)]
     tables += ["## Planted bugs", bug_table(bugs)]
     page = docs / "evidence" / "audit_table.md"
     before, rest = page.read_text(encoding="utf-8").split(MARKS[0])

@@ -46,7 +46,7 @@ from experiments.audits.solvers import LOGISTIC, STEPS
 __all__ = ["CASES", "last_bits"]
 
 WITH_N = (ZERO_OUT, REPLACE_ONE)
-IN_SECRET = "How many tries there were, and of which models, stays secret and hides a score."
+IN_SECRET = "The number of tries and their models stay secret and mask a score."
 ONE_SIDED = "A row moves the scores of all models to one side; the claim allows for both."
 
 
@@ -262,7 +262,7 @@ CHOICES = [
         lambda q: generalized_exponential_mechanism(q, [1.0] * q.size, 2.0, 0.1, NOISE),
         [*[0.0] * MANY, 2.0],
         [*[1.0] * MANY, 1.0],
-        why="Scores of equal sensitivity move by half of what is charged.",
+        why="Scores of equal sensitivity move by half of the charge.",
     ),
     choice_case("first_above", lambda f: first_above(f, 5, 1.0, NOISE), [6, 20], [5, 20], 1.0),
     noise_case("add_gaussian", add_gaussian, 1, Claim(gdp.epsilon(1e-2, 2.0), 1e-2, 2.0), 0.5),

@@ -74,16 +74,20 @@ STEPS = NoisyGD(n_steps=2, step_size=1e-3, clip=0.25, momentum=0.0)
 """Few small steps: slopes stay beyond the clip, so each step shows all that it may."""
 CONTRACTION = dataclasses.replace(STEPS, step_size=0.8, n_steps=5, schedule=Constant())
 STRONGLY_CONVEX = Problem(Logistic(), L2(1.0))
-OPPOSITE = "What two rows add is never opposite, so a replaced row moves it by less than twice."
-ONLY_ANCHORS = "Slopes beyond the clip do not change, so what differences cost is not used."
-IN_A_SUM = "The claim is about a message seen by itself; in a sum others' noise hides it too."
+OPPOSITE = (
+    "Contributions of two rows are never opposite, so a replaced row moves it by less than twice."
+)
+ONLY_ANCHORS = "Slopes beyond the clip do not change, so the cost of differences is not used."
+IN_A_SUM = (
+    "The claim is about a message seen by itself; in a sum it is masked by the noise of others."
+)
 AT_ONCE = "One row does not move medians, radius, mean and gradients as far as it may all at once."
 UNREACHED = "The claim allows for curvature and for a position of the minimiser that no row has."
 ROUNDABOUT = "A row shows all it may in scores, little in Hessians; two are never opposite."
 IN_ONE_DIRECTION = (
     "L2 noise of six values is seldom along the one direction in which a row is seen."
 )
-ONE_POINT = "They are at their worst at one point only; a window around it sees less."
+ONE_POINT = "They are at their worst at one point only; a window around it reveals less."
 SEVERAL = "Epsilons add up, though several draws of noise are seldom all at their worst."
 SAMPLED = "Sampling hides the row in most steps, and few runs tell much: bounds on rates cost more."
 
