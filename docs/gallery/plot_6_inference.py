@@ -6,8 +6,8 @@ Standard errors, tests and intervals that count sampling and privacy noise toget
 """
 
 # %%
-# A model by formula, without a penalty, on one row for each of 48,842 people. The releases for intervals
-# is released within the same budget.
+# A model by formula, without a penalty, on one row for each of 48,842 people. The releases for
+# intervals are part of the same budget.
 
 import numpy as np
 

@@ -59,9 +59,9 @@ schema = {
 }
 
 # %%
-# ``groups`` gives the person id of each row. The protected unit is then a person with the whole follow-up, at
-# the stated epsilon; a fit of rows at this epsilon would protect a person with 12 of them at 12
-# times as much.
+# ``groups`` gives the person id of each row. The protected unit is then a person with the whole
+# follow-up, at the stated epsilon. A fit of rows would protect a person with 12 rows only at 12
+# times this epsilon.
 
 model = dpglm.from_formula(
     "event ~ bs(month, df=4) + C(arm) + age",
