@@ -23,6 +23,7 @@ import hatch_build
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = {
+    "narwhals",
     "dp-accounting",
     "joblib",
     "mpmath",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
+from narwhals import dependencies
 from numpy.typing import NDArray
 
 from dpglm.data.collection import Collection, as_collection
@@ -253,7 +254,7 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
         return dataclasses.replace(rows, column=lambda name: read_table(path, [name])[name])
     if isinstance(table, ParquetRows):
         return _parquet(table.files)
-    is_dask = type(table).__module__.partition(".")[0] == "dask"
+    is_dask = dependencies.is_dask_dataframe(table)
     named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
     lacking = [name for name in names if name not in named]
     if lacking:

@@ -215,10 +215,15 @@ def plain_column(column: Any) -> Any:
 
 
 def plain_array(values: Any) -> NDArray[Any]:
-    """Return an array of NumPy, where a cell that was missing is so."""
-    if type(values).__module__.partition(".")[0] != "pyarrow":
+    """Return a NumPy array in which missing cells stay missing."""
+    if isinstance(values, np.ndarray | list | tuple):
         return np.asarray(values)
-    # NumPy would take another row's value for what is missing in an encoded column.
+    from narwhals import dependencies
+
+    arrow = dependencies.get_pyarrow()
+    if arrow is None or not isinstance(values, arrow.Array | arrow.ChunkedArray):
+        return np.asarray(values)
+    # NumPy would take another row's value for a missing cell of an encoded column.
     array: NDArray[Any] = plain_column(values).to_numpy(zero_copy_only=False)
     return array
 

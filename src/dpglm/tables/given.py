@@ -44,8 +44,11 @@ _TEXT = "UST"
 
 def series_name(values: Any) -> str | None:
     """Return the name of a series of pandas or polars, if it has one."""
-    of_frames = type(values).__module__.partition(".")[0] in ("pandas", "polars")
-    name = getattr(values, "name", None) if of_frames else None
+    if isinstance(values, np.ndarray | list | tuple):
+        return None
+    from narwhals import dependencies
+
+    name = getattr(values, "name", None) if dependencies.is_into_series(values) else None
     return name if isinstance(name, str) and name else None
 
 

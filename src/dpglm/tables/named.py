@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from dpglm._validation import namespace
 from dpglm.tables.cells import as_cells, listed, plain_array, spelled_in
 from dpglm.tables.encoding import Reader
+from dpglm.tables.given import series_name
 
 Table: TypeAlias = Any
 """A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
@@ -40,44 +40,35 @@ class Named:
 
 
 def by_name(table: Table, expected: str = "a table must have columns by name") -> Any:
-    """Return a table of which ``in`` and ``[]`` take the names of columns; an array as it is.
+    """Return a table whose columns are accessible by normal names; an array stays as it is.
 
-    Lazy frames of polars are collected. An error about anything else begins with ``expected``, and
-    shows no rows.
+    Lazy frames of polars are collected. Errors begin with ``expected`` and contain no rows.
     """
     if isinstance(table, np.ndarray | Named):
         return table
-    kind = type(table)
-    opener = _OPENERS.get((kind.__module__.partition(".")[0], kind.__name__))
-    if opener is not None:
-        return opener(table)
-    columns = getattr(table, "columns", table if isinstance(table, Mapping) else None)
+    if isinstance(table, Mapping):
+        return Named(list(table), table.__getitem__)
     if isinstance(table, list | tuple) and any(isinstance(row, Mapping) for row in table):
         raise ValueError(
             f"{expected}, got a list of rows: give pandas.DataFrame(rows), or "
             "{name: [row[name] for row in rows] for name in rows[0]}"
         )
+    # narwhals' own frames refuse repeated names, also of columns that are not used.
+    from narwhals import dependencies
+
+    if dependencies.is_polars_lazyframe(table):
+        table = table.collect()
+    arrow = dependencies.get_pyarrow()
+    if arrow is not None and isinstance(table, arrow.Table | arrow.RecordBatch):
+        arrays = dict(zip(table.schema.names, table.columns, strict=True))
+        return Named(table.schema.names, lambda name: plain_array(arrays[name]))
+    columns = getattr(table, "columns", None)
     if columns is None or callable(columns):
         raise ValueError(
-            f"{expected}, got a value of type {kind.__name__}. Tables are dicts of columns, and "
-            "data frames of pandas, polars and pyarrow"
+            f"{expected}, got a value of type {type(table).__name__}. Tables are dicts of columns, "
+            "and data frames of pandas, polars and pyarrow"
         )
     return Named(list(columns), table.__getitem__)
-
-
-def _of_arrow(table: Any) -> Named:
-    # Not by name, as there may be several of one.
-    columns = dict(zip(table.schema.names, table.columns, strict=True))
-    return Named(table.schema.names, lambda name: plain_array(columns[name]))
-
-
-_OPENERS: Mapping[tuple[str, str], Callable[[Any], Named]] = MappingProxyType(
-    {
-        ("pyarrow", "Table"): _of_arrow,
-        ("pyarrow", "RecordBatch"): _of_arrow,
-        ("polars", "LazyFrame"): lambda table: by_name(table.collect()),
-    }
-)
 
 
 def named_columns(table: Table, names: Sequence[str]) -> Any:
@@ -142,7 +133,7 @@ def stated_offset(offset: Any, exposure: Any) -> tuple[OffsetColumn, Any]:
         raise ValueError("offset and exposure must not both be given: add log(exposure) to offset")
     column = OffsetColumn("offset" if exposure is None else "exposure")
     given = offset if exposure is None else exposure
-    name = given.name if type(given).__name__ == "Series" else None
+    name = series_name(given)
     if isinstance(given, Mapping):
         if len(given) != 1:
             raise ValueError(f"{column.kind} must have one column, got {len(given)}")
