@@ -38,56 +38,57 @@ from dpglm.tables.schema import Schema
 __all__ = ["AdditiveModel"]
 
 _OF_THE_MODEL = ("inference", "weight_bound", "solver", "callback", "verbose")
-"""Parameters that are those of the linear model."""
+"""Parameters of the linear model."""
 
 
 class AdditiveModel(ComposedModel, own_first=False):
-    """Curves of numbers, levels of categories, and interactions, which add up to a score.
+    """Base of the additive models: curves, category effects and interactions that add up.
 
     Parameters
     ----------
     schema : Schema, mapping or path-like
-        The public facts about the table, their JSON form, or the file that holds it; without a
-        formula. The target may be left out: then y must be given, and what a linear model has to
-        be told about it.
+        The public facts about the table, their JSON form, or its path; without a formula. If it
+        lacks the target, give y and the parameters that a linear model requires.
     interactions : sequence of (str, str), default=()
-        Pairs of columns whose effect together is added to their own.
+        Pairs of columns with a joint effect in addition to their own.
     monotone : mapping from str to int, optional
         Numeric or ordered columns in which the score must not fall (1) or not rise (-1). The
         released curves are projected, which costs no privacy.
     segments : int, mapping from str to int, or "auto", default="auto"
-        Equal segments between the bounds of each numeric column that lists no knots; "auto"
-        follows from the budget and the numbers of rows and columns, with more of them in columns
-        of ``"scale": "log"`` where there is much to see, and so do the next two. ``{"age": 6}``
-        is for some columns, as if the schema listed these knots; others are "auto".
+        Equal segments between the bounds of each numeric column without knots. "auto" chooses
+        segments, smoothness and pair_segments by the budget and the numbers of rows and columns,
+        with more segments in columns of ``"scale": "log"`` if the signal is strong. ``{"age": 6}``
+        sets some columns; the others are "auto".
     smoothness : float or "auto", default="auto"
-        Distance, as a share of a column's range, over which a curve's values are correlated
-        beforehand: see ``SplineEncoder``.
+        Distance, as a share of a column's range, over which the values of a curve are correlated
+        in the prior: see ``SplineEncoder``.
     pair_segments : int or "auto", default="auto"
         As ``segments``, for the columns of interactions.
     solver : str or Solver, default="auto"
-        As for linear models; "auto" is Newton's method in memory with fewer than 300 features,
-        for two classes ``Calibrated``.
+        As in linear models; "auto" is often Newton's method in memory with fewer than 300 features
+        (``Calibrated`` for two classes).
     inference : bool or "robust", default=False
-        Whether ``inference_`` gets standard errors, intervals and tests, as for linear models.
+        Whether to compute ``inference_``, as in linear models.
     weight_bound : float, optional
         Public bound on ``sample_weight``.
     callback : callable, optional
         Called after each step with its ``dpglm.solvers.StepInfo``, which is public.
     verbose : int, default=0
-        As for linear models.
+        As in linear models.
 
     Attributes
     ----------
     schema_ : Schema
         The schema with the resolution in use; ``schema_.additive_encoding.terms`` are the terms.
     resolution_ : Resolution
-        What was decided about knots, and why.
+        The resolution of the curves, with the reasons.
     estimator_ : estimator
         The fitted linear model of the features.
+    transformers_ : list of (str, transformer)
+        The fitted ``SplineEncoder``.
     coef_, intercept_, n_iter_, privacy_, solution_
-        Those of ``estimator_``: coefficients of features. ``schema_.units`` maps them to the
-        values of the effects at knots and of levels.
+        Those of ``estimator_``. ``schema_.units`` maps the coefficients to the values of effects at
+        knots and of levels.
     inference_ : dpglm.inference.Inference
         Standard errors, intervals and tests of these values, with ``inference`` only; before the
         projection of ``monotone``.
@@ -98,13 +99,9 @@ class AdditiveModel(ComposedModel, own_first=False):
 
     Notes
     -----
-    Tables are pandas or polars data frames, mappings from names to columns, arrays in the schema's
-    order, data frames of Dask, ``ParquetRows`` with a schema, or the path of Parquet files.
-
-    Privacy: knots, levels, bounds, the resolution and the length of rows follow from the schema,
-    the number of rows and the budget; the fit is that of a linear model, whose certificate is
-    ``privacy_``. An effect costs nothing beyond what its features' share in a row's length does:
-    at most 1 for each term, as much as for one plain column.
+    Privacy: knots, levels, bounds, the resolution and the row norm follow from the schema, the
+    number of rows and the budget. The fit is that of a linear model with one certificate,
+    ``privacy_``. A term adds at most 1 to the squared row norm, as a single column does.
 
     References
     ----------
@@ -134,11 +131,11 @@ class AdditiveModel(ComposedModel, own_first=False):
 
     @abc.abstractmethod
     def _linear_model(self, schema: Schema) -> PrivateLinearModel:
-        """Return the linear model of the features, unfitted, with what it knows of the target."""
+        """Return the unfitted linear model of the features, with the facts about the target."""
 
     @abc.abstractmethod
     def _check_directions(self, directions: Directions, linear: PrivateLinearModel) -> None:
-        """Refuse monotone columns where scores have no order."""
+        """Refuse monotone columns if scores have no order."""
 
     def plan(self, n_rows: int, **options: Any) -> Plan:
         """Plan a fit from public parameters, without data.
@@ -148,12 +145,13 @@ class AdditiveModel(ComposedModel, own_first=False):
         n_rows : int
             Number of rows.
         **options
-            As for the linear model's ``plan``: the number of classes, type and container.
+            Options of the linear model's ``plan``: the number of classes, type and container.
 
         Returns
         -------
         Plan
-            The plan that ``fit`` on data of that size executes. ``resolve`` says what it rests on.
+            The plan that ``fit`` on data of that size executes, with the resolution of
+            ``resolve``.
 
         Raises
         ------
@@ -236,13 +234,14 @@ class AdditiveModel(ComposedModel, own_first=False):
                 return False
             return True
 
+        has_log_link = isinstance(linear, PrivateRegressor) and isinstance(linear._link(), LogLink)
         resolution = resolved(
             schema,
             n_rows,
             self._budget(n_rows),
             self._adjacency(),
             is_squared=isinstance(linear, Ridge),
-            are_factors=_has_factors(linear),
+            has_log_link=has_log_link,
             interactions=pairs_of_columns(self.interactions),
             segments="auto" if isinstance(self.segments, Mapping) else self.segments,
             smoothness=self.smoothness,
@@ -252,7 +251,7 @@ class AdditiveModel(ComposedModel, own_first=False):
         self._check_directions(
             read_directions(self.monotone, schema.with_additive(resolution.settings)), linear
         )
-        measured = isinstance(linear, LogisticRegression | Ridge) or _has_factors(linear)
+        measured = isinstance(linear, LogisticRegression | Ridge) or has_log_link
         gaussian = not is_pure(self._budget(1))
         if self.solver == "auto" and not self.inference and measured and gaussian and in_memory:
             linear.set_params(solver=resolution.solver or self.solver)
@@ -272,8 +271,3 @@ def _shrink(model: PrivateLinearModel, schema: Schema) -> None:
     model.coef_, model.intercept_ = model._model(released)
     noise = solution.noise_covariance
     model._noise_covariance = None if noise is None else noise.mapped(slopes).in_units(model.units_)
-
-
-def _has_factors(linear: PrivateLinearModel) -> bool:
-    """Whether terms of the score multiply the mean."""
-    return isinstance(linear, PrivateRegressor) and isinstance(linear._link(), LogLink)

@@ -1,4 +1,4 @@
-"""Curves that must rise or fall: released values, projected. Post-processing, hence free."""
+"""Post-processing of released curves: monotone projection and shrinkage of bends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dpglm.tables.additive_terms import Term
 from dpglm.tables.schema import Schema
 
 Directions: TypeAlias = Mapping[str, int]
-"""Column by column, 1 where the score must not fall, -1 where it must not rise."""
+"""Direction of the score by column: 1 if it must not fall, -1 if it must not rise."""
 
 
 def read_directions(monotone: Any, schema: Schema) -> Directions:
-    """Check the parameter ``monotone``: columns with an order, by name, in no interaction."""
+    """Check the parameter ``monotone``: ordered columns by name, without interactions."""
     directions: Any = {} if monotone is None else monotone
     known = isinstance(directions, Mapping) and all(
         not isinstance(one, bool) and isinstance(one, numbers.Integral) and one in (-1, 1)
@@ -44,10 +44,10 @@ def read_directions(monotone: Any, schema: Schema) -> Directions:
 def projected(
     coef: NDArray[np.float64], directions: Directions, schema: Schema
 ) -> NDArray[np.float64]:
-    """Return coefficients whose curves are the nearest monotone ones, knot by knot.
+    """Return coefficients with each curve projected onto monotone ones by isotonic regression.
 
-    Isotonic regression keeps the mean over the knots, which is zero, so the intercept stays.
-    Between knots a curve is linear in a function that increases, hence monotone as well.
+    The projection keeps the mean over the knots, which is zero, so the intercept stays. Between
+    knots a curve is linear in an increasing function, hence monotone as well.
     """
     from sklearn.isotonic import isotonic_regression
 
@@ -56,14 +56,14 @@ def projected(
     for name, direction in directions.items():
         term = by_name[name]
         curve, own = term.axes[0].curve, nearest[..., term.features]
-        # The feature of missing values, if there is one, comes last.
+        # The feature of missing values, if any, comes last.
         count = curve.shape[1]
         values = isotonic_regression(curve @ own.ravel()[:count], increasing=direction > 0)
         own[..., :count] = np.linalg.lstsq(curve, values, rcond=None)[0]
     return nearest
 
 
-# Bends of curves, shrunk by how far they stand out of noise. Post-processing, hence free.
+# Shrinkage of bends according to their signal-to-noise ratio.
 
 _MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
 
@@ -71,60 +71,57 @@ _MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
 def shrunk_bends(
     w: NDArray[np.float64], precision: NDArray[np.float64], schema: Schema
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Shrink what curves have beyond a straight line, and interactions, towards zero.
+    """Shrink nonlinear components of curves, and interactions, towards zero.
 
-    An estimate ``w`` with normal errors of this precision meets a prior under which the
-    coefficients of each term's bends have mean zero and a variance of their own; intercept, slopes
-    and levels have none. The variances are those of the largest evidence, by MacKay's fixed point,
-    so bends that noise would make vanish, and those that stand out of it stay. What is known of
-    ``w`` is released, so this costs no privacy.
-
-    MacKay, "Bayesian interpolation", Neural Computation 4 (1992).
+    The prior of the nonlinear coefficients of each term is normal with mean zero and a variance per
+    term; intercept, slopes and levels have a flat prior. The variances maximise the evidence
+    (MacKay, "Bayesian interpolation", Neural Computation 4, 1992, by his fixed point), so
+    components below the noise level vanish and clear ones stay. Privacy: post-processing.
 
     Parameters
     ----------
     w : ndarray of shape (n_features + 1,)
         Coefficients, intercept last.
     precision : ndarray of shape (n_features + 1, n_features + 1)
-        Inverse of the covariance of their errors.
+        Inverse covariance of their errors.
     schema : Schema
-        Its ``additive_encoding`` says which features belong to which term.
+        Its ``additive_encoding`` assigns features to terms.
 
     Returns
     -------
     w : ndarray of shape (n_features + 1,)
-        Coefficients.
+        Shrunk coefficients.
     slopes : ndarray of shape (n_features + 1, n_features + 1)
-        Their derivatives by those that were given, on which variances depend, too: what becomes of
+        Their derivatives with respect to ``w``, through the variances as well: they propagate
         noise.
     """
-    same = w, np.eye(len(w))
+    unchanged = w, np.eye(len(w))
     blocks = [one for term in schema.additive_encoding.terms if (one := _bends(term, len(w))).size]
     if not blocks:
-        return same
+        return unchanged
     bends = np.hstack(blocks)
-    # An orthonormal basis of the coefficients, those of bends first.
+    # An orthonormal basis of the coefficients, bends first.
     basis = np.linalg.qr(bends, mode="complete")[0]
     k = bends.shape[1]
     basis[:, :k] = bends
     turned = basis.T @ precision @ basis
     try:
-        # Of bends alone, whatever the rest is.
+        # The precision of bends with the other coefficients integrated out.
         drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
         known = turned[:k, :k] - turned[:k, k:] @ drag
         sizes = [one.shape[1] for one in blocks]
         kept, slopes = _posterior(bends.T @ w, 0.5 * (known + known.T), sizes)
     except np.linalg.LinAlgError:
-        # What is paid for is returned, however little is known of it.
-        return same
+        # Return what the fit was charged for, without shrinkage.
+        return unchanged
     back, same_bends = basis[:, :k] - basis[:, k:] @ drag, np.eye(k)
     moved, change = back @ (kept - same_bends) @ bends.T @ w, back @ (slopes - same_bends) @ bends.T
     is_finite = np.isfinite(moved).all() and np.isfinite(change).all()
-    return (w + moved, same[1] + change) if is_finite else same
+    return (w + moved, unchanged[1] + change) if is_finite else unchanged
 
 
 def _bends(term: Term, size: int) -> NDArray[np.float64]:
-    """Return an orthonormal basis of the coefficients that bend a term, of shape (size, bends)."""
+    """Return an orthonormal basis of a term's nonlinear coefficients, of shape (size, bends)."""
     axis, line = term.axes[0], term.axes[0].line
     count = term.features.stop - term.features.start
     directions = np.zeros((count, 0))
@@ -142,9 +139,9 @@ def _bends(term: Term, size: int) -> NDArray[np.float64]:
 def _posterior(
     found: NDArray[np.float64], known: NDArray[np.float64], sizes: list[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the matrix from groups of numbers, of this precision, to their posterior mean.
+    """Return the matrix from groups of estimates to their posterior mean, and its derivatives.
 
-    And the derivatives of that mean by these numbers, which variances follow from, too.
+    ``known`` is the precision of the estimates ``found``; the prior variances depend on ``found``.
     """
     starts = np.cumsum([0, *sizes[:-1]])
     per_group = np.repeat(np.arange(len(sizes)), sizes)
@@ -152,24 +149,24 @@ def _posterior(
     least = _LEAST * max(float(variances.max()), _TINY)
     variances = np.maximum(variances, least)
 
-    def given() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def conditional() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         inverse = np.linalg.inv(known + np.diag(1.0 / variances[per_group]))
         covariance = np.asarray(inverse, dtype=np.float64)
         return covariance, covariance @ known, covariance @ (known @ found)
 
     for _ in range(_MOST_ROUNDS):
-        covariance, _, mean = given()
+        covariance, _, mean = conditional()
         left = np.add.reduceat(np.diag(covariance), starts) / variances
-        told = np.maximum(sizes - left, _TINY)
+        freedom = np.maximum(sizes - left, _TINY)
         before = variances
-        variances = np.maximum(np.add.reduceat(mean**2, starts) / told, least)
+        variances = np.maximum(np.add.reduceat(mean**2, starts) / freedom, least)
         if np.max(np.abs(np.log(variances / before))) < _TOLERANCE:
             break
-    covariance, shares, mean = given()
+    covariance, shares, mean = conditional()
     moved = _moved_variances(covariance, shares, mean, variances, starts, variances > least)
     by_variance = np.add.reduceat(covariance * (mean / variances[per_group] ** 2), starts, axis=1)
-    # Of groups with errors alike no more than doubles by it, in units of these errors; where a
-    # variance is about to vanish among others a fixed point may jump, of which slopes say nothing.
+    # At most double the errors: derivatives are meaningless where the fixed point jumps, as when
+    # a variance is about to vanish.
     errors = np.linalg.pinv(known, hermitian=True)
     doubled = ((by_variance.T @ known) * by_variance.T).sum(axis=1)
     doubled *= ((moved @ errors) * moved).sum(axis=1)
@@ -185,20 +182,20 @@ def _moved_variances(
     starts: NDArray[np.intp],
     are_free: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Return derivatives of variances by the numbers that were found: those of a fixed point."""
+    """Return the derivatives of the fixed-point variances with respect to the estimates."""
 
     def by_group(values: NDArray[np.float64], axis: int = 0) -> NDArray[np.float64]:
         return np.asarray(np.add.reduceat(values, starts, axis=axis))
 
-    # Each is the sum of squares of its group's mean over what was told of it, as a function of all.
+    # A variance is the sum of squares of the group's mean over its effective degrees of freedom.
     left = by_group(np.diag(covariance)) / variances
-    told = np.maximum(by_group(np.ones(len(mean))) - left, np.finfo(np.float64).eps)
+    freedom = np.maximum(by_group(np.ones(len(mean))) - left, np.finfo(np.float64).eps)
     products = by_group(by_group(covariance**2), axis=1)
     by_mean = by_group(mean[:, np.newaxis] * covariance * mean, axis=1)
     through_mean = 2.0 * by_group(by_mean) / variances**2
-    through_told = products / np.outer(variances, variances**2) - np.diag(left / variances)
-    share = by_group(mean**2) / told
-    own = (through_mean + share[:, np.newaxis] * through_told) / told[:, np.newaxis]
-    due = 2.0 * by_group(mean[:, np.newaxis] * shares) / told[:, np.newaxis]
-    own, due = (np.where(are_free[:, np.newaxis], one, 0.0) for one in (own, due))
-    return np.asarray(np.linalg.solve(np.eye(len(own)) - own, due))
+    through_freedom = products / np.outer(variances, variances**2) - np.diag(left / variances)
+    share = by_group(mean**2) / freedom
+    own = (through_mean + share[:, np.newaxis] * through_freedom) / freedom[:, np.newaxis]
+    direct = 2.0 * by_group(mean[:, np.newaxis] * shares) / freedom[:, np.newaxis]
+    own, direct = (np.where(are_free[:, np.newaxis], one, 0.0) for one in (own, direct))
+    return np.asarray(np.linalg.solve(np.eye(len(own)) - own, direct))

@@ -24,16 +24,16 @@ __all__ = ["AdditiveClassifier", "AdditiveRegressor"]
 class AdditiveClassifier(ClassifierMixin, AdditiveModel):
     """Private additive logistic regression of a table: two classes, or more by softmax.
 
-    The log odds of a row are an intercept and, for each column, the value of a curve or level.
+    The log-odds of a row are an intercept plus the value of a curve or level for each column.
 
     Parameters
     ----------
     C : float, default=1.0
         Inverse strength of the L2 penalty on the features' coefficients, above 0.
     classes : sequence, optional
-        Public list of all possible labels; by default those of the schema.
+        Public list of all possible labels. Default: the labels in the schema.
     class_weight : dict, optional
-        Public weight of each label, as for ``LogisticRegression``.
+        Public weight of each label, as in ``LogisticRegression``.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
     True
     """
 
-    # Not the mixin's, which knows rows in memory only.
+    # The mixin's score takes rows in memory only.
     score = Predictor.score
 
     C: float = 1.0
@@ -57,8 +57,8 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
         known = schema.target.estimator_parameters()
         if not set(known) <= {"classes"}:
             raise ValueError(
-                "schema must describe a target with classes for a classifier: AdditiveRegressor "
-                "predicts numbers"
+                "schema must describe a target with classes for a classifier; use "
+                "AdditiveRegressor for numbers"
             )
         classes = known.get("classes") if self.classes is None else self.classes
         return LogisticRegression(C=self.C, classes=classes, class_weight=self.class_weight)
@@ -67,8 +67,8 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
         classes = linear.classes  # type: ignore[attr-defined]
         if directions and (classes is None or len(classes) > 2):
             raise ValueError(
-                "monotone must be None unless two classes are declared, as scores of more have no "
-                f"order, got {dict(directions)!r}"
+                "monotone must be None unless two classes are declared: scores of several classes "
+                f"have no order, got {dict(directions)!r}"
             )
 
 
@@ -76,21 +76,20 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
 class AdditiveRegressor(RegressorMixin, AdditiveModel):
     """Private additive regression of a table: numbers, counts, amounts or proportions.
 
-    The score of a row is an intercept and, for each column, the value of a curve or level; the
-    prediction is the score, or what the link of the loss makes of it.
+    The score of a row is an intercept plus the value of a curve or level for each column. The
+    prediction is the score, or the inverse link of it.
 
     Parameters
     ----------
     loss : str or Loss, default="auto"
-        A loss of numbers, as for ``GeneralizedLinearRegressor``: ``"squared"``, ``"poisson"``,
-        ``"gamma"``, ``"huber"``, ... "auto" is squared for a target of type "numeric", or none,
-        and Poisson for one of type "count".
+        A loss of numbers, as in ``GeneralizedLinearRegressor``: ``"squared"``, ``"poisson"``,
+        ``"gamma"``, ``"huber"``, ... "auto" is Poisson for a target of type "count", else squared.
     alpha : float, default=1.0
-        Strength of the L2 penalty for squared loss, as for ``Ridge``.
+        Strength of the L2 penalty for squared loss, as in ``Ridge``.
     target_bounds : pair of float, optional
-        Public bounds of the target; by default those of the schema.
+        Public bounds of the target. Default: the bounds in the schema.
     offset_bounds : pair of float, optional
-        Public bounds of offsets, as for the linear regressors.
+        Public bounds of offsets, as in the linear regressors.
 
     Examples
     --------
@@ -103,7 +102,7 @@ class AdditiveRegressor(RegressorMixin, AdditiveModel):
     True
     """
 
-    # Not the mixin's, which knows rows in memory only.
+    # The mixin's score takes rows in memory only.
     score = Predictor.score
 
     loss: str | Loss = "auto"
@@ -121,8 +120,8 @@ class AdditiveRegressor(RegressorMixin, AdditiveModel):
         known = target.estimator_parameters()
         if not set(known) <= {"target_bounds"}:
             raise ValueError(
-                "schema must describe a target of numbers for a regressor: AdditiveClassifier "
-                "predicts classes"
+                "schema must describe a numeric target for a regressor; use AdditiveClassifier "
+                "for classes"
             )
         bounds = known.get("target_bounds") if self.target_bounds is None else self.target_bounds
         loss = self.loss

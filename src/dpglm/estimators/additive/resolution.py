@@ -1,4 +1,4 @@
-"""How fine the curves of an additive model are, and how it is fitted: by public quantities."""
+"""The resolution of the curves of an additive model and its solver, from public facts."""
 
 from __future__ import annotations
 
@@ -20,46 +20,56 @@ from dpglm.tables.additive import MOST_SEGMENTS, Additive, AdditiveEncoding
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 
-# How many segments curves get: a rule of public quantities.
-
 MOST_FEATURES, AMPLE = 299, 300.0
-"""Features up to which there is Newton's method, unless the signal of each is so much."""
+"""Features and signal per feature up to which Newton's method is used."""
 
-# ``python -m experiments.additive --grid`` measures what these do on development rows: so many
-# segments at this signal, growth with this power, and at most so many times the third root of rows
-# for each curve. Squared errors show more.
-_SEGMENTS, _SIGNAL, _SIGNAL_OF_SQUARES = 2.0, 60.0, 100.0
-_POWER_OF_SQUARES = 0.85
-_PER_ROWS, _PER_ROWS_OF_SQUARES = 0.43, 1.6
-# Below this signal a curve would be noise: a straight line.
+
+@final
+@dataclass(frozen=True)
+class _Constants:
+    """Constants of the rule, chosen by ``python -m experiments.additive --grid``.
+
+    The wanted number of segments is ``2 (signal / unit)^power``, at most ``per_rows`` times the
+    cube root of the rows per curve. ``line_share`` and ``per_signal`` bound the number of features
+    that curves add: the square of all features minus the square of linear ones is at most
+    ``line_share`` times the latter plus ``(per_signal * rows * mu)^2``.
+    """
+
+    unit: float
+    power: float
+    per_rows: float
+    choices: tuple[int, ...]
+    line_share: float
+    per_signal: float
+
+
+# Even numbers of segments have a knot in the middle.
+_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, (1, 2, *range(4, 21, 2)), 0.55, 1.0 / 122.0)
+_SQUARED = _Constants(100.0, 0.85, 1.6, (1, 2, 3, *range(4, 21, 2)), 0.6, 1.0 / 42.0)
+# Signal per curve below which a curve is a straight line.
 _LEAST_SIGNAL = 15.0
-# An even number has a knot in the middle.
-_CHOICES, _CHOICES_OF_SQUARES = (1, 2, *range(4, 21, 2)), (1, 2, 3, *range(4, 21, 2))
-# What curves may add to the square of the number of features: this share of what lines and levels
-# have, and the square of this many for each row times mu.
-_OF_LINES, _OF_LINES_OF_SQUARES = 0.55, 0.6
-_AFFORDED, _AFFORDED_OF_SQUARES = 1.0 / 122.0, 1.0 / 42.0
 _MOST_OF_A_PAIR, _PAIR_SHARE = 12, 1.2
-# Sums of money and the like have values that many rows share, which only fine curves see.
+# Amounts of money bunch at round values, which only a fine grid resolves.
 _SIGNAL_OF_LOGS, _POWER_OF_LOGS, _MOST_OF_LOGS = 470.0, 4, 80
-_SMOOTH_SIGNAL, _LEAST_REACH = 200.0, 0.1
-# Noise in Hessians up to which Newton-Raphson, which linear models take then, is the better method;
-# and up to which intervals cover at the ends of columns, where few rows may be.
+_SMOOTH_SIGNAL, _LEAST_SMOOTHNESS = 200.0, 0.1
+# Noise in Hessians up to which Newton-Raphson, the default of linear models, is the better method;
+# and up to which intervals cover at the ends of columns, where rows may be few.
 _MOST_HESSIAN_NOISE, _MOST_FOR_INTERVALS = 0.3, 0.25
-AS_DECLARED, _LITTLE = "as declared", "as more would be noise"
+_AS_DECLARED, _NOISE = "as declared", "as more would be noise"
 _BY_SIGNAL, _BY_ROWS = "by rows times mu", "by the number of rows"
-_CHEAP = "as more would add noise to straight effects"
+_LINES = "as more would add noise to straight effects"
 _FEW = f"as more would be above {MOST_FEATURES} features"
-_SEEN = "so that Hessians can be seen through their noise"
+_HESSIANS = "so that Hessians are above the noise level"
+_INTERVALS = "as intervals would not hold with more"
 
 
 @final
 @dataclass(frozen=True)
 class Rule:
-    """Public facts that the resolution follows from, and the parameters that leave it open.
+    """The public facts that determine the resolution, and the parameters that leave it open.
 
-    ``mu`` is the budget as Gaussian DP over the contribution of a row. ``accepts`` is for intervals
-    alone: whether the solver that will run can give them.
+    ``mu`` is the budget as Gaussian DP per unit of a row's contribution. ``accepts`` is given for
+    intervals only: it tests whether the solver can provide them.
     """
 
     schema: Schema
@@ -73,126 +83,125 @@ class Rule:
 
     @property
     def signal(self) -> float:
-        """Rows times mu for each numeric column."""
+        """Rows times mu per numeric column."""
         return self.n_rows * self.mu / self._n_numeric
 
-    def signal_of(self, n_features: int) -> float:
-        """Return rows times mu for each feature, and the intercept."""
+    def signal_per_feature(self, n_features: int) -> float:
+        """Return rows times mu per feature, intercept included."""
         return self.n_rows * self.mu / (n_features + 1)
 
     def n_features(self, settings: Additive) -> int:
-        """Return the number of features that settings make."""
+        """Return the number of features under these settings."""
         return AdditiveEncoding(self.schema.columns, settings).n_features
 
-    def shows_hessians(self, settings: Additive, most: float = _MOST_HESSIAN_NOISE) -> bool:
-        """Whether Hessians stand out of their noise."""
+    def resolves_hessians(self, settings: Additive, most: float = _MOST_HESSIAN_NOISE) -> bool:
+        """Whether the noise in Hessians is at most a share ``most`` of them."""
         data = DataSpec(self.n_rows, self.n_features(settings), intercept=1.0)
         return hessian_noise(self.mu, data) <= most
 
     def with_curves(self, segments: int) -> Additive:
-        """Return settings with so many segments in each curve, and the rest by the rule."""
-        usual = min(max(round(_PAIR_SHARE * segments), 1), _MOST_OF_A_PAIR)
-        sides = usual if self.pair_segments == "auto" else self.pair_segments
-        return Additive(segments, self._reach, self.interactions, sides)
+        """Return settings with this number of segments per curve, and the rest by the rule."""
+        smoothness, pairs = self.smoothness, self.pair_segments
+        if smoothness == "auto":
+            smoothness = _SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL)
+            smoothness = max(smoothness, _LEAST_SMOOTHNESS)
+        if pairs == "auto":
+            pairs = min(max(round(_PAIR_SHARE * segments), 1), _MOST_OF_A_PAIR)
+        return Additive(segments, smoothness, self.interactions, pairs)
 
     def chosen(self) -> tuple[Additive, str]:
-        """Return the finest settings that are worth their noise, and what keeps them from more."""
+        """Return the finest settings that are worth their noise, and the reason for the limit."""
         wanted, reason = self._wanted()
-        choices = [one for one in self._choices if one <= wanted]
-        for bound, words in self._bounds():
-            left = [one for one in choices if one == 1 or bound(one)]
+        choices = [one for one in self._constants.choices if one <= wanted]
+        for is_within, words in self._bounds():
+            left = [one for one in choices if one == 1 or is_within(one)]
             if left[-1] < choices[-1]:
                 reason = words
             choices = left
         best = choices[-1]
         if self.accepts is not None:
             return self.with_curves(best), reason
-        # Half of them with the better method are the better ones.
-        seen = [one for one in choices if 2 <= one >= best / 2 and self._is_seen(one)]
+        # Half the segments with Newton-Raphson are better than all of them without.
+        seen = [
+            one
+            for one in choices
+            if 2 <= one >= best / 2 and self.resolves_hessians(self._with_logs(one))
+        ]
         if seen and not self.is_squared:
-            best, reason = seen[-1], reason if seen[-1] == best else _SEEN
-        return self._with_logs(self.with_curves(best)), reason
+            best, reason = seen[-1], reason if seen[-1] == best else _HESSIANS
+        return self._with_logs(best), reason
 
     @property
-    def _choices(self) -> tuple[int, ...]:
-        return _CHOICES_OF_SQUARES if self.is_squared else _CHOICES
+    def _constants(self) -> _Constants:
+        return _SQUARED if self.is_squared else _LIKELIHOOD
 
     def _wanted(self) -> tuple[int, str]:
-        """Return the number of segments of each curve, for the signal and rows there are for it.
+        """Return the number of segments per curve for the signal and the rows.
 
-        A curve of m segments misses an effect without jumps by something of order ``m^-2`` in mean
-        square, and a smooth one by ``m^-4``. What noise adds grows with ``(m / signal)^2``, and
-        what sampling adds with ``m / rows``: so the best m grows with a root of the signal between
-        the square and the third one, and at most with the third root of the rows.
+        A curve of m segments has a mean squared error of order ``m^-2`` for an effect without
+        jumps, and ``m^-4`` for a smooth one. Noise adds an error of order ``(m / signal)^2``, and
+        sampling ``m / rows``. So the best m grows with a root of the signal between the square and
+        the cube root, and at most with the cube root of the rows.
         """
-        signal, rows = self.signal, self.n_rows / self._n_numeric
-        if signal < _LEAST_SIGNAL:
-            return 1, _LITTLE
-        if self.is_squared:
-            found = _SEGMENTS * (signal / _SIGNAL_OF_SQUARES) ** _POWER_OF_SQUARES
-            most = _PER_ROWS_OF_SQUARES * math.cbrt(rows)
-        else:
-            found = _SEGMENTS * math.sqrt(signal / _SIGNAL)
-            most = _PER_ROWS * math.cbrt(rows)
-        found = next((one for one in self._choices if one >= found), self._choices[-1])
+        known, rows = self._constants, self.n_rows / self._n_numeric
+        if self.signal < _LEAST_SIGNAL:
+            return 1, _NOISE
+        found = 2.0 * (self.signal / known.unit) ** known.power
+        found = next((one for one in known.choices if one >= found), known.choices[-1])
+        most = known.per_rows * math.cbrt(rows)
         if most < found:
             return max(2, 2 * int(most / 2.0)), _BY_ROWS
         return max(2, int(found)), _BY_SIGNAL
 
     def _bounds(self) -> Iterator[tuple[Callable[[int], bool], str]]:
-        """Yield what else bounds the number of segments, and the words for it."""
-        yield self._is_cheap, _CHEAP
+        """Yield further bounds on the number of segments, and the words for each."""
+        yield self._keeps_lines, _LINES
         yield self._is_small, _FEW
         if self.accepts is not None:
-            yield self._has_intervals, "as intervals would not hold with more"
+            yield self._has_intervals, _INTERVALS
 
-    def _is_cheap(self, segments: int) -> bool:
+    def _keeps_lines(self, segments: int) -> bool:
         """Whether straight effects lose little to noise.
 
-        Its variance in scores grows with the square of the number of features, and falls with that
-        of rows times mu.
+        The variance of noise in scores grows with the square of the number of features, and falls
+        with that of rows times mu.
         """
-        if self.is_squared:
-            share, afforded = _OF_LINES_OF_SQUARES, _AFFORDED_OF_SQUARES
-        else:
-            share, afforded = _OF_LINES, _AFFORDED
-        encoding = AdditiveEncoding(self.schema.columns, Additive(segments, self._reach))
+        known = self._constants
+        settings = dataclasses.replace(self.with_curves(segments), interactions=())
+        encoding = AdditiveEncoding(self.schema.columns, settings)
         curves = [axis.line for term in encoding.terms for axis in term.axes]
         bends = sum(len(line) - 2 for line in curves if line is not None)
         lines = encoding.n_features - bends
-        added = encoding.n_features**2 - lines**2
-        return added <= (afforded * self.n_rows * self.mu) ** 2 + share * lines**2
+        most = (known.per_signal * self.n_rows * self.mu) ** 2 + known.line_share * lines**2
+        return encoding.n_features**2 - lines**2 <= most
 
     def _is_small(self, segments: int) -> bool:
         fewest, count = (self.n_features(self.with_curves(one)) for one in (1, segments))
-        return count <= MOST_FEATURES or fewest > MOST_FEATURES or self.signal_of(count) > AMPLE
-
-    def _is_seen(self, segments: int) -> bool:
-        return self.shows_hessians(self._with_logs(self.with_curves(segments)))
+        is_ample = self.signal_per_feature(count) > AMPLE
+        return count <= MOST_FEATURES or fewest > MOST_FEATURES or is_ample
 
     def _has_intervals(self, segments: int) -> bool:
         settings = self.with_curves(segments)
         assert self.accepts is not None
-        # What least squares releases instead of Hessians its solver judges.
-        shown = self.is_squared or self.shows_hessians(settings, _MOST_FOR_INTERVALS)
-        return shown and self.accepts(settings)
+        # Least squares releases no Hessians; its solver has its own test.
+        enough = self.is_squared or self.resolves_hessians(settings, _MOST_FOR_INTERVALS)
+        return enough and self.accepts(settings)
 
-    def _with_logs(self, settings: Additive) -> Additive:
-        """Return settings with finer curves of columns of scale "log", if features stay few."""
+    def _with_logs(self, segments: int) -> Additive:
+        """Return settings with finer curves for columns of scale "log", if features stay few."""
+        settings = self.with_curves(segments)
         signal = min(self.signal / _SIGNAL_OF_LOGS, _MOST_OF_LOGS)
-        segments = round(min(signal**_POWER_OF_LOGS, _MOST_OF_LOGS))
         fine = [one for one in self._numeric if one.scale == "log" and one.knots is None]
-        if not fine or settings.segments == 1:
+        if not fine or segments == 1:
             return settings
         room = max(MOST_FEATURES - self.n_features(settings), 0) // len(fine)
-        segments = min(segments, settings.segments + room)
-        if segments <= settings.segments:
-            return settings
-        return dataclasses.replace(settings, log_segments=segments)
+        wanted = round(min(signal**_POWER_OF_LOGS, _MOST_OF_LOGS))
+        logs = min(wanted, segments + room)
+        return dataclasses.replace(settings, log_segments=logs) if logs > segments else settings
 
     @property
     def all_have_knots(self) -> bool:
-        """Whether no numeric column leaves its knots open."""
+        """Whether every numeric column declares its knots."""
         return all(column.knots is not None for column in self._numeric)
 
     @property
@@ -203,45 +212,38 @@ class Rule:
     def _numeric(self) -> list[NumericColumn]:
         return [one for one in self.schema.columns if isinstance(one, NumericColumn)]
 
-    @property
-    def _reach(self) -> float:
-        if self.smoothness != "auto":
-            return self.smoothness
-        return max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), _LEAST_REACH)
 
-
-# Newton's clip grows with what there is to see beyond the errors of sampling, mu times the root of
-# rows per feature; that of squared errors with the signal. Where these say little, a larger clip
-# keeps them from being shrunk to zero.
+# Newton's clipping threshold grows with the signal beyond sampling errors, mu times the root of
+# rows per feature; for squared errors with the signal. A weak signal gets a larger threshold, which
+# shrinks less.
 _LEAST_CLIP, _CLIP_GROWTH, _MOST_CLIP = 0.15, 0.04, 0.5
 _CLIP_GROWTH_OF_SQUARES, _MOST_CLIP_OF_SQUARES = 0.002, 0.75
-_LITTLE_SIGNAL, _MOST_CLIP_OF_LITTLE = 3.0, 0.5
+_WEAK_SIGNAL, _MOST_CLIP_OF_WEAK = 3.0, 0.5
 _MOST_ENTRIES = 2**28
-# Means that are factors need it for larger signals: noise in a direction that few rows show, as at
-# the end of a curve, multiplies them.
-_AMPLE_OF_FACTORS = 1200.0
-# A delta to see a budget with a delta of 0 by.
+# For log links Newton is better up to larger signals: they multiply the noise in directions with
+# few rows, such as the end of a curve.
+_AMPLE_FOR_LOG_LINKS = 1200.0
+# The delta at which a budget with a delta of 0 is compared with others.
 _SOME_DELTA = 1e-6
 
 
 @final
 @dataclass(frozen=True)
 class Resolution:
-    """Segments and smoothness of curves, and what they follow from.
+    """Segments and smoothness of curves, and the facts that they follow from.
 
     Parameters
     ----------
     settings : Additive
-        What the features are made by.
+        Settings of the features.
     signal : float
-        Number of rows times mu (of Gaussian differential privacy), divided by the number of numeric
-        columns: what there is for each curve.
+        Number of rows times mu (of Gaussian differential privacy) per numeric column.
     signal_per_feature : float
-        The same, divided by the number of features.
+        The same per feature.
     reason : str
-        What the number of segments follows from, in words.
+        The reason for the number of segments, in words.
     solver : Solver, optional
-        Newton's method where it is better than what linear models choose.
+        Newton's method where it is better than the default of linear models.
     """
 
     settings: Additive
@@ -253,11 +255,10 @@ class Resolution:
     def __str__(self) -> str:
         settings = self.settings
         count = "1 segment" if settings.segments == 1 else f"{settings.segments} segments"
-        logs = f", {settings.log_segments} where its scale is log"
+        logs = f", {settings.log_segments} for the log scale" if settings.log_segments else ""
         pairs = f", {settings.pair_segments} on each side of interactions"
         return (
-            f"{count} for each numeric column without knots of its own"
-            f"{logs if settings.log_segments else ''}"
+            f"{count} for each numeric column without knots of its own{logs}"
             f"{pairs if settings.interactions else ''}, {self.reason}; correlated over "
             f"{settings.reach:g} of its range. Rows times mu are {self.signal:.3g} for each "
             f"numeric column, {self.signal_per_feature:.3g} for each feature"
@@ -271,43 +272,43 @@ def resolved(
     adjacency: Adjacency,
     *,
     is_squared: bool,
-    are_factors: bool,
+    has_log_link: bool,
     interactions: tuple[tuple[str, str], ...],
     segments: int | Literal["auto"],
     smoothness: float | Literal["auto"],
     pair_segments: int | Literal["auto"],
     accepts: Callable[[Additive], bool] | None = None,
 ) -> Resolution:
-    """Decide what was left to be decided.
-
-    ``are_factors`` says that terms multiply means; ``accepts`` is for intervals: whether the solver
-    that will run can give them.
-    """
+    """Choose the settings that are left open; ``accepts`` as in ``Rule``."""
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
             check_count(name, value)
-    mu = _mu(budget) / adjacency.sum_sensitivity(1.0)
+    if is_pure(budget):
+        budget = ApproximateDP(float(budget.to_dict()["epsilon"]), _SOME_DELTA)
+    mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
     rule = Rule(schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments, accepts)
     if segments == "auto":
         settings, reason = rule.chosen()
     else:
-        settings, reason = rule.with_curves(segments), AS_DECLARED
+        settings, reason = rule.with_curves(segments), _AS_DECLARED
     if rule.all_have_knots:
-        reason = "of which there is none"
+        reason = "as declared in the schema"
     n_features = rule.n_features(settings)
-    seen = rule.signal_of(n_features)
+    signal = rule.signal_per_feature(n_features)
     solver = None
-    # Lines and levels are a linear model, and Newton-Raphson is what that takes where it can.
+    # Straight lines and levels are a linear model; its default is best for them.
     as_linear = not _has_bends(schema, settings) or (
-        not (is_squared or are_factors) and rule.shows_hessians(settings)
+        not (is_squared or has_log_link) and rule.resolves_hessians(settings)
     )
     if not as_linear:
-        solver = _solver(seen, n_rows, n_features, is_squared=is_squared, are_factors=are_factors)
-    return Resolution(settings, rule.signal, seen, reason, solver)
+        solver = _solver(
+            signal, n_rows, n_features, is_squared=is_squared, has_log_link=has_log_link
+        )
+    return Resolution(settings, rule.signal, signal, reason, solver)
 
 
 def with_segments(schema: Schema, segments: Mapping[Any, Any]) -> Schema:
-    """Return a schema that lists knots for columns whose number of segments is stated."""
+    """Return a schema with equally spaced knots for columns with a declared number of segments."""
     curved = {
         column.name: column
         for column in schema.columns
@@ -328,34 +329,27 @@ def with_segments(schema: Schema, segments: Mapping[Any, Any]) -> Schema:
 
 
 def _has_bends(schema: Schema, settings: Additive) -> bool:
-    """Whether a curve, or a scale of levels that are ordered, has a knot within."""
+    """Whether a curve, or the scale of an ordered category, has an interior knot."""
     axes = [axis for term in AdditiveEncoding(schema.columns, settings).terms for axis in term.axes]
     return any(axis.line is not None and len(axis.line) > 2 for axis in axes)
 
 
 def _solver(
-    seen: float, n_rows: int, n_features: int, *, is_squared: bool, are_factors: bool
+    signal: float, n_rows: int, n_features: int, *, is_squared: bool, has_log_link: bool
 ) -> Solver | None:
-    """Return Newton's method for few features, unless signals are so ample that all is well.
+    """Return Newton's method for few features and signals that are not ample.
 
-    Its clip is often smaller than its own default: rows of curves are about as long as each other,
-    so that little is lost by clipping, and noise is less. What a small clip does to the size of
-    scores is made up for where there are two classes. That of means that are factors is its own.
+    Its clipping threshold is often below its default: rows of curves have similar norms, so a
+    smaller threshold loses little and reduces the noise. ``Calibrated`` corrects the scale of
+    scores for two classes.
     """
     small = n_features <= MOST_FEATURES and n_rows * n_features <= _MOST_ENTRIES
-    if not small or seen > (_AMPLE_OF_FACTORS if are_factors else AMPLE):
+    if not small or signal > (_AMPLE_FOR_LOG_LINKS if has_log_link else AMPLE):
         return None
-    if are_factors:
+    if has_log_link:
         return Newton()
     if not is_squared:
-        over_sampling = seen * math.sqrt((n_features + 1) / n_rows)
+        over_sampling = signal * math.sqrt((n_features + 1) / n_rows)
         return Calibrated(Newton(clip=min(_LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))
-    least = max(_LEAST_CLIP, min(_LITTLE_SIGNAL / seen, _MOST_CLIP_OF_LITTLE))
-    return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * seen, least), _MOST_CLIP_OF_SQUARES))
-
-
-def _mu(budget: PrivacyBudget) -> float:
-    """Return a budget as Gaussian differential privacy, at some delta where its own is 0."""
-    if is_pure(budget):
-        return ApproximateDP(float(budget.to_dict()["epsilon"]), _SOME_DELTA).gdp_mu()
-    return budget.gdp_mu()
+    least = max(_LEAST_CLIP, min(_WEAK_SIGNAL / signal, _MOST_CLIP_OF_WEAK))
+    return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * signal, least), _MOST_CLIP_OF_SQUARES))
