@@ -1,4 +1,4 @@
-"""Constructor parameters of estimators: each declared once, and described once."""
+"""Constructor parameters of estimators, declared and documented once."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ _LISTS = ("Parameters", "Attributes")
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 class Declared(BaseEstimator):
-    """An estimator whose annotated attributes are its constructor's parameters.
+    """An estimator with its annotated attributes as constructor parameters.
 
-    They are keyword-only unless declared by ``field(kw_only=False)``. A subclass states what is
-    its own: it inherits parameters and attributes with their descriptions, and each further
-    section of the docstring that it does not have. Its own parameters are listed first, or last
-    with ``own_first=False``.
+    They are keyword-only unless declared by ``field(kw_only=False)``. A subclass inherits
+    parameters and attributes with their descriptions, and the docstring sections that it lacks.
+    Its own parameters come first, or last with ``own_first=False``.
     """
 
     def __init_subclass__(cls, *, own_first: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__init__" in vars(cls):  # a user's own
+        if "__init__" in vars(cls):  # a constructor of a user
             return
         base: Any = next(one for one in cls.__mro__[1:] if issubclass(one, Declared))
         made: Any = dataclasses.dataclass(kw_only=True, eq=False, repr=False, match_args=False)(cls)
         fields, init = dataclasses.fields(made), made.__init__
-        # Shown as they are written; read with the names that the module of each class knows.
+        # Shown as written; resolved with the names in the module of each class.
         init.__signature__ = inspect.signature(init)
         own = types.SimpleNamespace(__annotations__=vars(cls).get("__annotations__", {}))
         hints = typing.get_type_hints(own, vars(sys.modules[cls.__module__]))
@@ -52,7 +51,7 @@ class Declared(BaseEstimator):
 def _completed(
     doc: str, inherited: dict[str, str], positional: list[str], *, own_first: bool
 ) -> str:
-    """Add the parameters, attributes and sections that the base documents."""
+    """Add the parameters, attributes and sections of the base."""
     head, sections = _parsed(doc)
     sections = inherited | sections
     for title in set(_LISTS) & set(sections):
@@ -67,13 +66,13 @@ def _completed(
 
 
 def _parsed(doc: str | None) -> tuple[str, dict[str, str]]:
-    """Divide a docstring into what comes before all sections, and these by their titles."""
+    """Split a docstring into its head and its sections by title."""
     head, *rest = _SECTION.split(inspect.cleandoc(doc or ""))
     bodies = (body.strip() + "\n" for body in rest[1::2])
     return head, dict(zip(rest[::2], bodies, strict=True))
 
 
 def _entries(text: str) -> dict[str, str]:
-    """Divide a list of parameters by their names."""
+    """Split a list of parameters by name."""
     entries = [entry for entry in _ENTRY.split(text) if entry.strip()]
     return {entry.partition("\n")[0].partition(" : ")[0]: entry for entry in entries}

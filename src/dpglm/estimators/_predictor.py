@@ -137,7 +137,7 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def _predicted(self, X: Any, output: Output) -> Any:
-        """Apply a function of linear scores to rows; the result is an array of the same kind."""
+        """Apply a function of linear scores to rows; return an array of the same kind."""
 
     @abc.abstractmethod
     def _classifies(self) -> bool:
@@ -145,7 +145,7 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def _answer(self) -> Output:
-        """Return what makes labels, or means of the target, of linear scores."""
+        """Return the map from linear scores to labels or means."""
 
     @abc.abstractmethod
     def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
@@ -159,8 +159,8 @@ class Predictor(abc.ABC):
         X : array_like, table, sparse matrix or Collection of shape (n, n_features)
             Rows, of all kinds that ``fit`` takes.
         offset, exposure : array_like of shape (n,) or float, optional
-            As for ``fit``; arrays for rows in memory only. By default those of rows that have
-            their own (``ParquetRows``), else an offset of 0: an exposure of 1.
+            As in ``fit``; arrays for rows in memory only. Default: the rows' own
+            (``ParquetRows``), else an offset of 0 or an exposure of 1.
 
         Returns
         -------
@@ -193,14 +193,14 @@ class Predictor(abc.ABC):
         ----------
         X : array_like, table, sparse matrix or Collection of shape (n, n_features)
             Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
-            is one more release, which is not accounted for (``dpglm.evaluate`` is). On the rows of
-            the fit it warns, once.
+            is a release without accounting, in contrast to ``dpglm.evaluate``. The first score on
+            the rows of the fit warns.
         y : array_like of shape (n,)
-            Labels or targets; None for a ``Collection`` that has its own.
+            Labels or targets; None for a ``Collection`` with its own.
         sample_weight : array_like of shape (n,), optional
             Weights.
         offset, exposure : array_like of shape (n,), optional
-            As for ``predict``.
+            As in ``predict``.
 
         Returns
         -------
@@ -212,7 +212,7 @@ class Predictor(abc.ABC):
 def _has_class_link(predictor: ClassPredictor) -> bool:
     try:
         return predictor._class_link() is not None
-    except ValueError:  # of an invalid loss, which fit refuses
+    except ValueError:  # fit refuses the loss
         return False
 
 
@@ -221,14 +221,11 @@ _if_the_link_has_them = available_if(_has_class_link)
 
 
 class ClassPredictor(Predictor):
-    """Predicts classes, with probabilities where the link of the loss defines them."""
+    """Predicts classes, with probabilities if the link of the loss defines them."""
 
     @abc.abstractmethod
     def _class_link(self) -> ClassLink:
-        """Return the link of the fitted loss, or before the fit of the chosen one.
-
-        AttributeError where it does not define probabilities.
-        """
+        """Return the link of the loss; AttributeError if it does not define probabilities."""
 
     @_if_it_classifies  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
@@ -259,8 +256,8 @@ class ClassPredictor(Predictor):
         Returns
         -------
         array of shape (n, n_classes)
-            Columns in the order of ``classes_``; rows sum to 1. An array as
-            ``decision_function`` returns it.
+            Columns in the order of ``classes_``; rows sum to 1. The kind of array is that of
+            ``decision_function``.
         """
         return self._predicted(X, self._class_link().probabilities)
 
@@ -276,6 +273,6 @@ class ClassPredictor(Predictor):
         Returns
         -------
         array of shape (n, n_classes)
-            As ``predict_proba``, but finite where probabilities underflow to 0.
+            Like ``predict_proba``, but finite where probabilities underflow to 0.
         """
         return self._predicted(X, self._class_link().log_probabilities)

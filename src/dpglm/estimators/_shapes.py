@@ -1,4 +1,4 @@
-"""Shapes of fitted models of tables: to look at, to write as a table, and to edit."""
+"""Shapes of fitted models of tables: inspect, export, plot and edit them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dpglm.tables.schema import Schema
 __all__ = ["CURVES", "MONOTONE", "WithShapes", "released_model"]
 
 CURVES = "curves"
-"""Name of the public fact that says how fine curves are, and why."""
+"""Name of the public fact with the resolution of curves."""
 EDITS = "edited_shapes"
-"""Name of the public fact that says which shapes were edited, and how."""
+"""Name of the public fact with the edited shapes."""
 MONOTONE = "monotone"
-"""Name of the public fact that says which curves were made monotone, and in which direction."""
+"""Name of the public fact with the directions of monotone curves."""
 
 _SCORES: Mapping[type[Link], str] = MappingProxyType(
     {LogitLink: "log-odds of {}", LogLink: "logarithm of the mean of {}", IdentityLink: "{}"}
@@ -36,47 +36,47 @@ _SCORES: Mapping[type[Link], str] = MappingProxyType(
 
 
 class WithShapes(abc.ABC):
-    """A model of a table whose columns have effects that add up to its score."""
+    """Base of models with additive effects of the columns of a table."""
 
     @abc.abstractmethod
     def linear_model(self) -> tuple[Any, Schema | None]:
-        """Return the fitted linear model of the features, and the schema that made these."""
+        """Return the fitted linear model of the features, and their schema."""
 
     @property
     def shapes_(self) -> Shapes:
-        """What each column, or declared pair, adds to the score, with simultaneous 95 % bands."""
+        """Contribution of each column or pair to the score, with simultaneous 95 % bands."""
         try:
             return self.shapes()
         except ValueError as error:
-            # As scikit-learn: what an estimator has not is no attribute.
+            # As in scikit-learn: unavailable attributes do not exist.
             raise AttributeError(str(error)) from error
 
     def shapes(self, *, level: float = 0.95, simultaneous: bool = True) -> Shapes:
-        """Return what each column, or declared pair of columns, adds to the score.
+        """Return the contribution of each column or declared pair to the score.
 
         Parameters
         ----------
         level : float, default=0.95
-            Probability with which a band covers, in (0, 1).
+            Coverage probability of a band, in (0, 1).
         simultaneous : bool, default=True
-            Whether a band covers a whole curve, or all levels, at once with that probability; else
-            each point of it.
+            Whether a band covers a whole curve, or all levels, with that probability; else each
+            single point.
 
         Returns
         -------
         Shapes
-            By term. With ``inference``, bands count sampling and privacy noise together; without
-            it privacy noise alone, and say so, or there are none, where the solver does not know
-            how much there is.
+            The shapes by term. With ``inference``, bands include sampling error and privacy noise;
+            without it privacy noise only, or there are none if the noise is unknown to the solver.
 
         Raises
         ------
         ValueError
-            If the level is out of range, or no schema without a formula made the features.
+            If the level is out of range, or the features do not come from a schema without a
+            formula.
 
         Notes
         -----
-        Privacy: post-processing of what ``privacy_`` lists.
+        Privacy: post-processing of the releases in ``privacy_``.
         """
         return shapes_of(self._released(), level=level, simultaneous=simultaneous)
 
@@ -86,7 +86,7 @@ class WithShapes(abc.ABC):
         Returns
         -------
         pandas.DataFrame
-            ``shapes_.table()`` is the same without pandas, ``shapes_.to_csv`` writes it.
+            ``shapes_.table()`` returns the same without pandas; ``shapes_.to_csv`` writes it.
 
         Raises
         ------
@@ -96,14 +96,14 @@ class WithShapes(abc.ABC):
         return self.shapes_.to_frame()
 
     def plot_shapes(self, most: int | None = None, **options: Any) -> Any:
-        """Draw the shapes: one panel for each column or pair, all to one scale.
+        """Plot the shapes: a panel for each column or pair, on a common scale.
 
         Parameters
         ----------
         most : int, optional
-            How many are drawn, those of the largest range first; by default 12.
+            Maximum number of panels, largest range first; by default 12.
         **options
-            As for ``shapes``.
+            Options of ``shapes``.
 
         Returns
         -------
@@ -117,36 +117,36 @@ class WithShapes(abc.ABC):
         return self.shapes(**options).plot(most)
 
     def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
-        """Return a copy of the model in which a term has another shape.
+        """Return a copy of the model with another shape for a term.
 
         Parameters
         ----------
         term : str
-            A column, or two with `` x `` between them.
-        shape : Shape, or mapping from number, or level, to float
-            Such as ``model.shapes_["age"].monotone(1)``; or points, as for ``Shape.through``.
+            A column, or a pair of columns with `` x `` between them.
+        shape : Shape, or mapping from number or level to float
+            Such as ``model.shapes_["age"].monotone(1)``; or points, as in ``Shape.through``.
 
         Returns
         -------
         estimator
-            Predicts by the edited shape. Its certificate names the edit; it has no intervals, which
-            were about the model as it was fitted.
+            The edited model. Its certificate names the edit; it has no intervals, as these belong
+            to the fitted model.
 
         Raises
         ------
         KeyError
-            If there is no such term.
+            If the term does not exist.
         ValueError
-            If the shape is of another term, or none that the model can take.
+            If the shape belongs to another term, or the model cannot express it.
 
         Notes
         -----
-        Privacy: post-processing, provided that the edit was not made by looking at private rows.
+        Privacy: post-processing, provided that the edit does not depend on private rows.
         """
         own = self.shapes_[term]
         edited = own.through(shape) if isinstance(shape, Mapping) else shape
         if edited.term != term:
-            raise ValueError(f"shape must be of {term!r}, got one of {edited.term!r}")
+            raise ValueError(f"shape must be of {term!r}, got a shape of {edited.term!r}")
         released = self._released().with_shape(edited)
         changed = copy.copy(self)
         fitted, _ = self.linear_model()
@@ -166,16 +166,16 @@ class WithShapes(abc.ABC):
     def _released(self) -> ReleasedModel:
         estimator, schema = self.linear_model()
         if schema is None:
-            raise ValueError("shapes need a model whose first step encodes a table by a schema")
+            raise ValueError("shapes require a model with a schema encoder as its first step")
         return released_model(estimator, schema)
 
 
 def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
-    """Return what shapes are made of: that of a fitted linear model of a schema's features."""
+    """Return the released part of a fitted linear model of a schema's features."""
     certificate, classes = estimator.privacy_, getattr(estimator, "classes_", None)
     coef = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     name = schema.target.name if schema.has_target else "target"
-    # One score for two classes speaks for the second.
+    # With two classes the score is that of the second.
     outputs = (name,) if classes is None else tuple(map(str, classes[-len(coef) :].tolist()))
     edits, directions = certificate.fact(EDITS), certificate.fact(MONOTONE)
     words = _SCORES.get(type(certificate.problem.loss.link), "score of {}")
@@ -195,7 +195,7 @@ def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
 
 
 def _errors(estimator: Any, coef: NDArray[np.float64]) -> Errors | None:
-    """Return what is known of the errors of coefficients: all of them, or those of noise."""
+    """Return the known errors of coefficients: all of them, or those of noise."""
     known = vars(estimator)
     inference: Inference | None = known.get("inference_")
     if inference is not None:

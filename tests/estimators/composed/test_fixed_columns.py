@@ -185,7 +185,9 @@ class TestALearner:
         X, y = table()
         model = pipeline(("step", step))
         for call in (lambda: model.plan(N, 4), lambda: model.fit(X, y)):
-            with pytest.raises(ValueError, match=r"step 'step', .*no budget covers: ") as caught:
+            with pytest.raises(
+                ValueError, match=r"step 'step', .*without spending budget: "
+            ) as caught:
                 call()
             assert "\n" not in str(caught.value)
 
@@ -194,7 +196,7 @@ class TestALearner:
             pipeline(LEARNERS["categories of the rows"]).plan(N, 4)
         with pytest.raises(ValueError, match=r"its step 'b', PCA.*learn nothing"):
             pipeline(LEARNERS["union"]).plan(N, 4)
-        with pytest.raises(ValueError, match=r"'a' must list its columns.*one cell can change"):
+        with pytest.raises(ValueError, match=r"'a' must list its columns.*single cells"):
             pipeline(LEARNERS["types of columns"]).plan(N, 4)
 
     def test_that_is_declared_frozen_but_looks_at_several_rows_is_found_out(self):

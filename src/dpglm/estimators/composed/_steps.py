@@ -1,4 +1,4 @@
-"""Named steps, with scikit-learn's names for their settings."""
+"""Named steps with scikit-learn's parameter names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["NamedSteps", "private_shares"]
 
 
 class NamedSteps:
-    """Parameter access for an estimator whose parameter ``steps`` is a list of steps.
+    """Parameter access for an estimator with a parameter ``steps``.
 
-    A step is an object, or a pair of a name and an object. One without a name is called after
-    its class, in lower case, with a number where there are several.
+    A step is an object, or a pair of a name and an object. The default name is the class in lower
+    case, with a number if there are several.
     """
 
     steps: Any
 
     def _named(self) -> list[tuple[str, Any]]:
-        """Name the steps, without checking them; none where ``steps`` is no list."""
+        """Return the steps with their names, unchecked; none if ``steps`` is not a list."""
         steps = self.steps if isinstance(self.steps, list | tuple) else []
         names = [step[0] if _is_pair(step) else type(step).__name__.lower() for step in steps]
         plain = Counter(name for step, name in zip(steps, names, strict=True) if not _is_pair(step))
@@ -40,7 +40,7 @@ class NamedSteps:
         return named
 
     def _checked(self) -> list[tuple[str, Any]]:
-        """Name the steps, so that they can be told apart."""
+        """Return the steps with their names, which must differ."""
         named = self._named()
         if not named:
             raise ValueError(
@@ -66,7 +66,7 @@ class NamedSteps:
         Parameters
         ----------
         deep : bool, default=True
-            Whether to list each step by its name as well, and its settings as ``name__setting``.
+            Whether to include each step by name, and its settings as ``name__setting``.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class NamedSteps:
         Parameters
         ----------
         **parameters
-            As ``get_params`` names them.
+            Named as in ``get_params``.
 
         Returns
         -------
@@ -95,7 +95,7 @@ class NamedSteps:
         Raises
         ------
         ValueError
-            If there is no such parameter.
+            If a parameter does not exist.
         """
         if "steps" in parameters:
             self.steps = parameters.pop("steps")
@@ -120,7 +120,7 @@ class NamedSteps:
 
 
 def private_shares(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> list[float | None]:
-    """Read shares by names of private steps: one for each step, None where its own rule decides."""
+    """Read the budget shares of private steps; None where the step's own rule decides."""
     names = [name for name, _ in steps]
     given = {} if shares is None else shares
     if not isinstance(given, Mapping) or not set(given) <= set(names):

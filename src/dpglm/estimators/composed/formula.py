@@ -32,37 +32,35 @@ def from_formula(
     ----------
     formula : str
         In Wilkinson notation: ``"visits ~ age + C(region) + bs(income, df=5)"``. Columns are those
-        of the schema; what comes before ``~`` is its target, or nothing. docs/formulas.md lists
-        the terms that are read.
+        of the schema; the left-hand side is its target or empty. docs/formulas.md lists the
+        supported terms.
     schema : Schema or mapping
         The public facts about the table, or their JSON form.
     estimator : estimator, optional
-        A linear model of dpglm; by default one without penalty, by the type of the target:
+        A linear model of dpglm. Default, without a penalty, by the type of the target:
         ``LogisticRegression(C=inf)``, ``LinearRegression()`` or ``PoissonRegressor(alpha=0)``.
     **parameters
-        Budget, ledger, neighbouring relation, number of rows and randomness of the pipeline
-        (``epsilon=0.5``), and parameters of the estimator (``solver="newton"``).
+        Parameters of the pipeline (``epsilon=0.5``) and of the estimator (``solver="newton"``).
 
     Returns
     -------
     PrivatePipeline
-        ``SchemaEncoder(schema, formula=formula)`` and the estimator, which is told the target's
-        classes or bounds, and to fit an intercept unless the formula leaves it out. ``fit(table)``
-        takes the targets from the table; ``predict(table)`` needs none.
+        ``SchemaEncoder(schema, formula=formula)`` and the estimator, with the classes or bounds of
+        the target, and with an intercept unless the formula omits it. ``fit(table)`` takes the
+        targets from the table; ``predict(table)`` does not require them.
 
     Raises
     ------
     ValueError
-        If a term would learn from the rows or cannot be read, or the estimator cannot predict the
-        target; the message names the term.
+        If a term would learn from the rows or is not supported, or the estimator cannot predict
+        the target.
     ImportError
         If formulaic is not installed (``pip install 'dpglm[formula]'``).
 
     Notes
     -----
-    Privacy: the formula is public, and every row becomes a row of the design by itself: knots,
-    levels, bounds and the row norm follow from the schema, never from the table. Python in a
-    formula is read, not run.
+    Privacy: the formula is public, and each row is mapped by itself: knots, levels, bounds and the
+    row norm follow from the schema, never from the table. Python in a formula is parsed, not run.
 
     Examples
     --------

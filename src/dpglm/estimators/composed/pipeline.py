@@ -23,15 +23,20 @@ from dpglm.estimators.composed._composed import (
     FittedModel,
     encoded,
     is_in_memory,
+    opened,
+    targets,
+)
+from dpglm.estimators.composed._steps import NamedSteps, private_shares
+from dpglm.estimators.composed._transformers import (
+    check_alone,
+    check_fixed,
+    known_row_norm,
     named_error,
     named_numbers,
     names_after,
-    opened,
-    targets,
+    ready,
     units_after,
 )
-from dpglm.estimators.composed._fixed import check_alone, check_fixed, known_row_norm, ready
-from dpglm.estimators.composed._steps import NamedSteps, private_shares
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.inference.inference import Inference, LinearScores
 from dpglm.preprocessing.base import Preprocessor
@@ -68,7 +73,7 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
         if n_features is None:
             encoder = _encoder(parts.transformers)
             if encoder is None:
-                raise ValueError("n_features must be given to plan before data, got None")
+                raise ValueError("n_features must be given for a plan, got None")
             schema = encoder.stated_schema()
             n_features = len(schema.feature_names)
             options = {"sparse": True} | options if schema.is_wide else options
@@ -219,12 +224,12 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         (``SchemaEncoder``, ``SplineEncoder``, scikit-learn's ``Normalizer``,
         ``OneHotEncoder(categories=[...])``, a ``FrozenEstimator`` that was fitted on public data,
         ``ColumnTransformer`` of such steps with listed columns, ...); any number of private steps
-        (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in the
-        place of a step leaves it out.
+        (``dpglm.preprocessing.Center``, ...); an estimator of dpglm. ``"passthrough"`` in place of
+        a step skips it.
     shares : mapping from str to float, optional
-        Share of the budget (of mu squared, if the budget is seen as mu-GDP) for private steps by
-        name, each in (0, 1), together below 1. A step that is not named takes what its own rule
-        says, a function of public facts. The estimator gets the rest.
+        Share of the budget (of mu squared in Gaussian DP) for private steps by name, each in
+        (0, 1), together below 1. Other steps follow their own rule, a function of public facts. The
+        estimator gets the rest.
 
     Attributes
     ----------
@@ -234,10 +239,10 @@ class PrivatePipeline(NamedSteps, ComposedModel):
     transformers_ : list of (str, transformer)
         The fixed transformers, ready to transform.
     classes_, coef_, intercept_, n_iter_, privacy_, solution_
-        Those of ``estimator_``. Coefficients are about the columns that enter the private steps,
+        Those of ``estimator_``. Coefficients belong to the columns after the fixed transformers,
         see ``coefficient_names``.
     n_features_in_, feature_names_in_
-        Those of the first step that takes the rows.
+        Those of the first step.
 
     Notes
     -----
@@ -247,10 +252,10 @@ class PrivatePipeline(NamedSteps, ComposedModel):
     If the estimator has neither ``row_norm`` nor ``feature_bounds``, the row norm that the last
     fixed transformer's settings imply is used.
 
-    Privacy: the whole is one run of one mechanism with one certificate, ``privacy_``, whose
-    ``spending()`` says who spent what. Gaussian stages compose exactly: nothing is lost by
-    splitting. A transformer that would learn from rows is refused, as no budget covers that; the
-    list of transformers is recorded as a declared public fact.
+    Privacy: the whole is a single run with a single certificate, ``privacy_``; its ``spending()``
+    lists the cost by step. Gaussian stages compose exactly, so splitting loses nothing. A
+    transformer that would learn from rows is refused; the list of transformers is recorded as a
+    declared public fact.
 
     Examples
     --------
@@ -295,10 +300,10 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         n_rows : int
             Number of rows.
         n_features : int, optional
-            Number of columns after the fixed transformers; needed unless these are one
-            ``SchemaEncoder`` or ``SplineEncoder``, whose schema says it.
+            Number of columns after the fixed transformers; required unless these are a single
+            ``SchemaEncoder`` or ``SplineEncoder``.
         **options
-            As for the estimator's ``plan``: the number of classes, type and container.
+            Options of the estimator's ``plan``: the number of classes, type and container.
 
         Returns
         -------
@@ -308,7 +313,7 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         Raises
         ------
         ValueError
-            If a step or parameter is invalid, or the row norm is not known beforehand.
+            If a step or parameter is invalid, or the row norm is not public.
         """
         return self._planned(self._parts(), n_rows, n_features, options)
 

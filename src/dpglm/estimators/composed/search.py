@@ -44,26 +44,26 @@ _SHARED = {one.name for one in dataclasses.fields(PrivateEstimator)} | {
     "weight_bound",
 }
 _UNPAID = (
-    "there is no {}: scores of private rows stay private, that of the winner too; score "
-    "best_estimator_ on public rows"
+    "{} does not exist, as scores of private rows are not released; score best_estimator_ on "
+    "public rows"
 )
 _SCORE_SHARE = 0.1
 _TRIES_PER_CANDIDATE = 3.0
 
 
 class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
-    """What grid search and randomized search share.
+    """Base of grid search and randomized search.
 
     Parameters
     ----------
     estimator : private linear model or PrivatePipeline
-        With ``epsilon``, ``delta``, ``budget`` and ``ledger`` at their defaults: the search has
-        its own.
-        Neighbouring relation, public parameters and ``random_state`` are the estimator's.
+        Its ``epsilon``, ``delta``, ``budget`` and ``ledger`` must be left at their defaults: the
+        search sets them. Neighbouring relation, public parameters and ``random_state`` are those of
+        the estimator.
     epsilon : float, default=1.0
         Privacy budget epsilon of the whole search, above 0.
     delta : float or "auto", default="auto"
-        Privacy budget delta, as for the estimators. 0 needs ``method="held_out"``.
+        Privacy budget delta, as in the estimators. 0 requires ``method="held_out"``.
     method : {"repeated", "held_out"}, default="repeated"
         "repeated" trains randomly drawn candidates on all rows, a random and secret number of
         times, and releases the one with the best noisy score. "held_out" trains every candidate
@@ -72,7 +72,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         Share of the rows held out for the choice, in (0, 1); for "held_out" only.
     repetitions : float, optional
         Expected number of trainings for "repeated", above 1, at most 10000; by default three per
-        candidate, so that any one is left out with probability about 1/6. The number itself has a
+        candidate, so each candidate is skipped with probability about 1/6. The number itself has a
         negative binomial distribution and is not released.
 
     Attributes
@@ -80,19 +80,19 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
     best_estimator_ : estimator
         The best model or pipeline, fitted. Save this one.
     best_params_ : dict
-        Its candidate's parameters.
+        Parameters of the best candidate.
     best_index_ : int
-        Its candidate's number.
+        Index of the best candidate.
     candidates_ : list of dict
         Parameters of all candidates.
     candidate_privacy_ : list of dict
-        For each candidate the privacy of one training by itself.
+        Privacy of a single training by candidate.
     privacy_ : dpglm.report.Certificate
         The privacy guarantee of the whole search.
     solution_ : dpglm.solvers.Solution
         The plan that was executed.
     classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
-        As the best estimator has them.
+        Those of the best estimator.
     """
 
     estimator: PrivateLinearModel | PrivatePipeline = field(kw_only=False)
@@ -123,12 +123,12 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         n_rows, n_features : int
             Size of the data, after the fixed transformers of a pipeline.
         **options
-            As for ``plan`` of the estimator: ``n_classes``, ``dtype``, ``sparse``.
+            Options of the estimator's ``plan``: ``n_classes``, ``dtype``, ``sparse``.
 
         Returns
         -------
         Plan
-            Of the whole search. ``plan.method.trainings`` has a plan for each candidate.
+            The plan of the whole search. ``plan.method.trainings`` has a plan for each candidate.
 
         Raises
         ------
@@ -176,11 +176,10 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         return clone(self.estimator).set_params(**spent).set_params(**parameters)
 
     def _searching(self, solver: Solver) -> Any:
-        """Return an estimator whose fit is the search.
+        """Return an estimator with the search as its solver.
 
-        Privacy: fixed transformers learn nothing from rows, so they map the rows once for all
-        candidates. Private steps are part of each candidate's solver: they are learned from the
-        rows on which it is trained, and accounted for in its plan.
+        Privacy: fixed transformers learn nothing, so they map the rows once for all candidates.
+        Private steps are part of each candidate's solver and plan.
         """
         if isinstance(self.estimator, PrivateLinearModel):
             return self._with({"solver": solver})
@@ -190,7 +189,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         return self._with({"steps": [*parts.transformers, (last, model)], "shares": None})
 
     def _settle(self, fitted: Any, parameters: Mapping[str, Any]) -> None:
-        """Give a fitted estimator the parameters of the candidate that won."""
+        """Set the parameters of the best candidate on the fitted estimator."""
         chosen = self._candidate_model(parameters).get_params(deep=False)
         parts_of(fitted).model.set_params(**chosen)
         if isinstance(fitted, PrivatePipeline):
@@ -198,7 +197,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
             fitted.set_params(steps=pipeline.steps, shares=pipeline.shares)
 
     def _candidate_model(self, parameters: Mapping[str, Any]) -> PrivateLinearModel:
-        """Return the model of a candidate; only its solver accesses rows."""
+        """Return the model of a candidate; only its solver reads rows."""
         candidate = self._with(parameters)
         if not isinstance(candidate, PrivatePipeline):
             return candidate  # type: ignore[no-any-return]
@@ -212,7 +211,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         return candidate._configured(parts)  # type: ignore[no-any-return]
 
     def _check_candidate(self, parameters: Mapping[str, Any]) -> None:
-        """Check that a candidate sets only what candidates may differ in."""
+        """Check that a candidate sets only parameters in which candidates may differ."""
         allowed = sorted(self._allowed(parameters))
         for name, value in parameters.items():
             if name not in allowed:
@@ -222,7 +221,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
                 )
 
     def _allowed(self, parameters: Mapping[str, Any]) -> Iterator[str]:
-        """List what candidates may set; names can depend on the steps that this one replaces."""
+        """List the parameters that this candidate may set, which depend on its private steps."""
         private: set[str] = set()
         replaced, last = self._with({}), ""
         if isinstance(replaced, PrivatePipeline):
@@ -237,7 +236,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
                 yield name
 
     def _check_spending(self) -> None:
-        """Check that the estimator is of a kind that can be searched, without its own budget."""
+        """Check that the estimator can be searched and has no budget of its own."""
         if not isinstance(self.estimator, PrivateLinearModel | PrivatePipeline):
             raise ValueError(
                 "estimator must be a private linear model or a PrivatePipeline of dpglm, which "
@@ -294,8 +293,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
         dry._stated(dry._problem(DataSpec(n_rows=1, n_features=1, n_outputs=3)))
         if not model._standardizes_as(self._candidate_model({})):
             raise ValueError(
-                "candidates must standardize targets alike, as these are prepared once for all of "
-                f"them, got {parameters!r}"
+                "candidates must standardize targets alike, as targets are prepared once, got "
+                f"{parameters!r}"
             )
         return Candidate(parameters, model._solver(), problem)
 
@@ -322,28 +321,28 @@ def _(search: _PrivateSearch) -> Parts:
 class PrivateGridSearchCV(_PrivateSearch):
     """Grid search under one privacy budget that covers the search.
 
-    scikit-learn's ``GridSearchCV`` around a private model would spend the budget of each fit, and
-    release scores that no budget accounts for. Here ``privacy_`` covers all trainings, all scores
-    and the choice. Candidates are compared on private rows by their number of errors, regressors
-    by their absolute errors.
+    scikit-learn's ``GridSearchCV`` around a private model spends the budget of each fit, and
+    releases scores without accounting. Here ``privacy_`` covers all trainings, all scores and the
+    choice. Classifiers are compared by their number of errors on private rows, regressors by their
+    absolute errors.
 
     Parameters
     ----------
     param_grid : dict or list of dict
-        As for ``GridSearchCV``, with names such as ``"center__row_norm"`` for a pipeline.
+        As in ``GridSearchCV``, with names such as ``"center__row_norm"`` for a pipeline.
         Candidates may differ in solver, penalty, constraint and loss, and in a pipeline's private
         steps (``"center": [Center(), "passthrough"]``), their settings and ``shares``; not in
-        fixed transformers, nor in what is public about the rows.
+        fixed transformers or public facts about the rows.
 
     Notes
     -----
-    Privacy: there is no ``cv_results_`` and no ``best_score_``: scores stay private, that of the
-    winner too, and so does the number of trainings. Private steps of a pipeline are learned anew
-    in each training, from its rows and its budget. "repeated" is ``RandomlyRepeated``: the best
-    of a random number of tries costs little more than one of them, however many candidates there
-    are. "held_out" is ``Parallel``: candidates share the budget, so each gets a K-th of it, or
-    ``1 / sqrt(K)`` of its mu where trainings are Gaussian. Both need a public number of rows. How
-    long "repeated" takes depends on the secret number of tries: do not let anyone time it.
+    Privacy: ``cv_results_`` and ``best_score_`` do not exist, as scores and the number of trainings
+    stay private. Private steps of a pipeline are learned in each training from its rows and its
+    budget. "repeated" is ``RandomlyRepeated``: the best of a random number of tries costs little
+    more than a single one, for any number of candidates. "held_out" is ``Parallel``: each of K
+    candidates gets a K-th of the budget, or ``1 / sqrt(K)`` of its mu if trainings are Gaussian.
+    Both require a public number of rows. The running time of "repeated" reveals the secret number
+    of tries: keep it private.
 
     References
     ----------
@@ -380,17 +379,17 @@ class PrivateRandomizedSearchCV(_PrivateSearch):
     Parameters
     ----------
     param_distributions : dict or list of dict
-        As for ``RandomizedSearchCV``: lists, or distributions with a method ``rvs``; names as
-        for ``PrivateGridSearchCV``.
+        As in ``RandomizedSearchCV``: lists, or distributions with a method ``rvs``; names as in
+        ``PrivateGridSearchCV``.
     n_iter : int, default=10
         Number of candidates drawn.
     random_state : int, optional
         Seed of the candidates, which are public; it does not seed noise. With None each call of
-        ``plan`` or ``fit`` draws others.
+        ``plan`` or ``fit`` draws new candidates.
 
     Notes
     -----
-    Privacy: as for ``PrivateGridSearchCV``; candidates are drawn without looking at the data.
+    Privacy: as in ``PrivateGridSearchCV``; candidates do not depend on the data.
     """
 
     param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]] = field(kw_only=False)
