@@ -27,7 +27,7 @@ help: ## show this list
 		| while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.installed-demo ## do a whole private study of real data and show what it costs
-	@$(VENV)/bin/dpglm demo $(ARGS)
+	@$(RUN) -m examples.demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## run all tests but the slow ones, on two processes
 	$(PYTEST) -n $(JOBS) $(ARGS)

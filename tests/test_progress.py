@@ -27,7 +27,6 @@ from dpglm._progress import (
 from dpglm.audit import audit
 from dpglm.data.stream.stored import MappedRows
 from dpglm.estimators.linear import _base
-from dpglm.report import expected_curve
 from tests.fits import LAST_ITERATE, fit_classifier, fit_last_iterate, make_rows
 
 
@@ -176,12 +175,6 @@ class TestWhatTells:
         runs = [one for one in told if one.name == "Runs of the attack"]
         assert runs[-1].done == runs[-1].total
         assert {one.depth for one in of("Private fit", told)} <= {1}
-
-    def test_a_curve_tells_its_fits(self, told):
-        plan = LogisticRegression(row_norm=2.0).plan(n_rows=200, n_features=2)
-        expected_curve(plan, [1.0], n_runs=2, random_state=0)
-        fits = of("Fits to generated rows", told)
-        assert [one.done for one in fits] == [0, 1, 2, 3, 3]
 
 
 class Clock:

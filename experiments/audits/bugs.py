@@ -62,7 +62,7 @@ def sound(subject: str, variant: str = "", relation: Any = ZERO_OUT) -> Case:
 
 
 def listed(name: str, bug: str, *cases: Case, runs: float = 1.0) -> list[Case]:
-    """Plant a bug of ``dpglm.audit.PLANTED`` in some subjects."""
+    """Plant a bug of ``tests.planted.PLANTED`` in some subjects."""
     return [
         dataclasses.replace(case, bug=bug, planted_bug=name, why="", runs=runs) for case in cases
     ]

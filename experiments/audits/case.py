@@ -14,20 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm.audit import (
-    AuditReport,
-    Claim,
-    Neighbours,
-    audit,
-    audit_in_one_run,
-    exact_audit,
-    planted,
-)
+from dpglm.audit import AuditReport, Claim, Neighbours, audit, audit_in_one_run, exact_audit
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.exceptions import UnpaidReleaseWarning
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import Plan
+from tests.planted import planted
 
 __all__ = [
     "ADD_REMOVE",
@@ -119,7 +112,7 @@ class Case:
     bug: str = ""
     """In words."""
     planted_bug: str | None = None
-    """Its name in ``dpglm.audit.PLANTED``, if it is there."""
+    """Its name in ``tests.planted.PLANTED``, if it is there."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -139,8 +132,8 @@ class Case:
             setup = self.make()
         if setup.attack == "comparison":
             return self._compared(setup)
-        with setup.under(), warnings.catch_warnings():
-            # Rows are made up, so that nobody has to pay for all these fits.
+        with planted(self.planted_bug), setup.under(), warnings.catch_warnings():
+            # The rows are synthetic, so that these fits need no budget.
             warnings.simplefilter("ignore", UnpaidReleaseWarning)
             report = self._report(setup, max(20, round(runs * self.runs)), confidence, seed)
         claim = report.claim
@@ -188,7 +181,7 @@ class Case:
 
     def _report(self, setup: Setup, runs: int, confidence: float, seed: int | None) -> AuditReport:
         if setup.attack == "exact":
-            return exact_audit(setup.target, planted_bug=self.planted_bug)
+            return exact_audit(setup.target)
         if setup.attack == "one run":
             return audit_in_one_run(
                 setup.target, confidence=confidence, random_state=seed, seed=seed
@@ -201,7 +194,6 @@ class Case:
             runs=runs,
             confidence=confidence,
             seed=seed,
-            planted_bug=self.planted_bug,
             **self.options,
         )
 

@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping as clipping_module
 from dpglm.privacy import releases as mechanisms
@@ -25,7 +24,7 @@ from tests.audit.attack import (
     planted_noise,
     views,
 )
-from tests.planted import pythonic
+from tests.planted import planted, pythonic
 from tests.slowly import first_quickly
 
 MU = 2.0

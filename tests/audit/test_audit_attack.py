@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, Ridge
-from dpglm.audit import PLANTED, Claim, Neighbours, audit, planted, worst_neighbours
+from dpglm.audit import Claim, Neighbours, audit, worst_neighbours
 from dpglm.audit.games import PlanGame, Recording, Replay, pays_for_all
 from dpglm.audit.guessing import choose_guess
 from dpglm.audit.neighbours import Table, captured, estimator_neighbours
@@ -27,6 +27,7 @@ from dpglm.solvers import (
     run,
 )
 from dpglm.solvers.base import Plan
+from tests.planted import PLANTED, planted
 from tests.slowly import first_quickly
 
 MU = 2.0
@@ -69,7 +70,8 @@ def test_a_planted_bug_is_refuted(name):
         pairs = worst_neighbours(plan)
     pair = pairs[-1 if name == "intercept_without_noise" else 0]
     options = FEW | {"runs": RUNS.get(name, 40)}
-    report = audit(plan, neighbours=[pair], planted_bug=name, **options)
+    with planted(name):
+        report = audit(plan, neighbours=[pair], **options)
     assert report.refuted
     assert report.ratio > 1.0
     assert "REFUTED" in str(report)
@@ -87,7 +89,7 @@ def test_a_planted_bug_is_gone_afterwards():
         with planted(name):
             pass
         assert np.array_equal(run(plan, rows, SeededNoise(0)).w, before)
-    with pytest.raises(ValueError, match="planted_bug must be one of"):
+    with pytest.raises(ValueError, match="name must be one of"):
         planted("unheard of")
 
 
@@ -140,7 +142,8 @@ def test_the_model_alone_shows_less_and_bugs_still():
     plan = plan_of(dataclasses.replace(ONE_STEP, n_steps=2))
     options = {"neighbours": worst_neighbours(plan)[:1], "release": "model"} | FEW
     assert not audit(plan, **options).refuted
-    assert audit(plan, planted_bug="fixed_seed", **options).refuted
+    with planted("fixed_seed"):
+        assert audit(plan, **options).refuted
 
 
 def observed(plan, first, seed, place=0):
@@ -257,7 +260,6 @@ def test_noise_that_differs_gives_the_data_away_too():
         ({"runs": 5}, "runs must be"),
         ({"confidence": 1.0}, "confidence must be"),
         ({"release": "some"}, "release must be"),
-        ({"planted_bug": "none"}, "planted_bug must be"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -299,7 +301,8 @@ def test_all_kinds_of_estimators_can_be_attacked(model):
 
 def test_rows_that_an_estimator_does_not_shorten_are_refuted():
     model = LogisticRegression(epsilon=8.0, row_norm=1.0, solver=ONE_STEP)
-    assert audit(model, planted_bug="no_clipping", **FEW).refuted
+    with planted("no_clipping"):
+        assert audit(model, **FEW).refuted
 
 
 def test_a_plan_that_depends_on_private_rows_is_refused():

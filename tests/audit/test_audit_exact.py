@@ -9,6 +9,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, NoisyGD, pure_gd
+from tests.planted import planted
 
 APPROXIMATE, PURE = ApproximateDP(1.0, 1e-5), ApproximateDP(1.0, 0.0)
 ONE_STEP = NoisyGD(n_steps=1, clip=0.25)
@@ -50,7 +51,9 @@ def test_the_loss_is_the_claimed_one_and_no_more(solver, budget, adjacency, n_fe
     [("no_clipping", Adjacency.ZERO_OUT), ("wrong_relation", Adjacency.REPLACE_ONE)],
 )
 def test_bugs_are_refuted(solver, budget, bug, adjacency):
-    report = exact_audit(plan_of(solver, budget, adjacency), planted_bug=bug)
+    plan = plan_of(solver, budget, adjacency)
+    with planted(bug):
+        report = exact_audit(plan)
     assert report.refuted
     assert report.epsilon > report.claim.epsilon
 

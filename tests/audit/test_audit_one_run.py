@@ -9,6 +9,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import FrankWolfe, NoisyGD
+from tests.planted import planted
 
 SOLVER = NoisyGD(n_steps=2, clip=0.25, step_size=1e-3)
 
@@ -30,7 +31,8 @@ def test_a_bug_is_refuted():
     # Of a large epsilon a few hundred coins cannot tell more than that they were all right.
     plan = plan_of(epsilon=1.5)
     assert not audit_in_one_run(plan, random_state=0, seed=0).refuted
-    assert audit_in_one_run(plan, random_state=0, seed=0, planted_bug="no_clipping").refuted
+    with planted("no_clipping"):
+        assert audit_in_one_run(plan, random_state=0, seed=0).refuted
 
 
 def test_what_has_no_value_for_each_column_is_refused():

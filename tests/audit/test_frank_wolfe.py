@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpglm.audit import planted
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import choices as coordinates
@@ -22,6 +21,7 @@ from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, run
 from tests.audit.attack import delta_at_least, one_row
+from tests.planted import planted
 from tests.slowly import first_quickly
 
 HUGE = np.array([1e6])

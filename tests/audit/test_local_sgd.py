@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import GaussianDP
@@ -17,7 +16,7 @@ from dpglm.problem import Logistic, Problem
 from dpglm.solvers import LocalSGD, run
 from dpglm.solvers.gradient import local_sgd
 from tests.audit.attack import mu_at_least, one_row
-from tests.planted import unclipped
+from tests.planted import planted, unclipped
 from tests.slowly import first_quickly
 
 MU, CLIP = 2.0, 0.25

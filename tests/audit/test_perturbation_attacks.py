@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
@@ -18,7 +17,7 @@ from dpglm.privacy.noise.additive import GaussianLinearTerm, SecretNoise
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row
-from tests.planted import unclipped
+from tests.planted import planted, unclipped
 from tests.slowly import first_quickly
 
 MU, RUNS, FEW = 2.0, 400, 200

@@ -9,7 +9,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.oracle import counts as means_module
 from dpglm.oracle import targets as magnitudes
 from dpglm.oracle.choices import (
@@ -25,6 +24,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.selection import choices as rank_choices
 from dpglm.privacy.selection.choices import first_above
 from tests.audit.attack import delta_at_least, mu_at_least
+from tests.planted import planted
 from tests.preprocessing.support import make_rows, oracle_of
 
 MU = 2.0

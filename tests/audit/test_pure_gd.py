@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
@@ -17,7 +16,7 @@ from dpglm.privacy.noise.additive import L2Noise
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import pure_gd, run
 from tests.audit.attack import epsilon_at_least, one_row
-from tests.planted import unchecked, unclipped
+from tests.planted import planted, unchecked, unclipped
 from tests.slowly import first_quickly
 
 EPSILON = 2.0

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.audit import planted
 from dpglm.data.projection import GaussianEmbedding
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.projection import GaussianMatrix
@@ -22,7 +21,7 @@ from dpglm.problem import Logistic, Problem
 from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, run
 from dpglm.solvers.composite import johnson_lindenstrauss
 from tests.audit.attack import delta_at_least, mu_at_least, one_row, views
-from tests.planted import not_shortened, unchecked
+from tests.planted import not_shortened, planted, unchecked
 from tests.slowly import first_quickly
 
 HUGE = np.array([1e6, 0.0])

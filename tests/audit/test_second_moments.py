@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import moments as moments_module
 from dpglm.oracle import moments as weighted_module
@@ -28,6 +27,7 @@ from dpglm.solvers.second_order import newton as newton_module
 from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
 from dpglm.solvers.second_order.preconditioner import constant_column
 from tests.audit.attack import mu_at_least, one_row, planted_noise
+from tests.planted import planted
 
 MU = 2.0
 RUNS, FEW = 400, 120

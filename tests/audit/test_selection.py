@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import choices as loss_choices
@@ -25,6 +24,7 @@ from dpglm.selection import method as shares_module
 from dpglm.solvers import Constant, NoisyGD, run
 from dpglm.solvers import base as base_module
 from tests.audit.attack import epsilon_at_least, mu_at_least, one_row
+from tests.planted import planted
 from tests.slowly import first_quickly
 
 EPSILON = 2.0

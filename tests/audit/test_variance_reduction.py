@@ -8,7 +8,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.audit import planted
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import differences as differences_module
 from dpglm.oracle.clipping import Clipping
@@ -19,7 +18,7 @@ from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import SVRG, SVRGPlusPlus, run
 from dpglm.solvers.gradient import svrg as module
 from tests.audit.attack import mu_at_least, one_row, planted_noise, views
-from tests.planted import unchecked
+from tests.planted import planted, unchecked
 from tests.slowly import first_quickly
 
 MU = 2.0

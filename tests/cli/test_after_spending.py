@@ -50,7 +50,6 @@ WRITING = {
     "fit": ((*FIT, *REPORT), ["new.json", "report/report.html"]),
     "ledger create": (NEW_LEDGER, ["new.ledger"]),
     "ledger export": (("ledger", "export", "people.ledger", "-o", "out.json"), ["out.json"]),
-    "plan": (("plan", "--rows", "200", "--columns", "2", "--plot", "p.png"), ["p.png"]),
     "predict": (("predict", "people.csv", "--model", "model.json", "-o", "p.csv"), ["p.csv"]),
     "schema": (("schema", "people.csv", "--target", "ill", "-o", "s.json"), ["s.json"]),
     "study": (OF_STUDY, ["results/model.json", "results/report.html"]),
@@ -58,12 +57,12 @@ WRITING = {
 PRINTING = {
     "ledger show": ("ledger", "show", "people.ledger"),
     "ledger verify": ("ledger", "verify", "people.ledger"),
-    "plan": ("plan", "--rows", "200", "--columns", "2"),
+    "plan": ("plan", "--n-rows", "200", "--n-features", "2"),
     "predict": ("predict", "people.csv", "--model", "model.json", "-o", "-"),
     "schema": ("schema", "people.csv", "--target", "ill"),
     "verify": ("verify", "model.json"),
 }
-_SLOW = ("audit", "demo", "plan")
+_SLOW = ("audit", "demo")
 
 
 PICTURED = (
@@ -192,7 +191,7 @@ def test_a_paid_result_that_cannot_be_printed_is_kept(prepared, arguments, out):
     code, said = in_a_process(arguments, out)
     assert code == 0, said
     (kept,) = prepared.glob("dpglm-rescued-*/*.json")
-    assert f"Not all could be printed: the result is in {kept.relative_to(prepared)}" in said
+    assert f"Not everything could be printed: the result is in {kept.relative_to(prepared)}" in said
     assert json.loads(kept.read_text())
 
 

@@ -27,7 +27,7 @@ COMMANDS = [
 REQUIRED = {
     "--epsilon": "1",
     "--delta": "1e-6",
-    "--rows": "9",
+    "--n-rows": "9",
     "--target": "ill",
     "--data": "people",
 }
@@ -88,7 +88,7 @@ def test_version(run):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nothing",), ("fit",), ("plan", "--rows", "0"), ("fit", "no.csv"), ("--what",)]
+    "arguments", [("nothing",), ("fit",), ("plan", "--n-rows", "0"), ("fit", "no.csv"), ("--what",)]
 )
 def test_wrong_usage_ends_with_2_and_a_word_on_standard_error(run, arguments):
     done = run(*arguments)
@@ -123,10 +123,10 @@ def test_a_fit_must_be_given_epsilon(run, files):
 
 
 def test_from_a_shell(files):
-    done = shell(MAIN, "plan", "--schema", "schema.json", "--rows", "400")
+    done = shell(MAIN, "plan", "--schema", "schema.json", "--n-rows", "400")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Plan for LogisticRegression: 400 rows, 3 features\n")
-    done = shell(MAIN, "plan", "--schema", "people.csv", "--rows", "400")
+    done = shell(MAIN, "plan", "--schema", "people.csv", "--n-rows", "400")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: people.csv is not a JSON file")
 

@@ -108,7 +108,7 @@ def test_a_view_in_the_place_of_records_is_not_computed(run, files):
 def test_hostile_json_gives_one_line(run, files, fails, kind, content, says):
     (files / "x.json").write_bytes(content)
     command = {
-        "schema": ("plan", "--schema", "x.json", "--rows", "100"),
+        "schema": ("plan", "--schema", "x.json", "--n-rows", "100"),
         "model": ("predict", "people.csv", "--model", "x.json", "-o", "p.csv"),
         "certificate": ("verify", "x.json"),
         "ledger": ("ledger", "show", "x.json"),

@@ -52,7 +52,7 @@ def said(done):
     "where",
     [
         "dpglm.cli.commands.fit.read_rows",
-        "dpglm.cli.options.Schema.from_json",
+        "dpglm.cli.fitting.Schema.from_json",
         "dpglm.cli.commands.fit.planned",
     ],
 )
@@ -151,7 +151,7 @@ def test_every_command(run, files, monkeypatch, name):
         "demo": (),
         "describe": ("people.csv", "--schema", "schema.json", "--epsilon", 1),
         "evaluate": ("people.csv", "--model", "schema.json", "--epsilon", 1),
-        "plan": ("--rows", 10, "--columns", 2),
+        "plan": ("--n-rows", 10, "--n-features", 2),
         "predict": ("people.csv", "--model", "schema.json", "-o", "p.csv"),
         "schema": ("people.csv", "--target", "ill"),
         "study": ("schema.json",),
@@ -163,7 +163,7 @@ def test_every_command(run, files, monkeypatch, name):
 
 def test_before_a_command_begins(run, monkeypatch):
     monkeypatch.setattr(click.Group, "invoke", interrupt)
-    assert said(run("plan", "--rows", "10")) == "Interrupted."
+    assert said(run("plan", "--n-rows", "10")) == "Interrupted."
 
 
 def from_a_shell(code, *arguments):

@@ -24,7 +24,7 @@ ACCEPTED = {
         "new.json",
         "--force",
     ),
-    "plan": (*SCHEMA, "--rows", "400"),
+    "plan": (*SCHEMA, "--n-rows", "400"),
     "predict": ("people.csv", "--model", "model.json", "-o", "new.csv", "--force"),
     "schema": ("people.csv", "--target", "ill"),
     "audit": ("--runs", "10"),

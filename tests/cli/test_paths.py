@@ -97,7 +97,6 @@ def test_other_commands_replace_nothing_that_they_read(run, fails, files, ledger
     before = contents(files)
     for call in (
         ("schema", "people.csv", "--target", "ill", "-o", "people.csv"),
-        ("plan", "--schema", "schema.json", "--rows", 400, "--plot", "schema.json"),
         ("ledger", "export", "people.ledger", "-o", "people.ledger"),
         ("ledger", "export", "people.ledger", "-o", "people.ledger-journal"),
         ("ledger", "export", "people.ledger", "-o", "./people.ledger"),

@@ -10,12 +10,12 @@ import pytest
 import dpglm.estimators
 import dpglm.preprocessing
 import dpglm.selection
-from dpglm.audit import PLANTED
 from dpglm.solvers import SOLVERS
 from experiments.audits import __main__ as command
 from experiments.audits import local, table
 from experiments.audits.campaign import CAMPAIGN
 from experiments.audits.case import Line
+from tests.planted import PLANTED
 
 # Types that others are made of, and mappings of rows without a choice of their own.
 ABSTRACT = {"LinearUnits", "PlannedStep", "Preprocessor", "generalized_scores"}

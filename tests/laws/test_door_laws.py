@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpglm.audit import planted
 from dpglm.data import prepare
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle
@@ -31,7 +30,7 @@ from tests.laws.doors import (
     of_erased_rows,
     suited,
 )
-from tests.planted import pythonic, unclipped
+from tests.planted import planted, pythonic, unclipped
 
 WORLDS = st.builds(
     World,

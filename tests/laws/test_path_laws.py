@@ -14,7 +14,7 @@ from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE
 
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
 # Options whose value is free text and no path. Whoever adds one says so here.
-_COLUMNS = {"references", "formula", "interactions", "monotone"}
+_COLUMNS = {"reference", "formula", "interaction", "monotone"}
 _BESIDE = {"exposure", "offset", "trials"}
 TEXTS = {
     "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups"},
@@ -33,8 +33,7 @@ TEXTS = {
 REQUIRED = {
     "--epsilon": "1",
     "--delta": "1e-6",
-    "--public-rows": "10",
-    "--rows": "10",
+    "--n-rows": "10",
     "--target": "y",
     "--data": "people",
 }

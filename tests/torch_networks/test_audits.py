@@ -8,6 +8,7 @@ from dpglm.audit import audit
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import D2P2
 from experiments.audits import networks
+from tests.planted import planted
 from tests.slowly import some_quickly
 
 FLAT = {"n_steps": 1, "step_size": 1e-3, "clip": 0.5, "normalize": False}
@@ -43,7 +44,8 @@ def test_half_the_noise_is_caught(solver, adjacency):
     # Where the row is often left out, it takes more runs.
     runs = 100 if solver.sampling_rate == 1.0 else 250
     settings = {"runs": runs, "pilot_runs": 60, "seed": 1}
-    assert audit(plan, neighbours=neighbours, planted_bug="half_noise", **settings).refuted
+    with planted("half_noise"):
+        assert audit(plan, neighbours=neighbours, **settings).refuted
 
 
 @pytest.mark.parametrize("plant", [networks.unbounded, networks.bounded_as_a_batch])

@@ -4,23 +4,19 @@ from dpglm.audit.attack import audit
 from dpglm.audit.exact import exact_audit
 from dpglm.audit.guessing import audit_in_one_run, epsilon_of_guesses, p_value_of_guesses
 from dpglm.audit.neighbours import Neighbours, worst_neighbours
-from dpglm.audit.planted import PLANTED, PlantedBug, planted
 from dpglm.audit.report import AuditReport, Claim, ErrorBounds, error_bounds, rate_above
 
 __all__ = [
-    "PLANTED",
     "AuditReport",
     "Claim",
     "ErrorBounds",
     "Neighbours",
-    "PlantedBug",
     "audit",
     "audit_in_one_run",
     "epsilon_of_guesses",
     "error_bounds",
     "exact_audit",
     "p_value_of_guesses",
-    "planted",
     "rate_above",
     "worst_neighbours",
 ]

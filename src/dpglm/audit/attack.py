@@ -16,7 +16,6 @@ from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.audit.games import FunctionGame, Game, PlanGame, pays_for_all
 from dpglm.audit.guessing import choose_guess, first_unless_beaten, ratio_to
 from dpglm.audit.neighbours import Neighbours, estimator_neighbours, worst_neighbours
-from dpglm.audit.planted import planted
 from dpglm.audit.report import AuditReport, Claim, Observation, described
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.solvers.base import Plan
@@ -40,7 +39,6 @@ def audit(
     pilot_runs: int | None = None,
     confidence: float = 0.95,
     seed: int | None = None,
-    planted_bug: str | None = None,
     n_jobs: int = 1,
 ) -> AuditReport:
     """Attack a mechanism on worst-case neighbours, and bound its privacy loss from below.
@@ -72,8 +70,6 @@ def audit(
     seed : int, optional
         Makes the runs of a plan repeatable, for tests. By default they draw their noise as real
         fits do, as a rule from the operating system, which is then attacked too.
-    planted_bug : str, optional
-        One of ``dpglm.audit.planted.PLANTED``: everything runs within that bug.
     n_jobs : int, default=1
         Processes.
 
@@ -111,23 +107,21 @@ def audit(
     check_one_of("release", release, ("all", "model"))
     noise: NoiseSource = SystemNoise()
     sees_all = release == "all"
-    with planted(planted_bug):
-        if isinstance(target, BaseEstimator):
-            if neighbours is not None:
-                raise ValueError(
-                    "neighbours must be None for an estimator, which is attacked on tables made "
-                    f"for it, got {neighbours!r}"
-                )
-            estimated, pairs, noise = estimator_neighbours(target, n_rows, n_features, n_classes)
-            games = _games(estimated, pairs, sees_all)
-        else:
-            games = _games(target, neighbours, sees_all)
+    attacked: Any = target
+    if isinstance(target, BaseEstimator):
+        if neighbours is not None:
+            raise ValueError(
+                "neighbours must be None for an estimator, which is attacked on synthetic tables, "
+                f"got {neighbours!r}"
+            )
+        attacked, neighbours, noise = estimator_neighbours(target, n_rows, n_features, n_classes)
+    games = _games(attacked, neighbours, sees_all)
     plan = games[0].plan
     if claim is None:
         if plan is None:
             raise ValueError("claim must be given for a function, got None")
         claim = Claim.of(plan)
-    watch = _Watch(noise, seed, planted_bug, n_jobs)
+    watch = _Watch(noise, seed, n_jobs)
 
     with stage("Runs of the attack", 2 * (len(games) * pilot_runs + runs)) as advance:
         pilots = [watch.play(game, pilot_runs, advance) for game in games]
@@ -151,7 +145,6 @@ def audit(
         ratio=ratio_to(claim, found),
         refuted=any(one.missed < claim.least_missed(one.false) for one in bounds),
         noise="the function's own" if plan is None else watch.noise_name,
-        planted_bug=planted_bug,
     )
 
 
@@ -180,7 +173,6 @@ class _Watch:
 
     noise: NoiseSource
     seed: int | None
-    planted_bug: str | None
     n_jobs: int
     _played: int = 0
 
@@ -202,9 +194,7 @@ class _Watch:
         self._played += runs
         chunks = [numbers[start : start + _CHUNK] for start in range(0, runs, _CHUNK)]
         played = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-            delayed(_play)(
-                game, first, [self._source(number) for number in chunk], self.planted_bug
-            )
+            delayed(_play)(game, first, [self._source(number) for number in chunk])
             for chunk in chunks
         )
         seen: list[Observation] = []
@@ -220,8 +210,5 @@ class _Watch:
         return SeededNoise(int(state[0]))
 
 
-def _play(
-    game: Game, first: bool, sources: Sequence[NoiseSource], planted_bug: str | None
-) -> list[Observation]:
-    with planted(planted_bug):
-        return [game.play(first, source) for source in sources]
+def _play(game: Game, first: bool, sources: Sequence[NoiseSource]) -> list[Observation]:
+    return [game.play(first, source) for source in sources]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dpglm.audit.games import ChoiceLaw, DensityLaw, PlanGame, Recording, left_out, pays_for_all
 from dpglm.audit.neighbours import worst_neighbours
-from dpglm.audit.planted import planted
 from dpglm.audit.report import AuditReport, Claim, described
 from dpglm.privacy import gdp
 from dpglm.privacy.noise import SystemNoise
@@ -98,7 +97,7 @@ def _cells(first: DensityLaw, second: DensityLaw) -> tuple[NDArray[np.float64], 
     return np.stack([axis.ravel() for axis in grid], axis=1), float(widths.prod())
 
 
-def exact_audit(plan: Plan, *, planted_bug: str | None = None) -> AuditReport:
+def exact_audit(plan: Plan) -> AuditReport:
     """Compute the exact privacy loss of a small plan on worst-case neighbours.
 
     Parameters
@@ -106,8 +105,6 @@ def exact_audit(plan: Plan, *, planted_bug: str | None = None) -> AuditReport:
     plan : Plan
         One that releases a single vector of one or two coordinates, or a single choice: one step
         of gradient descent on one column, for instance.
-    planted_bug : str, optional
-        One of ``dpglm.audit.planted.PLANTED``.
 
     Returns
     -------
@@ -138,10 +135,9 @@ def exact_audit(plan: Plan, *, planted_bug: str | None = None) -> AuditReport:
     1.0
     """
     claim = Claim.of(plan)
-    with planted(planted_bug):
-        # The law of a sample of several rows that contribute would be a mixture of many.
-        pairs = [pair for pair in worst_neighbours(plan) if not pair.others_contribute]
-        found = [(LawPair.of(PlanGame(pair, True, plan)), pair.name) for pair in pairs]
+    # If several rows contribute, the law of a sample is a mixture over all subsets.
+    pairs = [pair for pair in worst_neighbours(plan) if not pair.others_contribute]
+    found = [(LawPair.of(PlanGame(pair, True, plan)), pair.name) for pair in pairs]
     # Rounded down by what integration may be off by.
     epsilon, name = max((laws.epsilon((1.0 + _SLACK) * claim.delta), name) for laws, name in found)
     claimed = ((claim.epsilon, claim.delta), *claim.profile)
@@ -163,5 +159,4 @@ def exact_audit(plan: Plan, *, planted_bug: str | None = None) -> AuditReport:
             for at, delta in claimed
         ),
         noise="the declared law",
-        planted_bug=planted_bug,
     )

@@ -14,7 +14,6 @@ from scipy.special import betainc, expit, gammaln, log_expit, ndtri
 from dpglm._validation import check_integer, check_real
 from dpglm.audit.games import GaussianLaw, Recording, Replay, pays_for_all
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
-from dpglm.audit.planted import planted
 from dpglm.audit.report import (
     AuditReport,
     Claim,
@@ -270,7 +269,6 @@ def audit_in_one_run(
     confidence: float = 0.95,
     random_state: int | None = None,
     seed: int | None = None,
-    planted_bug: str | None = None,
 ) -> AuditReport:
     """Attack a plan by one run on canaries, and bound its privacy loss from below.
 
@@ -286,8 +284,6 @@ def audit_in_one_run(
         Of the canaries' coins; by default they come from the operating system.
     seed : int, optional
         Of the run's own noise, for tests; by default the operating system's.
-    planted_bug : str, optional
-        One of ``dpglm.audit.planted.PLANTED``.
 
     Returns
     -------
@@ -329,8 +325,7 @@ def audit_in_one_run(
         raise ValueError(f"plan must pay for all that it releases, got {plan.method!r}")
     coins = np.random.default_rng(random_state).random(canaries) < 0.5
     noise = SystemNoise() if seed is None else SeededNoise(seed)
-    with planted(planted_bug):
-        scores = _scores(plan, canaries, coins, Recording(noise))
+    scores = _scores(plan, canaries, coins, Recording(noise))
     mu = gdp.mu(claim.epsilon, claim.delta) if claim.mu is None else claim.mu
     guesses = best_number_of_guesses(canaries, mu, claim.delta, confidence)
     surest = np.argsort(-np.abs(scores))[:guesses]
@@ -350,7 +345,6 @@ def audit_in_one_run(
         ratio=epsilon / claim.epsilon,
         refuted=epsilon > claim.epsilon,
         noise=noise.name,
-        planted_bug=planted_bug,
     )
 
 

@@ -389,8 +389,6 @@ class AuditReport:
         Whether what was seen contradicts the claim.
     noise : str
         Where the runs' randomness came from.
-    planted_bug : str, optional
-        Name of a bug that was planted.
 
     Notes
     -----
@@ -412,7 +410,6 @@ class AuditReport:
     ratio: float
     refuted: bool
     noise: str
-    planted_bug: str | None = None
 
     @property
     def epsilon_of_mu(self) -> float:
@@ -441,7 +438,7 @@ class AuditReport:
                 f"counts alone epsilon at least {self.epsilon:.4g}"
             )
         seen = {"all": "everything that the claim pays for", "model": "the returned model"}
-        lines = [
+        return [
             ("Target", self.target),
             ("Claimed", claimed),
             ("Found", f"{found} (confidence {self.confidence:g})"),
@@ -450,9 +447,6 @@ class AuditReport:
             ("Runs", self._runs()),
             ("Verdict", self._verdict()),
         ]
-        if self.planted_bug is not None:
-            lines.insert(1, ("Planted bug", self.planted_bug))
-        return lines
 
     def _runs(self) -> str:
         if not self.runs:

@@ -21,12 +21,10 @@ from dpglm.cli.commands.verify import verify
 from dpglm.cli.console import Interrupted
 from dpglm.cli.options import examples
 
-__all__ = ["app"]
-
 
 @final
 class _InOrderOfUse(click.Group):
-    """A group that lists its commands as they were added, not by the alphabet."""
+    """A group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -43,13 +41,13 @@ class _InOrderOfUse(click.Group):
     cls=_InOrderOfUse,
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
     epilog=examples(
-        "dpglm demo                                               see it work on public data",
+        "dpglm demo                                               a study of public data",
         "",
         "dpglm schema people.csv --target income -o schema.json   a form to fill in by hand",
-        "dpglm plan --schema schema.json --rows 30000             what a fit would cost",
+        "dpglm plan --schema schema.json --n-rows 30000           what a fit would cost",
         "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
-        "dpglm evaluate held_out.csv --model model.json --epsilon 0.5    how good it is",
-        "dpglm study study.toml people.csv --out results          look, fit and evaluate at once",
+        "dpglm evaluate held_out.csv --model model.json --epsilon 0.5    its performance",
+        "dpglm study study.toml people.csv --out results          describe, fit and evaluate",
         "dpglm verify report/certificate.json                     check the claim",
         "dpglm predict new.csv --model model.json -o predictions.csv",
     ),
@@ -58,19 +56,19 @@ class _InOrderOfUse(click.Group):
 def app() -> None:
     """Fit linear models to private rows, with a proof of privacy.
 
-    What is written (model, certificate, report) may be published: it says almost nothing about any
-    one row, as measured by epsilon and delta. What is printed is for the holder of the rows: an
+    Files that are written (model, certificate, report) may be published: epsilon and delta bound
+    what they reveal about any one row. Messages on the terminal are for the holder of the rows: an
     error about a value that does not match the schema shows that value.
 
     Tables are CSV files (UTF-8, with a header) or Parquet files.
 
     Exit codes: 0 success; 1 a certificate or a ledger does not hold (verify), or a claim is refuted
     (audit); 2 wrong options or input, and nothing was spent; 3 an error after privacy budget was
-    spent: the message says how much, and where results are or how to go on; 130 interrupted
-    (Ctrl-C), 143 and 129 ended by SIGTERM and SIGHUP. With exit code 2 no output file exists.
-    Output that cannot be printed is an error only where a command writes no file.
+    spent: the message states how much, and where results are or how to continue; 130 interrupted
+    (Ctrl-C); 143 and 129 ended by SIGTERM and SIGHUP. With exit code 2 no output file exists.
+    Failing to print is an error only for commands that write no file.
     """
 
 
-for command in (demo, schema, describe, plan, fit, evaluate, study, verify, predict, ledger, audit):
-    app.add_command(command)
+for one in (demo, schema, describe, plan, fit, evaluate, study, verify, predict, ledger, audit):
+    app.add_command(one)

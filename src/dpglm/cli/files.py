@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import click
@@ -20,7 +21,15 @@ import numpy as np
 
 from dpglm._json import file_identity
 from dpglm._words import named_numbers
-from dpglm.cli.console import InputError, finished, lost_output, note, refuse_taken
+from dpglm.cli.console import (
+    InputError,
+    finished,
+    lost_output,
+    note,
+    refuse_taken,
+    say,
+    spending,
+)
 from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
@@ -415,7 +424,59 @@ class Outputs:
         return []
 
 
-def keep_unprinted(name: str, document: Mapping[str, Any]) -> list[Path]:
+def require_report() -> None:
+    """Check that the packages which a report needs are installed."""
+    from dpglm._registry import require
+
+    require("jinja2", "report")
+    require("matplotlib", "plot")
+
+
+def publish_numbers(
+    make: Callable[[PrivacyLedger | None], Any],
+    kind: str,
+    write_page: Callable[[Any, Path], None],
+    report: Path | None,
+    ledger: Path | None,
+    *,
+    force: bool,
+    beside: Mapping[Path, Callable[[Any], Mapping[str, Any]]] = MappingProxyType({}),
+) -> None:
+    """Make a description or an evaluation, then write and print it.
+
+    ``beside`` has further JSON files, with what they contain.
+    """
+    from dpglm.ledger import PrivacyLedger
+    from dpglm.ledger.store import write_json
+
+    written = [*beside]
+    if report is not None:
+        require_report()
+        written += [report / one for one in ("certificate.json", f"{kind}.html", f"{kind}.json")]
+    account = None if ledger is None else PrivacyLedger(ledger)
+    watch = spending(SpendingWatch(account))
+    with reserved(written, force=force) as outputs:
+        found = make(account)
+
+        def write(drafts: Mapping[Path, Path]) -> None:
+            for path, document in beside.items():
+                write_json(drafts[path], document(found))
+            if report is not None:
+                write_json(drafts[report / f"{kind}.json"], found.to_dict())
+                found.privacy_.to_json(drafts[report / "certificate.json"])
+                write_page(found, drafts[report / f"{kind}.html"])
+
+        outputs.write(write, watch.wrote)
+    say(found.summary())
+    if report is None:
+        watch.wrote(_keep_unprinted(f"{kind}.json", found.to_dict()))
+    for caution in found.privacy_.caveats():
+        note(f"Warning: {caution}")
+    for path in written:
+        say(f"Wrote {path}")
+
+
+def _keep_unprinted(name: str, document: Mapping[str, Any]) -> list[Path]:
     """Write a paid result to a new file if it could not be printed; return where it is."""
     from dpglm.ledger.store import write_json
 
@@ -426,7 +487,7 @@ def keep_unprinted(name: str, document: Mapping[str, Any]) -> list[Path]:
             with contextlib.suppress(OSError):
                 kept = [Path(tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place)) / name]
                 write_json(kept[0], document)
-                note(f"Not all could be printed: the result is in {kept[0]}")
+                note(f"Not everything could be printed: the result is in {kept[0]}")
     finished()
     return kept
 

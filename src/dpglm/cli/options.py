@@ -1,146 +1,149 @@
-"""Options that several commands share, and the estimators that they name."""
+"""Commands from Python signatures, the options that several of them share, and settings by text."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import json
 import math
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 import click
 
 from dpglm._registry import ESTIMATORS
-from dpglm.cli.console import CommandPath, InputError, Use
-from dpglm.tables.schema import Schema
-from dpglm.tables.targets import CountTarget, TargetColumn
+from dpglm.cli.console import CommandPath, InputError, Use, guarded
 
-# Values of settings, read from text as the annotation of the parameter says.
+# A command is a function: names, defaults, types and choices of its options are those of its
+# parameters, and a parameter that is a dataclass stands for a group of options, its fields.
 
-_READ_AS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
-
-
-def _none(text: str) -> None:
-    if text.strip().lower() not in ("none", "null"):
-        raise ValueError
-
-
-def _truth(text: str) -> bool:
-    try:
-        return _READ_AS[text.strip().lower()]
-    except KeyError:
-        raise ValueError from None
-
-
-def _whole(text: str) -> int:
-    if "_" in text:
-        raise ValueError
-    return int(text)
-
-
-def _number(text: str) -> float:
-    try:
-        return _whole(text)
-    except ValueError:
-        value = float(text)
-        if "_" in text or math.isnan(value):
-            raise ValueError from None
-        return value
-
-
-def _mapping(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError
-    return value
-
-
-def _text(text: str) -> str:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return text
-    return value if isinstance(value, str) else text
+_Annotation = tuple[Any, "_Declared | None", Mapping[str, Any]]
 
 
 @final
 @dataclass(frozen=True)
-class _Reader:
-    """Reads one kind of value."""
+class _Declared:
+    """What an annotation adds to a parameter."""
 
-    read: Callable[[str], Any]
-    words: str
-
-
-# In this order: what one of them takes is not text.
-_READERS: Mapping[Any, _Reader] = MappingProxyType(
-    {
-        types.NoneType: _Reader(_none, "none"),
-        bool: _Reader(_truth, "true or false"),
-        int: _Reader(_whole, "a whole number"),
-        float: _Reader(_number, "a number"),
-        Mapping: _Reader(_mapping, 'a JSON object such as {"yes": 2}'),
-        str: _Reader(_text, "text"),
-    }
-)
+    kind: type[click.Parameter]
+    flags: tuple[str, ...]
+    more: Mapping[str, Any]
 
 
-@final
-@dataclass(frozen=True)
-class Setting:
-    """A parameter that can be set by text."""
-
-    name: str
-    readers: tuple[_Reader, ...]
-
-    def value(self, text: str) -> Any:
-        """Read a value: None, a bool, a number, a dict or text."""
-        for reader in self.readers:
-            try:
-                return reader.read(text)
-            except ValueError:
-                continue
-        allowed = " or ".join(reader.words for reader in self.readers)
-        raise ValueError(f"{self.name} must be {allowed}, got {text!r}")
+def option(*flags_and_help: str, type: Any = None, **more: Any) -> _Declared:
+    """Annotate a parameter as an option; the last text is its help, others replace its flag."""
+    *flags, text = flags_and_help
+    return _Declared(click.Option, tuple(flags), {"type": type, "help": text, **more})
 
 
-def settings_of(annotations: Mapping[str, Any]) -> dict[str, Setting]:
-    """List the parameters, of types as ``typing.get_type_hints`` gives them, that text can set."""
-    found = {name: Setting(name, _readers(kind)) for name, kind in annotations.items()}
-    nothing = _READERS[types.NoneType]
-    return {name: one for name, one in sorted(found.items()) if set(one.readers) - {nothing}}
+def argument(type: Any, **more: Any) -> _Declared:
+    """Annotate a parameter as an argument."""
+    return _Declared(click.Argument, (), {"type": type, **more})
 
 
-def _readers(kind: Any) -> tuple[_Reader, ...]:
-    origin = typing.get_origin(kind)
-    if origin is typing.Literal:
-        return (_choice(typing.get_args(kind)),)
-    if origin in (types.UnionType, typing.Union):
-        parts = [one for part in typing.get_args(kind) for one in _readers(part)]
-        known = list(_READERS.values())
-        return tuple(sorted(parts, key=lambda one: known.index(one) if one in known else 0))
-    reader = _READERS.get(origin or kind)
-    return () if reader is None else (reader,)
+def defaults(**values: Any) -> Mapping[str, Any]:
+    """Annotate a group of options with other defaults; ``...`` makes an option required."""
+    return MappingProxyType(values)
 
 
-def _choice(allowed: tuple[Any, ...]) -> _Reader:
-    def read(text: str) -> Any:
-        if _text(text) not in allowed:
-            raise ValueError
-        return _text(text)
+def command(
+    short_help: str, *lines: str, group: click.Group | None = None
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function; ``lines`` are examples for the end of its help."""
 
-    return _Reader(read, " or ".join(map(repr, allowed)))
+    def decorate(function: Callable[..., None]) -> click.Command:
+        signature = inspect.signature(function)
+        hints = typing.get_type_hints(function, include_extras=True)
+        groups: dict[str, Any] = {}
+        parameters: list[click.Parameter] = []
+        for name, one in signature.parameters.items():
+            kind, declared, changed = _annotation(hints[name])
+            if dataclasses.is_dataclass(kind):
+                groups[name] = kind
+                parameters += _options_of(kind, changed)
+            else:
+                parameters.append(_parameter(name, kind, declared, one.default))
+
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            for name, kind in groups.items():
+                fields = [field.name for field in dataclasses.fields(kind)]
+                given[name] = kind(**{field: given.pop(field) for field in fields})
+            function(**given)
+
+        made = click.Command(
+            function.__name__,
+            callback=guarded(run),
+            params=parameters,
+            help=inspect.getdoc(function),
+            short_help=short_help,
+            epilog=examples(*lines),
+        )
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return decorate
 
 
-if TYPE_CHECKING:
-    _Choice = click.Choice[str]
-else:  # not generic before click 8.2
-    _Choice = click.Choice
-F = TypeVar("F", bound=Callable[..., Any])
+def _options_of(group: Any, changed: Mapping[str, Any]) -> Iterator[click.Parameter]:
+    hints = typing.get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        kind, declared, _ = _annotation(hints[field.name])
+        default = inspect.Parameter.empty
+        if field.default is not dataclasses.MISSING:
+            default = field.default
+        default = changed.get(field.name, default)
+        if default is ...:
+            default = inspect.Parameter.empty
+        yield _parameter(field.name, kind, declared, default)
+
+
+def _annotation(hint: Any) -> _Annotation:
+    """Split an annotation into its type and what was added to it."""
+    kind, *added = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    changed = [one for one in added if isinstance(one, Mapping)]
+    declared = [one for one in added if isinstance(one, _Declared)]
+    return kind, declared[0] if declared else None, changed[0] if changed else {}
+
+
+def _parameter(name: str, kind: Any, declared: _Declared | None, default: Any) -> click.Parameter:
+    """Return the option or argument of a parameter, or of a field."""
+    assert declared is not None, f"{name} is not annotated"
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
+    more = dict(declared.more)
+    is_required = default is inspect.Parameter.empty
+    if declared.kind is click.Argument:
+        return click.Argument([name], required=is_required, **more)
+    if typing.get_origin(kind) is tuple:
+        kind, more["multiple"] = typing.get_args(kind)[0], True
+        more["help"] += " Repeatable."
+    elif kind is bool:
+        more["is_flag"] = True
+    elif is_required:
+        more["required"] = True
+    else:
+        more = {"default": default, "show_default": default is not None, **more}
+    if more["type"] is None:
+        choices = typing.get_origin(kind) is Literal
+        more["type"] = click.Choice(typing.get_args(kind)) if choices else kind
+    flags = declared.flags or ("--" + name.replace("_", "-"),)
+    return click.Option([*flags, name], **more)
+
+
+def examples(*lines: str) -> str:
+    """Return examples for the end of a command's help."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+# Kinds of values.
 
 
 def _data_files(path: Path) -> Iterable[Path]:
@@ -167,6 +170,11 @@ def _checkpoint_files(path: Path) -> Iterable[Path]:
     return files_of(path)
 
 
+def output_folder(*names: str) -> CommandPath:
+    """Return the type of an option that names a folder for files of these names."""
+    return CommandPath(Use.WRITTEN, lambda folder: [folder / name for name in names])
+
+
 INPUT_FILE = CommandPath(Use.READ, exists=True, dir_okay=False)
 INPUT_DATA = CommandPath(Use.READ, _data_files, closed=True, exists=True)
 INPUT_FOLDER = CommandPath(Use.READ, exists=True, file_okay=False)
@@ -177,10 +185,197 @@ CHECKPOINT = CommandPath(Use.KEPT, _checkpoint_files, dir_okay=False)
 STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, closed=True)
 OUTPUT_FILE = CommandPath(Use.WRITTEN)
 STREAM = Path("-")
-"""Standard input or output, in the place of a file."""
+"""Standard input or output, in place of a file."""
 INPUT_STREAM = CommandPath(Use.READ, exists=True, dir_okay=False, allow_dash=True)
 OUTPUT_STREAM = CommandPath(Use.WRITTEN, allow_dash=True)
-_ADJACENCIES = ("zero_out", "add_remove", "replace_one")
+COUNT = click.IntRange(min=1)
+
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+    _ParamType = click.ParamType[float | str]
+else:  # not generic in earlier versions
+    _Choice = click.Choice
+    _ParamType = click.ParamType
+
+
+@final
+class _DeltaType(_ParamType):
+    name = "float|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        try:
+            return "auto" if value == "auto" else float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor 'auto'", param, ctx)
+
+
+@final
+class _EstimatorName(_Choice):
+    """A short name, or the name of a class, which is looked up only if it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(list(ESTIMATORS))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in ESTIMATORS:
+            from dpglm import estimators
+            from dpglm.estimators.linear._base import PrivateLinearModel
+
+            kind = getattr(estimators, str(value), None)
+            if isinstance(kind, type) and issubclass(kind, PrivateLinearModel):
+                return str(value)
+        return str(super().convert(value, param, ctx))
+
+
+# Options that several commands have.
+
+Epsilon = Annotated[
+    float, option("Privacy budget epsilon: smaller is more private, and 1 is typical.")
+]
+Delta = Annotated[
+    float | str,
+    option(
+        "Failure probability delta; 'auto' is well below 1/rows.",
+        type=_DeltaType(),
+        metavar="FLOAT|auto",
+    ),
+]
+Adjacency = Annotated[
+    Literal["zero_out", "add_remove", "replace_one"],
+    option("What is protected: a row's contribution, its presence, or its content."),
+]
+EstimatorName = Annotated[
+    str | None,
+    option("Model to fit.", type=_EstimatorName(), show_default="by the target's type"),
+]
+Settings = Annotated[
+    tuple[str, ...],
+    option(
+        "--set",
+        "Parameter of the estimator, as in Python, such as C=0.5, loss=hinge or "
+        "penalize_intercept=true: a number, text, true, false, none, or a JSON object.",
+        metavar="NAME=VALUE",
+    ),
+]
+Trials = Annotated[
+    str | None,
+    option(
+        "Column with the number of trials, of which the target counts the successes (--estimator "
+        "binomial). Not in the schema.",
+        metavar="COLUMN",
+    ),
+]
+Model = Annotated[Path, option("Model file, written by `dpglm fit`.", type=INPUT_FILE)]
+Ledger = Annotated[
+    Path | None,
+    option(
+        "Ledger of this data set. The cost is recorded there before anything is released.",
+        type=LEDGER,
+    ),
+]
+Force = Annotated[bool, option("Replace output files that exist.")]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Protected:
+    """The privacy budget, what is protected, and the public sizes."""
+
+    epsilon: Epsilon
+    delta: Delta = "auto"
+    adjacency: Adjacency = "zero_out"
+    n_rows: Annotated[
+        int | None,
+        option(
+            "Public number of rows; an estimate will do. Required with --adjacency add_remove, "
+            "where the exact number is private.",
+            type=COUNT,
+        ),
+    ] = None
+    groups: Annotated[
+        str | None,
+        option(
+            "Column with person (group) ids: all rows of a group are protected together. Not in "
+            "the schema.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    max_rows_per_group: Annotated[
+        int | None,
+        option("Maximum rows per group; larger groups are subsampled.", type=COUNT),
+    ] = None
+    n_groups: Annotated[
+        int | None,
+        option(
+            "Public number of groups; an estimate will do. Required with --groups and --adjacency "
+            "add_remove, where the exact number is private.",
+            type=COUNT,
+        ),
+    ] = None
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of `fit`, `describe` and `evaluate` in Python, without the rows' groups."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "groups"
+        }
+
+    @property
+    def columns(self) -> list[str]:
+        """The column of group ids, if there is one."""
+        return [] if self.groups is None else [self.groups]
+
+    def check_groups(self, taken: Iterable[str | None], *, is_limited: bool) -> None:
+        """Refuse incomplete options, and a column that is ``taken``.
+
+        ``is_limited``: a limit on the rows of each group is required.
+        """
+        if self.groups is None:
+            for name in ("max_rows_per_group", "n_groups"):
+                if getattr(self, name) is not None:
+                    flag = "--" + name.replace("_", "-")
+                    raise InputError(
+                        f"{flag} {getattr(self, name)}: needs --groups, the column with group ids"
+                    )
+            return
+        if is_limited and self.max_rows_per_group is None:
+            raise InputError(
+                f"--groups {self.groups}: needs --max-rows-per-group, which sets the noise scale"
+            )
+        if self.groups in taken:
+            raise InputError(f"--groups {self.groups}: this column is used for something else")
+
+    def check_public_sizes(self) -> None:
+        """Refuse a relation that keeps a number private of which no public one was given."""
+        lacking = []
+        if self.n_rows is None and self.adjacency == "add_remove":
+            lacking.append(("rows", "--n-rows"))
+        if self.groups is not None:
+            if self.n_groups is None and self.adjacency == "add_remove":
+                lacking.append(("groups", "--n-groups"))
+            if self.n_rows is None and self.adjacency == "replace_one":
+                lacking.append(("rows in groups", "--n-rows"))
+        for what, flag in lacking:
+            raise InputError(
+                f"--adjacency {self.adjacency} keeps the number of {what} private: give a public "
+                f"estimate with {flag}"
+            )
+
+
+def numbers(flag: str, text: str, example: str) -> tuple[float, float]:
+    """Read the two numbers of an option such as ``--bounds 0,1``."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InputError(f"{flag} {text}: give two numbers, such as {example}") from None
+    return low, high
+
+
+# Settings by text, whose types are the annotations of parameters.
+
 # Other options decide these, or they take Python objects.
 _NOT_SETTABLE = frozenset(
     {
@@ -205,179 +400,101 @@ _NOT_SETTABLE = frozenset(
         "verbose",
     }
 )
-
-
-def output_folder(*names: str) -> CommandPath:
-    """Return the type of an option that names a folder for files of these names."""
-    return CommandPath(Use.WRITTEN, lambda folder: [folder / name for name in names])
-
-
-def _delta(_: click.Context, __: click.Parameter, value: str) -> float | str:
-    try:
-        return value if value == "auto" else float(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'auto'") from None
-
-
-def examples(*lines: str) -> str:
-    """Return examples for the end of a command's help."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
-
-
-def _several(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def budget_options(
-    *,
-    epsilon: float | None = None,
-    delta: str | None = "auto",
-    of_epsilon: str = "How much one row may matter. 1 is a usual choice; smaller is more private.",
-    of_delta: str = "Probability with which epsilon may not hold. 'auto': far below 1/rows.",
-) -> Callable[[F], F]:
-    """Add --epsilon, --delta and --adjacency; what has no default must be given."""
-    return _several(
-        click.option("--epsilon", type=float, **_default(epsilon), help=of_epsilon),
-        click.option(
-            "--delta",
-            callback=_delta,
-            metavar="FLOAT" if delta is None else f"FLOAT|{delta}",
-            **_default(delta),
-            help=of_delta,
-        ),
-        click.option(
-            "--adjacency",
-            type=click.Choice(_ADJACENCIES),
-            default="zero_out",
-            show_default=True,
-            help="What is hidden: a row's contribution, its presence, or its content.",
-        ),
-    )
-
-
-def _default(value: Any) -> dict[str, Any]:
-    # A default of None would count as given.
-    return {"required": True} if value is None else {"default": value, "show_default": True}
-
-
-def estimator_options(default: str | None) -> Callable[[F], F]:
-    """Add --estimator and --set."""
-    return _several(
-        click.option(
-            "--estimator",
-            type=_EstimatorName(),
-            default=default,
-            show_default="by the target's type" if default is None else True,
-            help="What to fit.",
-        ),
-        click.option(
-            "--set",
-            "settings",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A setting of the estimator as in Python, such as C=0.5, loss=hinge or "
-            "penalize_intercept=true: a number, text, true, false, none, or a JSON object. May be "
-            "repeated.",
-        ),
-    )
-
-
-REFERENCE = click.option(
-    "--reference",
-    "references",
-    multiple=True,
-    metavar="COLUMN=CATEGORY|first",
-    help="The category of a column to which the others are compared, or 'first': the first one of "
-    "every column. May be repeated.",
-)
-FORMULA = click.option(
-    "--formula",
-    metavar="TEXT",
-    help="Which columns to use and how, such as 'income ~ age + C(sex) + bs(hours, df=5)'.",
+# In this order: text that reads as one of them is not read as the next.
+_WORDS: Mapping[Any, str] = MappingProxyType(
+    {
+        types.NoneType: "none",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        Mapping: 'a JSON object such as {"yes": 2}',
+        str: "text",
+    }
 )
 
 
-def coded_schema(path: Path, references: Sequence[str], formula: str | None) -> Schema:
-    """Read a schema, with what --reference and --formula say."""
-    schema = Schema.from_json(path)
-    for text in references:
-        name, equals, category = text.rpartition("=")
-        if not equals and text != "first":
-            raise InputError(f"--reference {text}: must be COLUMN=CATEGORY, or 'first'")
-        schema = schema.with_reference({name: category} if equals else category)
-    return schema.with_formula(formula)
+def _read(text: str, kind: Any) -> Any:
+    """Read text as a value of a type, or one of a tuple of texts; a ValueError if it is not one."""
+    word = text.strip().lower()
+    if kind is types.NoneType and word in ("none", "null"):
+        return None
+    if kind is bool and word in ("true", "false"):
+        return word == "true"
+    if kind is int and "_" not in text:
+        return int(text)
+    if kind is float and "_" not in text:
+        number = float(text)
+        is_whole = text.strip().lstrip("+-").isdecimal()
+        if not math.isnan(number):
+            return int(text) if is_whole else number
+    if kind is Mapping and isinstance(found := json.loads(text), dict):
+        return found
+    if kind is str or isinstance(kind, tuple):
+        quoted = text[:1] == '"' and text[-1:] == '"' and len(text) > 1
+        given = json.loads(text) if quoted else text
+        if not isinstance(kind, tuple) or given in kind:
+            return given
+    raise ValueError
 
 
-TRIALS = click.option(
-    "--trials",
-    metavar="COLUMN",
-    help="A column of whole numbers of trials, of which the target counts the successes, for a "
-    "model of their share (--estimator binomial). Not in the schema.",
-)
+@final
+@dataclass(frozen=True)
+class Setting:
+    """A parameter that can be set by text: one of some types, or of a tuple of texts."""
+
+    name: str
+    kinds: tuple[Any, ...]
+
+    def value(self, text: str) -> Any:
+        """Read a value: None, a bool, a number, a dict or text."""
+        for kind in self.kinds:
+            try:
+                return _read(text, kind)
+            except ValueError:
+                continue
+        words = (
+            " or ".join(map(repr, one)) if isinstance(one, tuple) else _WORDS[one]
+            for one in self.kinds
+        )
+        raise ValueError(f"{self.name} must be {' or '.join(words)}, got {text!r}")
 
 
-def check_trials(trials: str | None, estimator: str, schema: Schema) -> None:
-    """Refuse trials that no model takes, and successes without their trials."""
-    counts = _counts_successes(estimator, schema.target)
-    if trials is None:
-        if counts:
-            raise InputError(
-                f"--estimator {estimator}: the target {schema.target.name!r} counts successes: say "
-                "--trials COLUMN, of how many"
+def settings_of(annotations: Mapping[str, Any]) -> dict[str, Setting]:
+    """List the parameters, of types as ``typing.get_type_hints`` gives them, that text can set."""
+    found = {name: _kinds(kind) for name, kind in sorted(annotations.items())}
+    return {name: Setting(name, one) for name, one in found.items() if {*one} - {types.NoneType}}
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the types of an annotation that text can be read as."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return (typing.get_args(hint),)
+    if origin in (types.UnionType, typing.Union):
+        parts = [one for part in typing.get_args(hint) for one in _kinds(part)]
+        order = list(_WORDS)
+        return tuple(sorted(parts, key=lambda one: order.index(one) if one in order else 0))
+    kind = origin or hint
+    return (kind,) if kind in _WORDS else ()
+
+
+def read_settings(
+    flag: str, settings: Sequence[str], allowed: Mapping[str, Setting]
+) -> dict[str, Any]:
+    """Read the settings ``NAME=VALUE`` of an option such as ``--set``, as values by name."""
+    values = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or key not in allowed:
+            raise ValueError(
+                f"{flag} {setting}: must be NAME=VALUE with a name among "
+                f"{', '.join(allowed) or 'none, as there are no settings'}"
             )
-        return
-    if not counts:
-        raise InputError(
-            f'--trials {trials}: is for --estimator binomial and a target of the type "count", '
-            'whose "high" is the largest number of trials'
-        )
-    if trials in (*schema.column_names, schema.target.name):
-        raise InputError(f"--trials {trials}: the schema has this column for something else")
-
-
-def _counts_successes(estimator: str, target: TargetColumn) -> bool:
-    """Whether the target counts the successes whose share the estimator models."""
-    is_binomial = estimator_class(estimator).__name__ == "BinomialRegressor"
-    return is_binomial and isinstance(target, CountTarget)
-
-
-def encoded_parameters(schema: Schema, estimator: str) -> dict[str, Any]:
-    """Return what an estimator has to be told about the rows that a schema encodes.
-
-    Where the target counts successes there are no more trials than its bound.
-    """
-    told = schema.target.estimator_parameters()
-    if _counts_successes(estimator, schema.target):
-        _, most = told["target_bounds"]
-        told = {"weight_bound": most}
-    parameters = {"row_norm": schema.row_norm, **told}
-    return parameters if schema.has_intercept else parameters | {"fit_intercept": False}
-
-
-def check_intercept(estimator: Any, schema: Schema) -> None:
-    """Refuse a setting that contradicts what the schema's columns are made for."""
-    if estimator.fit_intercept and not schema.has_intercept:
-        raise InputError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
-    if schema.has_intercept and not estimator.fit_intercept:
-        raise InputError(
-            "--set fit_intercept=false: the columns are centred, which an intercept makes up for; "
-            "for a model without one write '0 +' into the formula, as in --formula '0 + .', which "
-            "has all columns"
-        )
-
-
-INFERENCE = click.option(
-    "--inference",
-    type=click.Choice(["model", "robust"]),
-    help="Also release what standard errors, confidence intervals and tests need, within the same "
-    "budget. 'model' assumes that the model is right, 'robust' does not.",
-)
-force_option = click.option("--force", is_flag=True, help="Replace files that exist.")
+        try:
+            values[key] = allowed[key].value(text)
+        except ValueError as error:
+            raise ValueError(f"{flag} {setting}: {error}") from None
+    return values
 
 
 def estimator_class(name: str) -> Any:
@@ -387,45 +504,12 @@ def estimator_class(name: str) -> Any:
     return getattr(estimators, ESTIMATORS.get(name, name))
 
 
-def estimator_for(target: TargetColumn, name: str | None) -> str:
-    """Return the named estimator, or the target's default; refuse one that cannot predict it."""
-    needed = set(target.estimator_parameters())
-
-    def is_able(one: str) -> bool:
-        return needed <= set(estimator_class(one)().get_params())
-
-    if name is not None and not is_able(name):
-        raise InputError(
-            f"--estimator {name} cannot predict the target {target.name!r} as the schema "
-            f"describes it: choose among {', '.join(filter(is_able, ESTIMATORS))}"
-        )
-    return name or target.default_estimator
-
-
-@final
-class _EstimatorName(_Choice):
-    """A short name, or the name of a class, which is looked up only if it is given."""
-
-    def __init__(self) -> None:
-        super().__init__(list(ESTIMATORS))
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in ESTIMATORS:
-            from dpglm import estimators
-            from dpglm.estimators.linear._base import PrivateLinearModel
-
-            kind = getattr(estimators, str(value), None)
-            if isinstance(kind, type) and issubclass(kind, PrivateLinearModel):
-                return str(value)
-        return str(super().convert(value, param, ctx))
-
-
 def make_estimator(
     name: str, settings: Sequence[str], inference: str | None = None, **parameters: Any
 ) -> Any:
     """Make an estimator with the settings of --set and parameters that other options decide."""
-    made = estimator_class(name)()
-    return set_up(made, settings, inference, labels=parameters.get("classes"), **parameters)
+    labels = parameters.get("classes")
+    return set_up(estimator_class(name)(), settings, inference, labels=labels, **parameters)
 
 
 def set_up(
@@ -434,42 +518,18 @@ def set_up(
     inference: str | None,
     *,
     labels: Sequence[Any] | None,
-    not_settable: Collection[str] = (),
+    decided: Sequence[str] = (),
     **parameters: Any,
 ) -> Any:
     """Give an estimator the settings of --set and parameters that other options decide."""
-    allowed = {
-        key: one
-        for key, one in settings_of(typing.get_type_hints(type(estimator).__init__)).items()
-        if key not in _NOT_SETTABLE and key not in not_settable
-    }
+    allowed = settings_of(typing.get_type_hints(type(estimator).__init__))
+    for key in {*_NOT_SETTABLE, *decided}:
+        allowed.pop(key, None)
     given = read_settings("--set", settings, allowed)
-    if "class_weight" in given:
-        given["class_weight"] = _by_label(given["class_weight"], labels)
+    if given.get("class_weight"):
+        # Keys in JSON are always text.
+        known = {text: one for one in labels or () for text in (str(one), json.dumps(one))}
+        weights = given["class_weight"].items()
+        given["class_weight"] = {known.get(key, key): weight for key, weight in weights}
     asked = {None: False, "model": True}.get(inference, inference)
     return estimator.set_params(**parameters | given | {"inference": asked})
-
-
-def read_settings(
-    option: str, settings: Sequence[str], allowed: Mapping[str, Setting]
-) -> dict[str, Any]:
-    """Read the settings ``NAME=VALUE`` of an option such as ``--set``, as values by name."""
-    values = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or key not in allowed:
-            raise ValueError(
-                f"{option} {setting}: must be NAME=VALUE with a name among "
-                f"{', '.join(allowed) or 'none, as there are no settings'}"
-            )
-        try:
-            values[key] = allowed[key].value(text)
-        except ValueError as error:
-            raise ValueError(f"{option} {setting}: {error}") from None
-    return values
-
-
-def _by_label(weights: Mapping[str, Any] | None, classes: Sequence[Any] | None) -> Any:
-    """Return weights by the schema's labels: keys in JSON are always text."""
-    labels = {text: label for label in classes or () for text in (str(label), json.dumps(label))}
-    return weights and {labels.get(key, key): weight for key, weight in weights.items()}

@@ -163,7 +163,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     -----
     The range held in 9 of 10 problems, generated and public, with default solvers:
     ``make guidance`` tests it, docs/evidence/coverage.md has it. Other solvers are better or
-    worse. ``expected_curve`` tries the plan itself on generated rows.
+    worse.
 
     Privacy: it depends on public facts, and on coefficients that were released.
 

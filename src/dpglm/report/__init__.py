@@ -4,19 +4,16 @@ from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, Spending
 from dpglm.certificate.verify import Verification, verify
 from dpglm.guidance.expectation import Guidance, guidance
-from dpglm.report.expected_curve import ExpectedCurve, expected_curve
 from dpglm.report.model_file import LinearModel, load_model, save_model
 
 __all__ = [
     "Certificate",
-    "ExpectedCurve",
     "Guidance",
     "LinearModel",
     "PublicFact",
     "Spending",
     "Verification",
     "certify",
-    "expected_curve",
     "guidance",
     "load_model",
     "model_digest",

@@ -67,7 +67,7 @@ def test_numbers_are_predicted_with_the_loss_that_is_set(fit, files, frame, samp
 
 
 def test_the_plan_is_the_one_of_the_fit(fit, run):
-    done = run("plan", "--rows", "400", "--schema", "schema.json", "--epsilon", "5", "--additive")
+    done = run("plan", "--n-rows", "400", "--schema", "schema.json", "--epsilon", "5", "--additive")
     assert done.exit_code == 0, done.output
     curves = next(line for line in done.stderr.splitlines() if line.startswith("Curves"))
     assert curves in fit("--additive").stderr
@@ -81,8 +81,8 @@ def test_the_plan_is_the_one_of_the_fit(fit, run):
         (("--additive", "--interaction", "age:nose"), "must be COLUMN:COLUMN, two columns"),
         (("--additive", "--monotone", "age=up"), "must be COLUMN=+1 or COLUMN=-1"),
         (("--additive", "--monotone", "smoker=1"), "monotone must name numeric or ordered columns"),
-        (("--additive", "--estimator", "svm"), "--estimator cannot be had with --additive"),
-        (("--additive", "--formula", "~ age"), "--formula cannot be had with --additive"),
+        (("--additive", "--estimator", "svm"), "--estimator cannot be combined with --additive"),
+        (("--additive", "--formula", "~ age"), "--formula cannot be combined with --additive"),
         (("--additive", "--set", "schema=x.json"), "must be NAME=VALUE with a name among"),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_formula_says_what_is_fitted(fit, frame, run):
     done = fit("--formula", "ill ~ age * C(smoker)", "--report", "report")
     assert done.exit_code == 0, done.output
     assert names() == ("age", "C(smoker)[T.yes]", "age:C(smoker)[T.yes]")
-    assert "Not in the formula, hence not used: id" in done.stderr
+    assert "Not in the formula, and therefore not used: id" in done.stderr
     predicted = run("predict", "people.csv", "--model", "model.json", "-o", "out.csv")
     assert predicted.exit_code == 0, predicted.output
     assert run("verify", "report/certificate.json").exit_code == 0
@@ -64,14 +64,14 @@ def test_a_formula_without_intercept(fit):
 
 
 def test_plans_know_them_too(run, files):
-    size = {"--rows": 1000, "--schema": "schema.json"}
+    size = {"--n-rows": 1000, "--schema": "schema.json"}
     options = [str(one) for pair in size.items() for one in pair]
     done = run("plan", *options, "--formula", "ill ~ bs(age, df=5)", "--reference", "first")
     assert done.exit_code == 0, done.output
     assert "1000 rows, 5 features" in done.stdout
-    alone = run("plan", "--rows", "1000", "--columns", "3", "--formula", "ill ~ age")
+    alone = run("plan", "--n-rows", "1000", "--n-features", "3", "--formula", "ill ~ age")
     assert alone.exit_code != 0
-    assert "need --schema" in alone.stderr
+    assert "needs --schema" in alone.stderr
 
 
 @pytest.mark.parametrize(

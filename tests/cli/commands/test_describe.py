@@ -62,7 +62,7 @@ def test_groups_and_the_ledger(run, files):
         (["--two-way", "age"], "--two-way age: give two"),
         (["--two-way", "age,height"], "there is no column 'height'"),
         (["--bins", "age"], "--bins age: give COLUMN=NUMBER"),
-        (["--bounds", "0.1,0.9"], "belong together"),
+        (["--bounds", "0.1,0.9"], "must be given together"),
         (["--bounds", "a,b", "--bounded-schema", "s.json"], "a,b: give two numbers"),
         (["--bounds", "0.9,0.1", "--bounded-schema", "s.json"], "ascending"),
         (

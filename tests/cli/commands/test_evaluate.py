@@ -57,8 +57,8 @@ def test_levels_and_targets_that_no_schema_lists(run, files, model, frame):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--by", "age"], "give the public levels of this column by --level"),
-        (["--level", "yes"], "--level belongs to --by"),
+        (["--by", "age"], "public categories of this column with --level"),
+        (["--level", "yes"], "--level needs --by"),
         (["--target", "height"], "there is no column 'height'"),
         (["--target", "age"], "is not in the schema"),
         (["--target-bounds", "1"], "--target-bounds 1: give two numbers"),

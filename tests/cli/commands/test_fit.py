@@ -76,7 +76,7 @@ class TestRelease:
         assert not load_model("model.json").certificate.is_private
 
     def test_columns_that_are_not_used_are_named(self, fit):
-        assert "Not in the schema, hence not used: id" in fit().stderr
+        assert "Not in the schema, and therefore not used: id" in fit().stderr
 
     def test_settings_reach_the_estimator(self, fit):
         done = fit("--estimator", "svm", "--set", "loss=hinge", "--set", "C=10")
@@ -122,7 +122,7 @@ class TestRelease:
 
     @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
     def test_other_relations(self, fit, relation):
-        rows = ("--public-rows", "500") if relation == "add_remove" else ()
+        rows = ("--n-rows", "500") if relation == "add_remove" else ()
         done = fit("--adjacency", relation, *rows)
         assert done.exit_code == 0, done.output
         certificate = load_model("model.json").certificate
@@ -135,7 +135,7 @@ class TestRelease:
             text = (files / "model.json").read_text()
             return re.search(rf"(?<![\w.]){number}(?![\w.])", text) is not None
 
-        fit("--adjacency", "add_remove", "--public-rows", "512")
+        fit("--adjacency", "add_remove", "--n-rows", "512")
         assert mentioned(512)
         assert not mentioned(400)
         fit("--force")
@@ -204,7 +204,7 @@ class TestExposures:
         done = fit("--exposure", "nothing", data="counts.csv")
         assert done.exit_code == 2
         assert "nothing" in done.stderr
-        assert "for something else" in fit("--exposure", "x", data="counts.csv").stderr
+        assert "uses this column already" in fit("--exposure", "x", data="counts.csv").stderr
         (files / "schema.json").write_text(json.dumps(sample.schema))
         assert "--exposure is for counts and amounts" in fit("--exposure", "age").stderr
 
@@ -255,7 +255,7 @@ class TestExposures:
         )
         save_model(unnamed, "unnamed.json", schema)
         asked = (command, "new.csv", "--model", "unnamed.json", *more)
-        assert "does not say in which column" in fails(run(*asked))
+        assert "does not name the column" in fails(run(*asked))
         assert run(*asked, "--exposure", "1").exit_code == 0
         plain = PoissonRegressor(row_norm=1.0, target_bounds=(0, 40)).fit(
             schema.encode(counts), counts["visits"]
@@ -317,10 +317,14 @@ class TestShares:
     @pytest.mark.parametrize(
         ("options", "data", "says"),
         [
-            (("--estimator", "binomial"), "hits.csv", "counts successes: say --trials COLUMN"),
+            (("--estimator", "binomial"), "hits.csv", "with --trials COLUMN"),
             (("--trials", "tries", "--estimator", "poisson"), "hits.csv", "is for --estimator bi"),
-            (("--trials", "x"), "hits.csv", "for something else"),
-            (("--trials", "tries", "--additive"), "hits.csv", "is not for --additive"),
+            (("--trials", "x"), "hits.csv", "uses this column already"),
+            (
+                ("--trials", "tries", "--additive"),
+                "hits.csv",
+                "--trials cannot be combined with --additive",
+            ),
             (("--trials", "tries", "--stream"), "hits.parquet", "needs rows in memory"),
             (("--trials", "few"), "few.csv", "row 2: 1 is not a whole number of trials, at least"),
         ],
@@ -343,7 +347,7 @@ class TestShares:
         found = run(*("evaluate", "people.csv", "--model", "model.json", "--epsilon", "1000"))
         assert found.exit_code == 0, found.output
         assert "auc" in found.output
-        planned = ("plan", "--schema", "schema.json", "--rows", "400", "--epsilon", "1")
+        planned = ("plan", "--schema", "schema.json", "--n-rows", "400", "--epsilon", "1")
         assert run(*planned, *asked[:4]).exit_code == 0
 
 
@@ -353,8 +357,8 @@ class TestNothingIsReleased:
         [
             (("--target", "age"), "--target age: the schema's target is 'ill'"),
             (("--estimator", "ridge"), "ridge cannot predict .*: choose among logistic, svm"),
-            (("--adjacency", "add_remove"), "with --rows"),
-            (("--public-rows", "7"), "n_rows must be the number of rows"),
+            (("--adjacency", "add_remove"), "with --n-rows"),
+            (("--n-rows", "7"), "n_rows must be the number of rows"),
             (("--delta", "1"), "delta must be"),
             (("--set", "alpha=1"), "--set alpha=1: must be NAME=VALUE with a name among C,"),
             (("--set", "row_norm=1"), "--set row_norm=1"),

@@ -24,10 +24,10 @@ def protects_persons(certificate):
         ("visits.csv", ("--max-rows-per-group", 1)),
         ("visits.parquet", ("--stream", "--cache", ".", "--checkpoint", "kept")),
         ("visits.csv", ("--additive", "--max-rows-per-group", 1)),
-        ("visits.csv", ("--adjacency", "replace_one", "--public-rows", 380)),
+        ("visits.csv", ("--adjacency", "replace_one", "--n-rows", 380)),
         (
             "visits.csv",
-            ("--adjacency", "add_remove", "--public-rows", 380, "--public-groups", 190),
+            ("--adjacency", "add_remove", "--n-rows", 380, "--n-groups", 190),
         ),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_fit_protects_persons_and_is_the_one_that_was_planned(
     done = fit("--groups", "person", "--ledger", "people.ledger", *options, data=data)
     assert done.exit_code == 0, done.output
     assert "PublicInformation" not in done.stderr
-    assert "hence not used: id\n" in done.stderr
+    assert "and therefore not used: id\n" in done.stderr
     certificate = load_model("model.json").certificate
     assert protects_persons(certificate)
     assert certificate.fact("n_groups").value == (190 if "add_remove" in options else 200)
@@ -68,13 +68,13 @@ def test_a_ledger_of_rows_takes_no_fit_of_persons(fit, visits, fails):
         (("--groups", "ill"), "--groups ill: this column is used for something else"),
         (("--groups", "nobody"), "there is no column 'nobody'"),
         (("--max-rows-per-group", 2), "--max-rows-per-group 2: needs --groups"),
-        (("--public-groups", 2), "--public-groups 2: needs --groups"),
+        (("--n-groups", 2), "--n-groups 2: needs --groups"),
         (("--groups", "gap"), "groups must name a group for every row"),
         (
-            ("--groups", "person", "--adjacency", "add_remove", "--public-rows", 400),
-            "with --public-groups",
+            ("--groups", "person", "--adjacency", "add_remove", "--n-rows", 400),
+            "with --n-groups",
         ),
-        (("--groups", "person", "--adjacency", "replace_one"), "with --rows"),
+        (("--groups", "person", "--adjacency", "replace_one"), "with --n-rows"),
     ],
 )
 def test_wrong_options_of_a_fit_are_refused(fit, visits, fails, options, says):
@@ -116,12 +116,8 @@ def test_looks_and_evaluations_need_a_limit(fit, run, visits, fails):
 
 
 def test_a_plan_of_persons(run, fails):
-    sizes = ("plan", "--rows", 5000, "--columns", 4)
-    done = run(*sizes, "--public-groups", 1000, "--max-rows-per-group", 3)
+    sizes = ("plan", "--n-rows", 5000, "--n-features", 4)
+    done = run(*sizes, "--n-groups", 1000, "--max-rows-per-group", 3)
     assert done.exit_code == 0, done.output
     assert "5000 rows of 1000 groups, 4 features" in done.stdout
-    assert "--public-groups must say how many groups" in fails(
-        run(*sizes, "--max-rows-per-group", 3)
-    )
-    said = fails(run(*sizes, "--public-groups", 1000, "--plot", "a.png"))
-    assert "--plot a.png: cannot be had with groups" in said
+    assert "--n-groups must be given" in fails(run(*sizes, "--max-rows-per-group", 3))

@@ -123,7 +123,7 @@ class TestExportAndVerify:
         fit("--report", "report")
         done = run("ledger", "verify", "people.ledger", "--certificate", "report/certificate.json")
         assert done.exit_code == 2
-        assert "names no ledger" in done.stderr
+        assert "does not name a ledger" in done.stderr
 
     @pytest.mark.parametrize("content", ["", "{}", "{", "text"])
     def test_what_is_no_ledger(self, run, files, content):
@@ -136,7 +136,7 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (("--delta", "auto"), "--delta must be a number"),
+            (("--delta", "auto"), "'--delta': 'auto' is not a valid float"),
             (("--delta", "0"), "delta must be above 0"),
             (("--delta", "1e-6", "--epsilon", "-1"), "epsilon must be"),
             (("--delta", "1e-6", "--order", "8"), "order must be None"),

@@ -11,7 +11,9 @@ from dpglm.cli.options import ESTIMATORS
 
 
 def test_says_what_the_estimators_own_plan_says(run):
-    done = run("plan", "--rows", "5000", "--columns", "20", "--epsilon", "0.5", "--delta", "1e-6")
+    done = run(
+        "plan", "--n-rows", "5000", "--n-features", "20", "--epsilon", "0.5", "--delta", "1e-6"
+    )
     model = LogisticRegression(epsilon=0.5, delta=1e-6, row_norm=20**0.5)
     plan = model.plan(5000, 20)
     assert done.exit_code == 0
@@ -26,7 +28,7 @@ def test_says_what_the_estimators_own_plan_says(run):
 def test_a_schema_says_how_many_features_and_classes(run, files, sample):
     classes = {"name": "ill", "type": "classes", "classes": ["a", "b", "c"]}
     (files / "schema.json").write_text(json.dumps(sample.schema | {"target": classes}))
-    done = run("plan", "--rows", "5000", "--schema", "schema.json")
+    done = run("plan", "--n-rows", "5000", "--schema", "schema.json")
     assert done.stdout.startswith("Plan for LogisticRegression: 5000 rows, 3 features, 3 classes")
 
 
@@ -35,12 +37,12 @@ def test_a_schema_says_how_many_features_and_classes(run, files, sample):
     [*ESTIMATORS.items()],
 )
 def test_every_kind_of_estimator_has_a_plan(run, estimator, name):
-    done = run("plan", "--rows", "5000", "--columns", "9", "--estimator", estimator)
+    done = run("plan", "--n-rows", "5000", "--n-features", "9", "--estimator", estimator)
     assert done.stdout.startswith(f"Plan for {name}: 5000 rows, 9 features")
 
 
 def test_the_relation_that_hides_n_plans_with_the_public_n(run):
-    done = run("plan", "--rows", "5000", "--columns", "9", "--adjacency", "add_remove")
+    done = run("plan", "--n-rows", "5000", "--n-features", "9", "--adjacency", "add_remove")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "relation add_remove" in done.stdout
 
@@ -48,16 +50,22 @@ def test_the_relation_that_hides_n_plans_with_the_public_n(run):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--rows", "10"), "--columns or --schema must say"),
-        (("--rows", "10", "--columns", "3", "--schema", "schema.json"), "--schema already says"),
-        (("--rows", "10", "--schema", "schema.json", "--estimator", "ridge"), "logistic, svm"),
-        (("--rows", "10", "--columns", "3", "--classes", "2", "--estimator", "ridge"), "--classes"),
-        (("--rows", "10", "--columns", "3", "--epsilon", "-1"), "epsilon must be .* got -1.0"),
-        (("--rows", "10", "--columns", "3", "--delta", "-1"), "delta must be"),
-        (("--rows", "10", "--columns", "3", "--delta", "x"), "neither a number nor 'auto'"),
-        (("--rows", "10", "--columns", "3", "--set", "C"), "--set C: must be NAME=VALUE"),
-        (("--rows", "10", "--columns", "3", "--set", "epsilon=9"), "--set epsilon=9: must be"),
-        (("--rows", "10", "--columns", "3", "--set", "C=-1"), "C must be"),
+        (("--n-rows", "10"), "--n-features or --schema must be given"),
+        (
+            ("--n-rows", "10", "--n-features", "3", "--schema", "schema.json"),
+            "--schema already states",
+        ),
+        (("--n-rows", "10", "--schema", "schema.json", "--estimator", "ridge"), "logistic, svm"),
+        (
+            ("--n-rows", "10", "--n-features", "3", "--n-classes", "2", "--estimator", "ridge"),
+            "--n-classes",
+        ),
+        (("--n-rows", "10", "--n-features", "3", "--epsilon", "-1"), "epsilon must be .* got -1.0"),
+        (("--n-rows", "10", "--n-features", "3", "--delta", "-1"), "delta must be"),
+        (("--n-rows", "10", "--n-features", "3", "--delta", "x"), "neither a number nor 'auto'"),
+        (("--n-rows", "10", "--n-features", "3", "--set", "C"), "--set C: must be NAME=VALUE"),
+        (("--n-rows", "10", "--n-features", "3", "--set", "epsilon=9"), "--set epsilon=9: must be"),
+        (("--n-rows", "10", "--n-features", "3", "--set", "C=-1"), "C must be"),
     ],
 )
 def test_wrong_options_are_named(run, fails, files, options, says):
@@ -72,66 +80,27 @@ def test_wrong_options_are_named(run, fails, files, options, says):
     ],
 )
 def test_what_speaks_against_a_plan_is_said(run, options, says):
-    done = run("plan", "--rows", "5000", "--columns", "20", *options)
+    done = run("plan", "--n-rows", "5000", "--n-features", "20", *options)
     assert done.exit_code == 0
     assert f"Caution - {says}" in " ".join(done.stdout.split())
 
 
 def test_what_to_expect_and_what_would_help_are_said(run):
-    done = run("plan", "--rows", "100", "--columns", "50", "--epsilon", "0.1")
+    done = run("plan", "--n-rows", "100", "--n-features", "50", "--epsilon", "0.1")
     text = " ".join(done.stdout.split())
     assert "Noise will drown nearly everything" in text
     assert "What would help - About" in text
 
 
-class TestPlot:
-    def test_draws_the_same_picture_for_the_same_plan(self, run, files):
-        for name in ("a.png", "b.png"):
-            done = run("plan", "--rows", "200", "--columns", "3", "--plot", name)
-            assert done.exit_code == 0, done.output
-            assert f"Wrote {name}" in done.stdout
-            assert "Generated rows know nothing of yours" in " ".join(done.stdout.split())
-        assert (files / "a.png").read_bytes() == (files / "b.png").read_bytes()
-        assert (files / "a.png").read_bytes()[:4] == b"\x89PNG"
-        assert "Fits to generated rows: 16 of 16" in done.stderr
-
-    def test_replaces_no_file_unless_told_to(self, run, files):
-        (files / "a.png").write_text("mine")
-        options = ("plan", "--rows", "200", "--columns", "3", "--plot", "a.png")
-        assert run(*options).exit_code == 2
-        assert (files / "a.png").read_text() == "mine"
-        assert run(*options, "--force").exit_code == 0
-        assert (files / "a.png").read_text(errors="replace") != "mine"
-
-    def test_other_kinds_of_file_are_refused(self, run, files):
-        done = run("plan", "--rows", "200", "--columns", "3", "--plot", "a.txt")
-        assert done.exit_code == 2
-        assert "must end in .png, .svg, .pdf" in " ".join(done.stderr.split())
-        assert not (files / "a.txt").exists()
-
-
 def test_a_delta_of_zero_is_planned_with_l2_noise(run):
-    done = run("plan", "--rows", "100", "--columns", "20", "--delta", "0")
+    done = run("plan", "--n-rows", "100", "--n-features", "20", "--delta", "0")
     assert done.exit_code == 0
     assert "delta 0" in done.stdout
     assert "L2 noise" in done.stdout
     assert "A delta above 0: it allows Gaussian noise" in " ".join(done.stdout.split())
 
 
-class TestPictures:
-    """What is wrong with --plot is said before anything is computed or printed."""
-
-    def test_of_another_kind(self, run, fails, files):
-        said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.txt"))
-        assert "--plot x.txt: must end in .png, .svg, .pdf" in said
-
-    def test_that_exist_already(self, run, fails, files):
-        (files / "x.png").write_text("precious")
-        said = fails(run("plan", "--rows", 400, "--columns", 3, "--plot", "x.png"))
-        assert "x.png exists already" in said
-
-
-OF_FILES = {"data", "ledger", "label", "stream", "cache", "checkpoint", "model", "report"}
+OF_FILES = {"data", "ledger", "label", "stream", "cache", "checkpoint", "model", "report", "force"}
 
 
 def test_options_are_those_of_a_fit():
@@ -143,8 +112,8 @@ def test_options_are_those_of_a_fit():
 
 
 def test_a_plan_takes_the_options_of_a_fit(run, fit, visits):
-    options = (*("--schema", "schema.json", "--epsilon", "5"), *("--rows", "400"))
-    options += ("--groups", "person", "--max-rows-per-group", "2", "--public-groups", "200")
+    options = (*("--schema", "schema.json", "--epsilon", "5"), *("--n-rows", "400"))
+    options += ("--groups", "person", "--max-rows-per-group", "2", "--n-groups", "200")
     options += ("--target", "ill", "--set", "C=0.5")
     planned = run("plan", *options)
     assert planned.exit_code == 0, planned.output
@@ -156,8 +125,8 @@ def test_a_plan_takes_the_options_of_a_fit(run, fit, visits):
 def test_a_plan_with_exposures_is_that_of_a_fit_with_them(run, files, sample):
     schema = {**sample.schema, "target": {"name": "ill", "type": "count", "high": 3}}
     (files / "schema.json").write_text(json.dumps(schema))
-    options = ("--schema", "schema.json", "--rows", "40000", "--inference", "model")
+    options = ("--schema", "schema.json", "--n-rows", "40000", "--inference", "model")
     done = run("plan", *options, "--exposure", "id", "--exposure-bounds", "1,9")
     assert done.exit_code == 0, done.output
     assert "needs --exposure-bounds" in run("plan", *options, "--exposure", "id").stderr
-    assert run("plan", "--rows", "9", "--columns", "2", "--exposure", "id").exit_code == 2
+    assert run("plan", "--n-rows", "9", "--n-features", "2", "--exposure", "id").exit_code == 2

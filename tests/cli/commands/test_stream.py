@@ -10,7 +10,7 @@ def test_a_parquet_file_is_streamed_if_asked_to(files, run):
     done = run("fit", "people.parquet", *OPTIONS, "--stream", "--cache", ".")
     assert done.exit_code == 0, done.stderr
     assert "Streaming 400 rows from people.parquet; first, all of them are checked" in done.stderr
-    assert "Not in the schema, hence not used: id" in done.stderr
+    assert "Not in the schema, and therefore not used: id" in done.stderr
     predicted = run("predict", "people.csv", "--model", "model.json", "--output", "predicted.csv")
     assert predicted.exit_code == 0, predicted.stderr
 

@@ -38,7 +38,7 @@ def study(run, files):
 
 def test_a_plan_needs_no_data(study, listing, files):
     before = listing(files)
-    done = study("--rows", "400")
+    done = study("--n-rows", "400")
     assert done.exit_code == 0, done.output
     assert "epsilon 5 at delta 1e-05" in done.stdout
     assert "share of rows" in done.stdout
@@ -99,4 +99,4 @@ def test_a_checkpoint_returns_the_same_and_spends_once(study, files):
 def test_mistakes_are_named(study, fails, files):
     assert "--out" in fails(study("people.csv"))
     (files / "study.toml").write_text(STUDY.replace("epsilon", "epsilom"))
-    assert "epsilom" in fails(study("--rows", "400"))
+    assert "epsilom" in fails(study("--n-rows", "400"))

@@ -4,113 +4,81 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal
 
 import click
 
 from dpglm._progress import shown
-from dpglm.cli.console import InputError, guarded, note, print_pairs
+from dpglm.cli.console import InputError, print_pairs
 from dpglm.cli.files import all_or_none
 from dpglm.cli.options import (
+    COUNT,
     OUTPUT_FILE,
-    budget_options,
-    estimator_options,
-    examples,
-    force_option,
+    Adjacency,
+    Delta,
+    Epsilon,
+    EstimatorName,
+    Force,
+    Settings,
+    command,
     make_estimator,
+    option,
     read_settings,
     settings_of,
 )
 
-__all__ = ["BUGS", "audit"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 _STEPS = 2
-BUGS = (
-    "fixed_seed",
-    "forgotten_event",
-    "half_noise",
-    "intercept_without_noise",
-    "no_clipping",
-    "noise_reused_across_classes",
-    "unnoised_step_size",
-    "wrong_relation",
-)
-"""The names in ``dpglm.audit.PLANTED``, which would take long to import for a help text."""
+_TWO_OR_MORE = click.IntRange(min=2)
 
 
-def _number(option: str, name: str, least: int, default: int, text: str) -> Callable[[F], F]:
-    """Make an option for a parameter of ``dpglm.audit.audit`` that is an integer."""
-    kind = click.IntRange(min=least)
-    return click.option(option, name, type=kind, default=default, show_default=True, help=text)
-
-
-@click.command(
-    short_help="Try to refute the claim of a model family; needs no data.",
-    epilog=examples(
-        "dpglm audit",
-        "dpglm audit --estimator ridge --solver sufficient_statistics --runs 1000",
-        "dpglm audit --solver-set clip=0.25 --solver-set n_steps=4 --json audit.json",
-        "",
-        "dpglm audit --planted-bug half_noise                     see that a bug is found",
-        "dpglm audit --planted-bug wrong_relation --adjacency replace_one",
-    ),
+@command(
+    "Try to refute the claim of a model family; needs no data.",
+    "dpglm audit",
+    "dpglm audit --estimator ridge --solver sufficient_statistics --runs 1000",
+    "dpglm audit --solver-set clip=0.25 --solver-set n_steps=4 --json audit.json",
 )
-@estimator_options("logistic")
-@click.option("--solver", default="noisy_gd", show_default=True, help="How it is fitted.")
-@click.option(
-    "--solver-set",
-    "solver_settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help=f"A setting of the solver as in Python, such as clip=0.25. May be repeated. Where a "
-    f"solver has n_steps, {_STEPS} unless said otherwise: few are fast and show as much.",
-)
-@budget_options(epsilon=8.0)
-@click.option(
-    "--release",
-    type=click.Choice(["all", "model"]),
-    default="all",
-    show_default=True,
-    help="What the attacker sees: all that the claim pays for, or the model alone.",
-)
-@_number("--runs", "runs", 10, 500, "Counted runs on each data set; a small epsilon needs many.")
-@click.option(
-    "--confidence",
-    type=click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Joint confidence of all statements.",
-)
-@_number("--rows", "n_rows", 2, 3, "Rows.")
-@_number("--columns", "n_features", 1, 2, "Features.")
-@_number("--classes", "n_classes", 2, 2, "Classes.")
-@click.option(
-    "--planted-bug",
-    type=click.Choice(BUGS),
-    help="Attack the library with this bug planted in it.",
-)
-@_number("--jobs", "n_jobs", 1, 1, "Processes.")
-@click.option("--json", "json_file", type=OUTPUT_FILE, help="Where to write the report (JSON).")
-@force_option
-@click.pass_context
-@guarded
 def audit(
-    context: click.Context,
-    /,
-    estimator: str,
-    settings: tuple[str, ...],
-    solver: str,
-    solver_settings: tuple[str, ...],
-    epsilon: float,
-    delta: float | str,
-    adjacency: str,
-    planted_bug: str | None,
-    json_file: Path | None,
-    force: bool,
-    **options: Any,
+    estimator: EstimatorName = "logistic",
+    settings: Settings = (),
+    solver: Annotated[str, option("Solver to attack.")] = "noisy_gd",
+    solver_settings: Annotated[
+        tuple[str, ...],
+        option(
+            "--solver-set",
+            f"Parameter of the solver, as in Python, such as clip=0.25. n_steps is {_STEPS} by "
+            "default: few steps are fast and just as revealing.",
+            metavar="NAME=VALUE",
+        ),
+    ] = (),
+    epsilon: Epsilon = 8.0,
+    delta: Delta = "auto",
+    adjacency: Adjacency = "zero_out",
+    release: Annotated[
+        Literal["all", "model"],
+        option("What the attacker sees: everything that the claim covers, or only the model."),
+    ] = "all",
+    runs: Annotated[
+        int,
+        option(
+            "Counted runs on each data set; a small epsilon needs many.", type=click.IntRange(10)
+        ),
+    ] = 500,
+    confidence: Annotated[
+        float,
+        option(
+            "Joint confidence of all statements.",
+            type=click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True),
+        ),
+    ] = 0.95,
+    n_rows: Annotated[int, option("Number of rows.", type=_TWO_OR_MORE)] = 3,
+    n_features: Annotated[int, option("Number of features.", type=COUNT)] = 2,
+    n_classes: Annotated[int, option("Number of classes.", type=_TWO_OR_MORE)] = 2,
+    n_jobs: Annotated[int, option("Number of processes.", type=COUNT)] = 1,
+    json_file: Annotated[
+        Path | None, option("--json", "Report to write (JSON).", type=OUTPUT_FILE)
+    ] = None,
+    force: Force = False,
 ) -> None:
     """Fit a model many times to synthetic worst-case rows, and try to tell two data sets apart.
 
@@ -121,9 +89,9 @@ def audit(
 
     Exit code: 0 if the claim is not refuted, 1 if it is, 2 for wrong options.
     """
-    from dpglm.audit import PLANTED
     from dpglm.audit import audit as attack
 
+    assert estimator is not None
     made = make_estimator(
         estimator,
         settings,
@@ -133,20 +101,27 @@ def audit(
         solver=_solver(solver, solver_settings),
         row_norm=1.0,
     )
-    if planted_bug is not None:
-        note(f"Planted bug: {PLANTED[planted_bug].summary}")
     written = [] if json_file is None else [json_file]
     with all_or_none(written, force=force) as drafts:
         with shown():
-            report = attack(made, planted_bug=planted_bug, **options)
+            report = attack(
+                made,
+                n_rows=n_rows,
+                n_features=n_features,
+                n_classes=n_classes,
+                release=release,
+                runs=runs,
+                confidence=confidence,
+                n_jobs=n_jobs,
+            )
         for path in written:
             report.to_json(drafts[path])
     print_pairs("Audit", dict(report.lines()))
-    context.exit(1 if report.refuted else 0)
+    click.get_current_context().exit(1 if report.refuted else 0)
 
 
 def _solver(name: str, settings: tuple[str, ...]) -> Any:
-    """Make a solver of few steps, with the settings that were given."""
+    """Make a solver of few steps, with the given settings."""
     from dpglm.solvers import SOLVERS
 
     if name not in SOLVERS:

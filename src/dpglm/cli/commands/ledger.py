@@ -1,33 +1,34 @@
-"""`dpglm ledger`: make, read, export and check a budget ledger."""
+"""`dpglm ledger`: create, show, export and check a privacy ledger."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
 
 from dpglm._words import named_numbers
 from dpglm.cli.commands.verify import read_claim
-from dpglm.cli.console import finished, guarded, print_pairs, print_table, say
+from dpglm.cli.console import finished, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_LEDGER,
     OUTPUT_FILE,
-    budget_options,
+    Adjacency,
+    Force,
+    argument,
+    command,
     examples,
-    force_option,
+    option,
 )
 
 if TYPE_CHECKING:
     from dpglm.ledger import LedgerContents
 
-__all__ = ["ledger"]
-
 
 @click.group(
-    short_help="Record what all fits of a data set spend together.",
+    short_help="Record what all analyses of a data set spend together.",
     epilog=examples(
         "dpglm ledger create people.ledger --data 'people 2025' --epsilon 2 --delta 1e-6",
         "dpglm ledger show people.ledger",
@@ -35,72 +36,58 @@ __all__ = ["ledger"]
     ),
 )
 def ledger() -> None:
-    """Keep the account of a data set: one file, one budget, every fit.
+    """Keep one privacy budget for all analyses of a data set, in one file.
 
-    A fit with --ledger is recorded, and the record is on the disk, before it releases anything; one
-    that would go over the budget is refused. A fit that fails later stays recorded.
+    A command with --ledger is recorded there, and the record is on the disk, before it releases
+    anything; one that would exceed the budget is refused. A fit that fails later stays recorded.
 
-    A ledger holds nothing that was computed from rows. It protects against accidents and
-    uncoordinated fits, not against an adversary with write access to the file: keep exports or
-    certificates elsewhere, and `dpglm ledger verify` finds what was changed since.
+    A ledger contains nothing that was computed from rows. It protects against accidents and
+    uncoordinated fits, not against an adversary with write access to the file. Keep exports or
+    certificates elsewhere: `dpglm ledger verify` compares them with the ledger.
     """
 
 
-@ledger.command(
-    short_help="Make a new ledger.",
-    epilog=examples(
-        "dpglm ledger create people.ledger --data 'people 2025' --epsilon 2 --delta 1e-6",
-    ),
+@command(
+    "Make a new ledger.",
+    "dpglm ledger create people.ledger --data 'people 2025' --epsilon 2 --delta 1e-6",
+    group=ledger,
 )
-@click.argument("file", type=OUTPUT_FILE)
-@click.option("--data", required=True, metavar="NAME", help="Public name of the data set.")
-@click.option("--fingerprint", metavar="TEXT", help="Public mark of the data set's version.")
-@budget_options(
-    delta=None,
-    of_epsilon="How much one row may matter, in all fits together.",
-    of_delta="Probability with which epsilon may not hold: a number far below 1/rows.",
-)
-@click.option(
-    "--filter",
-    "rule",
-    type=click.Choice(("gaussian", "renyi", "basic")),
-    default="gaussian",
-    show_default=True,
-    help="How spends add up. 'gaussian': exact, for Gaussian noise on all rows; 'renyi': for fits "
-    "with samples too; 'basic': epsilons and deltas add up, for anything.",
-)
-@click.option(
-    "--unit",
-    type=click.Choice(("row", "group")),
-    default="row",
-    show_default=True,
-    help="What all fits protect: each row, or each group (person) with all its rows.",
-)
-@click.option("--order", type=click.IntRange(min=2), help="Order of a renyi filter.")
-@guarded
 def create(
-    file: Path,
-    data: str,
-    fingerprint: str | None,
-    epsilon: float,
-    delta: float | str,
-    adjacency: str,
-    rule: str,
-    unit: str,
-    order: int | None,
+    file: Annotated[Path, argument(OUTPUT_FILE)],
+    data: Annotated[str, option("Public name of the data set.", metavar="NAME")],
+    epsilon: Annotated[float, option("Epsilon of all analyses together.")],
+    delta: Annotated[
+        float, option("Failure probability delta of all analyses together, well below 1/rows.")
+    ],
+    adjacency: Adjacency = "zero_out",
+    fingerprint: Annotated[
+        str | None, option("Public identifier of the data set's version.", metavar="TEXT")
+    ] = None,
+    filter: Annotated[
+        Literal["gaussian", "renyi", "basic"],
+        option(
+            "Composition rule. 'gaussian' is exact for Gaussian noise on all rows, 'renyi' also "
+            "covers sampling, 'basic' adds epsilons and deltas and covers everything."
+        ),
+    ] = "gaussian",
+    unit: Annotated[
+        Literal["row", "group"],
+        option("What all analyses protect: each row, or each group (person) with all its rows."),
+    ] = "row",
+    order: Annotated[
+        int | None, option("Order of a renyi filter.", type=click.IntRange(min=2))
+    ] = None,
 ) -> None:
-    """Make the ledger FILE for a data set. What is given here is fixed for good."""
+    """Make the ledger FILE for a data set. None of the options can be changed later."""
     from dpglm.ledger import PrivacyLedger
     from dpglm.privacy.budget import ApproximateDP
 
-    if isinstance(delta, str):
-        raise ValueError("--delta must be a number: the number of rows, which 'auto' asks, is open")
     PrivacyLedger.create(
         file,
         data=data,
         budget=ApproximateDP(epsilon, delta),
         adjacency=adjacency,
-        filter=rule,
+        filter=filter,
         order=order,
         fingerprint=fingerprint,
         unit=unit,
@@ -109,11 +96,9 @@ def create(
     say(f"Wrote {file}")
 
 
-@ledger.command(short_help="Show what was spent.", epilog=examples("dpglm ledger show FILE"))
-@click.argument("file", type=INPUT_LEDGER)
-@guarded
-def show(file: Path) -> None:
-    """Show who spent what, and what is left, in a ledger or an export of one."""
+@command("Show what was spent.", "dpglm ledger show FILE", group=ledger)
+def show(file: Annotated[Path, argument(INPUT_LEDGER)]) -> None:
+    """Show what was spent, by whom, and what is left, in a ledger or an export of one."""
     from dpglm.ledger.entry import left_in_words
 
     contents = _contents(file)
@@ -152,19 +137,17 @@ def show(file: Path) -> None:
     )
 
 
-@ledger.command(
-    short_help="Write a ledger as JSON.",
-    epilog=examples("dpglm ledger export people.ledger -o people.json"),
+@command(
+    "Write a ledger as JSON.", "dpglm ledger export people.ledger -o people.json", group=ledger
 )
-@click.argument("file", type=INPUT_LEDGER)
-@click.option("-o", "--output", "target", type=OUTPUT_FILE, required=True, help="Where to write.")
-@force_option
-@guarded
-def export(file: Path, target: Path, force: bool) -> None:
+def export(
+    file: Annotated[Path, argument(INPUT_LEDGER)],
+    target: Annotated[Path, option("-o", "--output", "JSON file to write.", type=OUTPUT_FILE)],
+    force: Force = False,
+) -> None:
     """Write everything in the ledger FILE as JSON, which `dpglm ledger verify` reads too.
 
-    It may be published as far as the rows are concerned: it names who spent what, and nothing that
-    was computed from rows.
+    The file contains nothing that was computed from rows, but it does name who spent what.
     """
     from dpglm.ledger.store import write_json
 
@@ -173,30 +156,29 @@ def export(file: Path, target: Path, force: bool) -> None:
     say(f"Wrote {target}")
 
 
-@ledger.command(
-    short_help="Check a ledger.",
-    epilog=examples(
-        "dpglm ledger verify people.ledger",
-        "dpglm ledger verify people.json --certificate report/certificate.json",
-    ),
+@command(
+    "Check a ledger.",
+    "dpglm ledger verify people.ledger",
+    "dpglm ledger verify people.json --certificate report/certificate.json",
+    group=ledger,
 )
-@click.argument("file", type=INPUT_LEDGER)
-@click.option(
-    "--certificate",
-    "certificates",
-    type=INPUT_FILE,
-    multiple=True,
-    help="A certificate whose entry must be in the ledger, unchanged. May be repeated.",
-)
-@click.pass_context
-@guarded
-def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -> None:
-    """Recompute every price and the sum in FILE, and check that no record was changed or removed.
+def verify(
+    file: Annotated[Path, argument(INPUT_LEDGER)],
+    certificates: Annotated[
+        tuple[Path, ...],
+        option(
+            "--certificate",
+            "Certificate whose entry must be in the ledger, unchanged.",
+            type=INPUT_FILE,
+        ),
+    ] = (),
+) -> None:
+    """Recompute every charge and the total of FILE; check that no entry was changed or removed.
 
-    FILE is a ledger or an export of one. Whoever can write the file can replace all of it by
-    another consistent one: certificates and earlier exports that are kept elsewhere show that.
+    FILE is a ledger or an export of one. Anyone who can write the file can replace it by another
+    consistent one: only certificates and earlier exports that are kept elsewhere reveal that.
 
-    Exit code: 0 if no problem is found, 1 otherwise, or if FILE is no ledger.
+    Exit code: 0 if no problem is found, 1 otherwise, or if FILE is not a ledger.
     """
     from dpglm.exceptions import LedgerError
 
@@ -204,7 +186,7 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
     for path in certificates:
         claim, _ = read_claim(path)
         if claim.ledger is None:
-            raise ValueError(f"{path} names no ledger: what it is about was recorded in none")
+            raise ValueError(f"{path} does not name a ledger: its analysis was not recorded in one")
         references.append(claim.ledger)
     try:
         contents = _contents(file)
@@ -220,7 +202,7 @@ def verify(context: click.Context, file: Path, certificates: tuple[Path, ...]) -
             f"The ledger for {contents.terms.data} is whole: {entries}, "
             f"{named_numbers(contents.spent())} spent."
         )
-    context.exit(1 if problems else 0)
+    click.get_current_context().exit(1 if problems else 0)
 
 
 def _contents(path: Path) -> LedgerContents:

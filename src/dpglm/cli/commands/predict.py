@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from dpglm.cli.console import guarded, note
+from dpglm.cli.console import note
 from dpglm.cli.files import all_or_none, columns_of, features_of
-from dpglm.cli.fitting import GivenOffset, offset_options
+from dpglm.cli.fitting import Exposure, GivenOffset, Offset
 from dpglm.cli.options import (
-    INPUT_FILE,
     INPUT_STREAM,
     OUTPUT_STREAM,
     STREAM,
-    examples,
-    force_option,
+    Force,
+    Model,
+    argument,
+    command,
+    option,
 )
 from dpglm.tables.files import (
     PipedTable,
@@ -33,59 +34,52 @@ from dpglm.tables.files import (
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
 
-__all__ = ["predict"]
+_PREDICTION = "prediction"
 
 
-@click.command(
-    short_help="Predict the rows of a table.",
-    epilog=examples(
-        "dpglm predict new.csv --model model.json -o predictions.csv",
-        "dpglm predict new.csv --model model.json --keep id --keep region -o predictions.csv",
-        "dpglm predict new.parquet --model model.json -o predictions.parquet",
-        "dpglm predict new.csv --model claims.json --exposure years -o predictions.csv",
-        "zcat new.csv.gz | dpglm predict - --model model.json -o - | head",
-    ),
+@command(
+    "Predict the rows of a table.",
+    "dpglm predict new.csv --model model.json -o predictions.csv",
+    "dpglm predict new.csv --model model.json --keep id --keep region -o predictions.csv",
+    "dpglm predict new.parquet --model model.json -o predictions.parquet",
+    "dpglm predict new.csv --model claims.json --exposure years -o predictions.csv",
+    "zcat new.csv.gz | dpglm predict - --model model.json -o - | head",
 )
-@click.argument("data", type=INPUT_STREAM)
-@click.option("--model", type=INPUT_FILE, required=True, help="What `dpglm fit` wrote.")
-@click.option(
-    "-o",
-    "--output",
-    type=OUTPUT_STREAM,
-    required=True,
-    help="Where to write: .csv or .parquet, or - for CSV on standard output.",
-)
-@offset_options
-@click.option(
-    "--keep",
-    multiple=True,
-    metavar="COLUMN",
-    help="A column of DATA to write beside the predictions, as it is there, such as an "
-    "identifier. May be repeated.",
-)
-@force_option
-@guarded
 def predict(
-    data: Path,
-    model: Path,
-    output: Path,
-    exposure: str | None,
-    offset: str | None,
-    keep: tuple[str, ...],
-    force: bool,
+    data: Annotated[Path, argument(INPUT_STREAM)],
+    model: Model,
+    output: Annotated[
+        Path,
+        option(
+            "-o",
+            "--output",
+            "Table to write: .csv or .parquet, or - for CSV on standard output.",
+            type=OUTPUT_STREAM,
+        ),
+    ],
+    exposure: Exposure = None,
+    offset: Offset = None,
+    keep: Annotated[
+        tuple[str, ...],
+        option(
+            "Column of DATA to copy next to the predictions, such as an identifier.",
+            metavar="COLUMN",
+        ),
+    ] = (),
+    force: Force = False,
 ) -> None:
     """Predict the target for each row of DATA, which needs the model's columns but no target.
 
     DATA is a CSV or Parquet file, or - for CSV on standard input.
 
     A model of exposures (`dpglm fit --exposure`) needs those of the rows, too: from the column of
-    the fit, or another, or one number for all.
+    the fit, or another column, or one number for all.
 
-    Writes one row for each of DATA's, in the same order: the columns to keep, the column
+    Writes one row for each row of DATA, in the same order: the columns to keep, the column
     "prediction" and, for a classifier that models them, the probability of each class.
 
-    The model was published privately, but a prediction is computed from the row it is for: it is
-    as private as that row.
+    The model was published privately, but a prediction is computed from its row: it is as private
+    as that row.
     """
     from dpglm.report.model_file import load_model
 
@@ -95,17 +89,23 @@ def predict(
     source = PipedTable(sys.stdin.buffer.read()) if data == STREAM else data
     loaded = load_model(model)
     own = columns_of(loaded)
-    _check_apart(keep, loaded)
-    known = GivenOffset.of(loaded, exposure, offset, storage_types(source))
+    made = [_PREDICTION, *_probability_names(loaded)]
+    for name in keep:
+        if name in made:
+            raise ValueError(
+                f"--keep {name}: must name another column than those of the predictions, "
+                f"{', '.join(sorted(made))}"
+            )
+    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(source))
     with all_or_none([] if to_stream else [output], force=force) as drafts:
-        table = read_table(source, list(dict.fromkeys([*own, *keep, *known.columns])))
+        table = read_table(source, list(dict.fromkeys([*own, *keep, *offsets.columns])))
         with named_errors(source):
             rows = features_of(loaded, {name: table[name] for name in own})
             columns = {name: table[name] for name in keep}
-            columns[_PREDICTION] = loaded.predict(rows, **known.values(table))
+            columns[_PREDICTION] = loaded.predict(rows, **offsets.values(table))
             if loaded.has_probabilities:
                 probabilities = loaded.predict_proba(rows)
-                columns |= zip(_probability_names(loaded), probabilities.T, strict=True)
+                columns |= zip(made[1:], probabilities.T, strict=True)
         with named_errors(output):
             for draft in drafts.values():
                 write_table(columns, draft)
@@ -115,20 +115,7 @@ def predict(
     note(f"Wrote {len(columns[_PREDICTION])} predictions to {output}")
 
 
-_PREDICTION = "prediction"
-
-
 def _probability_names(model: LinearModel) -> list[str]:
     if model.classes_ is None or not model.has_probabilities:
         return []
     return [f"probability of {label}" for label in model.classes_.tolist()]
-
-
-def _check_apart(keep: Sequence[str], model: LinearModel) -> None:
-    taken = {_PREDICTION, *_probability_names(model)}
-    for name in keep:
-        if name in taken:
-            raise ValueError(
-                f"--keep {name}: must name another column than those of the predictions, "
-                f"{', '.join(sorted(taken))}"
-            )

@@ -1,4 +1,4 @@
-"""`dpglm schema`: a form for the public facts about a table, made without looking at its values."""
+"""`dpglm schema`: a form for the public facts about a table, made without reading its values."""
 
 from __future__ import annotations
 
@@ -6,33 +6,31 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
-from dpglm.cli.console import InputError, guarded, note, plain
+from dpglm.cli.console import InputError, note, plain
 from dpglm.cli.files import all_or_none
-from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, examples, force_option
+from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, Force, argument, command, option
 from dpglm.tables.files import StorageType, storage_types
 from dpglm.tables.schema import HELP_KEY
 
-__all__ = ["schema", "template"]
-
 _HELP = [
     "Write down what is publicly known: from a law, a questionnaire, documentation, common sense.",
-    "Do not look at the rows for it: what is taken from them is not protected.",
-    "A number: type 'numeric' (in double quotes), with low and high; a value outside counts as the",
-    "nearer bound. If values can be missing, add missing: the number that they count as.",
-    "One of a list: type 'categorical', with all categories; an empty text among them stands for a",
-    "missing value. If you add other: CATEGORY, all that is not listed counts as that category; if",
-    "you add reference: CATEGORY, effects of the other categories are differences from it.",
-    "A date: write a number into the table instead, such as days since a fixed day.",
-    "A column that the model shall not use (a name, an identifier, free text): delete its line.",
-    "One that says whose a row is: delete its line, too; fit --groups COLUMN names it.",
+    "Do not take it from the rows: that would not be protected.",
+    "A number: type 'numeric' (in double quotes), with low and high; values outside are clipped.",
+    "If values can be missing, add missing: the number that replaces them.",
+    "A category: type 'categorical', with all categories; an empty text among them stands for a",
+    "missing value. If you add other: CATEGORY, unlisted values count as that category; if you add",
+    "reference: CATEGORY, the effects of the other categories are differences from it.",
+    "A date: convert it to a number in the table, such as days since a fixed day.",
+    "A column that the model must not use (a name, an identifier, free text): delete its line.",
+    "A column of person ids: delete its line, too; name it with fit --groups COLUMN.",
     "The target: type 'binary' or 'classes', with the classes; or 'numeric', with low and high; or",
     "'count', with high.",
-    "The provenance: say where these facts come from. It becomes part of the certificate.",
-    "What is left null or [] is ignored, and so is this text.",
+    "The provenance: state where these facts come from. It becomes part of the certificate.",
+    "Entries that stay null or [] are ignored, and so is this text.",
 ]
 
 _COLUMN: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
@@ -55,28 +53,29 @@ _TARGET: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
 )
 
 
-@click.command(
-    short_help="Write a form for the public facts about a table.",
-    epilog=examples(
-        "dpglm schema people.csv --target income -o schema.json",
-        "dpglm schema people.parquet --target income",
-    ),
+@command(
+    "Write a form for the public facts about a table.",
+    "dpglm schema people.csv --target income -o schema.json",
+    "dpglm schema people.parquet --target income",
 )
-@click.argument("data", type=INPUT_FILE)
-@click.option("--target", required=True, metavar="COLUMN", help="The column to predict.")
-@click.option("-o", "--output", type=OUTPUT_FILE, help="Where to write it.  [default: print it]")
-@force_option
-@guarded
-def schema(data: Path, target: str, output: Path | None, force: bool) -> None:
+def schema(
+    data: Annotated[Path, argument(INPUT_FILE)],
+    target: Annotated[str, option("Column to predict.", metavar="COLUMN")],
+    output: Annotated[
+        Path | None,
+        option("-o", "--output", "File to write.  [default: print it]", type=OUTPUT_FILE),
+    ] = None,
+    force: Force = False,
+) -> None:
     """Write a form for the public facts about the table DATA, to be filled in by hand.
 
-    A private fit must know the range of every number and the list of every category beforehand,
-    from public knowledge: a range or a list taken from the rows would reveal their extremes. So
-    this command looks at names and storage types of the columns only, never at a value. (CSV
-    files do not say which columns are numbers; there you fill in the type as well.)
+    A private fit needs the range of every number and the list of every category up front, from
+    public knowledge: taken from the rows, they would reveal extremes. So this command reads names
+    and storage types of the columns only, never a value. (CSV files do not state which columns are
+    numbers; there you fill in the type as well.)
 
-    Edit the file (it says how), then see what a fit would cost, which also checks that the form is
-    complete: dpglm plan --schema schema.json --rows 30000
+    Edit the file, which has instructions. Then see what a fit would cost, which also checks that
+    the form is complete: dpglm plan --schema schema.json --n-rows 30000
     """
     types = storage_types(data)
     if target not in types:

@@ -1,18 +1,15 @@
-"""`dpglm study`: look, fit and evaluate on one budget, as a file declares."""
+"""`dpglm study`: describe, fit and evaluate on one budget, as a file declares."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Annotated
 
 from dpglm._progress import shown
 from dpglm._words import rounded_up
 from dpglm.cli.console import (
     InputError,
-    guarded,
     note,
     print_pairs,
     print_sections,
@@ -20,14 +17,16 @@ from dpglm.cli.console import (
     say,
     spending,
 )
-from dpglm.cli.files import SpendingWatch, reserved
-from dpglm.cli.fitting import require_report
+from dpglm.cli.files import SpendingWatch, require_report, reserved
 from dpglm.cli.options import (
+    COUNT,
     INPUT_FILE,
-    LEDGER,
     STUDY_CHECKPOINT,
-    examples,
-    force_option,
+    Force,
+    Ledger,
+    argument,
+    command,
+    option,
     output_folder,
 )
 
@@ -37,63 +36,50 @@ if TYPE_CHECKING:
     from dpglm.evaluation import Evaluation
     from dpglm.study import StudyPlan, StudyResult
 
-__all__ = ["print_promise", "print_written", "study"]
-
 _OUT = output_folder(
     "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
 )
 
 
-@click.command(
-    short_help="Look, fit and evaluate on one budget.",
-    epilog=examples(
-        "dpglm study study.toml --rows 48842                  # what to expect; needs no data",
-        "dpglm study study.toml people.parquet --out results",
-        "dpglm study study.toml people.parquet --out results --ledger people.ledger \\",
-        "    --checkpoint begun",
-    ),
+@command(
+    "Describe, fit and evaluate on one budget.",
+    "dpglm study study.toml --n-rows 48842                # what to expect; needs no data",
+    "dpglm study study.toml people.parquet --out results",
+    "dpglm study study.toml people.parquet --out results --ledger people.ledger \\",
+    "    --checkpoint begun",
 )
-@click.argument("study_file", metavar="STUDY", type=INPUT_FILE)
-@click.argument("data", type=INPUT_FILE, required=False)
-@click.option(
-    "--rows", type=click.IntRange(min=1), help="A public number of rows, for a plan without DATA."
-)
-@click.option("--out", type=_OUT, metavar="FOLDER", help="Where to write the results.")
-@click.option(
-    "--ledger",
-    type=LEDGER,
-    help="The ledger of this data set, where the study is recorded and paid for before it releases "
-    "anything.",
-)
-@click.option(
-    "--checkpoint",
-    type=STUDY_CHECKPOINT,
-    metavar="FOLDER",
-    help="Keep here what was released so far, and which rows are held out; if the study is "
-    "interrupted, the same command goes on from there and spends nothing twice. Not for "
-    "publication.",
-)
-@force_option
-@guarded
 def study(
-    study_file: Path,
-    data: Path | None,
-    rows: int | None,
-    out: Path | None,
-    ledger: Path | None,
-    checkpoint: Path | None,
-    force: bool,
+    study_file: Annotated[Path, argument(INPUT_FILE, metavar="STUDY")],
+    data: Annotated[Path | None, argument(INPUT_FILE)] = None,
+    n_rows: Annotated[
+        int | None, option("Public number of rows, for a plan without DATA.", type=COUNT)
+    ] = None,
+    out: Annotated[
+        Path | None, option("Folder for the results.", type=_OUT, metavar="FOLDER")
+    ] = None,
+    ledger: Ledger = None,
+    checkpoint: Annotated[
+        Path | None,
+        option(
+            "Folder for what was released so far and which rows are held out. After an "
+            "interruption the same command continues from there and spends nothing twice. Not for "
+            "publication.",
+            type=STUDY_CHECKPOINT,
+            metavar="FOLDER",
+        ),
+    ] = None,
+    force: Force = False,
 ) -> None:
-    """Do what STUDY declares with the private table DATA, and write what may be published.
+    """Carry out STUDY on the private table DATA, and write what may be published.
 
-    STUDY is a TOML file with the budget, the schema's file, and what is to be explored, fitted and
-    evaluated; docs/study.md has an example. DATA is a CSV or Parquet file. Without DATA, the plan
-    is printed: what each part will cost, and how precise it will be.
+    STUDY is a TOML file with the budget, the schema's file, and what to explore, fit and evaluate;
+    docs/study.md has an example. DATA is a CSV or Parquet file. Without DATA, the plan is printed:
+    what each part will cost, and how precise it will be.
 
-    All rows are explored. The model is fitted to some of them, drawn at random, and evaluated on
-    the others. Everything together costs the epsilon that STUDY names. An error before anything
-    is spent leaves no file. One after that says what was spent, and where results are or how to go
-    on, and has exit code 3.
+    All rows are explored. The model is fitted to a random part of them and evaluated on the rest.
+    Everything together costs the epsilon in STUDY. An error before anything is spent leaves no
+    file. After that, the message states what was spent and where the results are or how to
+    continue, and the exit code is 3.
     """
     from dpglm.ledger import PrivacyLedger
     from dpglm.study.reading import read_study
@@ -101,12 +87,12 @@ def study(
 
     declared = read_study(study_file)
     if data is None:
-        _print_plan(declared.plan(rows))
+        _print_plan(declared.plan(n_rows))
         return
-    if rows is not None:
-        raise InputError("--rows is for a plan without DATA, whose number of rows is its own")
+    if n_rows is not None:
+        raise InputError("--n-rows is for a plan without DATA")
     if out is None:
-        raise InputError("--out FOLDER must say where to write the results")
+        raise InputError("--out FOLDER must be given with DATA")
     require_report()
     account = None if ledger is None else PrivacyLedger(ledger)
     watch = spending(SpendingWatch(account, checkpoint=checkpoint, resumes="FOLDER"))
@@ -116,20 +102,15 @@ def study(
             result = declared.run(data, ledger=account, checkpoint=checkpoint)
         # Drafts have their targets' names, in one folder.
         outputs.write(lambda drafts: write_study(result, drafts[targets[0]].parent), watch.wrote)
-    print_findings(result)
-    print_written(targets)
-
-
-def print_findings(result: StudyResult) -> None:
-    """Print how good a study's model is, what is promised, and who spent what."""
     if result.evaluation is not None:
         print_performance(result.evaluation)
         say()
     print_promise(result)
+    print_written(targets)
 
 
 def print_promise(result: StudyResult) -> None:
-    """Print what is promised of a study, who spent what, and that it is verified."""
+    """Print the guarantee of a study, its spending, and that it is verified."""
     print_sections(
         (heading, sentences)
         for heading, sentences in result.privacy_.sections()
@@ -150,13 +131,13 @@ def print_promise(result: StudyResult) -> None:
     )
     say()
     if certificate.split is not None:
-        say("No row is both learned from and held out: each pays for one of the two.")
+        say("No row is used for both fitting and evaluation: each is charged for one of the two.")
     say(result.verify().verdict)
     say()
 
 
 def print_performance(evaluation: Evaluation) -> None:
-    """Print how good a model is, with intervals for the population."""
+    """Print the performance of a model, with intervals for the population."""
     from dpglm.tabulate.numbers import population_estimate, population_interval
 
     print_table(
@@ -169,7 +150,7 @@ def print_performance(evaluation: Evaluation) -> None:
 
 
 def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Print what the files of a study hold; ``more`` says it of files of other names."""
+    """Print the contents of a study's files; ``more`` describes other files."""
     from dpglm.study.writing import FILES
 
     folder = targets[0].parent
@@ -188,7 +169,7 @@ def _print_plan(plan: StudyPlan) -> None:
         [(name, str(rows), rounded_up(epsilon)) for name, rows, epsilon in plan.costs()],
     )
     say()
-    said = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
-    print_sections([("What to expect", said)])
+    expected = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
+    print_sections([("What to expect", expected)])
     for caution in plan.cautions():
         note(f"Warning: {caution}")

@@ -1,44 +1,33 @@
-"""`dpglm verify`: recompute what a certificate claims."""
+"""`dpglm verify`: recompute the claim of a certificate."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from dpglm.cli.console import guarded, print_table, say
-from dpglm.cli.options import INPUT_FILE, examples
+from dpglm.cli.console import print_table, say
+from dpglm.cli.options import INPUT_FILE, argument, command
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
 
-__all__ = ["read_claim", "verify"]
 
-
-@click.command(
-    short_help="Check a certificate.",
-    epilog=examples(
-        "dpglm verify report/certificate.json",
-        "dpglm verify model.json",
-    ),
-)
-@click.argument("certificate", type=INPUT_FILE)
-@click.pass_context
-@guarded
-def verify(context: click.Context, certificate: Path) -> None:
-    """Check that the claim in CERTIFICATE follows from what it records.
+@command("Check a certificate.", "dpglm verify report/certificate.json", "dpglm verify model.json")
+def verify(certificate: Annotated[Path, argument(INPUT_FILE)]) -> None:
+    """Check that the claim in CERTIFICATE follows from its contents.
 
     Recomputes epsilon and delta from the recorded events with accountants that share no code
-    with the one that made the claim, and checks that the noise fits the bounds, the relation and
-    the number of releases. CERTIFICATE is a certificate.json, of a fit or a study, or a model file.
+    with the one that made the claim. Checks that the noise fits the bounds, the relation and
+    the number of releases. CERTIFICATE is a certificate.json of a fit or a study, or a model file.
 
-    A certificate says what its author recorded; that the recorded program ran on the rows cannot
-    be seen from a file.
+    A certificate contains what its author recorded. No file can prove that the recorded program
+    really ran on the rows.
 
-    Exit code: 0 if the claim holds (and, of a model file, the model is the one that it is about);
-    1 if it does not; 2 if the file is no certificate, or the check could not be made or is too
-    costly: its grids are bounded so that it takes about a minute and 2 GB at most.
+    Exit code: 0 if the claim holds (and the model of a model file is the one that it is about);
+    1 if it does not; 2 if the file is not a certificate, or the check could not be made or is too
+    costly: it takes at most about a minute and 2 GB.
     """
     from dpglm.certificate.verify import verify as check
 
@@ -51,24 +40,20 @@ def verify(context: click.Context, certificate: Path) -> None:
         say()
         _print_spending(claim)
     undecided = found.too_costly is not None and len(found.findings) == 1
-    context.exit(0 if found.ok and not problems else 2 if undecided and not problems else 1)
+    is_right = found.ok and not problems
+    click.get_current_context().exit(0 if is_right else 2 if undecided and not problems else 1)
 
 
 def _print_spending(claim: Certificate) -> None:
     from dpglm._words import plain_number, rounded_up
 
-    header = (
-        f"Budget by stage (delta {rounded_up(claim.delta)})",
-        "epsilon alone",
-        "mu",
-        "mu^2",
-    )
     rows = []
     for one in claim.spending():
         mu = "-" if one.mu is None else plain_number(one.mu)
         share = "-" if one.share is None else f"{plain_number(100.0 * one.share, 3)} %"
         rows.append((one.stage, rounded_up(one.epsilon), mu, share))
-    print_table(header, rows)
+    heading = f"Budget by stage (delta {rounded_up(claim.delta)})"
+    print_table((heading, "epsilon alone", "mu", "mu^2"), rows)
 
 
 def read_claim(path: Path) -> tuple[Certificate, tuple[str, ...]]:
