@@ -63,7 +63,7 @@ def test_writes_everything_and_says_what_it_means(run, small, listing):
         "On the rows held out",
         "What matters most",
         "epsilon = 1, delta = 1e-05, relation 'zero_out'",
-        "Budget by stage",
+        "Budget by part",
         "The certificate holds.",
     ):
         assert text in " ".join(done.stdout.split())
