@@ -15,9 +15,9 @@ from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import AnyArrays, Block, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.differences import crossed_of
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.moments import beside_constant, constant_column, float_weights
-from dpglm.oracle.rounding import MOST_ROWS, norm_margin, sum_release
+from dpglm.oracle.rounding import MOST_ROWS, norm_margin
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -47,7 +47,7 @@ class CountedRows:
 
     @property
     def event(self) -> Event:
-        """What the number costs."""
+        """Privacy cost of the number."""
         return self.release.event
 
     @property
@@ -102,7 +102,7 @@ def shrinking_share(n_rows: int, most: int) -> float:
 
 
 def class_sums(spec: DataSpec) -> Kernel:
-    """Return the kernel that sums the rows of each class beside a constant, in units of the bound.
+    """Return the kernel that sums the rows, with a constant, of each class, in units of the bound.
 
     Privacy: a row enters the sum of one class only, so with R the row norm and c the constant it
     contributes at most its weight times ``|(x, c)| / sqrt(R^2 + c^2)``, whatever the number of
@@ -126,20 +126,13 @@ def class_sums(spec: DataSpec) -> Kernel:
     return AnyArrays(block_sum, apart=True)
 
 
-def class_sum_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release that ``noisy_class_sums`` makes.
+def _class_sums(data: DataSpec) -> RowSum:
+    return RowSum("sums and counts of classes", (data.n_features + 1) * data.n_outputs)
 
-    Privacy: the contribution bound is ``data.weight_bound``. Rounding as for
-    ``second_moment_release``.
-    """
-    return sum_release(
-        "sums and counts of classes",
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=(data.n_features + 1) * data.n_outputs,
-    )
+
+def class_sum_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release of ``noisy_class_sums``."""
+    return _class_sums(data).release(data, adjacency, mechanism)
 
 
 def noisy_class_sums(
@@ -150,8 +143,7 @@ def noisy_class_sums(
     In units of the longest row with its constant, and of the constant over it.
     """
     spec = oracle.rows.spec
-    total = oracle.over_blocks(class_sums(spec), declared.coordinates)
-    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    values = _class_sums(spec).noisy(oracle, declared, class_sums(spec))
     sums = values.reshape(spec.n_outputs, spec.n_features + 1)
     return sums[:, :-1], sums[:, -1]
 
@@ -159,22 +151,18 @@ def noisy_class_sums(
 # Bounded sums of rows, as they are or around a public point, released as noisy means.
 
 
-def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of the sum of the rows, without their intercept column.
+def _row_sum(data: DataSpec) -> RowSum:
+    """Sum of the rows, without their intercept column.
 
-    Privacy: a prepared row is no longer than ``data.row_norm``, which bounds its contribution: a
-    row counts once, or not at all (``counted``). ``sum_rounding`` covers the error of the computed
-    row norm.
+    Privacy: the norm of a prepared row is at most ``data.row_norm``. A row counts once, or not at
+    all (``counted``). ``sum_rounding`` covers the error of the computed row norm.
     """
-    return sum_release(
-        "row sum",
-        data,
-        adjacency,
-        mechanism,
-        bound=data.row_norm,
-        coordinates=data.n_features,
-        directions=1,
-    )
+    return RowSum("row sum", data.n_features, data.row_norm, weighted=False, directions=1)
+
+
+def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release of ``noisy_mean``."""
+    return _row_sum(data).release(data, adjacency, mechanism)
 
 
 def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
@@ -187,31 +175,32 @@ def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
     def block_sum(block: Block) -> NDArray[np.float64]:
         return block.weighted_sum(counted(block))[: spec.n_features]
 
-    total = oracle.over_blocks(AnyArrays(block_sum), spec.n_features)
-    return oracle.noisy_mean(declared, total, spec.row_norm)
+    return _row_sum(spec).noisy(oracle, declared, AnyArrays(block_sum)) / spec.n_rows
+
+
+def _rows_in_radii(data: DataSpec) -> RowSum:
+    """Sum of rows around a point, in units of a radius.
+
+    Privacy: each ``(x - center) / radius`` is clipped to the norm 1, with a margin for the error of
+    its computed norm, so a row contributes at most 1 for every center and radius. A row counts
+    once, or not at all (``counted``).
+    """
+    return RowSum("row sum in radii", data.n_features, weighted=False)
 
 
 def clipped_mean_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare the release of the sum of rows around a point, in units of a radius.
-
-    Privacy: each ``(x - center) / radius`` is scaled down to length 1, with a margin for the error
-    of its computed length, so a row contributes at most 1 whatever the center and the radius are.
-    Computed in float64, in blocks no longer than ``sum_rounding`` assumes. A row counts once, or
-    not at all (``counted``).
-    """
-    return sum_release(
-        "row sum in radii", data, adjacency, mechanism, bound=1.0, coordinates=data.n_features
-    )
+    """Declare the release of ``noisy_clipped_mean``."""
+    return _rows_in_radii(data).release(data, adjacency, mechanism)
 
 
 def noisy_clipped_mean(
     oracle: Oracle, declared: SumRelease, center: NDArray[np.float64], radius: float
 ) -> NDArray[np.float64]:
     """Release the mean of the rows, each moved to within a public radius of a public center."""
-    d = oracle.rows.spec.n_features
-    margin = norm_margin(d)
+    spec = oracle.rows.spec
+    margin = norm_margin(spec.n_features)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         z = centered_rows(block, center)
@@ -219,7 +208,7 @@ def noisy_clipped_mean(
         total: NDArray[np.float64] = z.sum(axis=0)
         return total
 
-    mean = oracle.noisy_mean(declared, oracle.over_blocks(block_sum, d), 1.0)
+    mean = _rows_in_radii(spec).noisy(oracle, declared, block_sum) / spec.n_rows
     return np.asarray(center + radius * mean)
 
 
@@ -247,7 +236,7 @@ def centered_rows(block: Block, center: NDArray[np.float64]) -> NDArray[np.float
 @final
 @dataclass(frozen=True)
 class Cells:
-    """A table of cells, of which each row is in one, and what a row adds to its cell.
+    """A table of cells, and the amount that a row adds to its one cell.
 
     The cell is at the whole numbers in ``columns`` of the row, each clipped to its range, from 0 to
     the size less 1; of no columns there is one cell. A row adds 1, or the product of the numbers in
@@ -310,25 +299,8 @@ def table_release(
     tables: tuple[Cells, ...],
     count: int = 1,
 ) -> SumRelease:
-    """Declare the joint release of tables, ``count`` times.
-
-    Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight, so that
-    its contribution is at most the square root of the sum of their squares long, times the bound on
-    weights. Only tables with signs add less than 0 to the inner product of two contributions, each
-    at most the square of its ``reach``.
-    """
-    signed = math.fsum(table.reach**2 for table in tables if table.is_signed)
-    return sum_release(
-        "weighted tables",
-        data,
-        adjacency,
-        mechanism,
-        bound=_bound(tables) * data.weight_bound,
-        coordinates=sum(table.size for table in tables),
-        count=count,
-        directions=1,
-        opposition=min(1.0, signed / math.fsum(table.reach**2 for table in tables)),
-    )
+    """Declare the joint release of tables, ``count`` times."""
+    return _tables(tables).release(data, adjacency, mechanism, count)
 
 
 def noisy_tables(
@@ -350,14 +322,23 @@ def noisy_tables(
         X = X if recoded is None else recoded(X)
         return np.concatenate([table.sums(X, block.weights) for table in tables])
 
-    bound = _bound(tables) * oracle.rows.spec.weight_bound
+    sums = _tables(tables)
     if oracle.rows.unit is Unit.GROUP:
-        # Groups are held to the bound on what they contribute, weights included.
-        weighted = oracle.over_blocks(lambda block: weights * block_sums(block), weights.size)
-        return oracle.noisy_sum(declared, weighted, bound)
-    over_blocks = oracle.over_blocks(block_sums, weights.size)
+        # The contributions of groups are clipped with their weights.
+        return sums.noisy(oracle, declared, lambda block: weights * block_sums(block))
+    over_blocks, bound = oracle.over_blocks(block_sums, sums.size), sums.of_row(oracle.rows.spec)
     return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
 
 
-def _bound(tables: tuple[Cells, ...]) -> float:
-    return math.sqrt(math.fsum(table.reach**2 for table in tables))
+def _tables(tables: tuple[Cells, ...]) -> RowSum:
+    """Cells of all tables.
+
+    Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight. Only
+    tables with signs add less than 0 to the inner product of two contributions, each at most the
+    square of its ``reach``.
+    """
+    squares = math.fsum(table.reach**2 for table in tables)
+    signed = math.fsum(table.reach**2 for table in tables if table.is_signed)
+    size = sum(table.size for table in tables)
+    opposition = min(1.0, signed / squares)
+    return RowSum("weighted tables", size, math.sqrt(squares), directions=1, opposition=opposition)

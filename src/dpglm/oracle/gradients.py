@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,7 +19,15 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.rounding import MOST_ROWS, sum_release
 from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.releases import AnyRelease, Bounded, Curator, Mechanism, Release, SumRelease
+from dpglm.privacy.releases import (
+    AnyRelease,
+    Bounded,
+    Curator,
+    Mechanism,
+    Release,
+    SumMechanism,
+    SumRelease,
+)
 from dpglm.problem import Huber, Logistic, Softmax, Squared, SquaredHinge
 from dpglm.problem.loss import Loss
 
@@ -108,8 +117,8 @@ def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.f
 class Oracle:
     """Private rows and their loss, which a solver can query only through a curator.
 
-    ``kept`` holds what a method computed from the rows and needs again, such as mapped rows. It is
-    private and lives as long as the run; a method's state holds released values only.
+    ``kept`` caches private values of a method for the run, such as mapped rows. The state of a
+    method holds released values only.
     """
 
     rows: Rows
@@ -126,7 +135,7 @@ class Oracle:
     def part(self, indices: NDArray[np.intp]) -> Oracle:
         """Return an oracle of some rows, or groups, alone, chosen without looking at any.
 
-        Privacy: all others contribute nothing to what it releases, through the same curator.
+        Privacy: its releases go through the same curator; all other rows contribute nothing.
         """
         return Oracle(self.rows.part(indices), self.loss, self.curator, self.map_blocks)
 
@@ -177,7 +186,7 @@ class Oracle:
     def entered(self, declared: AnyRelease, bound: float) -> Rows:
         """Return the rows that enter a release: all, or a fresh Poisson sample. Private.
 
-        Of a sample sums are exact, of contributions up to ``bound``: see ``dpglm.data.sampled``.
+        Sums over a sample are exact for contributions up to ``bound`` (``dpglm.data.sampled``).
         """
         rate = declared.sampling_rate
         if rate == 1.0:
@@ -198,6 +207,57 @@ class Oracle:
             return clipped_gradient_sum(rows, self.loss, clipping, w, self.map_blocks)
 
         return self.noisy_mean(declared, kernel, clipping.bound * self.rows.spec.weight_bound)
+
+
+@final
+@dataclass(frozen=True)
+class RowSum:
+    """A bounded sum of one vector for each row: its name, size and bound.
+
+    A row contributes a vector of ``size`` numbers with an L2 norm of at most ``bound`` times the
+    bound on weights, or ``bound`` alone where the sum is not ``weighted``. ``sum_release`` explains
+    ``directions``, ``power`` and ``opposition``.
+    """
+
+    quantity: str
+    size: int
+    bound: float = 1.0
+    weighted: bool = True
+    directions: float = math.inf
+    power: int = 1
+    opposition: float = 1.0
+
+    def of_row(self, data: DataSpec) -> float:
+        """Bound on the contribution of one row, weight included."""
+        return self.bound * (data.weight_bound if self.weighted else 1.0)
+
+    def release(
+        self, data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, count: int = 1
+    ) -> SumRelease:
+        """Declare ``count`` releases of the sum."""
+        return sum_release(
+            self.quantity,
+            data,
+            adjacency,
+            mechanism,
+            bound=self.of_row(data),
+            coordinates=self.size,
+            count=count,
+            directions=self.directions,
+            power=self.power,
+            opposition=self.opposition,
+        )
+
+    def noisy(
+        self, oracle: Oracle, declared: SumRelease, kernel: Kernel, within: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Release the sum of a kernel's arrays over the blocks of all rows.
+
+        Privacy: ``declared.event``. The bound of the rows at hand is compared with the declared
+        one before anything is released.
+        """
+        total = oracle.over_blocks(kernel, self.size)
+        return oracle.noisy_sum(declared, total, self.of_row(oracle.rows.spec), within)
 
 
 def gradient_release(

@@ -15,7 +15,7 @@ from dpglm.data.memory import dense, sparse
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Kernel, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.differences import products_of, sum_of
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.moments import (
     View,
     float_weights,
@@ -25,7 +25,7 @@ from dpglm.oracle.moments import (
     unpack_symmetric,
     weighted_coordinates,
 )
-from dpglm.oracle.rounding import UNIT, least_product, norm_margin, sum_release
+from dpglm.oracle.rounding import UNIT, least_product, norm_margin
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Release, SumMechanism, SumRelease
 
@@ -61,14 +61,14 @@ def clipped_loss_sums(
 
 
 def loss_rounding(spec: DataSpec, bound: float) -> float:
-    """Bound on what rounding adds to the distance of two neighbours' sums; n is public.
+    """Bound the rounding error in the distance of two neighbours' sums; n is public.
 
     ``bound`` is the largest exact contribution of a row, weight included.
 
     Privacy: clipping is exact and the weight rounds once. Neighbours are cut into the same blocks
-    and differ in one of them, of m rows, whose sum in float64 is within ``gamma_m`` times the sum
-    of its terms, in any order (Higham 2002, section 4.2). The blocks are added by ``Rows.sum``,
-    whose error enters for both.
+    and differ in one of them. The sum of its m rows in float64 is within ``gamma_m`` times the sum
+    of the terms, in any order (Higham 2002, section 4.2). The blocks are added by ``Rows.sum``; its
+    error enters for both.
     """
     rows_of_block = sparse.BLOCK_ROWS if spec.sparse else dense.BLOCK_ROWS
     affected = min(rows_of_block, spec.n_rows)
@@ -142,16 +142,9 @@ def loss_difference_release(
     """Declare the release of a sum of loss differences, each clipped to [-bound, bound].
 
     Privacy: values are added in float64, so ``sum_rounding`` holds for their sum, whatever the
-    rows were stored as.
+    type of the rows.
     """
-    return sum_release(
-        "clipped loss difference sum",
-        data,
-        adjacency,
-        mechanism,
-        bound=bound * data.weight_bound,
-        coordinates=1,
-    )
+    return RowSum("clipped loss difference sum", 1, bound).release(data, adjacency, mechanism)
 
 
 def noisy_loss_difference(
@@ -217,8 +210,8 @@ class ScoreShares:
 class ScoreSums:
     """Released sums of f z z^T, of scores h, of h h^T and of |h|^2, with the noise in them.
 
-    h is f r z, r the residual, clipped to ``reach sqrt(longest)`` of the view by its own length.
-    Of rows in groups the second moments are those of the groups' sums of h.
+    h is f r z, r the residual, clipped to ``reach sqrt(longest)`` of the view by its own norm. For
+    rows in groups, second moments are those of the groups' sums of h.
     """
 
     matrix: NDArray[np.float64]
@@ -256,8 +249,8 @@ def score_sums(spec: DataSpec, view: View, shares: ScoreShares, row_by_row: bool
     ``f z z^T / L``, h, ``|h|^2`` and ``h h^T`` are no longer than 1, whatever the view is; with the
     square roots of their shares as factors a row contributes at most ``spec.weight_bound``. Weights
     enter once; in ``h h^T`` twice, over their bound. Scores of a group are added up before they are
-    multiplied, and divided by their bound: what a group contributes is held to the declared bound
-    as a whole.
+    multiplied, and divided by their bound: the whole contribution of a group is clipped to the
+    declared bound.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -289,26 +282,21 @@ def score_sums(spec: DataSpec, view: View, shares: ScoreShares, row_by_row: bool
     return AnyArrays(block_sum, apart=True)
 
 
+def _score_sums(data: DataSpec, shares: ScoreShares) -> RowSum:
+    of_scores = "second moments" if shares.products > 0.0 else "squared lengths"
+    size, n_matrices = data.n_columns, 1 + (shares.products > 0.0)
+    return RowSum(
+        f"second moments, and scores with their {of_scores}",
+        n_matrices * n_symmetric(size) + size + 1,
+        opposition=shares.opposition,
+    )
+
+
 def score_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: ScoreShares
 ) -> SumRelease:
-    """Declare the release that ``noisy_score_sums`` makes.
-
-    Privacy: the contribution bound is ``data.weight_bound``, and ``ScoreShares.opposition`` bounds
-    inner products. Rounding as for ``second_moment_release``.
-    """
-    size = data.n_columns
-    n_matrices = 1 + (shares.products > 0.0)
-    return sum_release(
-        "second moments, and scores with their "
-        + ("second moments" if shares.products > 0.0 else "squared lengths"),
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=n_matrices * n_symmetric(size) + size + 1,
-        opposition=shares.opposition,
-    )
+    """Declare the release of ``noisy_score_sums``."""
+    return _score_sums(data, shares).release(data, adjacency, mechanism)
 
 
 def noisy_score_sums(
@@ -322,8 +310,7 @@ def noisy_score_sums(
     size = view.vectors.shape[1]
     n_matrix = n_symmetric(size)
     kernel = score_sums(spec, view, shares, not oracle.places_are_fixed)
-    total = oracle.over_blocks(kernel, declared.coordinates)
-    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    values = _score_sums(spec, shares).noisy(oracle, declared, kernel)
     length = view.reach * math.sqrt(view.longest)
     in_matrix = view.longest / math.sqrt(shares.matrix)
     in_vector = length / math.sqrt(shares.vector)

@@ -13,15 +13,15 @@ from dpglm._validation import like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec, FloatType
 from dpglm.oracle.differences import products_of, sum_of
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.rounding import least_product, norm_margin, sum_release, sum_rounding
+from dpglm.oracle.gradients import Oracle, RowSum
+from dpglm.oracle.rounding import least_product, norm_margin, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 
 MOST_COLUMNS = 1000
 """Second moments of more columns have too many entries for a solver that builds on them."""
 MOST_WHITENED = 2100
-"""The same for a map that evens out what stands out of their noise: 18 MB of values."""
+"""The same for a private whitening map: 18 MB of values."""
 _CONSTANT = 1.0 / 3.0
 F = TypeVar("F", bound=np.floating[Any])
 
@@ -34,10 +34,9 @@ def n_symmetric(size: int) -> int:
 def pack_symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """List the diagonal and ``sqrt(2)`` times the entries above it, of one matrix or several.
 
-    Privacy: the map is an isometry, ``|pack(M)| = |M|_F``. With noise of one standard deviation in
-    every value, entries off the diagonal get ``1 / sqrt(2)`` of what the diagonal gets, as if all
-    ``size**2`` entries had been released and mirror images averaged. Without the ``sqrt(2)`` the
-    same noise would be spent on a vector that may be as long and tells less.
+    Privacy: the map is an isometry, ``|pack(M)| = |M|_F``. With equal noise in every value, entries
+    off the diagonal get ``1 / sqrt(2)`` of the noise on the diagonal, as if all ``size**2`` entries
+    had been released and mirror images averaged.
     """
     above = np.triu_indices(matrix.shape[-1])
     factors = np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
@@ -53,7 +52,7 @@ def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float
 
 
 def beside_constant(block: Block, constant: float, dtype: FloatType = "float64") -> Any:
-    """Return the block's features, beside a constant column unless it is zero."""
+    """Return the features of a block, with a constant column last unless it is zero."""
     features = block.features()
     xp, (n_rows, d) = namespace(features), features.shape
     shape = (n_rows, d + (constant != 0.0))
@@ -92,7 +91,7 @@ def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
 def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     """Return the kernel that sums ``u u^T / |u|^2``, packed and weighted, over a block.
 
-    u is a row whose intercept column is replaced by ``constant``, above 0.
+    u is a row with ``constant``, above 0, in place of its intercept column.
 
     Privacy: ``|u u^T|_F = |u|^2``, so a row contributes at most ``spec.weight_bound`` in L2 norm,
     whatever it is. The factor on each row has a margin for the error of its computed norm.
@@ -108,28 +107,26 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     return AnyArrays(block_sum, apart=True)
 
 
+def _second_moments(data: DataSpec) -> RowSum:
+    """Sum of normalised second moments.
+
+    Privacy: no two contributions oppose each other, as ``<u u^T, v v^T> = <u, v>^2``. Sums are in
+    float64, in runs of 1024 rows. The error of a block's sum is below ``1200 u`` times the sum of
+    its terms' norms. ``sum_rounding`` allows for more: at least ``gamma_4096`` for sparse rows and
+    ``gamma_16384`` for dense ones; 2^16 rows of a block on a device have ``1200 * 2^16 < 16384 *
+    16384``. The same holds for the other sums of this package in float64.
+    """
+    size = data.n_features + 1
+    return RowSum(
+        "normalised second-moment sum", n_symmetric(size), directions=size, opposition=0.0
+    )
+
+
 def second_moment_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare the release that ``noisy_second_moments`` makes.
-
-    Privacy: the contribution bound is ``data.weight_bound``. No two contributions oppose each
-    other, as ``<u u^T, v v^T> = <u, v>^2``. Everything is computed in float64,
-    in runs of 1024 rows, so that the error of a block's sum is below ``1200 u`` times the sum of
-    its terms' norms, less than ``sum_rounding`` allows for: at least ``gamma_4096`` for sparse
-    rows and ``gamma_16384`` for dense ones; 2^16 rows of a block on a device have
-    ``1200 * 2^16 < 16384 * 16384``.
-    """
-    return sum_release(
-        "normalised second-moment sum",
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=n_symmetric(data.n_features + 1),
-        directions=data.n_features + 1,
-        opposition=0.0,
-    )
+    """Declare the release of ``noisy_second_moments``."""
+    return _second_moments(data).release(data, adjacency, mechanism)
 
 
 def noisy_second_moments(
@@ -137,18 +134,17 @@ def noisy_second_moments(
 ) -> NDArray[np.float64]:
     """Release the symmetric matrix ``sum u u^T / |u|^2``, with one column more than features.
 
-    Declared by ``second_moment_release``. Noise has the declared standard deviation on the
-    diagonal and ``1 / sqrt(2)`` of it elsewhere; eigenvalues may be negative.
+    Noise has the declared standard deviation on the diagonal and ``1 / sqrt(2)`` of it elsewhere.
+    Eigenvalues may be negative.
     """
     spec = oracle.rows.spec
-    block_sum = normalized_second_moments(spec, constant)
-    total = oracle.over_blocks(block_sum, declared.coordinates)
-    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    kernel = normalized_second_moments(spec, constant)
+    values = _second_moments(spec).noisy(oracle, declared, kernel)
     return unpack_symmetric(values, spec.n_features + 1)
 
 
 def check_data(data: DataSpec, adjacency: Adjacency, most: int = MOST_COLUMNS) -> None:
-    """Refuse data whose second moments cannot be released, or would drown in noise."""
+    """Refuse data with too many columns, or without a bound on rounding, for second moments."""
     if data.n_columns > most:
         raise ValueError(
             f"n_features must be at most {most} with the intercept for a solver that "
@@ -175,7 +171,7 @@ def spectrum(
     ``constant_column(data)`` and noise of ``noise_std`` on the diagonal; ``columns`` is
     ``n_features``, or one more to include the constant. Returned: mean squares, of shape
     (columns,) and above 0; directions, one in each column; and the unclipped mean squares, which
-    may be negative and whose sum is unbiased.
+    may be negative and have an unbiased sum.
 
     Eigenvalues below ``noise_std sqrt(columns)``, about half the largest eigenvalue of noise
     alone, are raised to it: the eigenvalue clipping of Ganesh, Haghifam, Steinke and Thakurta,
@@ -245,7 +241,7 @@ class MomentShares:
 @final
 @dataclass(frozen=True, eq=False)
 class View:
-    """How rows are looked at, all of it public: coordinates, bounds, and a prediction.
+    """Public coordinates, bounds and a linear prediction of rows.
 
     With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0), a row's weight is
     ``f = min(1, cap / |z'|^2)``, z' without the level, and its residual u is the target minus
@@ -271,8 +267,7 @@ class View:
 class MomentSums:
     """Released sums of f z z^T, f r z and r^2, r the clipped residual.
 
-    Without a matrix, of clipped r z, r the residual, in place of f r z. Of several classes,
-    f c z^T for the class's code c, without r^2.
+    Without a matrix the vector sums clipped r z in place of f r z, r the residual.
     """
 
     matrix: NDArray[np.float64]
@@ -366,6 +361,15 @@ def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_ro
     return AnyArrays(block_sum, apart=True)
 
 
+def _weighted_moments(data: DataSpec, shares: MomentShares) -> RowSum:
+    names = {
+        "none": "clipped score and squared residuals",
+        "hessian": "second moments, score and squared residuals",
+    }
+    size = _n_matrix(shares, data.n_columns) + data.n_columns + 1
+    return RowSum(names[shares.kind], size, opposition=shares.opposition)
+
+
 def weighted_moment_release(
     data: DataSpec,
     adjacency: Adjacency,
@@ -373,26 +377,8 @@ def weighted_moment_release(
     shares: MomentShares,
     count: int = 1,
 ) -> SumRelease:
-    """Declare the release that ``noisy_weighted_moments`` makes.
-
-    Privacy: the contribution bound is ``data.weight_bound``, and ``MomentShares.opposition`` bounds
-    inner products. Rounding as for ``second_moment_release``.
-    """
-    size = data.n_columns
-    names = {
-        "none": "clipped score and squared residuals",
-        "hessian": "second moments, score and squared residuals",
-    }
-    return sum_release(
-        names[shares.kind],
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=_n_matrix(shares, size) + size + 1,
-        count=count,
-        opposition=shares.opposition,
-    )
+    """Declare the releases of ``noisy_weighted_moments``."""
+    return _weighted_moments(data, shares).release(data, adjacency, mechanism, count)
 
 
 def noisy_weighted_moments(
@@ -406,8 +392,7 @@ def noisy_weighted_moments(
     size = view.vectors.shape[1]
     row_by_row = not oracle.places_are_fixed
     kernel = weighted_moments(spec, view, shares, row_by_row)
-    total = oracle.over_blocks(kernel, declared.coordinates)
-    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    values = _weighted_moments(spec, shares).noisy(oracle, declared, kernel)
     n_matrix = _n_matrix(shares, size)
     matrix, in_matrix = np.zeros((size, size)), 0.0
     if n_matrix:

@@ -16,27 +16,26 @@ from dpglm.data.compiled.kernels import ScoreSum, score_sum
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.differences import RUN_ROWS, products_of, sum_of
-from dpglm.oracle.gradients import Oracle, has_compiled_scores
+from dpglm.oracle.gradients import Oracle, RowSum, has_compiled_scores
 from dpglm.oracle.moments import n_symmetric, pack_symmetric, row_by_row_product, unpack_symmetric
-from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.rounding import norm_margin
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.releases import SumMechanism, SumRelease
 from dpglm.problem.loss import Loss
 
-# What the variance of scores counts beside the Hessian: errors are inversely proportional to
-# curvature, and proportional to the root of variance only.
+# Weight of the scores' variance relative to the Hessian: errors are inversely proportional to
+# curvature, but proportional only to the root of the variance.
 _LESS_VARIANCE = 0.5
-# What long rows, and the weight that they lose, count beside clipped residuals: these may bias.
+# Weights of long rows, of their loss of weight, and of clipped residuals, which may bias.
 _LIMITS = np.array([0.25, 0.25, 1.0])
-_ON_LIMITS = float(np.linalg.norm(_LIMITS))
 
 
 @final
 @dataclass(frozen=True)
 class _OfRows:
-    """What sums need to know of the rows, without the rows: workers of a cluster get it.
+    """Loss and public facts for a sum over rows, without the rows, to be sent to workers.
 
-    Where places must not matter, products of rows and a matrix do not depend on them.
+    Where other rows may shift, products of rows and a matrix do not depend on their places.
     """
 
     loss: Loss
@@ -77,7 +76,7 @@ class Scores:
 
     @property
     def reach(self) -> float:
-        """What one unit of a released score is worth."""
+        """Value of one unit of a released score."""
         return self.slope * self.within
 
     def mean_length(
@@ -106,10 +105,10 @@ class Scores:
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Release the mean score at ``w = basis v``; ``score_release`` declares it."""
-        bound = self.clip * oracle.rows.spec.weight_bound
-        block_sum = self._score_sum(_OfRows.of(oracle), v)
-        kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), declared.coordinates)
-        return self.slope * oracle.noisy_mean(declared, kernel, bound, self.within)
+        spec, block_sum = oracle.rows.spec, self._score_sum(_OfRows.of(oracle), v)
+        sums = _score_sum(spec, self.clip)
+        total = sums.noisy(oracle, declared, AnyArrays(block_sum, apart=True), self.within)
+        return self.slope * total / spec.n_rows
 
     def limits_met(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
@@ -133,9 +132,8 @@ class Scores:
                 total = total + sum_of(block, counted, met)
             return cast("NDArray[np.float64]", total)
 
-        bound = _ON_LIMITS * oracle.rows.spec.weight_bound
-        kernel = oracle.over_blocks(AnyArrays(block_sum, apart=True), len(_LIMITS))
-        return oracle.noisy_sum(declared, kernel, bound) / _LIMITS, declared.noise_std / _LIMITS
+        total = _LIMITS_MET.noisy(oracle, declared, AnyArrays(block_sum, apart=True))
+        return total / _LIMITS, declared.noise_std / _LIMITS
 
     def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
         """Return the kernel of sums of scores, in units of ``slope``."""
@@ -169,8 +167,8 @@ class Scores:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Release the mean Hessian with the mean variance of scores under a right model.
 
-        ``hessian_release`` declares both together; noise in the Hessian is as for ``mean_hessian``,
-        and that in the variance twice as much.
+        ``hessian_release`` declares both together. Noise in the Hessian equals that of
+        ``mean_hessian``, and noise in the variance is twice as large.
         """
         hessian, variance = self._mean_curvatures(oracle, declared, v, ("curvature", "variance"))
         return hessian, variance
@@ -191,9 +189,8 @@ class Scores:
             sums = [kernel(block) / unit for kernel, unit in zip(kernels, units, strict=True)]
             return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
 
-        bound = curvature_bound(self.clip, self.square, with_variance=len(parts) > 1)
-        bound *= oracle.rows.spec.weight_bound
-        values = self._mean_products(oracle, declared, block_sums, bound)
+        sums = _curvatures(oracle.rows.spec, self.clip, self.square, len(parts) > 1)
+        values = self._mean_products(oracle, declared, block_sums, sums)
         size = self.basis.shape[1]
         return [
             unit * self.curvature * unpack_symmetric(part, size)
@@ -206,11 +203,10 @@ class Scores:
         """Release the mean of scores times their transposes, at ``w = basis v``.
 
         The scores of a group's rows are added up first, where rows are in groups; the mean is that
-        over rows. ``score_moment_release`` declares it; noise as for ``mean_hessian``, in units of
-        ``slope**2``.
+        over rows. ``score_moment_release`` declares it. Noise equals that of ``mean_hessian`` in
+        units of ``slope**2``.
         """
         of_rows, size = _OfRows.of(oracle), self.basis.shape[1]
-        bound = (self.clip * oracle.rows.spec.weight_bound) ** 2
         products, within = self._product_sum("squares", of_rows, v), 1.0
         if oracle.rows.unit is Unit.GROUP:
             group_sum = self._score_sum(of_rows, v)
@@ -220,7 +216,8 @@ class Scores:
                 return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
             within = self.squares_within**2
-        values = self._mean_products(oracle, declared, products, bound, within)
+        sums = _score_products(oracle.rows.spec, self.clip)
+        values = self._mean_products(oracle, declared, products, sums, within)
         return self.slope**2 * unpack_symmetric(values, size)
 
     def _mean_products(
@@ -228,14 +225,13 @@ class Scores:
         oracle: Oracle,
         declared: SumRelease,
         block_sum: Kernel,
-        bound: float,
+        sums: RowSum,
         within: float = 1.0,
     ) -> NDArray[np.float64]:
         # Rows in groups are NumPy's; curvature is not known of tensors.
         if oracle.rows.unit is Unit.GROUP:
             block_sum = AnyArrays(block_sum, apart=True)
-        kernel = oracle.over_blocks(block_sum, declared.coordinates)
-        return oracle.noisy_mean(declared, kernel, bound, within)
+        return sums.noisy(oracle, declared, block_sum, within) / oracle.rows.spec.n_rows
 
     def _product_sum(self, of: ScoreSum, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
         """Return the kernel of packed sums of z z^T, each times its factor."""
@@ -341,59 +337,51 @@ class Scores:
         return cut
 
 
-def score_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    clip: float,
-    mechanism: SumMechanism,
-    *,
-    count: int = 1,
-) -> SumRelease:
-    """Declare what ``Scores.mean_score`` releases.
+def _score_sum(data: DataSpec, clip: float) -> RowSum:
+    return RowSum("score sum", data.n_columns, clip)
 
-    Privacy: the contribution bound is ``clip * data.weight_bound``. Rounding as for
-    ``second_moment_release``: everything is in float64, in runs of 1024 rows.
-    """
-    return sum_release(
-        "score sum",
-        data,
-        adjacency,
-        mechanism,
-        bound=clip * data.weight_bound,
-        coordinates=data.n_columns,
-        count=count,
-    )
+
+def score_release(
+    data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism, *, count: int = 1
+) -> SumRelease:
+    """Declare the releases of ``Scores.mean_score``."""
+    return _score_sum(data, clip).release(data, adjacency, mechanism, count)
 
 
 def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare what ``Scores.mean_length`` releases: a group contributes a number from 0 to 1."""
-    return sum_release(
-        "lengths of group scores",
-        data,
-        adjacency,
-        mechanism,
-        bound=1.0,
-        coordinates=1,
-        power=0,
-        opposition=0.0,
-    )
+    """Declare the release of ``Scores.mean_length``: a group contributes a number from 0 to 1."""
+    lengths = RowSum("lengths of group scores", 1, weighted=False, power=0, opposition=0.0)
+    return lengths.release(data, adjacency, mechanism)
+
+
+# A row adds three numbers from 0 to a quarter, a quarter and all of its weight. None is negative,
+# so that a group's cannot cancel.
+_LIMITS_MET = RowSum(
+    "counts of long rows and clipped residuals",
+    len(_LIMITS),
+    float(np.linalg.norm(_LIMITS)),
+    directions=1,
+)
 
 
 def limit_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare what ``Scores.limits_met`` releases.
+    """Declare the release of ``Scores.limits_met``."""
+    return _LIMITS_MET.release(data, adjacency, mechanism)
 
-    Privacy: a row adds three numbers from 0 to a quarter, a quarter and all of its weight, so the
-    contribution bound is ``sqrt(1 + 2 / 16) data.weight_bound``, and none is negative, so that a
-    group's cannot cancel. Rounding as for ``second_moment_release``.
+
+def _curvatures(data: DataSpec, clip: float, square: float, with_variance: bool) -> RowSum:
+    """Sum of Hessians, and of the variance of scores.
+
+    Privacy: a Hessian is at most ``square`` in Frobenius norm, the variance at most ``clip^2``, of
+    which half counts. Both are ``z z^T`` times a factor of at least 0, so no inner product is
+    negative.
     """
-    return sum_release(
-        "counts of long rows and clipped residuals",
-        data,
-        adjacency,
-        mechanism,
-        bound=_ON_LIMITS * data.weight_bound,
-        coordinates=len(_LIMITS),
-        directions=1,
+    return RowSum(
+        "Hessians and variances of scores" if with_variance else "Hessian sum",
+        (1 + with_variance) * n_symmetric(data.n_columns),
+        curvature_bound(clip, square, with_variance=with_variance),
+        directions=data.n_columns,
+        opposition=0.0,
     )
 
 
@@ -407,23 +395,9 @@ def hessian_release(
     with_variance: bool = False,
     count: int = 1,
 ) -> SumRelease:
-    """Declare what ``Scores.mean_hessian`` releases, or ``mean_hessian_and_variance``.
-
-    Privacy: the contribution bound is ``square * data.weight_bound``; with the variance, which is
-    at most ``clip^2`` for a row and counts half, ``sqrt(square^2 + clip^4 / 4)`` times that bound.
-    Both are ``z z^T`` times a factor of at least 0, so no inner product is negative.
-    """
-    return sum_release(
-        "sum of Hessians and of variances of scores" if with_variance else "Hessian sum",
-        data,
-        adjacency,
-        mechanism,
-        bound=curvature_bound(clip, square, with_variance=with_variance) * data.weight_bound,
-        coordinates=(1 + with_variance) * n_symmetric(data.n_columns),
-        count=count,
-        directions=data.n_columns,
-        opposition=0.0,
-    )
+    """Declare the releases of ``Scores.mean_hessian``, or ``mean_hessian_and_variance``."""
+    sums = _curvatures(data, clip, square, with_variance)
+    return sums.release(data, adjacency, mechanism, count)
 
 
 def curvature_bound(clip: float, square: float, *, with_variance: bool) -> float:
@@ -431,24 +405,20 @@ def curvature_bound(clip: float, square: float, *, with_variance: bool) -> float
     return math.hypot(square, _LESS_VARIANCE * clip**2) if with_variance else square
 
 
+def _score_products(data: DataSpec, clip: float) -> RowSum:
+    """Sum of ``h h^T`` over scores h, or over groups' sums of scores.
+
+    Privacy: the inner product of ``h h^T`` and ``k k^T`` is ``<h, k>^2``.
+    """
+    bound, size = (clip * data.weight_bound) ** 2, n_symmetric(data.n_columns)
+    return RowSum("sum of squared scores", size, bound, weighted=False, power=2, opposition=0.0)
+
+
 def score_moment_release(
     data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare what ``Scores.mean_score_products`` releases.
-
-    Privacy: the contribution bound is ``(clip * data.weight_bound)^2``; the inner product of ``h
-    h^T`` and ``k k^T`` is ``<h, k>^2``, of groups' sums of scores, too.
-    """
-    return sum_release(
-        "sum of squared scores",
-        data,
-        adjacency,
-        mechanism,
-        bound=(clip * data.weight_bound) ** 2,
-        coordinates=n_symmetric(data.n_columns),
-        power=2,
-        opposition=0.0,
-    )
+    """Declare the release of ``Scores.mean_score_products``."""
+    return _score_products(data, clip).release(data, adjacency, mechanism)
 
 
 def _predictions(

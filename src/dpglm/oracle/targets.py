@@ -14,9 +14,9 @@ from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import counted
 from dpglm.oracle.differences import RUN_ROWS, sum_of
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.moments import View, float_weights, residuals_of, weighted_coordinates
-from dpglm.oracle.rounding import norm_margin, sum_release
+from dpglm.oracle.rounding import norm_margin
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
 from dpglm.problem.loss import Loss
@@ -45,7 +45,7 @@ class TargetShares:
 @final
 @dataclass(frozen=True, eq=False)
 class TargetSums:
-    """What was released of the targets, with the standard deviations of the noise."""
+    """Released sums over targets, with the standard deviations of the noise."""
 
     total: float  # Of weighted targets in half ranges around the middle of their bounds.
     total_noise: float
@@ -88,32 +88,26 @@ def target_sums(spec: DataSpec, shares: TargetShares) -> Kernel:
     return AnyArrays(block_sum)
 
 
-def target_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: TargetShares
-) -> SumRelease:
-    """Declare the release that ``noisy_target_sums`` makes.
-
-    Privacy: the contribution bound is ``data.weight_bound``, and ``TargetShares.opposition`` bounds
-    inner products. Sums are taken in float64 over
-    blocks no longer than ``sum_rounding`` assumes, counts in runs of 1024 rows.
-    """
-    return sum_release(
+def _target_sums(shares: TargetShares) -> RowSum:
+    return RowSum(
         "target sum, weight and counts" if shares.side else "target sum and weight",
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=2 + shares.side**2,
+        2 + shares.side**2,
         directions=1,
         opposition=shares.opposition,
     )
 
 
+def target_release(
+    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: TargetShares
+) -> SumRelease:
+    """Declare the release of ``noisy_target_sums``."""
+    return _target_sums(shares).release(data, adjacency, mechanism)
+
+
 def noisy_target_sums(oracle: Oracle, declared: SumRelease, shares: TargetShares) -> TargetSums:
     """Release the sum, the weight and the counts of targets."""
     spec = oracle.rows.spec
-    total = oracle.over_blocks(target_sums(spec, shares), declared.coordinates)
-    values = oracle.noisy_sum(declared, total, spec.weight_bound)
+    values = _target_sums(shares).noisy(oracle, declared, target_sums(spec, shares))
     noise = declared.noise_std
 
     def over(share: float) -> float:
@@ -149,28 +143,28 @@ N_SIZES = 64
 """Size k is for targets above ``2^-(k+1)`` of a public bound, up to ``2^-k`` of it."""
 
 
+def _target_means(n_kinds: int) -> RowSum:
+    """Sum of ``w_i (t_i, 1)``, or of ``w_i (t_i, u_i, 1)`` with offsets.
+
+    t is the target mapped to [-1, 1], and u the same without the offset.
+
+    Privacy: the inner product of two contributions of weight 1 is ``t t' + 1 >= 0``, or ``t t' +
+    u u' + 1 >= -1``.
+    """
+    return RowSum(
+        "sums of targets and weights",
+        n_kinds + 1,
+        math.sqrt(n_kinds + 1),
+        directions=1,
+        opposition=1.0 / 3.0 if n_kinds == 2 else 0.0,
+    )
+
+
 def target_mean_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
 ) -> SumRelease:
-    """Declare the release of ``sum w_i (t_i, 1)``, for targets t mapped to [-1, 1].
-
-    Of rows with offsets it is that of ``sum w_i (t_i, u_i, 1)``, u being t without the offset.
-
-    Privacy: the contribution bound is ``sqrt(2) data.weight_bound``, or sqrt(3) times it. The
-    inner product of two contributions of weight 1 is ``t t' + 1 >= 0``, or ``t t' + u u' + 1 >=
-    -1``. In float64.
-    """
-    coordinates = 3 if has_offset else 2
-    return sum_release(
-        "sums of targets and weights",
-        data,
-        adjacency,
-        mechanism,
-        bound=math.sqrt(coordinates) * data.weight_bound,
-        coordinates=coordinates,
-        directions=1,
-        opposition=1.0 / 3.0 if has_offset else 0.0,
-    )
+    """Declare the release of ``noisy_target_means``."""
+    return _target_means(1 + has_offset).release(data, adjacency, mechanism)
 
 
 def noisy_target_means(
@@ -178,8 +172,8 @@ def noisy_target_means(
 ) -> tuple[float, float, float]:
     """Release weighted means of the targets, clipped to [low, high], and the sum of weights.
 
-    The first mean is that of the targets, the second of what they would be without offsets; each
-    may have a ``high`` of its own. They keep a standard deviation of noise away from the ends.
+    The first mean is that of the targets, the second that of targets without offsets; each may have
+    a ``high`` of its own. They keep a standard deviation of noise away from the ends.
     """
     loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
     n_kinds = declared.coordinates - 1
@@ -198,9 +192,7 @@ def noisy_target_means(
         )
         return sums
 
-    bound = math.sqrt(declared.coordinates) * oracle.rows.spec.weight_bound
-    kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
-    *totals, weight = oracle.noisy_sum(declared, kernel, bound).tolist()
+    *totals, weight = _target_means(n_kinds).noisy(oracle, declared, AnyArrays(block_sum)).tolist()
     weight = max(weight, declared.noise_std)
     noise = min(math.sqrt(2.0) * declared.noise_std / weight, 1.0)
     means = [
@@ -210,33 +202,27 @@ def noisy_target_means(
     return means[0], means[-1], weight
 
 
+def _target_sizes(n_kinds: int) -> RowSum:
+    """Weights of targets by size, of one or two kinds.
+
+    Privacy: a row adds its weight to at most one size of each kind. No count is negative.
+    """
+    size, bound = n_kinds * N_SIZES, math.sqrt(n_kinds)
+    return RowSum(SIZES, size, bound, directions=1, opposition=0.0)
+
+
 def target_size_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
 ) -> SumRelease:
-    """Declare what ``noisy_target_sizes`` releases.
-
-    Privacy: a row adds its weight to at most one size, whatever its target is, and to at most one
-    more of targets without offsets: the contribution bound is ``data.weight_bound``, or sqrt(2)
-    times it. No count is negative. In float64.
-    """
-    kinds = 2 if has_offset else 1
-    return sum_release(
-        SIZES,
-        data,
-        adjacency,
-        mechanism,
-        bound=math.sqrt(kinds) * data.weight_bound,
-        coordinates=kinds * N_SIZES,
-        directions=1,
-        opposition=0.0,
-    )
+    """Declare the release of ``noisy_target_sizes``."""
+    return _target_sizes(1 + has_offset).release(data, adjacency, mechanism)
 
 
 def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDArray[np.float64]:
     """Release the weight of the targets of each size, largest first: shape (kinds, ``N_SIZES``).
 
-    A size is that of the magnitude, at most ``high``; zeros, and what is too small for the last
-    size, are not counted. The second kind is what targets would be without offsets.
+    Sizes are those of magnitudes, at most ``high``. Zeros, and targets below the last size, are not
+    counted. The second kind are targets without offsets.
     """
     loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
     n_kinds = declared.coordinates // N_SIZES
@@ -253,35 +239,26 @@ def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDA
         stacked: NDArray[np.float64] = xp.stack(sums)
         return stacked
 
-    bound = math.sqrt(n_kinds) * oracle.rows.spec.weight_bound
-    kernel = oracle.over_blocks(AnyArrays(block_sum), declared.coordinates)
-    return oracle.noisy_sum(declared, kernel, bound).reshape(n_kinds, N_SIZES)
+    counts = _target_sizes(n_kinds).noisy(oracle, declared, AnyArrays(block_sum))
+    return counts.reshape(n_kinds, N_SIZES)
 
 
 def _kinds(loss: Loss, targets: NDArray[np.float64], count: int) -> list[NDArray[np.float64]]:
-    """Return targets and, of two kinds, what they would be without offsets. Private."""
+    """Return targets, and for two kinds those without offsets. Private."""
     # Offsets that are all zero are a column, too.
     kinds = [targets if targets.ndim == 1 else targets[:, 0]]
     return kinds if count == 1 else [*kinds, loss.targets_without_offset(targets)]
 
 
+_SQUARED_SLOPES = RowSum("squared slopes of the constant model", 1, directions=1, opposition=0.0)
+"""A number from 0 to 1, times the weight, for each row."""
+
+
 def squared_slope_release(
     data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare what ``noisy_squared_slope`` releases.
-
-    Privacy: a number from 0 to ``data.weight_bound``.
-    """
-    return sum_release(
-        "squared slopes of the constant model",
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=1,
-        directions=1,
-        opposition=0.0,
-    )
+    """Declare the release of ``noisy_squared_slope``."""
+    return _SQUARED_SLOPES.release(data, adjacency, mechanism)
 
 
 def noisy_squared_slope(
@@ -303,8 +280,7 @@ def noisy_squared_slope(
         sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
         return sums
 
-    kernel = oracle.over_blocks(AnyArrays(block_sum), 1)
-    total = oracle.noisy_sum(declared, kernel, oracle.rows.spec.weight_bound)
+    total = _SQUARED_SLOPES.noisy(oracle, declared, AnyArrays(block_sum))
     return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
 
 
@@ -320,8 +296,8 @@ def targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.f
 # Noisy counts of rows by the length of their scores.
 
 N_SHELLS = 32
-"""How many shells there are; what is within the first is not counted, the last has no end."""
-# Of rows that are shorter, in units of the first shell, squares might underflow.
+"""Number of shells. Scores within the first are not counted; the last has no end."""
+# Squares of norms below this, in units of the first shell, might underflow.
 _SHORTEST = 1e-140
 
 
@@ -334,7 +310,7 @@ class Shells:
     ratio: float
 
     def start(self, k: int) -> float:
-        """Length at which a shell begins."""
+        """Norm where a shell begins."""
         return self.first * self.ratio**k
 
 
@@ -362,32 +338,20 @@ def shell_counts(spec: DataSpec, view: View, shells: Shells, row_by_row: bool) -
     return AnyArrays(block_sum, apart=True)
 
 
-def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release that ``noisy_shell_counts`` makes.
+_SHELLS = RowSum("counts of long scores", N_SHELLS, directions=1, opposition=0.0)
 
-    Privacy: the contribution bound is ``data.weight_bound``; no count is negative. Rounding as for
-    ``second_moment_release``.
-    """
-    return sum_release(
-        "counts of long scores",
-        data,
-        adjacency,
-        mechanism,
-        bound=data.weight_bound,
-        coordinates=N_SHELLS,
-        directions=1,
-        opposition=0.0,
-    )
+
+def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release of ``noisy_shell_counts``; no count is negative."""
+    return _SHELLS.release(data, adjacency, mechanism)
 
 
 def noisy_shell_counts(
     oracle: Oracle, declared: SumRelease, view: View, shells: Shells
 ) -> NDArray[np.float64]:
-    """Release the weight of the rows whose scores lie in each shell, of shape (N_SHELLS,)."""
-    spec = oracle.rows.spec
-    kernel = shell_counts(spec, view, shells, not oracle.places_are_fixed)
-    total = oracle.over_blocks(kernel, declared.coordinates)
-    return oracle.noisy_sum(declared, total, spec.weight_bound)
+    """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
+    kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)
+    return _SHELLS.noisy(oracle, declared, kernel)
 
 
 # Noisy histograms of the orders of magnitude of each column's entries.
@@ -396,23 +360,25 @@ LEVELS = 40
 """Level l is for entries above ``2^-(l+1)`` of the row norm, up to ``2^-l`` of it."""
 
 
-def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of the histograms of magnitudes, one for each column.
+def _magnitudes(data: DataSpec) -> RowSum:
+    """Histograms of magnitudes, one for each column.
 
-    Privacy: a row adds 1 to at most one level of each column, so it contributes at most
-    ``sqrt(n_features)``, whatever its values are; no count is negative. Sums of whole numbers are
-    exact. A row counts once, or not at all (``counted``).
+    Privacy: a row adds 1 to at most one level of each column, whatever its values are; no count is
+    negative. Sums of whole numbers are exact. A row counts once, or not at all (``counted``).
     """
-    return sum_release(
+    return RowSum(
         "counts of magnitudes",
-        data,
-        adjacency,
-        mechanism,
-        bound=math.sqrt(data.n_features),
-        coordinates=data.n_features * LEVELS,
+        data.n_features * LEVELS,
+        math.sqrt(data.n_features),
+        weighted=False,
         directions=1,
         opposition=0.0,
     )
+
+
+def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
+    """Declare the release of ``noisy_magnitudes``."""
+    return _magnitudes(data).release(data, adjacency, mechanism)
 
 
 def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
@@ -431,6 +397,5 @@ def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64
         places = (first + np.maximum(levels, 0))[seen]
         return np.bincount(places, minlength=size).astype(np.float64)
 
-    counts = oracle.over_blocks(block_counts, size)
-    noisy = oracle.noisy_sum(declared, counts, math.sqrt(spec.n_features))
+    noisy = _magnitudes(spec).noisy(oracle, declared, block_counts)
     return noisy.reshape(spec.n_features, LEVELS)

@@ -127,4 +127,4 @@ def test_cells_that_make_no_sense_are_refused(change, message):
 
 
 def test_the_bound_counts_every_table():
-    assert tabulated._bound(TABLES) == pytest.approx(REACH, rel=1e-15)
+    assert tabulated._tables(TABLES).bound == pytest.approx(REACH, rel=1e-15)
