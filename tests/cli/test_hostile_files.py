@@ -84,7 +84,7 @@ def test_a_view_in_the_place_of_records_is_not_computed(run, files):
     connection.close()
     done = run("ledger", "show", "a.ledger")
     assert done.exit_code == 2
-    assert "the tables are not those of a ledger" in done.stderr
+    assert "the tables are not the tables of a ledger" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_a_ledger_of_rows_takes_no_fit_of_groups_nor_the_other_way(tmp_path):
         ledger = PrivacyLedger.create(
             tmp_path / unit, data="visits", budget=ApproximateDP(9.0, 0.1), unit=unit
         )
-        with pytest.raises(ValueError, match="what is protected must be that of the ledger"):
+        with pytest.raises(ValueError, match="the protected unit must match the ledger"):
             model(ledger=ledger, random_state=None).fit(X, y, groups=groups)
         model(ledger=ledger, random_state=None).fit(X, y, groups=ids if groups is None else None)
         assert len(ledger.contents().entries) == 1

@@ -364,8 +364,8 @@ def test_plans_say_how_precise_and_how_weak(schema):
     assert [one.name for one in weak.design.described] == ["age"]
     lines = str(weak).splitlines()
     assert lines[1].startswith("  groups by region: share of rows ±")
-    assert lines[-1].startswith("  Caution: epsilon 21 protects hardly anything")
-    assert "protects hardly anything" in weak._repr_html_()
+    assert lines[-1].startswith("  Caution: epsilon 21 protects little")
+    assert "protects little" in weak._repr_html_()
     assert "Caution" not in str(plan_description(schema, N, GaussianDP(0.3)))
     with pytest.raises(ValueError, match="columns must"):
         plan_description(schema, N, GaussianDP(0.3), columns="age", by="region")

@@ -106,7 +106,7 @@ class TestGuidance:
     @pytest.mark.parametrize(
         ("settings", "says"),
         [
-            ({"epsilon": 11.0}, "epsilon 11 protects hardly anything"),
+            ({"epsilon": 11.0}, "epsilon 11 protects little"),
             ({"delta": 1e-3}, "delta 0.001 is at least 1/5000"),
         ],
     )

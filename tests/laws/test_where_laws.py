@@ -230,7 +230,7 @@ def test_pitfall_33_a_table_of_chosen_rows_publishes_n():
     make, y = MODELS["logistic"]
     fact = make().fit(X[WHERE], y[WHERE]).privacy_
     assert fact.fact("n_rows").value == WHERE.sum()
-    assert "unless a private condition chose the rows" in fact.statement()
+    assert "unless a private condition selected the rows" in fact.statement()
 
 
 @pytest.mark.parametrize(

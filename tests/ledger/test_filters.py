@@ -96,7 +96,7 @@ class TestGaussian:
         assert both == pytest.approx(math.sqrt(parts[0] ** 2 + 2.0 * parts[1] ** 2), rel=1e-9)
 
     def test_others_have_no_price(self):
-        with pytest.raises(ValueError, match="'renyi' or 'basic' takes others"):
+        with pytest.raises(ValueError, match="filter 'renyi' or 'basic' for other events"):
             charge(GaussianFilter(BUDGET), PoissonSampled(0.1, Gaussian(1.0)))
 
 
@@ -177,7 +177,7 @@ class TestBasic:
         assert not BasicFilter(BUDGET).allows([tenth] * 11)
 
     def test_gaussian_noise_needs_a_delta(self):
-        with pytest.raises(ValueError, match="delta must be what this event may use"):
+        with pytest.raises(ValueError, match="delta must be above 0, the event's part"):
             charge(BasicFilter(BUDGET), Gaussian(1.0))
 
 

@@ -117,7 +117,7 @@ class TestEveryFit:
         # Six of mu 0.4 are within mu 1 (sums of squares), seven are not.
         for _ in range(6):
             FITS[name](ledger)
-        with pytest.raises(BudgetExceededError, match="Nothing was spent or released"):
+        with pytest.raises(BudgetExceededError, match="Nothing was charged or released"):
             FITS[name](ledger)
         assert len(ledger.contents().entries) == 6
 
@@ -145,7 +145,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
     def test_another_relation(self, ledger, adjacency):
-        message = f"adjacency must be that of the ledger for 'rows', 'zero_out', got '{adjacency}'"
+        message = f"adjacency must match the ledger for 'rows', 'zero_out', got '{adjacency}'"
         self.refused(ledger, ValueError, message, adjacency=adjacency, n_rows=60)
         assert ledger.contents().entries == ()
 
@@ -154,7 +154,7 @@ class TestRefusals:
         self.refused(bad, ValueError, "ledger must be a PrivacyLedger, a path or None")
 
     def test_a_path_without_a_ledger(self, tmp_path):
-        self.refused(tmp_path / "nowhere", LedgerError, "which is no file")
+        self.refused(tmp_path / "nowhere", LedgerError, "which is not a file")
         assert list(tmp_path.iterdir()) == []
 
     def test_samples_in_a_gaussian_ledger(self, ledger):

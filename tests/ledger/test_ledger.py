@@ -50,7 +50,7 @@ class TestSpending:
     def test_refuses_to_go_over_and_records_nothing(self, ledger):
         ledger.spend(Gaussian(5.0), "zero_out", what="most of it")
         with pytest.raises(
-            BudgetExceededError, match=r"left in .* 'people', mu 0\.1.* costs mu 0\.2"
+            BudgetExceededError, match=r"budget of .* 'people', mu 0\.1.* costs mu 0\.2"
         ):
             ledger.spend(Gaussian(5.0), "zero_out", what="too much")
         assert len(ledger.contents().entries) == 1
@@ -222,7 +222,7 @@ class TestKeys:
 
     def test_a_key_is_for_one_event(self, used):
         used.spend(STEP, "zero_out", what="a fit", key="a fit")
-        with pytest.raises(LedgerError, match="key must be new, or that of an entry for Gaussian"):
+        with pytest.raises(LedgerError, match="key must be new, or belong to Gaussian"):
             used.spend(Gaussian(99.0), "zero_out", what="another", key="a fit")
         assert len(used.contents().entries) == 5
 
@@ -280,7 +280,7 @@ class TestTampering:
         document = used.export()
         document["records"][0]["record"]["filter"]["budget"]["epsilon"] = 0.1
         (problem,) = LedgerContents.from_dict(rechained(document)).problems()
-        assert problem.startswith("more was spent than the budget of ApproximateDP(epsilon=0.1")
+        assert problem.startswith("the charges exceed the budget ApproximateDP(epsilon=0.1")
 
     def test_charges_that_are_no_charges_are_seen(self, used):
         document = used.export()
@@ -302,7 +302,7 @@ class TestTampering:
         other = PrivacyLedger.create(tmp_path / "other", data="others", budget=BUDGET)
         entry = other.spend(STEP, "zero_out", what="elsewhere")
         (problem,) = used.verify([other.terms().reference(entry)])
-        assert "of another ledger" in problem
+        assert "another ledger" in problem
         assert "'others'" in problem
 
 
@@ -320,7 +320,7 @@ def rechained(document):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"digest": "0" * 64}, "digest must not be in the record"),
+        ({"digest": "0" * 64}, "digest must not be part of the record"),
         ({"delta": "inf"}, "delta must be a finite number, got 'inf'"),
         ({"delta": -1.0}, "delta: amount must be"),
         ({"charge": {"mu": "inf"}}, r"charge\.mu must be a finite number, got 'inf'"),
@@ -409,9 +409,12 @@ class TestBadInput:
             ((STEP, "rows"), "adjacency must be one of"),
             (
                 (STEP, "replace_one"),
-                "adjacency must be that of the ledger for 'people', 'zero_out'",
+                "adjacency must match the ledger for 'people', 'zero_out'",
             ),
-            ((PoissonSampled(0.1, STEP.event), "zero_out"), "'renyi' or 'basic' takes others"),
+            (
+                (PoissonSampled(0.1, STEP.event), "zero_out"),
+                "filter 'renyi' or 'basic' for other events",
+            ),
         ],
     )
     def test_of_spend(self, ledger, arguments, message):
@@ -431,7 +434,7 @@ class TestBadInput:
             assert path.read_bytes() == before
 
     def test_what_is_no_ledger_is_refused(self, tmp_path):
-        with pytest.raises(LedgerError, match="which is no file"):
+        with pytest.raises(LedgerError, match="which is not a file"):
             PrivacyLedger(tmp_path / "nowhere")
         (tmp_path / "empty").touch()
         with pytest.raises(LedgerError, match="no such table"):
@@ -444,9 +447,9 @@ class TestBadInput:
             as_ledger(3)
 
     def test_a_ledger_of_other_data_is_refused(self, ledger):
-        with pytest.raises(LedgerError, match=r"data must be that of .* 'people', got 'others'"):
+        with pytest.raises(LedgerError, match=r"data must match .* 'people', got 'others'"):
             PrivacyLedger(ledger.path, data="others")
-        with pytest.raises(LedgerError, match=r"fingerprint must be that of .* None, got 'v2'"):
+        with pytest.raises(LedgerError, match=r"fingerprint must match .* None, got 'v2'"):
             PrivacyLedger(ledger.path, fingerprint="v2")
 
 

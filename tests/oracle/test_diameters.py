@@ -324,7 +324,7 @@ def test_other_relations_have_noise_for_the_bound(relation):
 
 def test_sample_has_no_smaller_diameter():
     declared = SUMS["tables"].declare(spec_of(SUMS["tables"], 30), Adjacency.REPLACE_ONE)
-    with pytest.raises(ValueError, match="diameter must be 2 for a release about a sample"):
+    with pytest.raises(ValueError, match="diameter must be 2 for a release on a sample"):
         dataclasses.replace(declared, sampling_rate=0.5)
 
 

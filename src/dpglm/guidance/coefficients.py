@@ -1,4 +1,4 @@
-"""Coefficients side by side with the noise that is expected in them."""
+"""Coefficients with the standard deviation of their noise."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ __all__ = ["CoefficientTable"]
 @final
 @dataclass(frozen=True, eq=False)
 class CoefficientTable:
-    """Released coefficients in the user's units, and the noise in them where it is known.
+    """Released coefficients in the user's units, with the standard deviation of their noise.
 
-    ``values`` has the shape (n_outputs, n_features); ``noise``, of shape (n_outputs, n_features +
-    1), holds standard deviations, those of the intercepts last. ``reach``, of shape (n_features,),
-    is half the width of each feature's declared bounds, 1 where there are none: values times reach
-    are comparable. ``of_table`` says whether features are effects in the units of the user's table,
-    and not those of the columns that the estimator was given. ``inference`` is in the same
-    units, under the same names.
+    ``values`` has shape (n_outputs, n_features). ``noise``, of shape (n_outputs, n_features + 1),
+    ends with the intercepts. ``reach``, of shape (n_features,), is half the width of each feature's
+    declared bounds, or 1: values times reach are comparable. ``of_table`` states whether units are
+    those of the user's table, rather than of the estimator's columns. ``inference`` has the same
+    units and names.
     """
 
     features: tuple[str, ...]
@@ -37,8 +36,8 @@ class CoefficientTable:
 
     @property
     def steps(self) -> NDArray[np.float64]:
-        """The largest power of ten within each reach, in which effects can be compared."""
-        powers = np.floor(np.log10(self.reach) + 1e-9)  # rounding must not take 1 below itself
+        """The largest power of ten within each reach, as a unit for effects."""
+        powers = np.floor(np.log10(self.reach) + 1e-9)  # for rounding
         return np.asarray(10.0**powers, dtype=np.float64)
 
     def intervals(self) -> NDArray[np.float64]:
@@ -48,10 +47,10 @@ class CoefficientTable:
         return self.inference.conf_int()[-len(self.features) :]
 
     def largest(self, output: int, most: int) -> NDArray[np.intp]:
-        """Positions of an output's largest coefficients by comparable size, largest first.
+        """Return the positions of an output's largest coefficients, largest first.
 
-        With intervals by the size that they surely have, then by their distance from zero in units
-        of their intervals; those of which nothing is known are last.
+        With intervals, the order is by the smallest size within the interval, then by the distance
+        from zero in units of the interval. Unknown coefficients are last.
         """
         size = np.abs(self.values[output] * self.reach)
         if self.inference is None:
@@ -62,5 +61,5 @@ class CoefficientTable:
 
     @property
     def unknown(self) -> int:
-        """Number of features of whose coefficients intervals say nothing."""
+        """Number of features with infinite intervals."""
         return int(np.isinf(self.intervals()).any(axis=1).sum())

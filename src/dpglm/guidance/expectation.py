@@ -1,4 +1,4 @@
-"""The accuracy to expect from a plan, and what would help: a rule of thumb, in words."""
+"""The accuracy to expect from a plan, and its remedies: a rule of thumb, in words."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from dpglm.solvers.base import Plan
 __all__ = ["Guidance", "guidance", "signal_to_noise"]
 
 _VERDICTS = (
-    (2.0, "Noise will drown nearly everything: do not fit with these numbers."),
+    (2.0, "Noise will dominate: do not fit with these numbers."),
     (10.0, "Expect a rough pattern that changes from fit to fit:"),
     (30.0, "Expect a useful but often clearly weaker model:"),
     (300.0, "Expect a good model:"),
     (math.inf, "Expect a model close to the one without privacy:"),
 )
-# Signal, and the least and most of the share of what is possible that 9 of 10 problems reached:
-# the improvement over the constant answer (area under the ROC curve, accuracy, R squared, D
-# squared) over that without privacy. In between on a log scale. ``benchmarks.guidance`` tests it.
+# Signal, and the range of the share of the possible improvement that 9 of 10 problems reached: the
+# improvement over a constant answer (area under the ROC curve, accuracy, R squared, D squared),
+# divided by the improvement without privacy. Interpolated on a log scale; tested by
+# ``benchmarks.guidance``.
 _SHARES = (
     (1.0, 0.0, 0.6),
     (3.0, 0.0, 0.9),
@@ -40,63 +41,62 @@ _SHARES = (
     (1000.0, 0.92, 1.02),
     (10_000.0, 0.97, 1.02),
 )
-# Rows of each class are few where classes are many.
+# Beyond this number of classes, rows of each class are few.
 _FEW_CLASSES = 10.0
 _HOPELESS, _GOOD = 2.0, 30.0
-# Real targets need this factor: R squared goes with the square of the signal.
+# Factor for real targets: R squared is quadratic in the signal.
 _REAL_FACTOR = 3.0
-# Counts and amounts need this one, as their mean is often a small part of what bounds allow.
+# Factor for counts and amounts, whose mean is often far below their bound.
 _FACTOR_OF_MEANS = 14.0
-# A minimiser, or several steps, with L2 noise costs this factor over one pass over the rows.
+# Factor for minimisers and several steps with L2 noise, compared with one pass over the rows.
 _PURE_FACTOR = 5.0
 _NOISE_OF_BOUND = (
-    "Noise is made for targets as large as their declared bound: expect a useful model only where "
-    "usual targets are not far below it."
+    "The noise scale follows the declared bound on targets: expect a useful model only if typical "
+    "targets are not far below it."
 )
 _BOUNDS = (
-    "tighter bounds, if public knowledge has them: noise is made for rows as long as row_norm, so "
-    "rows far shorter than that (a tenth and less) drown in it; where only a row's direction "
-    "matters, divide each by its own length, which costs no privacy"
+    "tighter bounds, if they are public knowledge: the noise scale follows row_norm, so it "
+    "dominates rows with norms below a tenth of it; if only the direction of a row matters, divide "
+    "each row by its norm, which costs no privacy"
 )
-# Rows with so many dense columns, as of pixels and embeddings, are told apart by their directions.
+# With this many dense columns, as in images and embeddings, directions matter most.
 _MANY_COLUMNS = 300
 _LENGTHS = (
-    "rows of one length, where only a row's direction matters, as of images and embeddings: noise "
-    "is made for rows as long as feature_bounds allow, so divide each row by its own length, which "
-    "costs no privacy, and declare row_norm in place of feature_bounds"
+    "rows of the same norm, if only the direction of a row matters, as in images and embeddings: "
+    "divide each row by its norm, which costs no privacy, and declare row_norm instead of "
+    "feature_bounds, because the noise scale follows the largest possible norm"
 )
 
 
 @final
 @dataclass(frozen=True)
 class Guidance:
-    """What to expect from a plan.
+    """The accuracy to expect from a plan.
 
     Parameters
     ----------
     sizes : str
         Rows, budget and coefficients.
     signal : float
-        ``signal_to_noise`` of the plan: below 2 noise drowns nearly everything, from 30 on the
-        model is good.
+        ``signal_to_noise`` of the plan: below 2 noise dominates, from 30 on the model is good.
     verdict : str
-        What that means, with the range in words.
+        Its meaning, with the range in words.
     share : tuple of float
-        Least and most of what is possible to expect: the improvement over a constant answer, over
-        that of the same model without privacy. Tested against fits, it held in 9 of 10 problems.
+        Expected range of the improvement over a constant answer, divided by the improvement of the
+        same model without privacy. In tests it held in 9 of 10 problems.
     noise : str
         The noise in each coefficient.
     cures : tuple of str
-        What would make a good model, each by itself; where one is expected anyway, at most what
-        would make it better for nothing.
+        Changes of which each alone would give a good model; for a good model, improvements at no
+        cost.
     cautions : tuple of str
-        Where the budget protects too little; of a fitted model its certificate says so.
+        Weaknesses of the budget; those of a fitted model are in its certificate.
     theorems : tuple of str, default=()
-        Which theorem the settings follow, where they are one's.
+        Theorems that the settings follow.
 
     Notes
     -----
-    Privacy: it depends on public facts, and on coefficients that were released.
+    Privacy: depends on public facts and released coefficients only.
     """
 
     sizes: str
@@ -110,7 +110,7 @@ class Guidance:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether noise will drown nearly everything."""
+        """Whether noise will dominate."""
         return self.signal < _HOPELESS
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -145,19 +145,18 @@ class Guidance:
 
 
 def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidance:
-    """Return the accuracy to expect from a plan, and what would help.
+    """Return the accuracy to expect from a plan, and remedies.
 
     Parameters
     ----------
     plan : Plan
         From ``estimator.plan(...)``, or ``solution_.plan`` of a fitted estimator.
     coefficients : CoefficientTable, optional
-        Those of the fitted model, to say what is known of them.
+        Coefficients of the fitted model, to describe their precision.
 
     Returns
     -------
     Guidance
-        To be printed.
 
     Notes
     -----
@@ -165,7 +164,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     ``make guidance`` tests it, docs/evidence/coverage.md has it. Other solvers are better or
     worse.
 
-    Privacy: it depends on public facts, and on coefficients that were released.
+    Privacy: depends on public facts and released coefficients only.
 
     Examples
     --------
@@ -211,13 +210,13 @@ def _verdict(plan: Plan, share: tuple[float, float]) -> str:
 
 
 def _signal_of_share(plan: Plan) -> float:
-    """Return the signal of as many rows of each class as where classes are few; not hopeless."""
+    """Return the signal, adjusted to the rows of each class, and at least the hopeless one."""
     many = max(plan.data.n_outputs / _FEW_CLASSES, 1.0)
     return max(signal_to_noise(plan) / math.sqrt(many), _HOPELESS)
 
 
 def _share_of_possible(plan: Plan) -> tuple[float, float]:
-    """Return the range of the share of what is possible; hopeless ones have no low end."""
+    """Return the range of the share of the possible improvement; hopeless plans have no low end."""
     if _has_noise_of_bound(plan):
         return -math.inf, _SHARES[-1][2]
     signals, *ends = np.transpose(_SHARES)
@@ -227,7 +226,7 @@ def _share_of_possible(plan: Plan) -> tuple[float, float]:
 
 
 def _has_noise_of_bound(plan: Plan) -> bool:
-    """Whether noise is that of the declared bound of counts or amounts, whatever they are."""
+    """Whether the noise of a log-link model follows the declared bound on its targets."""
     if not isinstance(plan.problem.loss.link, LogLink):
         return False
     return not any(SIZES in one.quantity for one in plan.method.releases)
@@ -236,10 +235,10 @@ def _has_noise_of_bound(plan: Plan) -> bool:
 def signal_to_noise(plan: Plan) -> float:
     """Return ``n mu / (f sqrt(d))``, for d coefficients.
 
-    f is the sensitivity factor of the relation and of weights above 1, three times as large for
-    targets that are numbers, and 14 times for counts and amounts with a log link. For a delta of 0,
-    where L2 noise is as long as ``d / epsilon``, ``n epsilon / (f d)`` takes its place for one pass
-    over the rows (prototypes), and a fifth of it otherwise.
+    f is the sensitivity factor of the relation and of weights above 1, times 3 for numeric targets
+    and 14 for counts and amounts with a log link. For a delta of 0, where L2 noise has norm
+    ``d / epsilon``, it is ``n epsilon / (f d)`` for one pass over the rows (prototypes), and
+    a fifth of that otherwise.
     """
     data = plan.data
     reach = data.unit_weight / data.weight_bound
@@ -258,7 +257,7 @@ def signal_to_noise(plan: Plan) -> float:
 def _noise_in_model(inference: Inference | None) -> str:
     if inference is None:
         return (
-            "No confidence intervals were asked for (inference=True), so it is not known which "
+            "There are no confidence intervals (inference=True), so it is unknown which "
             "coefficients differ from zero."
         )
     low, high = inference.conf_int().T
@@ -295,12 +294,12 @@ def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
         )
     found.append(_BOUNDS)
     if pure:
-        found.append("a delta above 0: it allows Gaussian noise, of which less is needed")
+        found.append("a delta above 0, which allows Gaussian noise and needs less of it")
     return tuple(found)
 
 
 def _gains(plan: Plan) -> tuple[str, ...]:
-    """Say what would make a good model better for nothing."""
+    """Return improvements of a good model at no cost."""
     data = plan.data
     wide = data.n_outputs > 1 and not data.sparse and data.n_features > _MANY_COLUMNS
     return (_LENGTHS,) if wide and math.isfinite(data.entry_bound) else ()

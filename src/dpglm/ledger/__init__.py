@@ -1,4 +1,4 @@
-"""The budget ledger: what was spent on a data set, recorded before anything is released."""
+"""The budget ledger of a data set: every release is recorded before it happens."""
 
 from dpglm.ledger.entry import LedgerContents as LedgerContents
 from dpglm.ledger.entry import LedgerEntry as LedgerEntry

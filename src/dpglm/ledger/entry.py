@@ -1,4 +1,4 @@
-"""What a ledger records: its terms, and one entry for each spend."""
+"""The records of a ledger: its terms, and an entry for each charge."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from dpglm.privacy.events import Composed, Event, canonical
 Amount: TypeAlias = Annotated[
     float, Form(number, lambda value: check_real("amount", number(value), least=0.0, most=1e100))
 ]
-"""A number whose square is a number too."""
+"""A number with a finite square."""
 
 
 @final
 @dataclass(frozen=True)
 class LedgerTerms:
-    """What is fixed when a ledger is made.
+    """The terms of a ledger, fixed when it is created.
 
     Parameters
     ----------
     data : str
         Name of the data set.
     fingerprint : str or None
-        Public mark of its version.
+        Public fingerprint of its version.
     adjacency : Adjacency
-        The relation of everything in the ledger.
+        Neighbouring relation of every entry.
     filter : PrivacyFilter
-        How spends add up, with the budget.
+        The budget, and the rule that adds up charges.
     id : str
-        Random; tells ledgers of one name apart.
+        Random id.
     created : str
-        When, in UTC.
+        Time of creation, in UTC.
     unit : Unit
-        What everything in the ledger protects: each row, or each group of rows.
+        The protected unit of every entry: a row, or a group of rows.
     """
 
     data: str
@@ -55,22 +55,22 @@ class LedgerTerms:
 
     @property
     def relation(self) -> str:
-        """The relation in a word or two: of rows unless it says otherwise."""
+        """The relation in a word or two."""
         return self.adjacency.value + ("" if self.unit is Unit.ROW else ", of groups")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ledger's first record, without the unit if that is a row."""
+        """Return the first record of the ledger."""
         fields = _TERMS.write(self)
         if self.unit is Unit.ROW:
             del fields["unit"]
         return fields
 
     def reference(self, entry: LedgerEntry) -> LedgerReference:
-        """Return the reference to an entry that a certificate holds."""
+        """Return the reference to an entry, for a certificate."""
         return LedgerReference(self.data, self.id, entry.number, entry.id, entry.digest)
 
     def check_charges(self, charges: Iterable[Mapping[str, float]]) -> None:
-        """Check that charges are in the quantities that the filter adds up; else a LedgerError."""
+        """Raise LedgerError unless charges are in the quantities of the filter."""
         quantities = set(self.filter.left([]))
         for place, charge in enumerate(charges, start=1):
             if set(charge) != quantities:
@@ -80,7 +80,7 @@ class LedgerTerms:
 
     @staticmethod
     def from_record(record: Record) -> LedgerTerms:
-        """Read back the ledger's first record; a LedgerError if it is not one."""
+        """Read the first record of a ledger; a LedgerError if it is invalid."""
         try:
             return _TERMS.read({"unit": Unit.ROW.value, **record.document})
         except ValueError as error:
@@ -93,32 +93,32 @@ _TERMS = Format("dpglm ledger", 1, LedgerTerms)
 @final
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One spend.
+    """A charge to the ledger.
 
     Parameters
     ----------
     number : int
-        Place in the ledger, from 1.
+        Position in the ledger, from 1.
     id : str
-        Random, or the key under which it was recorded.
+        Random id, or the key of a run that can be resumed.
     time : str
-        When it was recorded, in UTC.
+        Time of the record, in UTC.
     who : str
-        Who spent.
+        The user.
     what : str
-        On what.
+        The purpose.
     event : Event
-        What may be released once this is recorded.
+        The event that was charged.
     delta : float or None
-        The part of the ledger's delta that was meant for it.
+        Part of the ledger's delta that was reserved for it.
     charge : mapping from str to float
-        What the ledger's filter charged.
+        Its cost in the quantities of the filter.
     version : str
-        Version of the library that priced it.
+        Version of the library that computed the cost.
     digest : str
-        SHA-256 of this entry and all before.
+        SHA-256 of this entry and all earlier ones.
     label : str, optional
-        What the analysis is called.
+        Name of the analysis.
     """
 
     number: int
@@ -134,7 +134,7 @@ class LedgerEntry:
     label: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record, without the digest; without the label, if there is none."""
+        """Return the record, which has no digest, and a label only if there is one."""
         fields: dict[str, Any] = encode(self)
         del fields["digest"]
         if self.label is None:
@@ -143,11 +143,11 @@ class LedgerEntry:
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Read back a record; a LedgerError if it is not that of an entry."""
+        """Read an entry; a LedgerError if the record is invalid."""
         fields = record.document
         try:
             if "digest" in fields:
-                raise ValueError("digest must not be in the record that it is made of")
+                raise ValueError("digest must not be part of the record")
             return decode(cls, {"label": None, **fields, "digest": record.digest})
         except ValueError as error:
             raise LedgerError(f"an entry is not that of a ledger: {error}") from error
@@ -156,20 +156,20 @@ class LedgerEntry:
 @final
 @dataclass(frozen=True)
 class LedgerReference:
-    """Where a fit is recorded, as its certificate says.
+    """A certificate's reference to the ledger entry of a fit.
 
     Parameters
     ----------
     data : str
         Name of the data set.
     ledger : str
-        The ledger's id.
+        Id of the ledger.
     number : int
-        The entry's place.
+        Position of the entry.
     entry : str
-        The entry's id.
+        Id of the entry.
     digest : str
-        Its digest, which stands for all entries up to it.
+        SHA-256 of the entry and all earlier ones.
     """
 
     data: str
@@ -179,9 +179,9 @@ class LedgerReference:
     digest: str
 
     def describe(self) -> str:
-        """Return a sentence on where the fit is recorded."""
+        """Return a sentence on the entry."""
         return (
-            f"Recorded before anything was released: entry {self.number} of the ledger for "
+            f"Recorded before the first release: entry {self.number} of the ledger for "
             f"{self.data!r}, digest {self.digest}."
         )
 
@@ -189,14 +189,14 @@ class LedgerReference:
 @final
 @dataclass(frozen=True)
 class Spend:
-    """Id and charge of an entry, read without the rest of it."""
+    """Id and charge of an entry."""
 
     id: str
     charge: Mapping[str, Amount]
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Read the two from an entry's record."""
+        """Read id and charge from the record of an entry."""
         fields = record.document
         try:
             return decode(cls, {name: fields.get(name) for name in ("id", "charge")})
@@ -204,11 +204,11 @@ class Spend:
             raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
 
-# Everything in a ledger: totals, export and verification.
+# The whole ledger: totals, export and verification.
 
-# A recomputed price may differ in its last digits between machines and versions.
-_SAME_PRICE = 1e-6
-_MOST_SHOWN = 20
+# Recomputed charges may differ in their last digits between machines and versions.
+_TOLERANCE = 1e-6
+_MAX_SHOWN = 20
 
 
 @final
@@ -230,16 +230,16 @@ _FORMAT = Format("dpglm ledger export", 1, _Export)
 @final
 @dataclass(frozen=True)
 class LedgerContents:
-    """Everything in a ledger at one moment.
+    """The contents of a ledger at one moment.
 
     Parameters
     ----------
     terms : LedgerTerms
-        What was fixed when the ledger was made.
+        The terms of the ledger.
     entries : tuple of LedgerEntry
-        All spends, in order.
+        All entries, in order.
     records : tuple of Record
-        The same as they are stored.
+        Terms and entries as they are stored.
     """
 
     terms: LedgerTerms
@@ -248,7 +248,7 @@ class LedgerContents:
 
     @classmethod
     def from_records(cls, records: Sequence[Record]) -> Self:
-        """Read records, the terms first; a LedgerError if they are no ledger."""
+        """Read records, the terms first; a LedgerError if one is invalid."""
         if not records:
             raise LedgerError("a ledger must have a first record, got none")
         terms = LedgerTerms.from_record(records[0])
@@ -256,46 +256,48 @@ class LedgerContents:
 
     @property
     def event(self) -> Event:
-        """Everything that was recorded, composed."""
+        """All events, composed."""
         return canonical(Composed(tuple(entry.event for entry in self.entries)))
 
     @property
     def charges(self) -> list[Charge]:
-        """What each entry was charged; LedgerError if the filter adds up something else."""
+        """The charge of each entry, in the quantities of the filter."""
         charges = [entry.charge for entry in self.entries]
         self.terms.check_charges(charges)
         return charges
 
     def spent(self) -> dict[str, float]:
-        """Return what was spent, in the budget's currency, by a stopping time fixed in advance.
+        """Return the total charge, in the budget's currency.
 
-        Privacy: no odometer. At a time that results have chosen, the true loss may be larger:
-        ``spent_at_any_time`` bounds it.
+        This is the amount that is compared with the budget.
+
+        Privacy: not an odometer. If the analysis stops at a time chosen from its results, use the
+        bound of ``spent_at_any_time``.
         """
         return self.terms.filter.spent(self.charges)
 
     def spent_at_any_time(self) -> dict[str, float]:
-        """Bound what was spent, as (epsilon, delta), at a time that results may have chosen."""
+        """Bound the total as (epsilon, delta), valid also at a time chosen from the results."""
         return self.terms.filter.spent_at_any_time(self.charges)
 
     def left(self) -> dict[str, float]:
-        """Return what may still be spent, in the filter's own quantities, such as mu."""
+        """Return the remaining budget, in the quantities of the filter, such as mu."""
         return self.terms.filter.left(self.charges)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         return (
             ("budget", self.terms.filter.budget),
-            ("spent, stopping time fixed in advance", named_numbers(self.spent())),
-            ("spent, at any stopping time", named_numbers(self.spent_at_any_time())),
+            ("charged", named_numbers(self.spent())),
+            ("bound if you stop early because of results", named_numbers(self.spent_at_any_time())),
             ("left", left_in_words(self.terms.filter, self.charges)),
             ("relation", self.terms.relation),
             ("entries", len(self.entries)),
         )
 
     def _lines(self) -> list[str]:
-        latest = self.entries[-_MOST_SHOWN:]
+        latest = self.entries[-_MAX_SHOWN:]
         left_out = len(self.entries) - len(latest)
-        lines = [f"({left_out} before these)"] if left_out else []
+        lines = [f"({left_out} earlier ones)"] if left_out else []
         return lines + [
             f"{one.number}. {one.what} ({one.who}, {one.time[:19]}): {named_numbers(one.charge)}"
             for one in latest
@@ -316,44 +318,44 @@ class LedgerContents:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values from which ``from_dict`` makes equal contents."""
+        """Return JSON values from which ``from_dict`` makes equal contents."""
         records = (_ExportedRecord(one.document, one.digest) for one in self.records)
         return _FORMAT.write(_Export(tuple(records)))
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
-        """Read back what ``to_dict`` returned; a LedgerError if it was changed, or is no export."""
+        """Read what ``to_dict`` returned; a LedgerError if it is invalid or was changed."""
         try:
             listed = _FORMAT.read(document).records
             records = [Record(canonical_json(one.record), one.digest) for one in listed]
         except ValueError as error:
-            raise LedgerError(f"this is no export of a ledger: {error}") from error
+            raise LedgerError(f"this is not an export of a ledger: {error}") from error
         check_chain(records)
         return cls.from_records(records)
 
     def problems(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
-        """Recompute everything; return what is wrong, and which references have no entry here."""
+        """Recompute all charges; return errors, and references without an entry."""
         found: list[str | None] = []
         for place, entry in enumerate(self.entries, start=1):
             if entry.number != place:
-                found.append(f"entry {place} says that it is number {entry.number}")
-            found.append(self._problem_of_price(entry))
+                found.append(f"entry {place} has the number {entry.number}")
+            found.append(self._problem_of_charge(entry))
         if len({entry.id for entry in self.entries}) < len(self.entries):
             found.append("several entries have the same id")
-        # Charges that are no charges cannot be added up.
+        # Invalid charges cannot be added up.
         if not any(found) and not self.terms.filter.allows(self.charges):
-            found.append(f"more was spent than the budget of {self.terms.filter.budget!r}")
+            found.append(f"the charges exceed the budget {self.terms.filter.budget!r}")
         found += [self._problem_of_reference(reference) for reference in references]
         return tuple(problem for problem in found if problem is not None)
 
-    def _problem_of_price(self, entry: LedgerEntry) -> str | None:
+    def _problem_of_charge(self, entry: LedgerEntry) -> str | None:
         terms = self.terms
         try:
             price = terms.filter.charge(entry.event, terms.adjacency, entry.delta)
         except (ArithmeticError, ValueError) as error:
-            return f"entry {entry.number} has no price: {error}"
+            return f"the charge of entry {entry.number} cannot be computed: {error}"
         if set(price) == set(entry.charge) and all(
-            entry.charge[name] >= value * (1.0 - _SAME_PRICE) for name, value in price.items()
+            entry.charge[name] >= value * (1.0 - _TOLERANCE) for name, value in price.items()
         ):
             return None
         return f"entry {entry.number} was charged {dict(entry.charge)}, but costs {price}"
@@ -361,16 +363,16 @@ class LedgerContents:
     def _problem_of_reference(self, reference: LedgerReference) -> str | None:
         if reference.ledger != self.terms.id:
             return (
-                f"entry {reference.entry} is of another ledger, {reference.ledger}, for "
+                f"entry {reference.entry} belongs to another ledger, {reference.ledger}, for "
                 f"{reference.data!r}"
             )
         if any(self.terms.reference(entry) == reference for entry in self.entries):
             return None
-        return f"entry {reference.number} with id {reference.entry} is not here, or was changed"
+        return f"entry {reference.number} with id {reference.entry} is missing, or was changed"
 
 
 def left_in_words(rule: PrivacyFilter, charges: Sequence[Charge]) -> str:
-    """Say what may still be charged; of a mu also what a single fit can ask for, about."""
+    """Return the remaining budget in words; for mu also the budget of a single fit, about."""
     left = rule.left(charges)
     said = named_numbers(left)
     if not isinstance(rule, GaussianFilter) or not left["mu"] > 0.0:

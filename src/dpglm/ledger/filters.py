@@ -1,4 +1,4 @@
-"""Privacy filters: rules that limit events which are chosen adaptively."""
+"""Privacy filters: budgets for events that are chosen adaptively."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _ROUNDING = 1.0 + 1e-12
 def dominating_mu(event: Event, adjacency: Adjacency) -> float:
     """Return a mu, rounded up, for which an event is mu-GDP.
 
-    Exact where all is Gaussian; else the root of the sum of squares, an epsilon-DP part counted
-    with ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``. Of parts on disjoint rows, the largest.
+    Exact for Gaussian events. An epsilon-DP part counts as a Gaussian release with mu
+    ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``; squares add up. For disjoint rows the largest
+    mu counts.
 
     >>> from dpglm.privacy.events import Pure
     >>> round(dominating_mu(Pure(0.1), Adjacency.ZERO_OUT), 5)
@@ -54,8 +55,8 @@ def _mu(event: Event, adjacency: Adjacency) -> float:
     rest, accountant = Composed(tuple(gaussian)), GaussianAccountant()
     if not accountant.supports(rest, adjacency):
         raise ValueError(
-            "event must be Gaussian or epsilon-DP throughout for a ledger that adds up mu^2; a "
-            f"ledger with filter 'renyi' or 'basic' takes others; got {rest!r}"
+            "event must be Gaussian or epsilon-DP for a ledger with filter 'gaussian', got "
+            f"{rest!r}. Create the ledger with filter 'renyi' or 'basic' for other events"
         )
     if not squares:
         return accountant.mu(rest, adjacency)
@@ -63,14 +64,14 @@ def _mu(event: Event, adjacency: Adjacency) -> float:
 
 
 def _mu_of_pure(epsilon: float) -> float:
-    # ndtri_exp loses digits, but none that matter, where its argument is close to log(1/2).
+    # Near log(1/2) ndtri_exp loses digits; 1e-14 covers them.
     return -2.0 * float(ndtri_exp(log_expit(-epsilon))) * _ROUNDING + 1e-14
 
 
-# What is spent at a time that results choose: brackets of a budget.
+# The odometer: brackets of a budget, for stopping times chosen from the results.
 
 USUAL_DELTA = 1e-6
-"""The delta of statements for budgets that have none."""
+"""Delta of statements for budgets without one."""
 
 
 @final
@@ -83,15 +84,14 @@ class Bracket:
 
 
 def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
-    """List the limits that cover what was spent, any of which may be stated.
+    """Return the brackets that cover the total ``spent``; any of them gives a valid bound.
 
-    Privacy: *if whatever stays within the k-th limit is (e_k, d_k)-DP, chosen adaptively, then
-    what was shown up to any moment, chosen by looking at it, satisfies
-    ``P(S) <= E_Q(exp(e_k) 1_S) + sum d_k`` for every set S of outcomes, k being a bracket that
-    covers what was spent, chosen by the outcome.* Proof: let the outcomes of S that choose
-    bracket k be ``S_k``. They are outcomes of the interaction that a filter with the k-th limit
-    ends, so ``P(S_k) <= exp(e_k) Q(S_k) + d_k``; add over k. Limits and shares are fixed before
-    anything is spent.
+    Privacy: *suppose every adaptive interaction within the k-th limit is (e_k, d_k)-DP. Then the
+    results up to any stopping time, which may depend on them, satisfy
+    ``P(S) <= E_Q(exp(e_k) 1_S) + sum d_k`` for every set S of outcomes, where k is a bracket that
+    covers the total and may depend on the outcome.* Proof: let ``S_k`` be the outcomes in S that
+    choose bracket k. They are outcomes of an interaction that stops at the k-th limit, so
+    ``P(S_k) <= exp(e_k) Q(S_k) + d_k``; add over k. Limits and shares are fixed in advance.
 
     Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
     NeurIPS 2016, Definition 3.3. Whitehouse, Ramdas, Rogers and Wu, "Fully-adaptive composition
@@ -110,61 +110,60 @@ def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
 
 
 Charge: TypeAlias = Mapping[str, float]
-"""What one event costs, in the filter's own quantities."""
+"""Cost of an event, in the quantities of a filter."""
 _TypedBudget: TypeAlias = Annotated[ApproximateDP, Form(PrivacyBudget.to_dict, budget_from_dict)]
-"""Written with its type, as the budgets of all filters are."""
-_MOST_ORDERS = 10_000
+"""Written with its type, as all budgets of filters."""
+_MAX_ORDER = 10_000
 
 
 class PrivacyFilter(abc.ABC):
-    """A rule that adds up the costs of events and limits them.
+    """A rule that adds up the costs of events, and limits the total.
 
     Notes
     -----
-    Privacy: if every event that was let through is charged, then all together are within the
-    filter's budget, even if each of them, with its parameters, was chosen after looking at the
-    results of those before. ``docs/ledger.md`` has the proofs. Sums of privacy-loss
-    distributions, which are right for events that are fixed in advance, have no such property.
+    Privacy: all admitted events together are within the filter's budget, even if each event and
+    its parameters were chosen after looking at earlier results. ``docs/ledger.md`` has the proofs.
+    Composition of privacy-loss distributions, valid for events fixed in advance, has no such
+    property.
     """
 
     budget: PrivacyBudget
 
     @abc.abstractmethod
     def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
-        """Price an event, rounded up; a ValueError if the filter has no price for it.
+        """Return the cost of an event, rounded up; a ValueError if it is not supported.
 
-        ``delta`` is the part of the budget's delta that is meant for the event, for filters that
-        add up deltas.
+        ``delta`` is the part of the budget's delta for the event, for filters that add up deltas.
         """
 
     @abc.abstractmethod
     def allows(self, charges: Sequence[Charge]) -> bool:
-        """Whether events with these charges are within the budget together."""
+        """Whether the total of these charges is within the budget."""
 
     @abc.abstractmethod
     def spent(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Return what events with these charges spend together, in the budget's currency.
+        """Return the total of these charges, in the budget's currency.
 
-        Privacy: for a set of events that is ended without looking at their results. At a time that
-        results have chosen, the true loss may be larger: see ``spent_at_any_time``.
+        Privacy: valid for a stopping time that does not depend on the results; otherwise see
+        ``spent_at_any_time``.
         """
 
     @abc.abstractmethod
     def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Bound what was spent up to a time that results may have chosen, as epsilon and delta.
+        """Bound the total at a stopping time that may depend on the results.
 
-        Delta is the budget's, or 1e-6 for budgets that have none. Privacy: with the epsilon e that
-        is returned at the time of stopping, which depends on the outcome, ``P(S) <= E_Q(exp(e) 1_S)
-        + delta`` for every set S of outcomes: an odometer.
+        Delta is the budget's, or 1e-6 for budgets without one. Privacy: an odometer. The returned
+        epsilon e, which depends on the outcome, satisfies ``P(S) <= E_Q(exp(e) 1_S) + delta`` for
+        every set S of outcomes.
         """
 
     @abc.abstractmethod
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
-        """Return what may still be charged, in the filter's own quantities."""
+        """Return the remaining budget, in the quantities of the filter."""
 
     @final
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values from which ``filter_from_dict`` makes an equal filter."""
+        """Return JSON values from which ``filter_from_dict`` makes an equal filter."""
         document: dict[str, Any] = encode(self, PrivacyFilter)
         return document
 
@@ -172,18 +171,18 @@ class PrivacyFilter(abc.ABC):
 @final
 @dataclass(frozen=True)
 class GaussianFilter(PrivacyFilter):
-    """Adds up squares of mu: exact for events that are Gaussian throughout.
+    """Adds up squares of mu: exact for Gaussian events.
 
     Parameters
     ----------
     budget : PrivacyBudget
-        What all events together may spend; a delta of 0 is no budget for Gaussian noise.
+        The total budget, with a delta above 0.
 
     Notes
     -----
     Privacy: an epsilon-DP event is charged as the Gaussian release that dominates it,
     ``mu = 2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``, about ``1.25 epsilon``. Events that no
-    Gaussian release dominates, such as those on Poisson samples, have no price.
+    Gaussian release dominates, such as those on Poisson samples, are not supported.
 
     References
     ----------
@@ -237,15 +236,15 @@ class GaussianFilter(PrivacyFilter):
 @final
 @dataclass(frozen=True)
 class RenyiFilter(PrivacyFilter):
-    """Adds up Renyi divergences of one order, fixed in advance; for nearly all events.
+    """Adds up Renyi divergences of one order; supports nearly all events.
 
     Parameters
     ----------
     budget : ApproximateDP
-        What all events together may spend, with a delta above 0.
+        The total budget, with a delta above 0.
     order : int
-        Order of the divergence, at least 2. ``make_filter`` takes the one that lets through the
-        most Gaussian noise; smaller ones suit sparse samples with little noise.
+        Order of the divergence, at least 2. ``make_filter`` chooses the one that is best for
+        Gaussian noise; smaller orders suit sparse samples with little noise.
 
     References
     ----------
@@ -319,17 +318,17 @@ class RenyiFilter(PrivacyFilter):
 @final
 @dataclass(frozen=True)
 class BasicFilter(PrivacyFilter):
-    """Adds up epsilons and deltas: for all events, and best for a few large ones.
+    """Adds up epsilons and deltas: supports all events, and is best for a few large ones.
 
     Parameters
     ----------
     budget : ApproximateDP
-        What all events together may spend; with a delta of 0, pure events only.
+        The total budget; with a delta of 0 for pure events only.
 
     Notes
     -----
-    Privacy: each event reserves an (epsilon, delta) of its own, its epsilon the least that an
-    accountant shows for that event by itself.
+    Privacy: each event is charged with its own (epsilon, delta), where epsilon is computed by an
+    accountant.
 
     References
     ----------
@@ -357,8 +356,8 @@ class BasicFilter(PrivacyFilter):
         epsilon = accountant_for(event, adjacency).epsilon(event, adjacency, share)
         if math.isinf(epsilon):
             raise ValueError(
-                "delta must be what this event may use of the ledger's delta, above 0, as it has "
-                f"no finite epsilon at a delta of {share!r}"
+                "delta must be above 0, the event's part of the ledger's delta: it has no finite "
+                f"epsilon at a delta of {share!r}"
             )
         return {"epsilon": epsilon, "delta": share}
 
@@ -369,8 +368,8 @@ class BasicFilter(PrivacyFilter):
         return {name: float(_sum(charges, name)) for name, _ in self._limits()}
 
     def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
-        # Sums of epsilons bound the loss at every moment, but for the sum of all deltas, which
-        # is at most the budget's (the proof in docs/ledger.md, with epsilon a function of S).
+        # The sum of epsilons bounds the loss at every time, up to the sum of all deltas, which is
+        # at most the budget's (proof in docs/ledger.md, with epsilon a function of S).
         return {"epsilon": self.spent(charges)["epsilon"], "delta": self.budget.delta}
 
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:
@@ -386,16 +385,16 @@ _FILTERS: dict[str, Callable[..., PrivacyFilter]] = {
 
 
 def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> PrivacyFilter:
-    """Make a filter by name.
+    """Return a filter by name.
 
     Parameters
     ----------
     name : {"gaussian", "renyi", "basic"}
         ``GaussianFilter``, ``RenyiFilter`` or ``BasicFilter``.
     budget : PrivacyBudget
-        What all events together may spend.
+        The total budget.
     order : int, optional
-        For "renyi": the order; default, the one that lets through the most Gaussian noise.
+        Order of a "renyi" filter; default: the best one for Gaussian noise.
 
     Returns
     -------
@@ -404,8 +403,8 @@ def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> P
     Raises
     ------
     ValueError
-        If the name is unknown, the budget is not of the filter's kind, or an order is given to a
-        filter that has none.
+        If the name is unknown, the budget does not fit the filter, or an order is given to a filter
+        without one.
 
     Examples
     --------
@@ -416,13 +415,13 @@ def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> P
     if order is not None and name != "renyi":
         raise ValueError(f"order must be None for a {name} filter, got {order!r}")
     if name == "renyi" and order is None and isinstance(budget, ApproximateDP) and budget.delta:
-        limits = ((_largest_divergence(budget, a) / a, a) for a in range(2, _MOST_ORDERS))
+        limits = ((_largest_divergence(budget, a) / a, a) for a in range(2, _MAX_ORDER))
         order = max(limits)[1]
     return _FILTERS[name](budget, order) if name == "renyi" else _FILTERS[name](budget)
 
 
 def filter_from_dict(mapping: Any) -> PrivacyFilter:
-    """Read back what ``PrivacyFilter.to_dict`` wrote.
+    """Read what ``PrivacyFilter.to_dict`` wrote.
 
     Parameters
     ----------
@@ -432,12 +431,12 @@ def filter_from_dict(mapping: Any) -> PrivacyFilter:
     Returns
     -------
     PrivacyFilter
-        Equal to the one that was written.
+        A filter equal to the one that was written.
 
     Raises
     ------
     ValueError
-        If the type is unknown, a key is missing or unknown, or a value is not allowed.
+        If the type is unknown, a key is missing or unknown, or a value is invalid.
     """
     return decode(PrivacyFilter, mapping)  # type: ignore[type-abstract]
 
@@ -460,7 +459,7 @@ def _largest_divergence(budget: ApproximateDP, order: int) -> float:
 
 
 def _exact(number: float) -> Fraction:
-    """Read a number as it is written: ten times 0.1 is 1."""
+    """Return the decimal value of a float, so that ten times 0.1 is 1."""
     return Fraction(repr(float(number)))
 
 

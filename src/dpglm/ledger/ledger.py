@@ -1,4 +1,4 @@
-"""PrivacyLedger: everything that was spent on a data set, in one file."""
+"""PrivacyLedger: all charges to the budget of a data set, in one file."""
 
 from __future__ import annotations
 
@@ -39,38 +39,38 @@ __all__ = ["PrivacyLedger", "as_ledger"]
 @final
 @dataclass(frozen=True)
 class PrivacyLedger:
-    """The record of all that was spent on one data set, in one SQLite file.
+    """The record of all charges to the budget of one data set, in one SQLite file.
 
     Parameters
     ----------
     path : path-like
-        The file, made by ``create`` or ``dpglm ledger create``. On a local disk: SQLite's locks
-        do not hold on all network file systems.
+        The file, created by ``create`` or ``dpglm ledger create``. Use a local disk: some network
+        file systems do not support SQLite's locks.
     data : str, optional
-        Name of the data set; if given, a ledger of another one is refused.
+        Name of the data set; if given, the ledger of another one is refused.
     fingerprint : str, optional
-        Public mark of its version; if given, a ledger of another one is refused.
+        Public fingerprint of its version; if given, the ledger of another one is refused.
     who : str, optional
-        Name in entries; default, the user and the machine. It is not verified.
+        User name in entries; default: user and machine. It is not verified.
     label : str, optional
-        What to call the analysis in entries, such as "income by region"; one line.
+        Name of the analysis in entries, such as "income by region"; one line.
 
     Raises
     ------
     ValueError
-        If the label is no text of one line.
+        If the label is not text of one line.
     LedgerError
-        If the file is no ledger, or is that of another data set.
+        If the file is not a ledger, or belongs to another data set.
 
     Notes
     -----
-    Nothing is held open between calls, so that a ledger may be used from threads and after a
-    fork, copied and pickled; it is only a name for the file.
+    Nothing is held open between calls, so that a ledger can be used from threads and after a
+    fork, copied and pickled.
 
-    Privacy: ``spend`` returns after its record is on the disk, or raises. What is recorded stays
-    so, whether or not anything was released. Everything that is recorded is within the ledger's
-    budget, under its relation, even though each event is chosen after looking at the results of
-    those before; ``docs/ledger.md`` says why, and what is not covered.
+    Privacy: ``spend`` returns after its record is on the disk, or raises. A record is permanent,
+    whether or not anything was released. All recorded events together are within the ledger's
+    budget under its relation, even if each event was chosen after looking at earlier results.
+    ``docs/ledger.md`` has the proof and the limits.
 
     Examples
     --------
@@ -105,8 +105,8 @@ class PrivacyLedger:
         object.__setattr__(self, "path", check_path("path", self.path).absolute())
         if not Path(self.path).is_file():
             raise LedgerError(
-                "path must be that of a ledger, made by PrivacyLedger.create or `dpglm ledger "
-                f"create`, got {str(self.path)!r}, which is no file"
+                "path must be a ledger, created by PrivacyLedger.create or `dpglm ledger create`, "
+                f"got {str(self.path)!r}, which is not a file"
             )
         self.terms()
 
@@ -123,29 +123,29 @@ class PrivacyLedger:
         fingerprint: str | None = None,
         unit: str = "row",
     ) -> Self:
-        """Make a new ledger.
+        """Create a ledger.
 
         Parameters
         ----------
         path : path-like
-            Where; there must be no file.
+            Path of the new file.
         data : str
             Name of the data set, public.
         budget : PrivacyBudget
-            What all fits together may spend. Fixed for good.
+            Total budget of all fits. It cannot be changed.
         adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-            The relation of all fits. Fixed for good.
+            Neighbouring relation of all fits. It cannot be changed.
         filter : {"gaussian", "renyi", "basic"}, default="gaussian"
-            How spends add up: ``GaussianFilter``, ``RenyiFilter`` or ``BasicFilter``. Fixed for
-            good.
+            Rule that adds up charges: ``GaussianFilter``, ``RenyiFilter`` or ``BasicFilter``. It
+            cannot be changed.
         order : int, optional
-            Order of a Renyi filter; default, what ``make_filter`` takes.
+            Order of a Renyi filter; default: see ``make_filter``.
         fingerprint : str, optional
-            Mark of the data set's version, which must be public: a plain hash of few or small
-            private rows is not.
+            Fingerprint of the data set's version. It must be public; a plain hash of a few private
+            rows is not.
         unit : {"row", "group"}, default="row"
-            What all fits protect: each row, or each group, such as a person, with all its rows.
-            Fixed for good; the two do not add up.
+            Protected unit of all fits: a row, or a group, such as a person, with all its rows. It
+            cannot be changed.
 
         Returns
         -------
@@ -156,7 +156,7 @@ class PrivacyLedger:
         ValueError
             If a parameter is invalid.
         LedgerError
-            If there is a file, or it cannot be written.
+            If the file exists, or cannot be written.
         """
         check_one_of("adjacency", adjacency, list(Adjacency))
         check_one_of("unit", unit, list(Unit))
@@ -177,26 +177,19 @@ class PrivacyLedger:
         return cls(path, data, fingerprint)
 
     def terms(self) -> LedgerTerms:
-        """Read what was fixed when the ledger was made.
-
-        A LedgerError says that the file is no ledger, or that of another data set.
-        """
+        """Read the terms; a LedgerError if the file is not a ledger of this data set."""
         with read_only(Path(self.path)) as connection:
             terms = LedgerTerms.from_record(read_first(connection))
         for name in ("data", "fingerprint"):
             wanted, found = getattr(self, name), getattr(terms, name)
             if wanted is not None and wanted != found:
                 raise LedgerError(
-                    f"{name} must be that of the ledger {str(self.path)!r}, {found!r}, got "
-                    f"{wanted!r}"
+                    f"{name} must match the ledger {str(self.path)!r}, {found!r}, got {wanted!r}"
                 )
         return terms
 
     def contents(self) -> LedgerContents:
-        """Read everything, at one moment.
-
-        A LedgerError says that the file is no ledger, or that a record was changed or is missing.
-        """
+        """Read all records; a LedgerError if one is missing or was changed."""
         with read_only(Path(self.path)) as connection:
             return LedgerContents.from_records(read(connection))
 
@@ -210,44 +203,43 @@ class PrivacyLedger:
         key: str | None = None,
         unit: str = "row",
     ) -> LedgerEntry:
-        """Record a release before it happens; release only after this has returned.
+        """Charge an event to the budget; release only after this has returned.
 
         Parameters
         ----------
         event : Event
-            What may be released.
+            The event.
         adjacency : {"zero_out", "add_remove", "replace_one"}
-            The relation to which the event's noise multipliers refer: that of the ledger.
+            Relation of the event's noise multipliers; must be the ledger's.
         what : str
-            On what it is spent, in words.
+            Purpose, in words.
         delta : float, optional
-            The part of the ledger's delta that is meant for it; only a basic filter asks.
+            Part of the ledger's delta to reserve; used by basic filters only.
         key : str, optional
-            The entry's id; default, a random one. If there is an entry of that id already, for
-            the same event, it is returned, and nothing is spent: for work that may be
-            interrupted, and that keeps its key, so that it is paid for once.
+            Id of the entry; default: random. If an entry with this id and event exists, it is
+            returned and nothing is charged. Work that may be resumed keeps its key, so that it is
+            charged once.
         unit : {"row", "group"}, default="row"
-            What the release protects: that of the ledger.
+            Protected unit of the event; must be the ledger's.
 
         Returns
         -------
         LedgerEntry
-            The record, which is on the disk.
+            The entry, written to disk.
 
         Raises
         ------
         BudgetExceededError
-            If it is too much; nothing is recorded.
+            If the budget is exceeded; nothing is recorded.
         LedgerError
-            If the ledger cannot be written or is damaged, or the key's entry is for another
-            event.
+            If the ledger cannot be written or is damaged, or the key's entry has another event.
         ValueError
-            If a parameter is invalid, or the ledger's filter has no price for the event.
+            If a parameter is invalid, or the ledger's filter does not support the event.
 
         Notes
         -----
-        Privacy: the price is added up, compared and recorded in one transaction, which excludes
-        those of all other processes.
+        Privacy: the charge is added up, compared with the budget and recorded in one exclusive
+        transaction.
         """
         _text("what", what)
         if delta is not None:
@@ -259,16 +251,16 @@ class PrivacyLedger:
         terms = self.terms()
         if check_one_of("adjacency", adjacency, list(Adjacency)) != terms.adjacency:
             raise ValueError(
-                f"adjacency must be that of the ledger for {terms.data!r}, "
+                f"adjacency must match the ledger for {terms.data!r}, "
                 f"{terms.adjacency.value!r}, got {str(adjacency)!r}"
             )
         if check_one_of("unit", unit, list(Unit)) != terms.unit:
             raise ValueError(
-                f"what is protected must be that of the ledger for {terms.data!r}, each "
-                f"{terms.unit.value}, got each {unit!s}: a fit with groups needs a ledger that "
-                "was made with unit='group'"
+                f"the protected unit must match the ledger for {terms.data!r}, "
+                f"{terms.unit.value}, got {unit!s}. A fit with groups requires a ledger created "
+                "with unit='group'"
             )
-        # Terms never change, so pricing needs no lock.
+        # Terms never change, so computing the charge needs no lock.
         charge = terms.filter.charge(event, terms.adjacency, delta)
         with writing(Path(self.path)) as connection:
             first, *records = read(connection)
@@ -277,7 +269,7 @@ class PrivacyLedger:
             spent = list(map(Spend.from_record, records))
             for record, one in zip(records, spent, strict=True):
                 if one.id == own_id:
-                    return _paid(LedgerEntry.from_record(record), event)
+                    return _resumed(LedgerEntry.from_record(record), event)
             before = [one.charge for one in spent]
             terms.check_charges(before)
             if not terms.filter.allows([*before, charge]):
@@ -305,11 +297,11 @@ class PrivacyLedger:
             return card(f"Privacy ledger {self.path}", [], warnings=[str(error)])
 
     def export(self) -> dict[str, Any]:
-        """Return everything as plain JSON values, see ``LedgerContents.from_dict``."""
+        """Return the contents as JSON values, see ``LedgerContents.from_dict``."""
         return self.contents().to_dict()
 
     def verify(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
-        """Recompute everything; return what is wrong, and which references have no entry here."""
+        """Recompute all charges; return errors, and references without an entry."""
         try:
             return self.contents().problems(references)
         except LedgerError as error:
@@ -317,7 +309,7 @@ class PrivacyLedger:
 
 
 def as_ledger(ledger: PrivacyLedger | str | os.PathLike[str] | None) -> PrivacyLedger | None:
-    """Read the parameter ``ledger`` of an estimator."""
+    """Return the ledger that the parameter ``ledger`` names."""
     if ledger is None or isinstance(ledger, PrivacyLedger):
         return ledger
     if not isinstance(ledger, str | os.PathLike):
@@ -325,20 +317,20 @@ def as_ledger(ledger: PrivacyLedger | str | os.PathLike[str] | None) -> PrivacyL
     return PrivacyLedger(ledger)
 
 
-def _paid(entry: LedgerEntry, event: Event) -> LedgerEntry:
+def _resumed(entry: LedgerEntry, event: Event) -> LedgerEntry:
     if entry.event != canonical(event):
         raise LedgerError(
-            f"key must be new, or that of an entry for {canonical(event)!r}, got {entry.id!r}, "
-            f"which is for {entry.event!r}"
+            f"key must be new, or belong to {canonical(event)!r}, got {entry.id!r}, which belongs "
+            f"to {entry.event!r}"
         )
     return entry
 
 
 def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge) -> str:
     return (
-        f"event must cost at most what is left in the ledger for {terms.data!r}, "
+        f"event must cost at most the remaining budget of the ledger for {terms.data!r}, "
         f"{left_in_words(terms.filter, before)}, of {terms.filter.budget!r}; it costs "
-        f"{named_numbers(charge)}. Nothing was spent or released"
+        f"{named_numbers(charge)}. Nothing was charged or released"
     )
 
 

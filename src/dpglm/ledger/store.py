@@ -1,4 +1,4 @@
-"""The ledger's file: records that are written and synced one by one, whole or not at all."""
+"""The file of a ledger: records that are written and synced atomically."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from dpglm._json import canonical_json, parse
 from dpglm.exceptions import LedgerError
 
 _MAGIC = b"SQLite format 3\x00"
-_BESIDE = ("-journal", "-wal", "-shm")
+_SUFFIXES = ("-journal", "-wal", "-shm")
 _SECONDS_TO_WAIT = 120.0
-_BEFORE_THE_FIRST = "0" * 64
+_FIRST_DIGEST = "0" * 64
 
-# A record is never changed. The end is named in a second table, so that a ledger that lost its last
-# records does not look whole.
+# A record is never changed. A second table names the last one, so that its loss is detected.
 _TABLES = f"""
 CREATE TABLE records (number INTEGER PRIMARY KEY, text TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE head (number INTEGER NOT NULL, digest TEXT NOT NULL);
-INSERT INTO head VALUES (-1, '{_BEFORE_THE_FIRST}');
+INSERT INTO head VALUES (-1, '{_FIRST_DIGEST}');
 CREATE TRIGGER no_change BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'never'); END;
 CREATE TRIGGER no_removal BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'never'); END;
 """
@@ -56,8 +55,8 @@ class Record:
 
 
 def check_chain(records: Sequence[Record]) -> None:
-    """Check that records are those that were written, in order."""
-    before = _BEFORE_THE_FIRST
+    """Check the digests of records, in order."""
+    before = _FIRST_DIGEST
     for number, record in enumerate(records):
         if record.digest != _digest(before, record.text):
             raise LedgerError(
@@ -67,21 +66,21 @@ def check_chain(records: Sequence[Record]) -> None:
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """Return a ledger's file and those that SQLite may create beside it."""
+    """Return the file of a ledger, and those that SQLite may create next to it."""
     # SQLite follows links before it names a journal.
     real = Path(os.path.realpath(path))
-    return (path, *(real.with_name(real.name + suffix) for suffix in _BESIDE))
+    return (path, *(real.with_name(real.name + suffix) for suffix in _SUFFIXES))
 
 
 def refuse_ledger(path: Path) -> None:
-    """Refuse to replace a ledger, or a file where SQLite keeps the journal of one."""
-    for suffix in ("", *_BESIDE):
+    """Refuse to replace a ledger or its journal."""
+    for suffix in ("", *_SUFFIXES):
         if path.name.endswith(suffix):
             owner = path.with_name(path.name.removesuffix(suffix) or path.name)
             if owner.is_file() and _begins_as_database(owner):
                 raise ValueError(
-                    f"{os.fspath(path)!r} must not be an SQLite file, as budget ledgers are, nor "
-                    f"one that belongs to {os.fspath(owner)!r}: a ledger is never replaced"
+                    f"{os.fspath(path)!r} must not be an SQLite file such as a ledger, or belong "
+                    f"to {os.fspath(owner)!r}: a ledger is never replaced"
                 )
 
 
@@ -92,17 +91,14 @@ def _begins_as_database(path: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a transaction that excludes all other writers; synced when the block ends.
-
-    If the block fails, the file is as before.
-    """
+    """Open an exclusive transaction, which is synced at the end or rolled back."""
     with _connected(path, "rw") as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            # A process that is killed here, or a disk that is full, leaves this to the next opener.
+            # After a crash or on a full disk, the next process rolls back.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -110,8 +106,8 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a transaction that sees one state of the file, whatever is written meanwhile."""
-    # Not mode=ro: what a killed process left half-written is rolled back by the next reader.
+    """Open a transaction that reads one state of the file."""
+    # Not mode=ro: a reader must be able to roll back after a crash.
     with _connected(path, "rw") as connection:
         connection.execute("BEGIN")
         yield connection
@@ -119,10 +115,10 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def create_file(path: Path, header: dict[str, Any]) -> None:
-    """Make a ledger's file with its first record, whole or not at all.
+    """Create the file of a ledger with its first record, atomically.
 
-    It is written under another name, and linked: a name that another process takes meanwhile is
-    never replaced. An empty file counts as none, and is filled in one transaction.
+    The file is written under another name and linked, so that a file of another process is never
+    replaced. An empty file is filled in one transaction.
     """
     if path.exists():
         if not path.is_file() or path.stat().st_size:
@@ -170,7 +166,7 @@ def _fill(file: Path, path: Path, header: dict[str, Any]) -> None:
 
 
 def read(connection: sqlite3.Connection) -> list[Record]:
-    """Read all records, and check that they are those that were written."""
+    """Read all records, and check their digests."""
     _check_tables(connection)
     rows = connection.execute("SELECT number, text, digest FROM records ORDER BY number").fetchall()
     numbers = [number for number, _, _ in rows]
@@ -196,7 +192,7 @@ def read_first(connection: sqlite3.Connection) -> Record:
 
 
 def append(connection: sqlite3.Connection, document: dict[str, Any]) -> Record:
-    """Add a record within a transaction; it is in the file when that has ended."""
+    """Add a record within a transaction."""
     number, before = connection.execute("SELECT number, digest FROM head").fetchone()
     text = canonical_json(document)
     record = Record(text, _digest(before, text))
@@ -206,22 +202,19 @@ def append(connection: sqlite3.Connection, document: dict[str, Any]) -> Record:
 
 
 def _exists(path: Path) -> LedgerError:
-    return LedgerError(f"path must be that of a new file, got {str(path)!r}, which exists")
+    return LedgerError(f"path must be a new file, got {str(path)!r}, which exists")
 
 
 @contextlib.contextmanager
 def _connected(path: Path, mode: str, name: Path | None = None) -> Iterator[sqlite3.Connection]:
-    """Connect for one transaction, so that nothing is shared with threads or forked processes.
-
-    Errors say ``name``, by default the path.
-    """
+    """Connect for one transaction; ``name`` replaces the path in errors."""
     named = str(name or path)
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     try:
         with contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=_SECONDS_TO_WAIT, isolation_level=None)
         ) as connection:
-            # COMMIT returns when the records, and the removal of the journal, are on the disk.
+            # COMMIT returns when the records and the removal of the journal are on disk.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("PRAGMA fullfsync = ON")
             (journal,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
@@ -233,14 +226,14 @@ def _connected(path: Path, mode: str, name: Path | None = None) -> Iterator[sqli
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Check that tables are tables: a view in place of one might compute forever."""
+    """Refuse other tables and views: a view might compute forever."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if not found <= _STATEMENTS:
-        raise LedgerError("the tables are not those of a ledger")
+        raise LedgerError("the tables are not the tables of a ledger")
 
 
 def _record(text: Any, digest: Any) -> Record:
-    # SQLite keeps any type in any column.
+    # SQLite allows any type in any column.
     if not isinstance(text, str) or not isinstance(digest, str):
         raise LedgerError("a record of the ledger is not text")
     return Record(text, digest)
@@ -250,13 +243,13 @@ def _digest(before: str, text: str) -> str:
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
 
 
-# Files that appear whole or not at all, and never in the place of a ledger.
+# Atomic writes of other files, which never replace a ledger.
 
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Write a file durably in place of the one before, or leave that one as it is."""
-    # In the same folder, because a rename is atomic only within a file system.
+    """Replace a file durably and atomically."""
+    # In the same folder: renaming is atomic only within a file system.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -265,18 +258,18 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError as error:
-        # A full disk names no file, and the draft's name says nothing.
+        # Name the file: the error of a full disk does not.
         if error.errno is not None:
             error.filename = os.fspath(path)
         raise
     finally:
         draft.unlink(missing_ok=True)
-    # The name is durable once the folder is.
+    # The name is durable once the folder is synced.
     sync_folder(path.parent)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file in UTF-8 as ``replacing`` does, but never over a ledger."""
+    """Write a UTF-8 file atomically, but never over a ledger."""
     target = Path(path)
     refuse_ledger(target)
     with replacing(target) as file:
@@ -284,6 +277,6 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], document: Any) -> None:
-    """Write a JSON file as ``write_text`` does; floats come back bit for bit."""
+    """Write a JSON file atomically; floats are exact."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")

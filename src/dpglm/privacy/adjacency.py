@@ -1,4 +1,4 @@
-"""The neighbouring relations, and the one place that decides the factor of replace-one."""
+"""The neighbouring relations, and the sensitivity of a sum under each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Adjacency", "Unit"]
 
 
 class Unit(enum.StrEnum):
-    """Whose data a relation is about: what neighbouring data sets differ in.
+    """The protected unit: the rows in which neighbouring data sets differ.
 
     Attributes
     ----------
@@ -31,31 +31,31 @@ class Unit(enum.StrEnum):
 
     @property
     def all_rows(self) -> str:
-        """What is erased, added, removed or replaced, in words."""
+        """The rows that are erased, added, removed or replaced, in words."""
         return "any one row" if self is Unit.ROW else "all rows of any one group (person)"
 
 
 class Adjacency(enum.StrEnum):
-    """What counts as "one person's data" when a privacy claim is made.
+    """The neighbouring relation of a privacy claim.
 
     Attributes
     ----------
     ZERO_OUT
-        One row is erased; the number of rows is public. An erased row has the weight 0 after
-        preparation, and contributes nothing to any sum, count or score, of private steps too.
+        One row is erased; the number of rows is public. An erased row has weight 0 after
+        preparation, and contributes nothing to any sum, count or score.
     ADD_REMOVE
-        One row more or less; the number of rows is private.
+        One row is added or removed; the number of rows is private.
     REPLACE_ONE
-        One row replaced by any other row; the number of rows is public.
+        One row is replaced by any other row; the number of rows is public.
 
-    Of rows in groups, read "group" for "row"; the number of groups is public then where that of
-    rows is. The number of rows in all groups together is public under ``ZERO_OUT`` alone, where an
-    erased row is still counted; how many any one group has is private under every relation.
+    For rows in groups, read "group" for "row": the number of groups is then public or private. The
+    total number of rows is public under ``ZERO_OUT`` only, where erased rows are still counted. The
+    number of rows of a single group is always private.
 
     Notes
     -----
-    Privacy: every claim in this library names one of these relations. They are not
-    interchangeable: with the same noise, ``REPLACE_ONE`` has up to twice the sensitivity.
+    Privacy: every claim in this library names one of these relations. Under ``REPLACE_ONE`` a sum
+    has up to twice the sensitivity.
 
     Examples
     --------
@@ -71,16 +71,16 @@ class Adjacency(enum.StrEnum):
 
     @property
     def n_is_public(self) -> bool:
-        """Whether neighbouring data sets have the same, hence public, number of rows."""
+        """Whether neighbouring data sets have the same number of rows, which is then public."""
         return self is not Adjacency.ADD_REMOVE
 
     def rows_are_public(self, unit: Unit) -> bool:
-        """Whether the number of all rows is public: equal for data sets that differ in one unit.
+        """Whether the total number of rows is public.
 
         Parameters
         ----------
         unit : Unit
-            Whose data neighbours differ in. Groups that replace each other may differ in size.
+            The protected unit. Groups that replace each other may differ in size.
         """
         return self.n_is_public if unit is Unit.ROW else self is Adjacency.ZERO_OUT
 
@@ -107,22 +107,22 @@ class Adjacency(enum.StrEnum):
 
         Notes
         -----
-        Privacy: under ``REPLACE_ONE`` the old vector leaves and a new one, possibly
-        opposite, enters, so the sum moves by their distance: up to twice the bound, and less
-        for vectors that cannot be opposite. Under the other two relations one vector leaves or
-        enters. A product by 2 is exact in floating point.
+        Privacy: under ``REPLACE_ONE`` a new vector takes the place of the old one, so the sum
+        moves by their distance: up to twice the bound, and less for vectors that cannot be
+        opposite. Under the other relations one vector is added or removed. Multiplication by 2
+        is exact in floating point.
         """
         bound = check_real("contribution_bound", contribution_bound, least=0.0)
         factor = check_real("diameter", diameter, least=1.0, most=2.0)
         return factor * bound if self is Adjacency.REPLACE_ONE else bound
 
     def describe(self, unit: Unit = Unit.ROW) -> str:
-        """One plain-English sentence saying what the relation protects.
+        """Return a sentence on what the relation protects.
 
         Parameters
         ----------
         unit : Unit, default=Unit.ROW
-            Whose data neighbours differ in.
+            The protected unit.
         """
         return _SENTENCE[unit][self]
 
@@ -136,7 +136,7 @@ _SENTENCE = MappingProxyType(
             ),
             Adjacency.ADD_REMOVE: (
                 "The result is nearly as likely if any one row is added or removed; "
-                "the number of rows is private too."
+                "the number of rows is also private."
             ),
             Adjacency.REPLACE_ONE: (
                 "The result is nearly as likely if any one row is replaced by any other; "
@@ -145,17 +145,18 @@ _SENTENCE = MappingProxyType(
         },
         Unit.GROUP: {
             Adjacency.ZERO_OUT: (
-                "The result is nearly as likely if what all rows of any one group (person) "
-                "contribute is erased; the number of groups and that of all rows are public, how "
-                "many of them are whose is private."
+                "The result is nearly as likely if the contribution of all rows of any one group "
+                "(person) is erased; the numbers of groups and of rows are public, the number of "
+                "rows of each group is private."
             ),
             Adjacency.ADD_REMOVE: (
                 "The result is nearly as likely if any one group (person) is added or removed "
-                "with all its rows; the numbers of groups and of rows are private too."
+                "with all its rows; the numbers of groups and of rows are also private."
             ),
             Adjacency.REPLACE_ONE: (
                 "The result is nearly as likely if any one group (person) is replaced by any "
-                "other with all its rows; the number of groups is public, that of rows private."
+                "other with all its rows; the number of groups is public, the number of rows is "
+                "private."
             ),
         },
     }

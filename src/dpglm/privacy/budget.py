@@ -1,4 +1,4 @@
-"""How much privacy loss the caller allows, in the three usual currencies."""
+"""Privacy budgets in three currencies: (epsilon, delta), mu and rho."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dpglm._words import rounded_up
 from dpglm.privacy import gdp
 
 SMALLEST_DELTA = 1e-70
-"""Least delta above 0 of a budget."""
+"""Smallest positive delta of a budget."""
 
 
 class PrivacyBudget(abc.ABC):
-    """The most privacy loss a fit may cause; final subclasses below."""
+    """An upper bound on the privacy loss."""
 
     @abc.abstractmethod
     def gdp_mu(self) -> float:
@@ -27,7 +27,7 @@ class PrivacyBudget(abc.ABC):
         Raises
         ------
         ValueError
-            If no amount of Gaussian noise meets the budget (delta of 0).
+            If delta is 0, which no Gaussian noise can give.
         """
 
     @abc.abstractmethod
@@ -40,16 +40,16 @@ class PrivacyBudget(abc.ABC):
         Raises
         ------
         ValueError
-            If the budget is not given as (epsilon, delta): there is no one such pair.
+            If the budget is not given as (epsilon, delta).
         """
         raise ValueError(
-            "budget must be given as (epsilon, delta) for events that are not Gaussian throughout, "
+            "budget must be given as (epsilon, delta) for events that are not all Gaussian, "
             f"got {self!r}"
         )
 
     @abc.abstractmethod
     def statement_for_mu(self, mu: float) -> dict[str, float]:
-        """Say in the budget's own currency what a mu-GDP release spends.
+        """Return the cost of a mu-GDP release in the budget's currency.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class PrivacyBudget(abc.ABC):
 
     @final
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values from which ``budget_from_dict`` makes an equal budget."""
+        """Return JSON values from which ``budget_from_dict`` makes an equal budget."""
         document: dict[str, Any] = encode(self, PrivacyBudget)
         return document
 
@@ -77,12 +77,12 @@ class ApproximateDP(PrivacyBudget):
     Parameters
     ----------
     epsilon : float
-        Above 0, at most 1e6: beyond that a budget promises nothing.
+        Above 0, at most 1e6.
     delta : float
         0, or from 1e-70 to below 1. Zero is pure differential privacy, which Gaussian noise
-        cannot give. Proofs set aside events with chances of at most 1e-86 (a secret noise longer
-        than assumed, tails of a sampler): beside 1e-70 that is less than the rounding of delta,
-        and what is said to have a delta of 0 has no such events.
+        cannot give. Proofs ignore events of probability at most 1e-86 (extreme noise, tails of a
+        sampler), which is below the rounding of a positive delta; mechanisms with a delta of 0
+        have no such events.
 
     Examples
     --------
@@ -125,7 +125,7 @@ class ApproximateDP(PrivacyBudget):
 @final
 @dataclass(frozen=True)
 class GaussianDP(PrivacyBudget):
-    """Gaussian differential privacy: as hard to tell apart as N(0, 1) and N(mu, 1).
+    """Gaussian differential privacy: at most as distinguishable as N(0, 1) and N(mu, 1).
 
     Parameters
     ----------
@@ -187,34 +187,33 @@ class ZeroConcentratedDP(PrivacyBudget):
 
 
 def budget_from_dict(mapping: Mapping[str, Any]) -> PrivacyBudget:
-    """Read back what ``PrivacyBudget.to_dict`` wrote.
+    """Read what ``PrivacyBudget.to_dict`` wrote.
 
     Parameters
     ----------
     mapping : mapping
-        The JSON object, with key ``"type"`` and exactly that type's own keys.
+        The JSON object, with the key ``"type"`` and the keys of that type.
 
     Returns
     -------
     PrivacyBudget
-        Equal to the budget that was written.
+        A budget equal to the one that was written.
 
     Raises
     ------
     ValueError
-        If the type is unknown, a key is missing or unknown, or a value is not allowed.
+        If the type is unknown, a key is missing or unknown, or a value is invalid.
 
     Examples
     --------
     >>> budget_from_dict({"type": "gaussian_dp", "mu": 0.5})
     GaussianDP(mu=0.5)
     """
-    # As an abstract class it stands for those below it.
     return decode(PrivacyBudget, mapping)  # type: ignore[type-abstract]
 
 
 def is_pure(budget: PrivacyBudget) -> bool:
-    """Whether a budget allows no delta, which Gaussian noise cannot give."""
+    """Whether delta is 0, which Gaussian noise cannot give."""
     return isinstance(budget, ApproximateDP) and budget.delta == 0.0
 
 
@@ -238,8 +237,8 @@ def default_delta(n_rows: int) -> float:
 
     Notes
     -----
-    Privacy: a delta of ``1/n`` would allow a mechanism that publishes a random row, so delta
-    has to be well below. The number of rows used here must be public.
+    Privacy: a delta of ``1/n`` would allow a mechanism that publishes a random row, so delta must
+    be far below. The number of rows must be public.
 
     Examples
     --------
@@ -255,9 +254,9 @@ def default_delta(n_rows: int) -> float:
 def stated_budget(
     epsilon: float, delta: float | Literal["auto"], budget: PrivacyBudget | None, n_units: int
 ) -> PrivacyBudget:
-    """Return the budget that a caller states: ``budget``, else epsilon with a delta.
+    """Return ``budget`` if given, else (epsilon, delta).
 
-    ``n_units`` is the public number of rows, or groups, for a delta that is left open.
+    ``n_units``, the public number of rows or groups, decides the delta "auto".
     """
     if budget is not None:
         if not isinstance(budget, PrivacyBudget):
@@ -271,12 +270,12 @@ def stated_budget(
     return ApproximateDP(epsilon, check_real("delta", delta, least=0.0, below=1.0))
 
 
-# Budgets that protect too little, whatever is done with them.
+# Weak budgets.
 
 LARGEST_EPSILON = 10.0
-"""Above it, epsilon protects hardly anything."""
+"""Largest epsilon without a caution."""
 _LARGEST_DELTA = 0.01
-# So that 1/n is at least 1/n however it was rounded.
+# For the rounding of 1/n.
 _ALMOST = 1.0 - 1e-9
 
 
@@ -284,12 +283,12 @@ def weak_epsilon(epsilon: float) -> str | None:
     """Return the caution about a large epsilon, or None."""
     if epsilon <= LARGEST_EPSILON:
         return None
-    return f"epsilon {rounded_up(epsilon)} protects hardly anything; 1 is a usual choice."
+    return f"epsilon {rounded_up(epsilon)} protects little; 1 is a usual choice."
 
 
 def weak_delta(delta: float, n_units: int | None) -> str | None:
-    """Return the caution about a delta that allows publishing rows (or groups), or None."""
-    # A quotient, as a file may hold a number of rows that is no float.
+    """Return the caution about a delta that allows publishing rows, or None."""
+    # A quotient, because a file may hold a number of rows beyond floats.
     if n_units is not None and delta > 0.0 and n_units >= _ALMOST / delta:
         return (
             f"delta {rounded_up(delta)} is at least 1/{n_units}: publishing a row at random would "
@@ -304,13 +303,13 @@ def weak_delta(delta: float, n_units: int | None) -> str | None:
 
 
 def weak(epsilon: float, delta: float, n_units: int | None) -> tuple[str, ...]:
-    """Return the cautions about what is promised to rows (or groups), or planned to be."""
+    """Return the cautions about an epsilon and a delta."""
     said = (weak_epsilon(epsilon), weak_delta(delta, n_units))
     return tuple(sentence for sentence in said if sentence is not None)
 
 
 def weak_budget(budget: PrivacyBudget, n_units: int) -> tuple[str, ...]:
-    """Return the cautions about what a budget promises, before anything is spent."""
+    """Return the cautions about a budget."""
     if isinstance(budget, ApproximateDP):
         return weak(budget.epsilon, budget.delta, n_units)
     delta = default_delta(n_units)

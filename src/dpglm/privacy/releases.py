@@ -1,4 +1,4 @@
-"""A release: one question to the rows, declared in a plan, answered by a curator."""
+"""Releases, which a plan declares and a curator answers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ R = TypeVar("R")
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Bounded(Generic[V]):
-    """A value computed from private rows, with a bound on what one unit can change in it.
+    """A value computed from private rows, with a bound on the influence of one unit.
 
-    The bound is on the L2 norm of any one unit's exact contribution to a sum; for other values, on
-    the distance by which erasing one unit moves them (of scores: of any one score). The unit is a
-    row, or all rows of a group. The rate is that of the fresh Poisson sample of units that the
-    value was computed on.
+    For a sum, the bound is on the L2 norm of any unit's exact contribution. For other values, it is
+    on their change when one unit is erased (for scores, of each score). ``sampling_rate`` is the
+    rate of the fresh Poisson sample that the value was computed on.
 
     Privacy: the value is private until a ``Curator`` releases it; ``repr`` shows the bound only.
     """
@@ -53,77 +52,77 @@ class Bounded(Generic[V]):
 
 
 class Mechanism(abc.ABC, Generic[V, R]):
-    """How a private value is turned into an answer: noise, or a random choice.
+    """Noise, or a random choice: turns a private value into an answer.
 
-    A frozen dataclass, so that a plan declares it, a curator draws from it, and a certificate
-    records it. It alone says which event pays.
+    A frozen dataclass that a plan declares, a curator draws from, and a certificate records. It
+    determines the privacy event.
     """
 
     @property
     @abc.abstractmethod
     def event(self) -> Event:
-        """What one answer costs."""
+        """The privacy event of one answer."""
 
     @property
     @abc.abstractmethod
     def multiplier(self) -> float:
-        """Scale of the noise over the sensitivity."""
+        """Noise scale divided by the sensitivity."""
 
     @property
     def in_words(self) -> str:
-        """How much noise there is, in words."""
+        """The noise scale, in words."""
         return f"scale {self.multiplier:.4g} x sensitivity"
 
     def with_multiplier(self, multiplier: float) -> Self:
-        """Return the same noise with another scale; ValueError if that does not decide the cost."""
+        """Return the same noise with another scale, where the scale determines the cost."""
         raise ValueError(f"{self!r} cannot be calibrated by its multiplier")
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
-        """Work out the size of the noise for a release, from public facts only."""
+        """Return the noise scale of a release, from public facts only."""
         return NoiseScale(self.multiplier * release.sensitivity, 0)
 
     def coordinate_std(self, scale: float, size: int) -> float:
-        """Return the standard deviation of each of ``size`` coordinates for noise of a scale."""
+        """Return the standard deviation of each of ``size`` coordinates."""
         return scale
 
     @abc.abstractmethod
     def draw(self, release: Release[V, R], value: V, source: NoiseSource) -> R:
-        """Answer: the one place where a private value meets its noise."""
+        """Return the answer: the only place where a private value meets its noise."""
 
 
 @final
 @dataclass(frozen=True)
 class Release(Generic[V, R]):
-    """One kind of release of a run, with all that its privacy rests on.
+    """One kind of release of a run, with everything that its privacy depends on.
 
     Parameters
     ----------
     quantity : str
-        What is released, in words, such as ``"clipped gradient sum"``.
+        Name of the quantity, such as ``"clipped gradient sum"``.
     mechanism : Mechanism
-        Noise or choice, which gives the event.
+        Noise or choice, which determines the event.
     adjacency : Adjacency
         The neighbouring relation.
     contribution_bound : float
-        The largest change of the exact quantity, in L2 norm, when one unit is erased (of scores:
-        of any one score); at least 0. Where it shrinks along a run the noise shrinks with it, and
-        this is the largest.
+        Largest change of the exact quantity, in L2 norm, when one unit is erased (for scores, of
+        each score); at least 0. If it shrinks during a run, so does the noise, and this is the
+        largest.
     coordinates : int, default=1
         Number of values in each release.
     count : int, default=1
-        How often it is released.
+        Number of releases.
     rounding : float, default=0.0
-        Bound on what floating point adds to ``contribution_bound``.
+        Bound on the rounding error to add to ``contribution_bound``.
     magnitude : float, default=0.0
         Public bound on the L2 norm of the computed quantity.
     sampling_rate : float, default=1.0
-        Probability with which each unit enters, independently, in (0, 1].
+        Probability with which each unit is sampled, independently, in (0, 1].
     unit : Unit, default=Unit.ROW
-        Whose contribution is bounded: a row's, or that of all rows of a group together.
+        The unit with the bounded contribution: a row, or a group with all its rows.
     diameter : float, default=2.0
-        Bound on the distance of any two units' exact contributions (of scores: of any one score),
-        in units of ``contribution_bound``; from 1 to 2. Below 2 it needs a proof where it is
-        declared, and matters under ``REPLACE_ONE`` alone.
+        Bound on the distance of any two units' exact contributions (for scores, of each score), in
+        units of ``contribution_bound``; from 1 to 2. A value below 2 requires a proof, and matters
+        under ``REPLACE_ONE`` only.
 
     Notes
     -----
@@ -157,37 +156,35 @@ class Release(Generic[V, R]):
         check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
         check_real("diameter", self.diameter, least=1.0, most=2.0)
         if self.diameter < 2.0 and self.sampling_rate < 1.0:
-            # A sampled release is accounted for by way of the erased row (``reduce_event``).
-            raise ValueError(
-                f"diameter must be 2 for a release about a sample, got {self.diameter!r}"
-            )
-        # Raises where the mechanism's settings are out of range, or it cannot be sampled.
+            # Accounting for samples goes through the erased row (``reduce_event``).
+            raise ValueError(f"diameter must be 2 for a release on a sample, got {self.diameter!r}")
+        # Raises for invalid settings of the mechanism, or one that cannot be sampled.
         _ = self.event
 
     @property
     def event(self) -> Event:
-        """What one of these releases costs."""
+        """The privacy event of one release."""
         return poisson_sampled(self.sampling_rate, self.mechanism.event)
 
     @property
     def noise_multiplier(self) -> float:
-        """Scale of the noise over the sensitivity."""
+        """Noise scale divided by the sensitivity."""
         return self.mechanism.multiplier
 
     @property
     def sensitivity(self) -> float:
-        """Distance of the computed quantities of two neighbours at most; snapping excluded."""
+        """Largest distance of the computed quantities of two neighbours, before snapping."""
         exact = self.adjacency.sum_sensitivity(self.contribution_bound, self.diameter)
         return exact + self.adjacency.sum_sensitivity(self.rounding)
 
     @functools.cached_property
     def scale(self) -> NoiseScale:
-        """Scale of the noise and the grid it lives on."""
+        """Noise scale and grid."""
         return self.mechanism.scale(self)
 
     @property
     def noise_scale(self) -> float:
-        """Scale of the noise; ``inf`` where floating point has no such noise."""
+        """Noise scale; ``inf`` if floating point cannot represent it."""
         return self.scale.std
 
     @property
@@ -196,12 +193,11 @@ class Release(Generic[V, R]):
         return self.mechanism.coordinate_std(self.noise_scale, self.coordinates)
 
     def check(self, value: Bounded[V], adjacency: Adjacency, unit: Unit = Unit.ROW) -> None:
-        """Raise PlanMismatchError for a value, or a relation, that this was not declared for."""
+        """Raise PlanMismatchError unless the release was declared for this value and relation."""
         if not self.unit is value.unit is unit:
             raise PlanMismatchError(
-                f"the release {self.quantity!r} was declared for the contribution of one "
-                f"{self.unit.value}, and its value bounds that of one {value.unit.value}, but one "
-                f"{unit.value} is what neighbours differ in"
+                f"the release {self.quantity!r} was declared for each {self.unit.value}, and its "
+                f"value is bounded for each {value.unit.value}, but each {unit.value} is protected"
             )
         if adjacency is not self.adjacency:
             raise PlanMismatchError(
@@ -221,40 +217,40 @@ class Release(Generic[V, R]):
 
 
 AnyRelease: TypeAlias = Release[Any, Any]
-"""A release of whatever values and answers."""
+"""A release of any values and answers."""
 SumRelease: TypeAlias = Release[NDArray[np.float64], NDArray[np.float64]]
-"""A release of a vector that noise is added to."""
+"""A release of a noisy vector."""
 SumMechanism: TypeAlias = Mechanism[NDArray[np.float64], NDArray[np.float64]]
 """Noise that is added to a vector."""
 ScoreRelease: TypeAlias = Release[NDArray[np.float64], int]
-"""A release of which candidate has a small score."""
+"""A release of a candidate with a small score."""
 
 
 def check_can_be_asked(releases: Iterable[AnyRelease]) -> None:
-    """Raise ValueError for a release with noise below 2^-460, or of 2^460 or more.
+    """Raise ValueError for a noise scale below 2^-460, or of 2^460 or more.
 
-    It is ``inf`` where no grid holds both the noise and what it is added to. Within that range
-    choices can be made, too, whose sensitivities must be from 2^-500 to 2^500.
+    The scale is ``inf`` if no grid can hold both the noise and the value. Within this range,
+    choices are possible too, which need sensitivities from 2^-500 to 2^500.
     """
     for release in releases:
         if not 2.0**-460 <= release.noise_scale < 2.0**460:
             raise ValueError(
-                f"noise of the release {release.quantity!r} must have a scale from 3.4e-139 to "
-                "3e+138, and at most 2^32 cells of a grid that holds what it is added to, got "
-                f"{release.noise_scale!r} (inf: no grid does): give a larger budget, fewer columns "
-                "or steps, or bounds in other units"
+                f"the noise scale of the release {release.quantity!r} must be from 3.4e-139 to "
+                "3e+138, and at most 2^32 cells of a grid that holds the value, got "
+                f"{release.noise_scale!r} (inf: there is no such grid). Use a larger budget, fewer "
+                "columns or steps, or bounds in other units"
             )
 
 
-# The curator: the only way to release something about private rows.
+# The curator: the only way to release information about private rows.
 
 
 @final
 class Curator:
-    """Adds the noise to what is asked under one relation, and remembers every release.
+    """Draws the noise of every release under one relation, and records its event.
 
-    Privacy: each release is written into ``event`` before its noise is drawn, so a crash can only
-    overstate what was spent.
+    Privacy: each event is recorded before its noise is drawn, so a crash can only overstate the
+    cost.
     """
 
     def __init__(self, adjacency: Adjacency, noise: NoiseSource, unit: Unit = Unit.ROW) -> None:
@@ -262,7 +258,7 @@ class Curator:
         self._unit = unit
         self._noise = noise
         self._records: list[Event | tuple[Curator, ...]] = []
-        # What was released of each quantity, over its noise: sum, and sum of squares.
+        # Released values over their noise, for each quantity: sum, sum of squares, and count.
         self._sums: dict[str, NDArray[np.float64]] = {}
         self._squares: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -274,7 +270,7 @@ class Curator:
 
     @property
     def unit(self) -> Unit:
-        """Whose data neighbouring data sets differ in."""
+        """The protected unit."""
         return self._unit
 
     @property
@@ -284,7 +280,7 @@ class Curator:
 
     @property
     def event(self) -> Event:
-        """What has been released so far, in canonical form."""
+        """The events so far, in canonical form."""
         return canonical(
             Composed(
                 tuple(
@@ -298,14 +294,14 @@ class Curator:
 
     @property
     def signal(self) -> float | None:
-        """How far released sums stand out of their noise, in its standard deviations.
+        """Signal-to-noise statistic of the released sums, in standard deviations of pure noise.
 
-        The largest over quantities, each by the squares of its releases and of their sum, in
-        Fisher's normal approximation of the law that those have if all is Gaussian noise, less
-        what the largest of so many is then. None where no sum was released, or where noise entered
-        a computation; choices, and what only the best of several tries leaves, are not in it.
+        For each quantity, the squares of its releases and of their sum are standardised by Fisher's
+        normal approximation for pure Gaussian noise. The statistic is the largest of these, less
+        the expected maximum under pure noise. None if no sum was released, or noise entered a
+        computation. Choices, and repetitions of which only the best result leaves, are ignored.
 
-        Privacy: post-processing of what was released, public where all of that is.
+        Privacy: post-processing of released values.
         """
         parts = [part for record in self._records if isinstance(record, tuple) for part in record]
         found = [one for each in (self, *parts) for one in each._excesses()]
@@ -320,12 +316,11 @@ class Curator:
             yield _excess(float(np.sum(total**2)) / count, total.size)
 
     def parts(self, count: int) -> tuple[Curator, ...]:
-        """Make one curator for each disjoint part of the rows; together they are ``Parallel``.
+        """Return one curator for each disjoint part of the rows; their events are ``Parallel``.
 
-        Privacy: a row is in one part, which does not depend on any row's values, so two neighbours
-        differ in one part only; what happens on the others is post-processing of public randomness
-        (McSherry, SIGMOD 2009, Theorem 4). Results of one part may steer what is asked of another.
-        Refused where the number of rows is private: one row more would move others to another part.
+        Privacy: parts do not depend on the values of rows, so neighbours differ in one part only
+        (McSherry, SIGMOD 2009, Theorem 4). Results of one part may decide the questions to another.
+        Refused if the number of rows is private: an added row would move others to another part.
         """
         if not self._adjacency.n_is_public:
             raise ValueError(
@@ -337,10 +332,10 @@ class Curator:
         return children
 
     def tries(self, event: RandomlyRepeated) -> Iterator[Curator]:
-        """Yield a curator for each of a random number of tries; ``event`` is recorded at once.
+        """Yield a curator for each of a random number of tries; ``event`` is recorded first.
 
-        Privacy: only the best result may leave, and not how many tries there were. A try that
-        released something else than ``event`` says is a PlanMismatchError.
+        Privacy: only the best result may leave, and the number of tries stays private. A try with
+        other releases than ``event`` is a PlanMismatchError.
         """
         self._records.append(event)
         for _ in range(event.repetitions.draw(self._noise)):
@@ -362,30 +357,30 @@ class Curator:
         return bernoulli(self._noise, n_rows, sampling_rate)
 
     def release(self, declared: Release[V, R], value: Bounded[V]) -> R:
-        """Release a value by the mechanism that was declared for it.
+        """Release a value by its declared mechanism.
 
-        Privacy: ``declared.event``. Where the release was declared for a smaller bound, another
+        Privacy: ``declared.event``. If the release was declared for a smaller bound, or for another
         relation, unit or sample, nothing is released (PlanMismatchError).
         """
         declared.check(value, self._adjacency, self._unit)
         self._records.append(declared.event)
         answer = self._drawn(declared, value.value)
         if not isinstance(answer, int | np.integer):
-            self._heard(declared, value.value, answer)
+            self._count_signal(declared, value.value, answer)
         return answer
 
-    def _heard(self, declared: Release[V, R], value: V, answer: Any) -> None:
-        """Add a released sum, over its noise, to those of the same quantity."""
+    def _count_signal(self, declared: Release[V, R], value: V, answer: Any) -> None:
+        """Add a released sum, divided by its noise, to the sums of the same quantity."""
         name = declared.quantity
         if isinstance(value, np.ndarray) and isinstance(answer, np.ndarray):
-            loud = np.clip(answer / declared.noise_std, -1e100, 1e100)
+            scaled = np.clip(answer / declared.noise_std, -1e100, 1e100)
         else:
-            # The size of what noise entered says nothing of the rows.
-            loud = np.full(1, math.inf)
-        if name in self._sums and self._sums[name].shape != loud.shape:
-            name = f"{name} {loud.shape}"
-        self._sums[name] = self._sums.get(name, 0.0) + loud
-        self._squares[name] = self._squares.get(name, 0.0) + float(np.sum(loud**2))
+            # The size of a computed value is not comparable with its noise.
+            scaled = np.full(1, math.inf)
+        if name in self._sums and self._sums[name].shape != scaled.shape:
+            name = f"{name} {scaled.shape}"
+        self._sums[name] = self._sums.get(name, 0.0) + scaled
+        self._squares[name] = self._squares.get(name, 0.0) + float(np.sum(scaled**2))
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def _drawn(self, declared: Release[V, R], value: V) -> R:
@@ -396,5 +391,5 @@ class Curator:
 
 
 def _excess(squares: float, values: int) -> float:
-    """Return how far a sum of squares exceeds that of standard normal values: nearly normal."""
+    """Standardise a sum of squares of standard normal values (Fisher's approximation)."""
     return math.sqrt(2.0 * squares) - math.sqrt(2.0 * values - 1.0)

@@ -187,7 +187,7 @@ def test_claims_that_forget_the_search_are_found_by_verify():
         dataclasses.replace(certificate, epsilon=0.9 * certificate.epsilon),
         # Planted bugs: as if there had been one try; as if the best needed fewer of them.
         changed(certificate, event=event.events[0], epsilon=1.0),
-        dataclasses.replace(
+        changed(
             certificate,
             event=RandomlyRepeated(
                 event.events, dataclasses.replace(event.repetitions, success=0.9)

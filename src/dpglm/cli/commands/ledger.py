@@ -110,8 +110,8 @@ def show(file: Annotated[Path, argument(INPUT_LEDGER)]) -> None:
         f"Ledger for {terms.data}",
         {
             "budget": named_numbers(budget),
-            "spent": f"{named_numbers(contents.spent())} (stopping time fixed in advance)",
-            "at any time": f"{named_numbers(always)} (stopping time may depend on results)",
+            "charged": named_numbers(contents.spent()),
+            "bound if you stop early because of results": named_numbers(always),
             "left": left_in_words(terms.filter, contents.charges),
             "relation": terms.relation,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],

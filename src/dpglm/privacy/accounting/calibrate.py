@@ -1,4 +1,4 @@
-"""From a budget to the noise it needs, and from what happened to what it spent."""
+"""Calibration of noise to a budget, and the cost of an event."""
 
 from __future__ import annotations
 
@@ -27,48 +27,45 @@ from dpglm.privacy.events.compositions import branches
 
 __all__ = ["calibrate", "excess", "spent", "within_budget"]
 
-# A tenth of a per cent of noise is far below what a user can notice.
+# Relative tolerances of the noise multiplier.
 _NUMERICAL_TOLERANCE, _MIXTURE_TOLERANCE, _EXACT_TOLERANCE = 1e-3, 1e-6, 1e-9
-# Of delta; the search for an epsilon may end a little above it.
+# Factor on delta: the search for an epsilon may end a little above it.
 _MARGIN = 1.0 - 2e-6
-# So coarse a grid asks for up to two per cent more noise, at a tenth of the work.
+# A coarse grid: up to two per cent more noise, at a tenth of the work.
 _ROUGH = FourierAccountant(cell_fraction=0.25, most_cells=50_000, even_cells=100)
 
 
 def calibrate(
     make_event: Callable[[float], Event], budget: PrivacyBudget, adjacency: Adjacency
 ) -> float:
-    """Find the smallest noise multiplier whose event is within a budget.
+    """Return the smallest noise multiplier with an event within a budget.
 
     Parameters
     ----------
     make_event : callable
-        Maps a noise multiplier to the event that will happen with it. More noise must never
-        cost more privacy.
+        Maps a noise multiplier to the event. More noise must never cost more privacy.
     budget : PrivacyBudget
-        The most that may be spent.
+        The budget.
     adjacency : Adjacency
-        The relation to which noise multipliers refer.
+        The relation of the noise multipliers.
 
     Returns
     -------
     float
-        Above 0. At most 1e-9 (Gaussian throughout, pure differential privacy), 1e-6 (Gaussian
-        seen through projections) or 1e-3 (numerical accounting) above the smallest one, relatively.
+        Above 0, with a relative error of at most 1e-9 (Gaussian events, pure differential privacy),
+        1e-6 (Gaussian through projections) or 1e-3 (numerical accounting).
 
     Raises
     ------
     ValueError
-        If parts of the event are about disjoint parts of the rows, under add/remove; if no
-        multiplier in reach is within the budget (parts of the event that do not depend
-        on it cost too much, or delta is below what numerical accounting resolves), if the
-        smallest multiplier is 0 because the event does not depend on it, or if the budget
-        cannot be met by such events at all (delta of 0 for Gaussian noise; a mu-GDP or zCDP
-        budget for events that are not Gaussian throughout).
+        If the event has disjoint parts of the rows under add/remove; if no multiplier is within the
+        budget (its fixed parts cost too much, or delta is too small for numerical accounting); if
+        the event does not depend on the multiplier; or if the budget does not suit the event (a
+        delta of 0 for Gaussian noise; mu-GDP or zCDP for events that are not all Gaussian).
 
     Notes
     -----
-    Privacy: the returned multiplier has itself passed ``within_budget``.
+    Privacy: the returned multiplier has passed ``within_budget``.
 
     Examples
     --------
@@ -94,11 +91,11 @@ def calibrate(
 
 
 def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
-    """Compare what an event spends with a budget: at most 0 only if it is within.
+    """Return the log ratio of an event's cost to a budget: at most 0 only if it is within.
 
-    The logarithm of the ratio of what is spent to what may be spent, in mu or in epsilon of pure
-    differential privacy; for other events of two mu that belong to the deltas, roughly. So it falls
-    by about as much as the logarithm of a noise multiplier grows. Raises as ``within_budget``.
+    The ratio is of mus, or of pure epsilons; for other events of the approximate mus of the deltas.
+    It falls about as fast as the logarithm of a noise multiplier grows. Raises as
+    ``within_budget``.
     """
     check_parallel_parts(event, adjacency)
     return max(_excess(one, adjacency, budget) for one in branches(event))
@@ -116,32 +113,30 @@ def _excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
 
 
 def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
-    """Whether an event spends no more than a budget.
+    """Whether the cost of an event is within a budget.
 
     Parameters
     ----------
     event : Event
-        What happens or happened.
+        The event.
     adjacency : Adjacency
-        The relation to which noise multipliers refer.
+        The relation of its noise multipliers.
     budget : PrivacyBudget
-        The most that may be spent. One given as mu-GDP or zCDP can only be compared with
-        events that are Gaussian throughout.
+        The budget. Only Gaussian events can be compared with mu-GDP or zCDP.
 
     Returns
     -------
     bool
-        True only if an accountant shows it.
+        True only if an accountant proves it.
 
     Raises
     ------
     ValueError
-        If the event is not Gaussian throughout, and the budget is not (epsilon, delta), or if
-        parts of it are about disjoint parts of the rows, under add/remove.
+        If the event is not all Gaussian and the budget is not (epsilon, delta), or if it has
+        disjoint parts of the rows under add/remove.
     """
     check_parallel_parts(event, adjacency)
-    # What a row can meet, one by one and in canonical form: so each is held to the budget as it
-    # was when its noise was calibrated, to the last bit.
+    # Branch by branch in canonical form, exactly as calibration did.
     return all(_within(one, adjacency, budget) for one in branches(event))
 
 
@@ -155,7 +150,7 @@ def _within(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
 
 
 def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
-    """Say what an event spends, in the budget's currency, and who computed it.
+    """Return the cost of an event in the budget's currency, with the accountant.
 
     Parameters
     ----------
@@ -216,7 +211,7 @@ def _calibrate_numerically(
     adjacency: Adjacency,
     start: float,
 ) -> float:
-    """Find the place on a rough grid; a call or two of the slow accountant then settle it."""
+    """Search on a rough grid, then refine with a few calls of the accurate accountant."""
     example = make_event(1.0)
     accountant = accountant_for(example, adjacency)
     rough: Accountant = _ROUGH if _ROUGH.supports(example, adjacency) else accountant
@@ -228,17 +223,16 @@ def _calibrate_numerically(
 
     found = _root(functools.partial(over_by, rough), limit, _NUMERICAL_TOLERANCE, start)
     slope = (over_by(rough, 1.02 * found) - over_by(rough, found)) / math.log(1.02)
-    found = _settled(functools.partial(over_by, accountant), found, slope)
+    found = _refined(functools.partial(over_by, accountant), found, slope)
     if math.isinf(found):
         raise ValueError(_OUT_OF_REACH.format(limit))
     return found
 
 
-def _settled(over_by: Callable[[float], float], guess: float, slope: float) -> float:
-    """Find a multiplier that is within a budget, and hardly, from a guess near it.
+def _refined(over_by: Callable[[float], float], guess: float, slope: float) -> float:
+    """Return a multiplier just within a budget, from a guess; ``inf`` if none was found.
 
-    The slope is that of ``over_by`` by the logarithm of the multiplier. What is returned is
-    ``inf`` if nothing was within.
+    ``slope`` is the derivative of ``over_by`` by the logarithm of the multiplier.
     """
     slope = min(slope, -0.1)
     too_small, best = 0.0, math.inf
@@ -248,10 +242,10 @@ def _settled(over_by: Callable[[float], float], guess: float, slope: float) -> f
             best = min(best, guess)
         else:
             too_small = max(too_small, guess)
-        settled = best < too_small * (1.0 + 0.5 * _NUMERICAL_TOLERANCE)
-        if settled or 0.0 >= over > 0.5 * _NUMERICAL_TOLERANCE * slope:
+        done = best < too_small * (1.0 + 0.5 * _NUMERICAL_TOLERANCE)
+        if done or 0.0 >= over > 0.5 * _NUMERICAL_TOLERANCE * slope:
             break
-        # Newton's step, aimed a little above the root, further after each failure.
+        # Newton's step to a point above the root, further away after each failure.
         guess *= math.exp(min(over, 1.0) / -slope + 1e-4 * 2.0**attempt)
         if not too_small < guess < best:
             guess = math.sqrt(max(too_small, 0.5 * best) * best)
@@ -269,7 +263,7 @@ def _excess_of_delta(
 
 @functools.lru_cache(maxsize=1024)
 def _delta(accountant: Accountant, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-    """Ask an accountant once: what a search has just settled on is asked about again by a plan."""
+    """Return an accountant's delta, cached: a plan repeats the last query of the search."""
     return accountant.delta(event, adjacency, epsilon)
 
 
@@ -278,7 +272,7 @@ def _log_ratio(spent: float, most: float) -> float:
 
 
 def _rough_mu(delta: float, epsilon: float) -> float:
-    """Solve ``delta = Phi(mu/2 - epsilon/mu)``, the larger part of the formula for a mu."""
+    """Solve ``delta = Phi(mu/2 - epsilon/mu)``, the leading term of the formula."""
     x = float(ndtri_exp(math.log(min(max(delta, 1e-300), _ALMOST_ONE))))
     root = math.hypot(x, math.sqrt(2.0 * epsilon))
     return x + root if x > 0.0 else 2.0 * epsilon / (root - x)
@@ -287,10 +281,9 @@ def _rough_mu(delta: float, epsilon: float) -> float:
 def _central_limit(
     make_event: Callable[[float], Event], limit: ApproximateDP, adjacency: Adjacency
 ) -> float:
-    """Guess a multiplier from the variance of the privacy losses, as if their sum were normal.
+    """Return a starting multiplier from a normal approximation of the privacy loss.
 
-    Only ever where a search starts: for sampled noise such a guess is too low. It is 1 for
-    events that are not sums of such losses.
+    For sampled noise it is too low. It is 1 for events without such losses.
     """
     if not _ROUGH.supports(make_event(1.0), adjacency):
         return 1.0
@@ -312,7 +305,7 @@ def _root(
     tolerance: float,
     start: float,
 ) -> float:
-    """Solve ``over_by(multiplier) = 0``: it falls, in the logarithm about as fast as that grows."""
+    """Solve ``over_by(multiplier) = 0`` for a decreasing function of the log multiplier."""
 
     @functools.cache
     def at(log_multiplier: float) -> float:
@@ -333,7 +326,7 @@ def _root(
 _FARTHEST = 40.0  # in logarithms
 _ALMOST_ONE = 1.0 - 1e-12
 _OUT_OF_REACH = (
-    "budget {!r} cannot be met by any noise multiplier: parts of the event that do not depend on "
-    "it cost too much, or delta is too small for numerical accounting"
+    "budget {!r} cannot be met by any noise multiplier: the fixed parts of the event cost too "
+    "much, or delta is too small for numerical accounting"
 )
 _NO_NOISE = "budget {!r} is met without any noise: the event does not depend on its multiplier"

@@ -1,4 +1,4 @@
-"""What every privacy event is, and what a mechanism says of itself to accountants."""
+"""Base classes of privacy events and mechanisms, and the laws of privacy losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpglm.privacy.adjacency import Adjacency
 
 Array = NDArray[np.float64]
 Tails = tuple[Array, Array]
-# Standard deviations of noise beyond which losses count as infinite: Phi(-13) is about 6e-39.
+# Losses beyond 13 standard deviations count as infinite: Phi(-13) is about 6e-39.
 REACH = 13.0
 
 
@@ -29,11 +29,11 @@ REACH = 13.0
 class LossLaw:
     """Privacy loss ``log(P/Q)`` of one mechanism.
 
-    ``tails`` gives ``P(loss > t)`` and ``Q(loss > t)`` for an array of t, right to so many
-    ``roundings`` in units of roundoff. A grid may end at ``low``, below which mass is rounded up,
-    and at ``high``, above which it counts as an infinite loss. With the probability ``nothing``,
-    which the tails leave out, the loss is exactly 0, and the other losses are then above 0.
-    ``hidden`` was taken off ``P(loss > t)``: the roundings are of the tail with it.
+    ``tails`` returns ``P(loss > t)`` and ``Q(loss > t)`` for an array of t, with an error of at
+    most ``roundings`` units of roundoff. A grid may end at ``low``, below which mass is rounded up,
+    and at ``high``, above which the loss counts as infinite. With probability ``nothing``, which
+    the tails exclude, the loss is exactly 0; the other losses are then positive. ``hidden`` was
+    subtracted from ``P(loss > t)``: roundings refer to the tail with it.
     """
 
     tails: Callable[[Array], Tails]
@@ -46,14 +46,14 @@ class LossLaw:
 
 @dataclass(frozen=True)
 class ChiSquare:
-    """Law of ``scale`` times a chi-square variable with so many degrees of freedom."""
+    """Law of ``scale`` times a chi-square variable with ``degrees`` degrees of freedom."""
 
     scale: float
     degrees: int
 
 
 def gaussian_law(mu: float) -> LossLaw:
-    """P is ``N(mu, 1)``, Q is ``N(0, 1)``."""
+    """Return the law for P = ``N(mu, 1)`` and Q = ``N(0, 1)``."""
     half = 0.5 * mu * mu
     return LossLaw(
         tails=lambda t: (ndtr((half - t) / mu), ndtr((-half - t) / mu)),
@@ -65,7 +65,7 @@ def gaussian_law(mu: float) -> LossLaw:
 def bounded_law(
     top: float, tails: Callable[[Array], tuple[Array | float, Array | float]]
 ) -> LossLaw:
-    """Law of a loss between minus and plus ``top``, given its tails in between."""
+    """Return the law of a loss in [-top, top], given its tails in between."""
 
     def within(t: Array) -> Tails:
         p, q = tails(t)
@@ -74,18 +74,18 @@ def bounded_law(
             np.where(t < -top, 1.0, np.where(t < top, q, 0.0)),
         )
 
-    # The grid ends a little above the greatest loss, wherever rounding puts its points.
+    # The grid ends a little above the largest loss, despite rounding.
     return LossLaw(within, low=-top, high=(1.0 + 1e-12) * top)
 
 
 def sampled_loss(x: float, rate: float, sigma: float) -> float:
-    """Loss of removing a row at x, of ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``."""
+    """Return the removal loss at x: ``(1-q) N(0, s^2) + q N(1, s^2)`` over ``N(0, s^2)``."""
     return float(np.logaddexp(math.log1p(-rate), math.log(rate) + (x - 0.5) / sigma**2))
 
 
 def sampled_position(t: Array, rate: float, sigma: float) -> Array:
-    """Where the loss of removing is t; minus infinity for losses that are never reached."""
-    # log((exp(t) - 1 + q) / q), by one form that is accurate near 0 and one that never overflows.
+    """Return the x with removal loss t; minus infinity if there is none."""
+    # log((exp(t) - 1 + q) / q), in a form that is accurate near 0 and one that never overflows.
     near = np.maximum(np.expm1(np.minimum(t, 1.0)) / rate, -1.0)
     far = np.maximum(t, 1.0)
     with np.errstate(divide="ignore"):
@@ -96,26 +96,25 @@ def sampled_position(t: Array, rate: float, sigma: float) -> Array:
 
 
 SMALLEST, LARGEST, MOST = 1e-50, 1e50, 2**53
-"""Range of noise multipliers, epsilons and ratios, and the largest count, of every event.
+"""Range of noise multipliers, epsilons and ratios of events, and the largest count.
 
-Fourth powers of such numbers, and their products with counts, are neither 0 nor infinite in
-floating point: noise without end would cost nothing there, and little noise raise an error.
+Their fourth powers, and products of these with counts, neither overflow nor underflow.
 """
 
 
 class Event(abc.ABC):
-    """One thing a mechanism releases, described by what its privacy depends on.
+    """A release, described by the parameters that determine its privacy.
 
     Notes
     -----
-    Privacy: noise multipliers are noise scale divided by SENSITIVITY under the declared
-    adjacency, so an event by itself is not a claim; an accountant given an event and an
-    adjacency makes one. Events are immutable, compare by value and hash.
+    Privacy: a noise multiplier is the noise scale divided by the sensitivity under the declared
+    adjacency. An event becomes a claim when an accountant is given the adjacency. Events are
+    immutable, compare by value and are hashable.
     """
 
     @abc.abstractmethod
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        """List the basic events and how often each happens, unmerged.
+        """Return the basic events with their counts, unmerged.
 
         Returns
         -------
@@ -124,39 +123,38 @@ class Event(abc.ABC):
         """
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; ``event_from_dict`` gives back an equal event, bit for bit."""
+        """Return JSON values from which ``event_from_dict`` makes an equal event."""
         found: dict[str, Any] = encode(self, Event)
         return found
 
 
 class BasicEvent(Event):
-    """An event that is no composition of others."""
+    """An event that is not a composition."""
 
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         return ((self, 1),)
 
     def simplified(self) -> BasicEvent:
-        """Return an event that costs the same and says no more than needed."""
+        """Return an equivalent event in its simplest form."""
         return self
 
     @abc.abstractmethod
     def words(self, count: int) -> str:
-        """Say in a sentence what was released so many times."""
+        """Return a sentence on ``count`` such releases."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Hockey-stick divergences of one mechanism, straight from their definition.
+    """Hockey-stick divergences of a mechanism, computed from their definition.
 
     Parameters
     ----------
     remove, add : callable
-        Delta of removing and of adding a row at an array of epsilons, negative ones too.
+        Delta of removing and of adding a row, at an array of epsilons of any sign.
 
     Notes
     -----
-    Privacy: these are what claims are checked against, so they share no formula with the
-    mechanism's ``losses``.
+    Privacy: claims are checked against these curves, so they share no formula with ``losses``.
     """
 
     remove: Callable[[Array], Array]
@@ -164,62 +162,59 @@ class Curves:
 
 
 class Mechanism(BasicEvent):
-    """One mechanism, with all that accountants, checks and reports ask of it.
+    """A basic mechanism, with the quantities that accountants, checks and reports need.
 
     Notes
     -----
-    Privacy: two laws of privacy losses dominate the mechanism under any adaptive composition,
-    for the two orders of neighbouring data sets. Everything else follows from them: Renyi
-    divergences and hockey-stick curves are the same again, by formulas of their own.
+    Privacy: two laws of privacy losses, for removing and for adding a row, dominate the mechanism
+    under adaptive composition. Renyi divergences and hockey-stick curves describe the same laws by
+    independent formulas.
     """
 
     is_rarely_large: ClassVar[bool] = False
-    """Whether most of the variance of a loss may come from values that it hardly ever takes."""
+    """Whether rare values may cause most of the variance of a loss."""
 
     is_dominated_loosely: ClassVar[bool] = False
-    """Whether Renyi divergences of many runs may say more than their dominating laws."""
+    """Whether Renyi divergences may be tighter than dominating laws for many runs."""
 
     def quieter(self, factor: float) -> Mechanism:
-        """Return the mechanism for rows that change its result so many times less.
-
-        The mechanism itself where its cost does not come from a noise multiplier.
-        """
+        """Return the mechanism for a sensitivity divided by ``factor``, if it has a multiplier."""
         return self
 
     @abc.abstractmethod
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
-        """Return the losses of removing and of adding a row; one object if they agree."""
+        """Return the laws of removing and of adding a row; the same object if they agree."""
 
     @abc.abstractmethod
     def variance(self) -> float:
-        """Give the size of the variance of one loss."""
+        """Return the approximate variance of a loss."""
 
     @abc.abstractmethod
     def span(self) -> float:
-        """Give the length of the interval that one loss hardly ever leaves."""
+        """Return the length of an interval that contains a loss almost surely."""
 
     @property
     def largest_atom(self) -> float:
-        """The largest loss that has a probability of its own; 0 if there is none."""
+        """The largest atom of a loss; 0 without atoms."""
         return 0.0
 
     @property
     def pure_epsilon(self) -> Fraction | None:
-        """Epsilon of pure differential privacy, or None if there is none."""
+        """Epsilon of pure differential privacy, or None."""
         return None
 
     @property
     def plain_mu(self) -> float:
-        """Without sampling the mechanism is mu-GDP with this mu; ``inf`` if with none."""
+        """The mu of the mechanism without sampling; ``inf`` if it is not mu-GDP."""
         return float("inf")
 
     @property
     def mu_squared_law(self) -> ChiSquare | None:
-        """Law of mu^2, if given what is public the mechanism is mu-GDP; None otherwise."""
+        """Law of mu^2, for a mechanism that is mu-GDP given public randomness; None otherwise."""
         return None
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
-        """Bound Renyi divergences in both orders of the data sets; None if there is no bound.
+        """Bound Renyi divergences for removing and adding a row; None without a bound.
 
         Parameters
         ----------
@@ -231,7 +226,7 @@ class Mechanism(BasicEvent):
         return None
 
     def divergence_of_order(self, order: int, adjacency: Adjacency) -> float | None:
-        """Bound the Renyi divergence of one integer order, at least 2; None without a bound."""
+        """Bound the Renyi divergence of an integer order of at least 2; None without a bound."""
         found = self.divergence(np.array([order - 1.0]), adjacency)
         return None if found is None else float(found[0])
 
@@ -241,7 +236,7 @@ class Mechanism(BasicEvent):
 
 
 class GaussianMechanism(Mechanism):
-    """A mechanism that is mu-GDP, and nothing better."""
+    """A mechanism that is exactly mu-GDP."""
 
     @property
     @abc.abstractmethod
@@ -279,7 +274,7 @@ class GaussianMechanism(Mechanism):
 
 
 def gaussian_curve(mu: float, epsilon: Array) -> Array:
-    """Delta of a mu-GDP release, straight from the formula.
+    """Return the delta of a mu-GDP release from its formula.
 
     References
     ----------
@@ -291,7 +286,7 @@ def gaussian_curve(mu: float, epsilon: Array) -> Array:
 
 
 def check_positive(event: Event, name: str) -> None:
-    """Check a noise multiplier, an epsilon or a ratio of an event that is being built."""
+    """Check a noise multiplier, an epsilon or a ratio of an event."""
     value = check_real(name, getattr(event, name), least=SMALLEST, most=LARGEST)
     object.__setattr__(event, name, value)
 
