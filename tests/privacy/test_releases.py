@@ -153,7 +153,7 @@ def test_noise_that_floats_cannot_hold_is_refused(case, bound):
     # So that it is the bound over which the scale is a multiple.
     least = bound / case.multiplier
     declared = Release("extreme", case.mechanism, ZERO_OUT, least, magnitude=least)
-    with pytest.raises(ValueError, match=r"release 'extreme' must have a scale|std must be a"):
+    with pytest.raises(ValueError, match=r"release 'extreme' must be from|std must be a"):
         check_can_be_asked([honest, declared])
     check_can_be_asked([honest])
 
@@ -161,7 +161,7 @@ def test_noise_that_floats_cannot_hold_is_refused(case, bound):
 def test_a_magnitude_too_large_for_a_grid_is_refused():
     declared = dataclasses.replace(declare(GaussianNoise(1e-3)), magnitude=2.0**90)
     assert declared.noise_scale == math.inf
-    with pytest.raises(ValueError, match="no grid does"):
+    with pytest.raises(ValueError, match="no such grid"):
         check_can_be_asked([declared])
 
 
@@ -367,6 +367,6 @@ def test_a_release_is_about_the_unit_that_is_protected(
         curator.release(one, value)
         assert curator.parts(1)[0].unit is protected
     else:
-        with pytest.raises(PlanMismatchError, match="neighbours differ"):
+        with pytest.raises(PlanMismatchError, match="is protected"):
             curator.release(one, value)
         assert canonical(curator.event) == canonical(Composed(()))
