@@ -15,7 +15,7 @@ from dpglm.oracle import projection as preconditioned_module
 from dpglm.oracle import targets as shells_module
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.moments import noisy_second_moments, normalized_second_moments
+from dpglm.oracle.moments import constant_column, noisy_second_moments, normalized_second_moments
 from dpglm.oracle.targets import target_sums
 from dpglm.privacy import GaussianDP
 from dpglm.privacy.adjacency import Adjacency
@@ -25,7 +25,6 @@ from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import Newton, SufficientStatistics
 from dpglm.solvers.second_order import newton as newton_module
 from dpglm.solvers.second_order import sufficient_statistics_method as solver_module
-from dpglm.solvers.second_order.preconditioner import constant_column
 from tests.audit.attack import mu_at_least, one_row, planted_noise
 from tests.planted import planted
 

@@ -1,4 +1,4 @@
-"""The loss that gradient descent with clipped row gradients really minimises."""
+"""The losses that descent with clipped row gradients minimises, and losses of rows with offsets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 class ClippedLoss(ConvexScalarLoss):
     """The convex loss whose slope is the slope of ``loss`` clipped to ``[-c, c]``.
 
-    It is ``loss`` where its slope is within the clip, and goes on along the tangent, with slope
-    -c or c, where it is not: what Huber's loss is to the squared loss.
+    It is ``loss`` where its slope is within the clip, and continues along the tangent elsewhere, as
+    Huber's loss continues the squared loss.
 
     Parameters
     ----------
     loss : ConvexScalarLoss
-        Any convex loss of one output. For softmax with three or more classes there is no such
-        loss: its clipped gradients are the gradients of no function ([1]_, Theorem 5.3).
+        Any convex loss of one output. For softmax with three or more classes clipped gradients are
+        not the gradients of any function ([1]_, Theorem 5.3).
     clip_slope : float
         The clip c, positive. A row with norm ``|x|`` whose gradient is clipped to norm C has
         ``c = C / |x|``; for rows of different norms see `clipped_value`.
@@ -38,12 +38,11 @@ class ClippedLoss(ConvexScalarLoss):
 
     Notes
     -----
-    ``smoothness`` is that of ``loss`` where its slope is within the clip, so it can be smaller:
-    a clipped Poisson loss is smooth for bounded targets, a clipped logistic loss has
-    ``c (1 - c)`` instead of 1/4 for c < 1/2.
+    ``smoothness`` is that of ``loss`` where its slope is within the clip: a clipped Poisson loss is
+    smooth for bounded targets, a clipped logistic loss has ``c (1 - c)`` and not 1/4 for c < 1/2.
 
     Privacy: every row gradient ``slope x`` has norm at most ``clip_slope * |x|``. The loss is
-    convex and as smooth as above, which is what privacy amplification by iteration asks of it.
+    convex and smooth, as amplification by iteration requires.
 
     References
     ----------
@@ -110,7 +109,7 @@ class ClippedLoss(ConvexScalarLoss):
     def _smoothness_below(
         self, slope_limit: float, z_bound: float, y_low: float, y_high: float
     ) -> float:
-        # The caller takes the smaller of this and of what this loss's own clip gives.
+        # The caller takes the minimum of this and the bound of this loss's own clip.
         return self.loss.smoothness_below(slope_limit, z_bound, y_low, y_high)
 
 
@@ -140,10 +139,10 @@ def clipped_slope(
 def clipped_value(
     loss: ConvexScalarLoss, z: ArrayLike, y: ArrayLike, clip_slope: ArrayLike
 ) -> FloatArray:
-    """Evaluate each row's clipped loss, the clip being that row's own.
+    """Evaluate each row's clipped loss, with a clip of its own.
 
-    The mean over rows, with ``clip_slope = C / |x_i|``, is the objective that gradient descent
-    with row gradients clipped to norm C minimises.
+    The mean over rows, with ``clip_slope = C / |x_i|``, is the objective that gradient descent with
+    row gradients clipped to norm C minimises.
 
     Parameters
     ----------
@@ -172,7 +171,7 @@ def clipped_value(
     return value
 
 
-# A loss whose rows have offsets: known terms of their scores, such as logarithms of exposures.
+# A loss with offsets: known terms of the scores, such as logarithms of exposures.
 
 
 @final
@@ -192,17 +191,12 @@ class WithOffset(ConvexScalarLoss):
     ValueError
         If ``loss`` is not convex or has more than one output, or ``bound`` is negative.
 
-    Notes
-    -----
-    Targets have the shape (n, 2): target and offset of each row. Where they have the shape (n,),
-    offsets are zero. ``variance`` is that at means with the offset in them.
+    Notes ----- Targets have shape (n, 2): target and offset of each row. Targets of shape (n,) have
+    no offset. ``variance`` takes means that include the offset. ``nonnegative`` is False, as its
+    users need the loss at the score 0, which depends on the offset.
 
-    ``nonnegative`` is never declared, as what rests on it is the loss at the score 0, which here
-    depends on the offset.
-
-    Privacy: constants hold for all offsets within the bound, as z is the score without its offset:
-    where a proof needs a bound on predictions, ``bound`` adds to it, and without one such a bound
-    does not exist. Solvers that clip need none.
+    Privacy: constants hold for all offsets within the bound, with z the score without its offset. A
+    proof that needs a bound on predictions adds ``bound``. Solvers that clip need none.
 
     Examples
     --------
@@ -252,7 +246,7 @@ class WithOffset(ConvexScalarLoss):
         targets, offsets = _split(y)
         if not isinstance(self.link, LogLink):
             return targets
-        # Finite, so that a target of zero stays one.
+        # Finite, so that a target of zero stays zero.
         rates: NDArray[Any] = targets * limited_exp(-offsets)
         return rates
 

@@ -1,4 +1,4 @@
-"""Closed convex sets for the weights, each with its projection and its declared sizes."""
+"""Closed convex sets for the weights, with projections and declared sizes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from scipy.special import erf, gammaln, ndtr
 from dpglm._validation import check_integer, check_real
 from dpglm.problem.links import FloatArray
 
-__all__ = ["Box", "Constraint", "L1Ball", "L2Ball", "Simplex", "Unconstrained"]
-
 
 class Constraint(abc.ABC):
     """A closed convex set of weights, in every dimension.
 
-    ``w`` has shape (d,) or (d, K) and counts as one vector of ``w.size`` entries; that number
-    is the ``dimension`` of the declared sizes.
+    ``w`` has shape (d,) or (d, K) and counts as one vector of ``w.size`` entries; that number is
+    the ``dimension`` of the declared sizes, at least 1.
 
     Notes
     -----
     Privacy: a set does not depend on rows, so projecting is post-processing. Projections are
-    nonexpansive, as amplification by iteration asks.
+    nonexpansive, as amplification by iteration requires.
     """
 
     @abc.abstractmethod
     def project(self, w: FloatArray) -> FloatArray:
-        """Find the point of the set that is nearest to w in the L2 norm.
+        """Return the point of the set that is nearest to w in the L2 norm.
 
         Parameters
         ----------
@@ -46,7 +44,7 @@ class Constraint(abc.ABC):
 
     @abc.abstractmethod
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
-        """Say whether w is in the set.
+        """Check whether w is in the set.
 
         Parameters
         ----------
@@ -61,7 +59,7 @@ class Constraint(abc.ABC):
         """
 
     def diameter(self, dimension: int) -> float:
-        """Largest L2 distance between two points of the set, possibly inf.
+        """Return the largest L2 distance between two points of the set.
 
         Parameters
         ----------
@@ -71,17 +69,13 @@ class Constraint(abc.ABC):
         Returns
         -------
         float
-
-        Raises
-        ------
-        ValueError
-            If ``dimension`` is below 1.
+            Possibly inf.
         """
         check_integer("dimension", dimension, least=1)
         return self._diameter(dimension)
 
     def norm_bound(self, dimension: int) -> float:
-        """Largest L2 norm of a point of the set, possibly inf.
+        """Return the largest L2 norm of a point of the set.
 
         With rows of norm R it bounds the predictions: ``|z| <= R * norm_bound``.
 
@@ -93,17 +87,13 @@ class Constraint(abc.ABC):
         Returns
         -------
         float
-
-        Raises
-        ------
-        ValueError
-            If ``dimension`` is below 1.
+            Possibly inf.
         """
         check_integer("dimension", dimension, least=1)
         return self._norm_bound(dimension)
 
     def gaussian_width(self, dimension: int) -> float:
-        """Mean of ``sup <g, w>`` over the set, for g a standard Gaussian vector; possibly inf.
+        """Return the mean of ``sup <g, w>`` over the set, for g a standard Gaussian vector.
 
         Parameters
         ----------
@@ -113,11 +103,7 @@ class Constraint(abc.ABC):
         Returns
         -------
         float
-
-        Raises
-        ------
-        ValueError
-            If ``dimension`` is below 1.
+            Possibly inf.
 
         References
         ----------
@@ -128,7 +114,7 @@ class Constraint(abc.ABC):
         return self._gaussian_width(dimension)
 
     def effective_dimension(self, dimension: int) -> float:
-        """Squared Gaussian width over the squared norm bound: in how many directions noise counts.
+        """Return the squared Gaussian width over the squared norm bound.
 
         About ``dimension`` for an L2 ball, ``2 log(dimension)`` for an L1 ball or a simplex.
 
@@ -141,11 +127,6 @@ class Constraint(abc.ABC):
         -------
         float
             From 1 to ``dimension``, which it is for a set that is not bounded.
-
-        Raises
-        ------
-        ValueError
-            If ``dimension`` is below 1.
         """
         bound = self.norm_bound(dimension)
         if not 0.0 < bound < math.inf:
@@ -313,7 +294,7 @@ class Box(Constraint):
         return max(abs(self.low), abs(self.high)) * math.sqrt(dimension)
 
     def _gaussian_width(self, dimension: int) -> float:
-        # Per entry the mean of max(low g, high g) = high g+ - low g-.
+        # The mean of max(low g, high g) = high g+ - low g-, for each entry.
         return dimension * (self.high - self.low) / math.sqrt(2 * math.pi)
 
 
@@ -367,7 +348,7 @@ class Simplex(Constraint):
 
 
 def _onto_simplex(v: FloatArray, radius: float) -> FloatArray:
-    """Project v on the simplex: subtract one threshold from all entries and cut at 0."""
+    """Project v on the simplex: subtract one threshold from all entries and clip at 0."""
     descending = np.sort(v, axis=None)[::-1]
     thresholds = (np.cumsum(descending) - radius) / np.arange(1, v.size + 1)
     support = int(np.count_nonzero(descending > thresholds))

@@ -1,4 +1,4 @@
-"""What a loss is: a function of a prediction z and a target y, with declared constants."""
+"""A loss: a function of a prediction z and a target y, with declared constants."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import like
 from dpglm.problem.links import FloatArray, Link, as_float
 
-__all__ = ["ConvexScalarLoss", "Loss", "Target"]
-
 
 class Target(enum.StrEnum):
-    """What a loss accepts as its target.
+    """The kind of target that a loss accepts.
 
     Attributes
     ----------
@@ -53,13 +51,13 @@ class Target(enum.StrEnum):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Infimum and supremum of the targets that any such loss accepts."""
-        return _BOUNDS[self]
+        """Infimum and supremum of the targets that such losses accept."""
+        return _KINDS[self][0]
 
     @property
     def words(self) -> str:
-        """What targets must be."""
-        return _WORDS[self]
+        """Description of the targets, for messages."""
+        return _KINDS[self][1]
 
     @property
     def is_number(self) -> bool:
@@ -67,7 +65,7 @@ class Target(enum.StrEnum):
         return self not in (Target.BINARY, Target.CLASS)
 
     def admits(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Say of each target whether the loss admits it.
+        """Check each target.
 
         Parameters
         ----------
@@ -78,67 +76,49 @@ class Target(enum.StrEnum):
         -------
         ndarray of bool, shape of y
 
-        Notes
-        -----
-        Privacy: ``slope_bound`` and its kin hold for admitted targets only, so this is to be
-        checked once for every row before any bound is relied on. The losses do not repeat it.
+        Notes ----- Privacy: ``slope_bound`` and other constants hold for admitted targets only, so
+        every row is checked once before they are used. The losses do not repeat the check.
         """
-        return _ADMITS[self](np.asarray(y))
+        return _KINDS[self][2](np.asarray(y))
 
 
-_BOUNDS = MappingProxyType(
+# Bounds, description and check of each kind of target.
+_KINDS: MappingProxyType[
+    Target, tuple[tuple[float, float], str, Callable[[NDArray[Any]], NDArray[np.bool_]]]
+] = MappingProxyType(
     {
-        Target.BINARY: (-1.0, 1.0),
-        Target.CLASS: (0.0, math.inf),
-        Target.REAL: (-math.inf, math.inf),
-        Target.COUNT: (0.0, math.inf),
-        Target.POSITIVE: (0.0, math.inf),
-        Target.PROPORTION: (0.0, 1.0),
-    }
-)
-
-_WORDS = MappingProxyType(
-    {
-        Target.BINARY: "-1 or 1",
-        Target.CLASS: "indices of classes",
-        Target.REAL: "finite numbers",
-        Target.COUNT: "numbers of at least 0",
-        Target.POSITIVE: "numbers above 0",
-        Target.PROPORTION: "numbers from 0 to 1",
-    }
-)
-
-_ADMITS: MappingProxyType[Target, Callable[[NDArray[Any]], NDArray[np.bool_]]] = MappingProxyType(
-    {
-        Target.BINARY: lambda y: np.abs(y) == 1,
-        Target.CLASS: lambda y: np.isfinite(y) & (y >= 0) & (y == np.floor(y)),
-        Target.REAL: np.isfinite,
-        Target.COUNT: lambda y: np.isfinite(y) & (y >= 0),
-        Target.POSITIVE: lambda y: np.isfinite(y) & (y > 0),
-        Target.PROPORTION: lambda y: (y >= 0) & (y <= 1),
+        Target.BINARY: ((-1.0, 1.0), "-1 or 1", lambda y: np.abs(y) == 1),
+        Target.CLASS: (
+            (0.0, math.inf),
+            "indices of classes",
+            lambda y: np.isfinite(y) & (y >= 0) & (y == np.floor(y)),
+        ),
+        Target.REAL: ((-math.inf, math.inf), "finite numbers", np.isfinite),
+        Target.COUNT: (
+            (0.0, math.inf),
+            "numbers of at least 0",
+            lambda y: np.isfinite(y) & (y >= 0),
+        ),
+        Target.POSITIVE: ((0.0, math.inf), "numbers above 0", lambda y: np.isfinite(y) & (y > 0)),
+        Target.PROPORTION: ((0.0, 1.0), "numbers from 0 to 1", lambda y: (y >= 0) & (y <= 1)),
     }
 )
 
 
 class Loss(abc.ABC):
-    """A pointwise loss ``l(z, y)`` with its derivatives in z and the constants it declares.
+    """A pointwise loss ``l(z, y)`` with its derivatives in z and its declared constants.
 
-    Everything is vectorised over rows. Scalar-output losses take ``z`` and ``y`` of shape
-    (n,); other shapes are refused, because (n,) against (n, 1) would silently become n x n.
-    The results have the dtype of ``z`` (float32 or float64; anything else becomes float64).
-    No method changes its arguments.
+    Everything is vectorised over rows. Losses with one output take ``z`` and ``y`` of shape (n,);
+    other shapes are refused, because (n,) against (n, 1) would silently become n x n. Results have
+    the dtype of ``z`` (float32 or float64; anything else becomes float64). No method changes its
+    arguments. ``slope`` also takes and returns torch tensors (``dpglm._validation.namespace``).
 
-    ``slope`` also takes tensors of torch, and returns one where they are. Its formula is written
-    once, with the functions of ``dpglm._validation.namespace``.
+    A new loss defines ``target``, ``link``, ``convex``, ``nonnegative`` and the underscored
+    methods, which may rely on checked arguments.
 
-    A new loss defines ``target``, ``link``, ``convex``, ``nonnegative`` and the
-    underscored methods, which may rely on checked arguments.
-
-    Notes
-    -----
-    Privacy: the gradient in w of row i is ``slope(z_i, y_i) x_i``, so its L2 norm is at most
-    ``slope_bound * |x_i|``. That holds for targets that ``target`` admits, up to rounding
-    (a few units in the last place of the dtype).
+    Notes ----- Privacy: the gradient in w of row i is ``slope(z_i, y_i) x_i``, so its L2 norm is at
+    most ``slope_bound * |x_i|`` for targets that ``target`` admits, up to rounding (a few units in
+    the last place).
     """
 
     @property
@@ -149,7 +129,7 @@ class Loss(abc.ABC):
     @property
     @abc.abstractmethod
     def link(self) -> Link | None:
-        """Turns scores into means or probabilities; None if they only rank the classes."""
+        """The map from scores to means or probabilities; None if scores only rank the classes."""
 
     @property
     @abc.abstractmethod
@@ -162,14 +142,14 @@ class Loss(abc.ABC):
         """Whether the loss is at least 0 for every z and every admitted y."""
 
     def value(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Loss of each row.
+        """Return the loss of each row.
 
         Parameters
         ----------
         z : array_like of float, shape (n,) or (n, K)
             Predictions.
         y : array_like, shape (n,)
-            Targets, as ``target`` says.
+            Targets of the kind ``target``.
 
         Returns
         -------
@@ -183,7 +163,7 @@ class Loss(abc.ABC):
         return self._value(*self._inputs(np.asarray(z), np.asarray(y)))
 
     def slope(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Differentiate the loss in z (at a kink: give one subgradient).
+        """Return the derivative of the loss in z; at a kink one subgradient.
 
         Parameters
         ----------
@@ -203,7 +183,7 @@ class Loss(abc.ABC):
         return self._slope(*self._inputs(z, y))
 
     def curvature(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Differentiate the loss twice in z (at a kink of the slope: give one of the two limits).
+        """Return the second derivative of the loss in z; at a kink of the slope one limit.
 
         Parameters
         ----------
@@ -223,24 +203,24 @@ class Loss(abc.ABC):
         return self._curvature(*self._inputs(np.asarray(z), np.asarray(y)))
 
     def for_scaled_targets(self, scale: float) -> Loss | None:
-        """Return the loss that has the same minimisers where targets are standardized.
+        """Return the loss with the same minimisers for standardized targets.
 
         Parameters
         ----------
         scale : float
-            What targets are divided by, after the shift that ``link.standardization`` allows.
+            Divisor of the targets, after the shift that ``link.standardization`` allows.
 
         Returns
         -------
         Loss or None
-            A loss ``l'`` whose slope is a multiple of this one's at the standardized targets and
-            the scores that ``link.original_scores`` maps to ``z``; None if there is none, so that
-            targets must be left as they are.
+            A loss whose slope is a multiple of this one's, at standardized targets and the scores
+            that ``link.original_scores`` maps to ``z``; None if there is none and targets must stay
+            as they are.
         """
         return None
 
     def variance(self, mean: FloatArray) -> FloatArray | None:
-        """Return the variance of targets with these means, where the loss is a likelihood.
+        """Return the variance function of the exponential family, if the loss is its deviance.
 
         Parameters
         ----------
@@ -250,27 +230,24 @@ class Loss(abc.ABC):
         Returns
         -------
         ndarray of float, shape of mean, or None
-            The variance function of the exponential family: that of a dispersion of one. For
-            binary targets that of the indicator of +1, whose mean is its probability. None if
-            the loss is not the deviance of such a family. The variance itself is ``dispersion``
-            times this.
+            Variance of targets at a dispersion of 1; for binary targets that of the indicator of
+            +1. None if the loss is not the deviance of such a family.
         """
         return None
 
     @property
     def dispersion(self) -> float | None:
-        """By what the variance of a target exceeds ``variance``: 1 for labels and for counts.
+        """Ratio of the targets' variance to ``variance``: 1 for labels and counts.
 
-        None where the loss does not say: the dispersion is then a free parameter, as for squared
-        loss, or there is no ``variance``.
+        None if it is a free parameter, as for squared loss, or there is no ``variance``.
         """
         return None
 
     @property
     def constants(self) -> Mapping[str, float]:
-        """The numbers that choose this loss of its family, by the names that estimators call them.
+        """The numbers that choose this loss within its family, by the names that estimators use.
 
-        By default the fields of the dataclass that are numbers, without a ``dispersion``.
+        By default the fields of the dataclass that are numbers, without ``dispersion``.
         """
         fields = getattr(self, "__dataclass_fields__", {})
         values = {name: getattr(self, name) for name in fields if name != "dispersion"}
@@ -280,7 +257,7 @@ class Loss(abc.ABC):
     def canonical(self) -> bool:
         """Whether the link is the family's canonical one: the slope is ``mean - target``.
 
-        The curvature is then ``variance`` at the mean, whatever the target is.
+        The curvature is then ``variance`` at the mean, for every target.
         """
         return False
 
@@ -291,44 +268,41 @@ class Loss(abc.ABC):
 
     @property
     def offset_bound(self) -> float:
-        """Bound on the magnitude of rows' offsets, which add to the score: 0 where there are none.
+        """Bound on the magnitude of rows' offsets, which add to the score; 0 without offsets.
 
-        Privacy: what rests on a bound on scores, or on their rounding, has to add it.
+        Privacy: a proof that needs a bound on scores, or on their rounding, must add it.
         """
         return 0.0
 
     def targets_without_offset(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return targets of shape (n,) as they would be if offsets were zero, roughly."""
+        """Return targets of shape (n,), roughly as they would be if offsets were zero."""
         return y
 
     @property
     def without_offset(self) -> Loss:
-        """The loss of a row whose offset is zero: this one, unless rows have offsets.
-
-        Settings that no proof rests on are chosen by it.
-        """
+        """The loss of a row with an offset of zero, for settings that no proof rests on."""
         return self
 
     @property
     def slope_bound(self) -> float:
-        """Supremum of the slope's L2 norm over all z and all admitted y (inf if there is none)."""
+        """Supremum of the slope's L2 norm over all z and all admitted y; possibly inf."""
         return self.slope_bound_on(math.inf, *self.target.bounds)
 
     @property
     def smoothness(self) -> float:
-        """Supremum of the Hessian's operator norm over all z and admitted y (inf if none)."""
+        """Supremum of the Hessian's operator norm over all z and all admitted y; possibly inf."""
         return self.smoothness_on(math.inf, *self.target.bounds)
 
     def slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        """Supremum of the slope's L2 norm over ``|z| <= z_bound`` and ``y_low <= y <= y_high``.
+        """Return the supremum of the slope's L2 norm for bounded predictions and targets.
 
         Parameters
         ----------
         z_bound : float
             Bound on the L2 norm of a row's prediction, at least 0; inf is allowed.
         y_low, y_high : float
-            Range of the targets, within ``target.bounds``; infinite ends are allowed.
-            Binary and class losses do not depend on it.
+            Range of the targets, within ``target.bounds``; infinite ends are allowed. Binary and
+            class losses do not depend on it.
 
         Returns
         -------
@@ -338,13 +312,13 @@ class Loss(abc.ABC):
         Raises
         ------
         ValueError
-            If ``z_bound`` is negative or the range is empty or not admitted.
+            If ``z_bound`` is negative, or the range is empty or not admitted.
         """
         self._check_range(z_bound, y_low, y_high)
         return self._slope_bound_on(z_bound, y_low, y_high)
 
     def smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
-        """Supremum of the Hessian's operator norm over the range that ``slope_bound_on`` takes.
+        """Return the supremum of the Hessian's operator norm for bounded predictions and targets.
 
         Parameters
         ----------
@@ -359,7 +333,7 @@ class Loss(abc.ABC):
         Raises
         ------
         ValueError
-            If ``z_bound`` is negative or the range is empty or not admitted.
+            If ``z_bound`` is negative, or the range is empty or not admitted.
         """
         self._check_range(z_bound, y_low, y_high)
         return self._smoothness_on(z_bound, y_low, y_high)
@@ -412,11 +386,11 @@ class ConvexScalarLoss(Loss):
         Parameters
         ----------
         slope : ndarray of float, shape (n,)
-            Values strictly between the infimum and the supremum of the slope at that y. (A
-            loss whose slope is never within a clip could not be clipped: Lemma 5.1 of song2021
-            is silent on it. It is none of the losses here.)
+            Values strictly between the infimum and the supremum of the slope at that y. Clipping
+            needs slopes within the clip, which every loss here has (song2021, Lemma 5.1 does not
+            say so).
         y : ndarray of float, shape (n,)
-            Targets, as ``target`` says.
+            Targets of the kind ``target``.
 
         Returns
         -------
@@ -426,27 +400,26 @@ class ConvexScalarLoss(Loss):
     def smoothness_below(
         self, slope_limit: float, z_bound: float, y_low: float, y_high: float
     ) -> float:
-        """Supremum of the curvature where moreover ``|slope| <= slope_limit``.
+        """Return the supremum of the curvature where ``|slope| <= slope_limit``.
 
-        This is the smoothness of the loss whose slope is clipped there; it can be finite, or
-        much smaller, where ``smoothness_on`` is not. Unless a loss overrides it, this is the
-        upper bound ``smoothness_on``.
+        This is the smoothness of the clipped loss; it can be finite where ``smoothness_on`` is not.
 
         Parameters
         ----------
         slope_limit : float
             Positive; inf is allowed.
         z_bound, y_low, y_high : float
-            As in ``smoothness_on``.
+            As for ``smoothness_on``.
 
         Returns
         -------
         float
+            By default the upper bound ``smoothness_on``.
 
         Raises
         ------
         ValueError
-            If ``slope_limit`` is not positive, or as in ``smoothness_on``.
+            If ``slope_limit`` is not positive, or as for ``smoothness_on``.
         """
         if not slope_limit > 0:
             raise ValueError(f"slope_limit must be greater than 0, got {slope_limit!r}")

@@ -1,4 +1,4 @@
-"""Covariance of a released parameter, from what was released with it."""
+"""Covariance of a released parameter, and of the noise in it, from released values."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ from dpglm.problem import Problem, Unconstrained
 from dpglm.solvers.parts.algebra import eigen, inverted
 from dpglm.tables.encoding import LinearUnits
 
-# What is known of the noise in released coefficients: how large it is, and how it correlates.
-
 
 @final
 @dataclass(frozen=True, eq=False)
 class NoiseCovariance:
-    """Covariance of the privacy noise in coefficients, alike up to a factor in all outputs.
+    """Covariance of the privacy noise in coefficients, the same up to a factor in all outputs.
 
-    It is what runs on the same rows would show, and leaves out the sampling of rows.
+    It describes repeated runs on the same rows, so it leaves out sampling error.
 
     Parameters
     ----------
     columns : ndarray of shape (n_columns, n_columns)
-        That of the coefficients of an output whose factor is 1, intercept last.
+        Covariance of the coefficients of an output with factor 1, intercept last.
     outputs : ndarray of shape (n_outputs,), default=(1.0,)
-        For each output what its variances are in units of these.
+        Factor of each output's variances.
 
     Notes
     -----
@@ -39,7 +37,7 @@ class NoiseCovariance:
 
     Examples
     --------
-    Two indicators whose sum is the intercept's column: only their difference is known.
+    Two indicators that add up to the intercept's column: only their difference is determined.
 
     >>> noise = NoiseCovariance(np.array([[4.0, 3.9], [3.9, 4.0]]))
     >>> noise.deviations[:, 0].tolist()
@@ -59,16 +57,16 @@ class NoiseCovariance:
 
     @property
     def is_finite(self) -> bool:
-        """Whether no number overflowed."""
+        """Whether all numbers are finite."""
         return bool(np.isfinite(self.columns).all() and np.isfinite(self.outputs).all())
 
     def at_most(self, variance: float) -> Self:
-        """Return the same with no more than this variance in any direction, in units of outputs'.
+        """Return the covariance with the variance in each direction capped.
 
         Parameters
         ----------
         variance : float
-            The bound.
+            Largest variance, for an output with factor 1.
 
         Returns
         -------
@@ -79,7 +77,7 @@ class NoiseCovariance:
         return type(self)(capped, self.outputs)
 
     def mapped(self, matrix: NDArray[np.float64]) -> Self:
-        """Return that of ``matrix @ coefficients``.
+        """Return the covariance of ``matrix @ coefficients``.
 
         Parameters
         ----------
@@ -93,12 +91,12 @@ class NoiseCovariance:
         return type(self)(matrix @ self.columns @ matrix.T, self.outputs)
 
     def in_units(self, units: LinearUnits) -> Self:
-        """Return that of coefficients in other units.
+        """Return the covariance of coefficients in other units.
 
         Parameters
         ----------
         units : LinearUnits
-            From the units of these.
+            Conversion from the current units.
 
         Returns
         -------
@@ -108,35 +106,32 @@ class NoiseCovariance:
 
 
 Covariance: TypeAlias = Literal["model", "robust"]
-"""The covariance under a right model, or the sandwich that holds under any."""
+"""Covariance under a right model, or the sandwich that holds under any model."""
 
 
-# By how many standard deviations of its noise curvature may be less than it seems: the critical
-# value of 95 % intervals.
-_DOUBT = 2.0
 _TINY = float(np.finfo(np.float64).tiny)
-# By how many it must be above zero in a direction of its own: chance shows the less often what is
-# not there, and where it does intervals of these still cover.
-_SURE = 2.0
-# How likely noise alone gives a combination a part in hidden directions that counts, and the least
-# that is left of curvature.
+# Critical value of 95 % intervals, for noise in curvature; standard deviations of noise above which
+# curvature in a single direction counts as measured.
+_DOUBT = _SURE = 2.0
+# Probability that noise alone gives a combination a component without measurable curvature, and the
+# least share of the assumed curvature that is kept.
 _BY_CHANCE, _LEAST_LEFT = 1e-3, 1e-3
-# The square of a part that rounding may leave, relative to the square of all.
+# Squared relative component that rounding may leave.
 _ROUNDING = 1e-12
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Curvature:
-    """The least curvature that noise leaves open, and the directions in which it leaves none.
+    """A lower bound on noisy curvature, and the directions without measurable curvature.
 
     Parameters
     ----------
     least : ndarray of shape (n_columns, n_columns)
-        What a covariance is computed with.
+        Curvature that a covariance is computed with.
     hidden : ndarray of shape (n_columns, n_columns)
-        Its quadratic form is positive in combinations of which a part beyond what noise makes is in
-        directions without curvature that is seen.
+        Matrix with a positive quadratic form for combinations that have, beyond the effect of
+        noise, a component in directions without measurable curvature.
     """
 
     least: NDArray[np.float64]
@@ -146,29 +141,28 @@ class Curvature:
     def seen_through(
         cls, steadied: NDArray[np.float64], seen: NDArray[np.float64], noise: float
     ) -> Curvature:
-        """Judge a Hessian that was released, and what an estimate was computed with.
+        """Judge a released Hessian, and the one that an estimate was computed with.
 
         Parameters
         ----------
         steadied, seen : ndarray of shape (n_columns, n_columns)
-            The Hessian of the estimate, positive definite, and as it was released, in coordinates
-            in which noise is alike in every direction.
+            The Hessian of the estimate, positive definite, and the released one, in coordinates in
+            which noise is alike in every direction.
         noise : float
-            Standard deviation of the noise in ``<x, seen x>`` for x of length 1.
+            Standard deviation of the noise in ``<x, seen x>`` for unit x.
 
-        Notes
-        -----
-        ``Doubt.factors`` looks at one quadratic form for each combination, in which directions with
-        much curvature outweigh one with little. So such directions are told from others first:
-        those with less curvature than noise makes of the mean, whose largest eigenvalue is about
-        ``noise sqrt(2 n_columns)``. There an estimate that assumes more than ``least`` of Fieller's
-        interval is shrunk towards where it came from, and the covariance takes the least instead.
+        Notes ----- ``Doubt.factors`` uses one quadratic form for each combination, in which
+        directions with much curvature outweigh one with little. So directions with little curvature
+        are separated first: those below the mean by more than noise explains (its largest
+        eigenvalue is about ``noise sqrt(2 n_columns)``). If the estimate assumes more curvature
+        there than ``least``, the end of Fieller's interval, it is shrunk towards its start, and the
+        covariance uses ``least`` instead.
 
-        Where Fieller's interval has no end, the estimate is what it was before the rows were asked,
-        and so is the part of a combination c along that direction q. Noise in the Hessian turns q
-        towards others ``q_j`` with the curvature ``h_j`` by about ``noise / sqrt(2) / h_j`` (first
-        order), so that c has a part along it by noise alone, the variance of which is
-        ``noise^2 / 2 sum_j <c, q_j>^2 / h_j^2``. What exceeds it is beyond chance.
+        Where Fieller's interval is unbounded, the estimate is its start, and so is the component of
+        a combination c along that direction q. To first order noise in the Hessian turns q towards
+        others ``q_j`` with curvature ``h_j`` by ``noise / sqrt(2) / h_j``, so noise alone gives c a
+        component along it with variance ``noise^2 / 2 sum_j <c, q_j>^2 / h_j^2``. A larger
+        component is not chance.
         """
         values, directions = eigen(seen)
         beyond_noise = noise * (math.sqrt(2.0 * len(values)) + _DOUBT)
@@ -192,20 +186,20 @@ class Curvature:
 @final
 @dataclass(frozen=True, eq=False)
 class Doubt:
-    """What noise hides of the matrices that a covariance ``H^-1 J H^-1 + ...`` was computed with.
+    """Noise in the matrices of a covariance ``H^-1 J H^-1 + ...``.
 
-    For a combination ``c`` of coefficients let ``x = H^-1 c``, and G be the Hessian as released.
+    For a combination ``c`` of coefficients let ``x = H^-1 c``, and let G be the released Hessian.
 
     Parameters
     ----------
     assumed, seen, noise : ndarray of shape (n_columns, n_columns)
-        Matrices whose quadratic forms in c are ``<x, H x>``, ``<x, G x>``, and the standard
-        deviation of the noise in the latter.
+        Matrices with the quadratic forms ``<x, H x>``, ``<x, G x>`` and the standard deviation of
+        the noise in the latter.
     in_variance : ndarray of shape (n_columns, n_columns)
-        One whose form in c is the standard deviation of the noise in ``<x, J x>``.
+        Matrix with the standard deviation of the noise in ``<x, J x>`` as its form.
     hidden : ndarray of shape (n_columns, n_columns)
-        One whose form in c is positive where c has a part in directions of which noise hides the
-        curvature: see ``Curvature``.
+        Matrix with a positive form where c has a component without measurable curvature: see
+        ``Curvature``.
     """
 
     assumed: Matrix
@@ -223,9 +217,9 @@ class Doubt:
         in_variance: float,
         vectors: NDArray[np.float64],
     ) -> Doubt:
-        """Make it of a Hessian in the coordinates v of the parameter ``vectors v``.
+        """Make it from a Hessian in coordinates v of the parameter ``vectors v``.
 
-        ``noise`` and ``in_variance`` are those of the forms of x of length 1.
+        ``noise`` and ``in_variance`` are for the forms of unit x.
         """
         back = vectors @ inverted(curvature.least)
         form = back @ back.T
@@ -242,7 +236,7 @@ class Doubt:
         quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
         covariance: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Return by how much standard errors of combinations must be longer.
+        """Return the factors by which standard errors of combinations must be longer.
 
         Parameters
         ----------
@@ -254,19 +248,17 @@ class Doubt:
         Returns
         -------
         ndarray of shape (n,)
-            At least 1; infinite where noise hides whether there is any curvature.
+            At least 1; infinite where the curvature cannot be distinguished from noise.
 
-        Notes
-        -----
-        Standard errors are inversely proportional to curvature. With the curvature g of one
-        direction, seen through noise of the standard deviation t, Fieller's interval is longer by
-        the factor ``1 / (1 - (z t / g)^2)`` than one that takes g to be exact, z the critical
-        value, and has no end where ``g <= z t``. So curvature may be as small as ``g - (z t)^2 /
-        g``; where the covariance assumes more, standard errors grow by the ratio.
+        Notes ----- Standard errors are inversely proportional to curvature. If the curvature g of
+        one direction has noise of standard deviation t, Fieller's interval is longer by ``1 / (1 -
+        (z t / g)^2)`` than one that takes g as exact, z the critical value, and is unbounded for
+        ``g <= z t``. So the curvature may be as small as ``g - (z t)^2 / g``; if the covariance
+        assumes more, standard errors grow by the ratio.
 
-        A variance whose noise has the standard deviation r, in units of it, is to second moments
-        one with ``2 / r^2`` degrees of freedom. Critical values of Student's t distribution with
-        so many are ``1 + (z^2 + 1) r^2 / 8`` times as large as normal ones, to first order.
+        A variance with relative noise r has, to second moments, ``2 / r^2`` degrees of freedom.
+        Critical values of Student's t are then ``1 + (z^2 + 1) r^2 / 8`` times the normal ones, to
+        first order.
 
         References
         ----------
@@ -286,7 +278,7 @@ class Doubt:
     def told_apart(
         self, combinations: NDArray[np.float64], covariance: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Turn independent combinations to where curvature is seen least and most.
+        """Rotate independent combinations to the principal directions of measured curvature.
 
         Parameters
         ----------
@@ -297,9 +289,9 @@ class Doubt:
         Returns
         -------
         turn : ndarray of shape (at most q, q)
-            What to multiply them by; what is not seen is left out.
+            Matrix to multiply the combinations by, without directions that cannot be estimated.
         factors : ndarray of shape (at most q,)
-            Of the results.
+            Factors of the results.
         """
         surely = self.seen - _DOUBT * self.noise
         assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, surely))
@@ -313,7 +305,7 @@ class Doubt:
         return turn[seen_at_all], factors[seen_at_all]
 
     def mapped(self, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Doubt:
-        """Return the same about other coefficients; ``of`` maps matrices as it does covariances."""
+        """Return the same for other coefficients; ``of`` maps matrices as it maps covariances."""
         every = self.assumed, self.seen, self.noise, self.in_variance, self.hidden
         return Doubt(*map(of, every))
 
@@ -321,16 +313,16 @@ class Doubt:
 @final
 @dataclass(frozen=True)
 class Binding:
-    """On which share of the weight of all rows the limits of a fit bind, as it was released.
+    """Shares of the rows on which the limits of a fit bind, as released.
 
     Parameters
     ----------
     long : float
-        Share of the rows that are so long that they count less, from 0 to 1.
+        Share of the rows that are downweighted for their length, from 0 to 1.
     lost : float
         Share of the weight that this takes.
     clipped : float
-        Share of the rows whose residual is clipped.
+        Share of the rows with a clipped residual.
     noise : tuple of float
         Standard deviations of the noise in the three.
     """
@@ -342,7 +334,7 @@ class Binding:
 
     @classmethod
     def of(cls, shares: NDArray[np.float64], noise: NDArray[np.float64]) -> Binding:
-        """Make it of the three, as they were released."""
+        """Make it from the three released shares."""
         long, lost, clipped = np.clip(shares, 0.0, 1.0).tolist()
         return cls(long, lost, clipped, tuple(noise.tolist()))
 
@@ -355,19 +347,19 @@ class Uncertainty:
     Parameters
     ----------
     center : ndarray of shape (n_columns,)
-        The estimate that intervals are about; intercept last.
+        The estimate at the centre of intervals; intercept last.
     sampling, privacy : ndarray of shape (n_columns, n_columns)
-        Parts of the covariance that are due to the sampling of rows, and to noise.
+        Parts of the covariance from sampling of rows, and from noise.
     degrees_of_freedom : float, default=inf
-        Critical values are those of Student's t distribution with so many.
+        Degrees of freedom of Student's t distribution for critical values.
     kind : {"model", "robust"}, default="model"
-        Whether the sampling part assumes that the model is right.
+        Whether the sampling part assumes a right model.
     doubt : Doubt, optional
-        By how much standard errors must be longer as matrices were seen through noise.
+        Noise in the matrices, which lengthens standard errors.
     dispersion : float, optional
-        Of the prepared targets, where it was estimated: their variance over what the loss says.
+        Estimated variance of the prepared targets over the loss's variance.
     binding : Binding, optional
-        On how many rows the limits of the fit bind, where that was released.
+        Shares of the rows on which the limits of the fit bind.
 
     Notes
     -----
@@ -385,21 +377,21 @@ class Uncertainty:
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Covariance of the estimate: of sampling and noise together."""
+        """Covariance of the estimate, from sampling and noise together."""
         total: NDArray[np.float64] = self.sampling + self.privacy
         return total
 
 
 def check_normal(problem: Problem) -> None:
-    """Refuse penalties and constraints whose minimisers have no normal distribution."""
+    """Refuse penalties and constraints for which estimates are not normally distributed."""
     penalty = problem.regularizer
     if penalty.smoothness != penalty.strong_convexity:
         raise ValueError(
-            f"regularizer must be none or L2 for inference, got {penalty!r}: others set "
-            "coefficients to zero, which have no normal distribution then"
+            f"regularizer must be none or L2 for inference, got {penalty!r}: with others "
+            "estimates are not normally distributed"
         )
     if problem.constraint != Unconstrained():
         raise ValueError(
             f"constraint must be None for inference, got {problem.constraint!r}: coefficients on "
-            "its boundary have no normal distribution"
+            "its boundary are not normally distributed"
         )

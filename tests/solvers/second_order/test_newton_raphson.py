@@ -153,7 +153,7 @@ def test_pooling_is_worth_one_release_with_the_whole_budget():
     X, y = make_data(Logistic(), n=20_000)
     spec, problem = spec_of(X, Logistic()), Problem(Logistic())
     plan = NewtonRaphson(inference="model").plan(problem, ApproximateDP(1.0, 1e-5), spec)
-    pooled = plan.method.final
+    pooled = plan.method.declared["final"]
     single = pooled.noise_std / math.sqrt(pooled.count) / len(X)
     rows = prepare_rows(X, y, spec)
     runs = np.array([run(plan, rows, SeededNoise(seed)).w for seed in range(60)])

@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle.moments import check_data, constant_column
 from dpglm.privacy import Adjacency
-from dpglm.solvers.second_order.preconditioner import (
-    basis_from_moments,
-    check_data,
-    constant_column,
-    usual_basis_scale,
-)
+from dpglm.solvers.second_order.preconditioner import basis_from_moments, usual_basis_scale
 
 
 def moments_of(X, spec):

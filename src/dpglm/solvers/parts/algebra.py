@@ -1,19 +1,17 @@
-"""Linear algebra that never fails: what was paid for is returned. Post-processing."""
+"""Linear algebra that never raises, so that a run that was paid for returns. Post-processing."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["eigen", "inverted", "solved"]
-
 _MOST_ERROR = 0.1
 
 
 def solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve a linear system; along directions that rounding hides, the solution is zero.
+    """Solve a linear system; the solution is zero along directions within rounding of singular.
 
-    NaN where arithmetic overflowed.
+    NaN if arithmetic overflowed.
     """
     for solve in (np.linalg.solve, lambda a, b: np.linalg.lstsq(a, b, rcond=None)[0]):
         try:
@@ -24,7 +22,7 @@ def solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[
 
 
 def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the inverse of a curvature matrix, or NaN if rounding or overflow hides it.
+    """Return the inverse of a curvature matrix, or NaN if rounding or overflow make it inaccurate.
 
     A covariance that is computed with it is then unknown, and not too small.
     """
@@ -32,7 +30,7 @@ def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         inverse = np.asarray(np.linalg.inv(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         return np.full(matrix.shape, np.nan)
-    # Whatever the units of the coefficients are.
+    # Invariant to the units of the coefficients.
     units = np.sqrt(np.abs(np.diag(matrix)))
     error = np.abs(matrix @ inverse - np.eye(len(matrix))) * (units / units[:, np.newaxis])
     if not error.max() < _MOST_ERROR:

@@ -1,4 +1,4 @@
-"""Every default of the gradient solvers, as a function of public quantities alone."""
+"""Defaults of the gradient solvers, as functions of public quantities alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpglm.solvers.parts.schedules import Schedule
 
 
 def stage_seed(seed: int, stage: int) -> int:
-    """64 public random bits for one stage, made from those of the run."""
+    """Derive 64 public random bits for one stage from those of the run."""
     bits = np.random.default_rng([seed, stage + 1])
     return int(bits.integers(2**64, dtype=np.uint64))
 
@@ -34,19 +34,19 @@ def stage_seed(seed: int, stage: int) -> int:
 
 
 def n_penalized(problem: Problem, data: DataSpec) -> int:
-    """Return on how many leading rows of the parameter penalty and constraint act."""
+    """Return the number of leading rows of the parameter that penalty and constraint act on."""
     return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
 
 
 def feasible(
     problem: Problem, penalized: int, w: NDArray[np.float64], step: float
 ) -> NDArray[np.float64]:
-    """Prox of the penalty, then projection, on the rows of ``w`` that they act on."""
+    """Apply the penalty's prox, then the projection, to the rows of ``w`` that they act on."""
     acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
     return np.concatenate([acted_on, w[penalized:]])
 
 
-# What solvers do alike when they plan: they check what may be left open, and calibrate noise.
+# Checks of settings that may be left open.
 
 _COUNTS = frozenset({"n_steps", "n_blocks", "n_epochs", "rank"})
 _SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth"})
@@ -54,7 +54,7 @@ _SHARES = frozenset({"choice_share", "anchor_share", "first_share", "failure"})
 
 
 def check_given(settings: object) -> None:
-    """Check the fields of a solver with these names; None leaves one open."""
+    """Check the fields of a solver that have one of these names; None leaves one open."""
     for name, value in vars(settings).items():
         if name in _COUNTS and value is not None:
             check_count(name, value)
@@ -109,16 +109,16 @@ def plan_beside(
 
 # Shrinkage of a noisy parameter: post-processing of released values.
 
-# Signs and ranks of predictions can be right where their size is lost in noise.
+# Signs and ranks of predictions can be right if their size is lost in noise.
 _LEAST_SHARE = 0.1
-# Noise in a single number often is as long as 1.5 standard deviations, hardly ever as 2.5.
+# Noise in a single number often reaches 1.5 standard deviations, and rarely 2.5.
 _SURE = 1.6
-# Signal beyond so much noise is kept in full in any case; its square does not overflow below.
+# A signal above this many times the noise is kept in full; its square does not overflow.
 _FAR = 1e9
 
 
 def is_neutral(loss: Loss, data: DataSpec) -> bool:
-    """Whether targets pull the prediction zero both ways, so that it is one to shrink to.
+    """Whether targets pull the prediction zero both ways, so that one can shrink to it.
 
     >>> from dpglm.problem import Logistic, Poisson
     >>> is_neutral(Logistic(), DataSpec(100, 2))
@@ -134,24 +134,24 @@ def is_neutral(loss: Loss, data: DataSpec) -> bool:
 
 
 def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> float:
-    """Share of a noisy vector to keep, from its length and the noise in each coordinate.
+    """Return the shrinkage factor of a noisy vector, from its norm and the noise in each coordinate.
 
-    For the squared length q in units of ``coordinates * noise^2``: 0.1 up to
-    ``a = 1 + sqrt(2 / coordinates)``, which noise alone exceeds one time in six; 1 from b on, which
-    is ``2 a`` where rows are ``alike`` in all directions, so that lengths tell what is in
-    predictions, and ``1 + 3 sqrt(2 / coordinates)`` where few directions may carry all of them;
-    between these ``(1 - a / q) / (1 - a / b)``, but at least 0.1.
+    For the squared norm q in units of ``coordinates * noise^2``: 0.1 up to ``a = 1 + sqrt(2 /
+    coordinates)``, which noise alone exceeds one time in six; 1 from b on, which is ``2 a`` if rows
+    are ``alike`` in all directions, so that norms reflect predictions, and ``1 + 3 sqrt(2 /
+    coordinates)`` if few directions may carry all of them; between these ``(1 - a / q) / (1 - a /
+    b)``, but at least 0.1.
 
-    The positive-part James-Stein estimator has the factor ``1 - 1 / q`` at every q. Noise that is
-    only bounded from above would make it shrink large vectors for nothing.
+    The positive-part James-Stein estimator has the factor ``1 - 1 / q`` at every q. With noise that
+    is only bounded from above it would shrink large vectors for nothing.
 
     James and Stein, "Estimation with quadratic loss", Fourth Berkeley Symposium (1961).
 
-    >>> [kept_share(size, noise=1.0, coordinates=2, alike=True) for size in (1.0, 2.0, 2.5, 3.0)]
+    >>> [shrinkage_factor(size, noise=1.0, coordinates=2, alike=True) for size in (1.0, 2.0, 2.5, 3.0)]
     [0.1, 0.1, 0.72, 1.0]
     """
     if size >= _FAR * noise:
-        # Where there is no noise in a coefficient, as under a huge penalty, all of it is signal.
+        # Without noise in a coefficient, as under a huge penalty, all of it is signal.
         return 1.0
     spread = math.sqrt(2.0 / coordinates)
     least = 1.0 + spread
@@ -161,17 +161,17 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
 
 
 def relative_length(after: NDArray[np.float64], before: NDArray[np.float64]) -> float:
-    """Return the length of coefficients over that before; at least 1e-9, and 1 if that was 0."""
+    """Return the ratio of the norms of coefficients; at least 1e-9, and 1 if the second is 0."""
     length = float(np.linalg.norm(before))
     return max(float(np.linalg.norm(after)) / length, 1.0 / _FAR) if length > 0.0 else 1.0
 
 
 def share_of_comparison(worse: float, noise: float) -> float:
-    """Share of a parameter to keep whose loss is, with this noise, ``worse`` than its start's.
+    """Return the shrinkage factor for a loss that is, up to noise, ``worse`` than the start's.
 
-    ``1/2 - worse / (2 noise)``, within 0.1 and 1. Where noise decides it is about a half: that
-    leaves a quarter of the harm of a step that was all noise, and three quarters of the gain of one
-    that was right.
+    ``1/2 - worse / (2 noise)``, within 0.1 and 1. If noise decides, it is about a half: that leaves
+    a quarter of the harm of a step that was all noise, and three quarters of the gain of a right
+    one.
 
     >>> [share_of_comparison(worse, noise=2.0) for worse in (-2.0, -1.0, 0.0, 2.0)]
     [1.0, 0.75, 0.5, 0.1]
@@ -188,17 +188,16 @@ def shrunk(
     own_intercept: bool,
     pace: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Draw a noisy parameter towards its start, if it has hardly got further than noise.
+    """Shrink a noisy parameter towards its start if it is not much farther from it than noise.
 
     ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which the
-    noise is bounded; by default coefficients themselves, in which rows may be anything.
+    noise is bounded; by default the coefficients, for any rows.
 
-    Several outputs keep one share of everything, so that the largest stays the largest: with
-    intercepts of their own, the most frequent class would have every row whose slopes were shrunk.
-    With one output, whose ranks matter, an intercept that neither penalty nor constraint acts on
-    (``own_intercept``) may keep a share of its own: a number that all rows agree on stands out of
-    noise in which the others drown, as where a class is rare. ``pace``, at least 1, is by how much
-    the noise along it is larger.
+    Several outputs share one factor, so that the largest stays the largest: with factors of their
+    own for intercepts, the most frequent class would get every row. With one output, an intercept
+    without penalty and constraint (``own_intercept``) may have a factor of its own: all rows inform
+    it, so it exceeds the noise when the slopes do not, as with a rare class. ``pace``, at least 1,
+    is the factor of the noise along it.
 
     >>> w = np.append(np.full(100, 0.8), 6.0)
     >>> shrunk(w, np.zeros(101), noise=1.0, own_intercept=True)[[0, -1]]
@@ -217,10 +216,10 @@ def shrunk_by(
     own_intercept: bool,
     pace: float = 1.0,
 ) -> tuple[float, float]:
-    """Return the share of the way that ``shrunk`` keeps, and what more of the mean prediction."""
+    """Return the share of the way that ``shrunk`` keeps, and the extra share of the mean prediction."""
     v = way if inverse is None else inverse @ way
     alike = inverse is not None
-    # In coordinates in which rows look alike, what is orthogonal to this predicts 0 on average.
+    # In coordinates in which rows look alike, directions orthogonal to this predict 0 on average.
     along = np.append(np.zeros(len(v) - 1), 1.0) if inverse is None else inverse[:, -1]
     intercept = along @ v / (along @ along)
     level = np.multiply.outer(along, intercept / pace)
@@ -240,7 +239,7 @@ def drawn_to(
     kept: tuple[float, float],
     inverse: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Go from the start a share of the way, and more of the mean prediction, see ``shrunk_by``."""
+    """Move from the start by a share of the way, and more of the mean prediction, see ``shrunk_by``."""
     share, more = kept
     moved: NDArray[np.float64] = start + share * way
     if more:
@@ -249,9 +248,9 @@ def drawn_to(
 
 
 def mean_prediction(size: int, inverse: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Return the intercept that predicts, as a linear function of w, what w does on average.
+    """Return the intercept that predicts the average prediction of w, as a linear function of w.
 
-    In coordinates in which rows look alike, what is orthogonal to the intercept's predicts 0.
+    Where rows look alike, directions orthogonal to the intercept's predict 0 on average.
     """
     if inverse is None:
         return np.append(np.zeros(size - 1), 1.0)
@@ -260,20 +259,20 @@ def mean_prediction(size: int, inverse: NDArray[np.float64] | None) -> NDArray[n
 
 
 # Chosen on validation parts of the training rows of Adult, ACS employment, MNIST and California
-# housing, then frozen; docs/defaults.md says what else was seen on the way.
+# housing, then frozen; see docs/defaults.md.
 _CLIP_SCALAR, _CLIP_VECTOR = 0.75, 0.15
 _NOISE_SCALAR, _NOISE_VECTOR = 0.7, 0.5
-# Of losses of classes' codes; ``experiments.ridge_classifier``.
+# For losses of classes' codes; ``experiments.ridge_classifier``.
 _NOISE_CODES = 0.2
-# With one output: share of that noise where data damp little of it, and mu times rows per column
-# from which all of it is allowed; on the tables of ``experiments.wide_tables``.
+# With one output: share of that noise if data damp little of it, and mu times rows per column from
+# which all of it is acceptable; on the tables of ``experiments.wide_tables``.
 _UNDAMPED, _DAMPED_FROM = 0.25, 80.0
 _LEAST_STEPS, _MOST_STEPS = 200, 400
 _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4.0, 0.5
 
 
 def slope_unit(loss: Loss, data: DataSpec) -> float:
-    """Slope that counts as large: the loss's bound, else its bound at the prediction zero.
+    """Return a slope that counts as large: the loss's bound, else its bound at the prediction zero.
 
     1 if that is zero, as for squared errors of a constant target.
     """
@@ -285,33 +284,33 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
 
 
 def has_bounded_slopes(loss: Loss, data: DataSpec) -> bool:
-    """Whether slopes are bounded at whatever prediction."""
+    """Whether slopes are bounded at all predictions."""
     return math.isfinite(loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds)))
 
 
 def is_smooth(loss: Loss, data: DataSpec) -> bool:
-    """Whether slopes change smoothly, however fast, so that curvature says what damps noise."""
+    """Whether slopes change smoothly at any rate, so that curvature describes how noise is damped."""
     low, high = data.target_range(loss.target.bounds)
     return math.isfinite(loss.without_offset.smoothness_on(1.0, low, high))
 
 
 def curvature(loss: Loss, data: DataSpec) -> float:
-    """Curvature that counts as large: the loss's smoothness; where it has none, ``slope_unit``."""
+    """Return a curvature that counts as large: the loss's smoothness, or without one ``slope_unit``."""
     bend = smoothness(loss, data)
     return bend if math.isfinite(bend) else slope_unit(loss, data)
 
 
 def clip(loss: Loss, data: DataSpec) -> float:
-    """Clip norm of a row's gradient: 0.75 ``slope_unit * row_norm``, 0.15 for several outputs.
+    """Return the clip norm of a row's gradient: 0.75 or 0.15 times ``slope_unit * row_norm``.
 
-    For losses that are not convex twice the largest slope at the prediction zero takes the place of
-    ``slope_unit``, if that is more.
+    The smaller for several outputs. For non-convex losses twice the largest slope at the prediction
+    zero replaces ``slope_unit`` if it is larger.
 
-    With one output and an intercept (whose column is as long as a row), no slope below 0.53 of
-    the unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump
-    away from zero where the classes are balanced: clipping then costs calibration. For several
-    outputs slopes of opposite rows do not meet head-on, and a small clip lets the parameter go
-    further for the same noise.
+    With one output and an intercept (with a column as long as a row), no slope below 0.53 of the
+    unit is clipped. Below one half, the minimiser of the clipped logistic loss would jump away from
+    zero where the classes are balanced: clipping then costs calibration. With several outputs
+    slopes of opposite rows do not cancel head-on, and a small clip lets the parameter go further
+    for the same noise.
     """
     fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
     unit = slope_unit(loss, data)
@@ -334,12 +333,12 @@ def checked_clip(loss: Loss, data: DataSpec, given: float | None, least: float =
 
 
 def smoothness(loss: Loss, data: DataSpec) -> float:
-    """Bound on the loss's curvature for all targets within their public range; possibly inf."""
+    """Return a bound on the curvature for all targets in their public range; possibly inf."""
     return loss.smoothness_on(math.inf, *data.target_range(loss.target.bounds))
 
 
 def slope_range(loss: Loss, data: DataSpec) -> float:
-    """Range of predictions over which slopes change: their unit over the smoothness, else 1."""
+    """Return the range of predictions over which slopes change: their unit over the smoothness, or 1."""
     bend = smoothness(loss, data)
     return slope_unit(loss, data) / bend if math.isfinite(bend) else 1.0
 
@@ -355,22 +354,21 @@ def steps(
     n_steps: int | None,
     step_size: float | None,
 ) -> tuple[int, float]:
-    """Choose number of steps and first step size, as far as they are not given.
+    """Choose number of steps and first step size, if they are not given.
 
     ``mu`` is the budget as Gaussian DP over the relation's factor and the weight bound.
 
-    With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` where
-    ``travel = C sum_k eta_k`` is how far clipped gradients can carry the parameter, whatever
-    T is. So the budget decides the travel: as far as the prediction of a long row gets noise of
+    With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` for every T, where
+    ``travel = C sum_k eta_k`` is the distance that clipped gradients can carry the parameter. The
+    budget decides the travel: the distance at which the prediction of a long row has noise of
     standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs, 0.2 for classes'
-    codes, which have no scores beyond those of a class), a part of the range over which slopes
-    change; less where columns are many for ``mu n`` and no constraint keeps noise out of most
-    directions (``_damped``). The number of steps then keeps single steps stable, in units of
-    ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of what the worst case
-    allows. Data do not come near to the worst case, and steps decay, so convex losses get more
-    than one such unit: more if their slopes are bounded, as curvature then vanishes where
-    slopes are large. Others get less, as a step too far ends where slopes vanish. A small clip
-    bounds by itself how far a step can go, so steps grow as it shrinks below 0.75 of the unit.
+    codes), a part of the range over which slopes change; less with many columns for ``mu n`` unless
+    a constraint keeps noise out of most directions (``_damped``). The number of steps keeps single
+    steps stable, in units of ``(1 + m) / (1 - m) / (curvature * augmented_row_norm**2)``, half of
+    what the worst case allows. Typical data are far from the worst case, and steps decay, so convex
+    losses get several such units, more if their slopes are bounded, as curvature then vanishes
+    where slopes are large. Non-convex ones get less, as too long a step ends where slopes vanish. A
+    small clip itself bounds a step, so steps grow as it shrinks below 0.75 of the unit.
     """
     loss = problem.loss
     unit = slope_unit(loss, data)
@@ -393,24 +391,24 @@ def steps(
 
 
 def is_ample(mu: float, data: DataSpec) -> bool:
-    """Whether budget and rows are so many for the columns that data damp the noise."""
+    """Whether budget and rows suffice for data to damp the noise in this many columns."""
     return mu * data.n_rows >= _DAMPED_FROM * data.n_columns
 
 
 def _damped(problem: Problem, mu: float, data: DataSpec) -> float:
-    """Share of the noise that is allowed where data damp all of it.
+    """Return the share of the noise that is acceptable if data damp all of it.
 
-    Along a direction in which rows have the mean square h, noise is damped once
-    ``curvature h travel / C`` is above 1. With x for ``mu n / columns`` and rows in all directions
-    alike, its variance in predictions is then proportional to ``travel / x``, so travel may grow
-    as x. Below that it is not damped at all: what is allowed then is a share of what predictions
-    have of signal, whatever x is. Rare classes (little curvature) and rare levels (small h) bring
-    the change from the one to the other to x = 20, far above 1. Where columns outnumber
-    ``mu n``, signal stands out of noise in fewer directions, and the share falls slowly. Projecting
-    on a set leaves noise in its effective dimension only, which then stands for the columns.
+    Along a direction in which rows have the mean square h, noise is damped once ``curvature h
+    travel / C`` is above 1. With x = ``mu n / columns`` and rows alike in all directions, its
+    variance in predictions is then proportional to ``travel / x``, so travel may grow as x. Below
+    that it is not damped, and the acceptable noise is a share of the signal in predictions, for all
+    x. Rare classes (little curvature) and rare levels (small h) move the change to x = 20, far
+    above 1. If columns outnumber ``mu n``, fewer directions have signal, and the share falls
+    slowly. Projecting on a set leaves noise in its effective dimension only, which then replaces
+    the columns.
 
-    Several outputs have a small clip, whose slopes damp noise earlier; counts start far from
-    where they must go, and losses that are not convex where they are flat.
+    Several outputs have a small clip, with slopes that damp noise earlier; counts start far from
+    the optimum, and non-convex losses where they are flat.
     """
     loss = problem.loss
     x = (

@@ -1,4 +1,4 @@
-"""Schedules: factors on a step size or on noise, functions of the step alone."""
+"""Schedules of step sizes and noise, the returned iterate, and lifts of projected gradients."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import Method, S
 
 MOST_LEVELS = 32
-"""Most distinct noises of a run."""
+"""Largest number of distinct noises of a run."""
 
 
 class Schedule(abc.ABC):
-    """How step sizes, or noise, change over a run. Public: it never sees data."""
+    """The change of step sizes, or of noise, over a run; it never depends on data."""
 
     @abc.abstractmethod
     def factors(self, n_steps: int) -> NDArray[np.float64]:
-        """Factors for steps 1, ..., n_steps, each in (0, 1], the largest one 1."""
+        """Return factors for steps 1, ..., n_steps, each in (0, 1], the largest one 1."""
 
 
 @final
@@ -54,7 +54,7 @@ class LinearDecay(Schedule):
     Parameters
     ----------
     fraction : float, default=1.0
-        Share of the steps that shrink, in (0, 1]; those before them have one size.
+        Share of the steps that shrink, in (0, 1]; the others have one size.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class LinearDecay(Schedule):
 @final
 @dataclass(frozen=True)
 class InverseSqrt(Schedule):
-    """Step k is ``1 / sqrt(k)``, for Lipschitz losses that are not smooth, or noise that fades.
+    """Step k has size ``1 / sqrt(k)``, for Lipschitz losses that are not smooth, or fading noise.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class Given(Schedule):
     Parameters
     ----------
     values : tuple of float
-        One for each step, above 0, in any unit: the largest counts as 1.
+        One for each step, above 0, relative to the largest.
 
     Examples
     --------
@@ -149,10 +149,10 @@ class Given(Schedule):
 
 
 def in_levels(factors: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
-    """Round factors above 0 to at most so many levels, a constant ratio apart.
+    """Round factors above 0 to at most this many levels, a constant ratio apart.
 
-    Each stays within half a ratio; the smallest and the largest are kept, and so are all if there
-    are few enough.
+    Each stays within half a ratio; the smallest and the largest are kept, and all if they are few
+    enough.
 
     >>> in_levels(np.array([1.0, 0.8, 0.3, 0.25]), 3)
     array([1.  , 1.  , 0.25, 0.25])
@@ -165,11 +165,11 @@ def in_levels(factors: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
     return np.asarray(np.geomspace(low, high, levels)[places])
 
 
-# Which of the iterates is returned: the last, an average, or a random one.
+# The returned iterate: the last, an average, or a random one.
 
 
 class Output(abc.ABC):
-    """The weights with which iterates 1, ..., T enter the returned parameter."""
+    """The weights of iterates 1, ..., T in the returned parameter."""
 
     @abc.abstractmethod
     def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
@@ -251,7 +251,7 @@ class TailAverage(Output):
 @final
 @dataclass(frozen=True)
 class RandomIterate(Output):
-    """An iterate chosen uniformly at random, without looking at data.
+    """An iterate chosen uniformly at random, independently of data.
 
     References
     ----------
@@ -274,7 +274,7 @@ class RandomIterate(Output):
 
 
 class Lift(abc.ABC):
-    """How a gradient is guessed from what a random matrix showed of it."""
+    """An unbiased estimate of a gradient from its random projection."""
 
     @abc.abstractmethod
     def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -293,7 +293,7 @@ class Lift(abc.ABC):
 
     @abc.abstractmethod
     def noise_growth(self, rows: int, columns: int) -> float:
-        """Mean square of the estimate's noise over that of the values', coordinate by coordinate.
+        """Return the mean square of the estimate's noise over that of the values', per coordinate.
 
         Raises
         ------
@@ -319,8 +319,8 @@ class Transpose(Lift):
 class LeastSquares(Lift):
     """The shortest g with ``A^T g / sqrt(p)`` nearest to r, times ``max(1, m/p)``.
 
-    The "small optimisation" of PrivSGD, where the parameter may be anything; needs A in memory
-    and ``m p min(m, p)`` operations. The factor makes up for what lies outside of A's columns.
+    The "small optimisation" of PrivSGD for unconstrained parameters; needs A in memory and
+    ``m p min(m, p)`` operations. The factor compensates for the part outside of A's columns.
 
     References
     ----------
@@ -345,23 +345,23 @@ class LeastSquares(Lift):
         return columns / (columns - rows - 1)
 
 
-# Descent whose noise changes from step to step, at a few levels: a release for each.
+# Descent with a few levels of noise, and a release for each.
 
 
 class NoiseLevels(Method[S]):
-    """A method that asks for a gradient sum in each step, perhaps in projection."""
+    """A method that releases a gradient sum in each step, perhaps a projected one."""
 
     data: DataSpec
     step_sizes: tuple[float, ...]
     noise_factors: tuple[float, ...]
     dimension: int | None
-    """Columns of each step's matrix; None where nothing is projected."""
+    """Columns of each step's matrix; None without projection."""
     lift: Lift
     sampling_rate: float
 
     @abc.abstractmethod
     def _release(self, place: int, factor: float, count: int) -> SumRelease:
-        """Declare the gradient sums of a level, which have so many times the least noise."""
+        """Declare the gradient sums of a level; ``factor`` multiplies the least noise."""
 
     @property
     @abc.abstractmethod
@@ -369,7 +369,7 @@ class NoiseLevels(Method[S]):
         """Number of coefficients that one matrix projects."""
 
     def check_levels(self) -> None:
-        """Refuse factors on the noise that are not one for each step, or too many."""
+        """Refuse noise factors that are not one for each step, or too many."""
         if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
             raise ValueError(
                 f"noise_factors must be {self.n_steps}, one for each step, and at most "
@@ -383,12 +383,12 @@ class NoiseLevels(Method[S]):
 
     @functools.cached_property
     def levels(self) -> tuple[tuple[float, int], ...]:
-        """Each factor on the noise and for how many steps it serves."""
+        """Each noise factor and its number of steps."""
         return tuple(Counter(self.noise_factors).items())
 
     @functools.cached_property
     def by_level(self) -> Mapping[float, SumRelease]:
-        """The release of gradient sums for each factor on the noise."""
+        """The release of gradient sums for each noise factor."""
         return {
             factor: self._release(place, factor, count)
             for place, (factor, count) in enumerate(self.levels, 1)
@@ -403,7 +403,7 @@ class NoiseLevels(Method[S]):
         return self.n_steps * self.sampling_rate * self.data.n_rows
 
     def noise_std(self, step: int) -> float:
-        """Root mean square of the noise in each coordinate of a step's mean gradient."""
+        """Return the root mean square of the noise in each coordinate of a step's mean gradient."""
         std = self.by_level[self.noise_factors[step]].noise_std
         growth = 1.0
         if self.dimension is not None:

@@ -13,16 +13,16 @@ from scipy import special
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.losses import ScoreSums
-from dpglm.oracle.moments import MomentSums, View
+from dpglm.oracle.moments import MomentSums, View, constant_column
 from dpglm.oracle.targets import N_SHELLS, Shells, TargetSums
 from dpglm.solvers.parts.algebra import eigen, inverted
-from dpglm.solvers.second_order.preconditioner import Basis, constant_column
+from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.solvers.uncertainty import Covariance, Curvature, Doubt, Uncertainty
 
-# Largest mass of targets that the narrowed range may leave out, beside what noise hides.
+# Largest share of targets outside the narrowed range, besides noise.
 _LEFT_OUT = 0.02
 BY_CHANCE = 0.03
-"""How often noise alone may be taken for a signal."""
+"""Probability of taking noise for a signal."""
 LEVEL = 1.0 / 3.0
 """Squared constant coordinate over the cap on the squared length of the others."""
 MOST_SQUARES = 3.0
@@ -30,9 +30,9 @@ MOST_SQUARES = 3.0
 HUGE = 1e50
 """Bound on released values, so that products of a few do not overflow."""
 _LEAST_WEIGHT = 0.3
-# Deviations of a noisy difference that noise never makes.
+# Deviations of a noisy difference beyond noise.
 _NEVER_NOISE = 5.0
-# Deviations of a noisy count from the number of rows that are put down to noise.
+# Deviations of a noisy count from the number of rows that noise explains.
 _NOISE_OF_COUNT = 4.0
 
 
@@ -45,15 +45,16 @@ class Observation:
     noise: float
 
     def less(self, shift: float, more_noise: float = 0.0) -> Observation:
-        """Subtract a public number, itself with independent noise."""
+        """Subtract a public number, which may have independent noise."""
         return Observation(self.value - shift, math.hypot(self.noise, more_noise))
 
 
 def with_biased(fair: Observation, others: Sequence[Observation]) -> Observation:
-    """Pool a fair observation with others that may have a bias.
+    """Pool an unbiased observation with others that may be biased.
 
-    The square of a bias is estimated by what a difference has beyond what noise never makes: the
-    fair one may be so noisy that to doubt the others for nothing would cost more than it saves.
+    The square of a bias is estimated by the excess of a difference over the largest that noise
+    makes: the unbiased one may be so noisy that needless doubt of the others would cost more than
+    it saves.
     """
     found = [fair]
     for one in others:
@@ -83,9 +84,9 @@ class Targets:
 
 
 def targets_of(sums: TargetSums, data: DataSpec, slack: float) -> Targets:
-    """Read weight, mean and range of the targets off their released sums.
+    """Derive weight, mean and range of the targets from their released sums.
 
-    The range is the shortest run of bins that holds all but 2 % and noise of the weight, and
+    The range is the shortest run of bins with all but 2 % of the weight, up to noise, extended by
     ``slack`` times half of its length on both sides, within the bounds of the targets.
     """
     nominal = data.n_rows * min(1.0, data.weight_bound)
@@ -123,19 +124,19 @@ def _shortest(counts: NDArray[np.float64], noise: float, weight: float) -> tuple
 @final
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """A basis, the cap on squared lengths in it, and the value of its constant coordinate.
+    """A basis, the cap on squared norms in it, and the value of its constant coordinate.
 
-    Squared lengths are without the constant coordinate.
+    Squared norms exclude the constant coordinate.
     """
 
     basis: Basis
     cap: float
     level: float  # 0 without an intercept.
     mean_square: float
-    most: float  # What rows can reach.
+    most: float  # The largest squared norm of a row.
 
     def capped(self, clip: float) -> float:
-        """Return another cap, ``clip`` times the mean or what rows can reach if that is less."""
+        """Return another cap, ``clip`` times the mean or the largest possible if that is less."""
         return min(clip * self.mean_square, self.most)
 
 
@@ -144,11 +145,11 @@ def centered_coordinates(
 ) -> Coordinates:
     """Find coordinates with mean 0 and mean square 1, and a last one that is constant.
 
-    Unless there is no intercept: then mean squares are those about 0. ``moments`` were released by
+    Without an intercept mean squares are those about 0. ``moments`` were released by
     ``noisy_second_moments`` with the constant ``constant_column(data)`` and this noise in the
     diagonal. Eigenvalues below the noise's are raised to it; the mean is shrunk (James and Stein)
-    by what noise there is in it. The cap is ``clip`` times the mean squared length, or what rows
-    can reach at all if that is less.
+    for its noise. The cap is ``clip`` times the mean squared norm, or the largest possible if that
+    is less.
     """
     d, constant = data.n_features, constant_column(data)
     weight = max(float(moments[-1, -1]), noise_std)
@@ -165,7 +166,7 @@ def centered_coordinates(
     lengths = np.sqrt(raised * typical)
     vectors, inverse = directions / lengths, (directions * lengths).T
     longest = float(np.linalg.norm(mean @ vectors)) + data.row_norm / float(lengths.min())
-    # Rows are shorter along what was raised; noise makes this an upper estimate.
+    # Rows are shorter along raised directions; noise makes this an upper estimate.
     squares = max(float((np.maximum(seen, 0.0) / raised).sum()), 1.0)
     most = max(longest**2, squares)
     cap = min(clip * squares, most)
@@ -180,7 +181,7 @@ def centered_coordinates(
 
 
 def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
-    """Shrink to zero what hardly is longer than noise makes it (positive part)."""
+    """Shrink a vector that is no longer than its noise to zero (positive part)."""
     squares = float(x @ x)
     alone = float(special.chdtri(len(x), BY_CHANCE)) * noise**2
     return x * (1.0 - alone / squares if squares > alone else 0.0)
@@ -189,7 +190,7 @@ def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """Weighted second moments of the coordinates without the level: about their mean."""
+    """Weighted second moments of the coordinates about their mean, without the level."""
 
     matrix: NDArray[np.float64]  # Positive definite.
     mean: NDArray[np.float64]
@@ -198,7 +199,7 @@ class Slopes:
     mean_noise: float  # In each entry of the mean times the weight.
 
     def level_of(self, sums: MomentSums, view: View, prediction: float) -> Observation:
-        """Mean target that a score shows, about ``prediction``, the view's mean prediction."""
+        """Return the mean target that a score implies, about the mean ``prediction``."""
         shift = float(sums.vector[-1]) / view.level / self.weight
         noise = math.hypot(
             sums.vector_noise / view.level / self.weight, shift * self.weight_noise / self.weight
@@ -208,16 +209,16 @@ class Slopes:
     def beside_level(
         self, v: NDArray[np.float64], mean: float, level: float
     ) -> NDArray[np.float64]:
-        """Add to slopes the constant coordinate with which this is the mean prediction, if any."""
+        """Append to slopes the constant coordinate with this mean prediction, if there is one."""
         return np.append(v, (mean - self.mean @ v) / level) if level > 0.0 else v
 
 
 def slopes_of(sums: MomentSums, view: View, weight: float) -> Slopes:
-    """Separate the level from the other coordinates, and temper noise in what is left.
+    """Separate the level from the other coordinates, and shrink the noise in the rest.
 
-    The matrix is shrunk towards a multiple of the identity, to which the basis has brought it as
-    far as it could, by the share of noise in its squared distance from there (Ledoit and Wolf 2004,
-    with the noise known); small eigenvalues are raised to half of what noise alone makes of them.
+    The matrix is shrunk towards a multiple of the identity, by the share of noise in its squared
+    distance from there (Ledoit and Wolf 2004, with the noise known); small eigenvalues are raised
+    to half of what noise alone makes of them.
     """
     if view.level == 0.0:
         tempered = _tempered(sums.matrix, sums.matrix_noise)
@@ -240,7 +241,7 @@ def _tempered(matrix: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
     share = min(1.0, expected / distance) if distance > 0.0 else 1.0
     middle = max(middle, noise)
     values, directions = np.linalg.eigh((1.0 - share) * matrix + share * middle * np.eye(size))
-    # Rounding of the eigenvalues is what is left where there is no noise.
+    # Without noise the rounding of the eigenvalues is left.
     least = 0.5 * (1.0 - share) * noise * math.sqrt(size)
     least += np.abs(values).max() * size * np.finfo(np.float64).eps
     raised = np.maximum(values, max(least, 1e-300))
@@ -254,7 +255,7 @@ class Estimate:
 
     v: NDArray[np.float64]
     matrix: NDArray[np.float64]  # S + ridge.
-    g: NDArray[np.float64]  # Zero where all may be noise.
+    g: NDArray[np.float64]  # Zero if all may be noise.
 
 
 def shrunk_slopes(
@@ -266,14 +267,14 @@ def shrunk_slopes(
     chance: float = BY_CHANCE,
     sampling: float = 1.0,
 ) -> Estimate:
-    """Solve ``S v = g``, whose right side has noise in every entry, by empirical Bayes.
+    """Solve ``S v = g``, with noise in every entry of the right side, by empirical Bayes.
 
     With v ~ N(0, omega^2 I) and eigenvalues l of S, v = l g / (l^2 + noise^2 / omega^2). omega^2 is
-    estimated by moments from |g|^2 less what noise alone exceeds by ``chance``, so that v is zero
-    where nothing stands out. To noise the sampling error of g is added, up to ``sampling`` times
-    as much: it vanishes with the noise, so that least squares is the limit. ``variance`` is that of
-    the targets, a bound on what slopes can explain. Several outputs, columns of g, have one omega;
-    ``variance`` is then their mean.
+    estimated by moments from |g|^2 less a value that noise alone exceeds by ``chance``, so v is
+    zero if nothing exceeds the noise. The sampling error of g is added to the noise, up to
+    ``sampling`` times it: it vanishes with the noise, so the limit is least squares. ``variance``
+    is that of the targets, a bound on what slopes can explain. Several outputs, columns of g, share
+    one omega; ``variance`` is then their mean.
     """
     size, outputs = len(g), g.size // len(g)
     values, directions = np.linalg.eigh(matrix)
@@ -290,11 +291,11 @@ def shrunk_slopes(
 @final
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fit, and how far what it leaves of targets may be from 0 without being clipped."""
+    """A fit, and the bound within which its residuals are not clipped."""
 
     v: NDArray[np.float64]  # All coordinates, the constant one last.
     mean: Observation  # Of the predictions, less the view's center; 0 without an intercept.
-    variance: float  # Of what is left.
+    variance: float  # Variance of the residuals.
     reach: float
 
 
@@ -306,37 +307,37 @@ class FirstFit:
     view: View
     sums: MomentSums
     slopes: Slopes
-    variance: float  # Of the targets.
+    variance: float  # Variance of the targets.
     fit: Fit
 
 
 def noise_in_equations(
     vector_noise: float, matrix_noise: float, q: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Covariance of the noise in normal equations, whose matrix was multiplied by q.
+    """Return the covariance of the noise in normal equations with their matrix multiplied by q.
 
-    The noise E in a matrix has deviation s on its diagonal and ``s / sqrt(2)`` beside it, so E q
-    has covariance ``s^2 (|q|^2 I + q q^T) / 2``.
+    The noise E in a matrix has deviation s on its diagonal and ``s / sqrt(2)`` off it, so E q has
+    covariance ``s^2 (|q|^2 I + q q^T) / 2``.
     """
     half = 0.5 * matrix_noise**2
     even = vector_noise**2 + half * float(q @ q)
     return np.asarray(even * np.eye(len(q)) + half * np.outer(q, q))
 
 
-# A bound that hardly any score exceeds, from noisy counts of scores. Post-processing.
+# A bound that few scores exceed, from noisy counts of scores. Post-processing.
 
 _RATIO = 2.0 ** (1.0 / 3.0)
-# Deviations of noise that a shell's count must exceed, and more so many shells further out.
+# Deviations of noise that a shell's count must exceed, and more for each shell further out.
 _STANDS_OUT, _FURTHER_OUT = 1.5, 0.2
 
 
 def score_shells(at: Coordinates, fit: Fit) -> Shells:
-    """Shells of scores, from the root mean square of their lengths on."""
+    """Return shells of scores, from the root mean square of their norms on."""
     return Shells(math.sqrt((at.mean_square + at.level**2) * fit.variance), _RATIO)
 
 
 def first_empty(shells: Shells, counts: NDArray[np.float64], noise: float) -> float:
-    """Find the length from which on no run of shells holds more rows than noise may be."""
+    """Find the norm beyond which no run of shells holds more rows than noise explains."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     for k in range(N_SHELLS):
         beyond = np.arange(N_SHELLS - k)
@@ -346,27 +347,27 @@ def first_empty(shells: Shells, counts: NDArray[np.float64], noise: float) -> fl
     return shells.start(N_SHELLS)
 
 
-# Slopes and mean of least squares from scores at one estimate after the other. Post-processing.
+# Slopes and mean of least squares from scores at successive estimates. Post-processing.
 
-# Least variance of what a better fit leaves, over that of what a worse one does.
+# Least residual variance of a better fit, relative to a worse one.
 _LEAST_LEFT = 0.1
-# Variance of the scores' sampling that is put to their noise's, over noise's.
+# Largest sampling variance that is added to the noise variance of scores, relative to it.
 _MOST_SAMPLING = 6.0
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What all scores so far say.
+    """The information in all scores so far.
 
-    A score at v shows slopes ``v + S^-1 score``, S the matrix of the first fit: one step from v,
-    exact where S is the curvature. They are averaged by the inverse variances of the scores'
-    noise, none of which is lost on the way; each score is asked for at their shrunk average so far.
-    What S is wrong about fades as k^-h after k scores, h the curvature over S.
+    A score at v implies slopes ``v + S^-1 score``, S the matrix of the first fit: one Newton step
+    from v, exact if S is the curvature. They are averaged by inverse noise variances, without loss;
+    each score is taken at their shrunk average so far. An error in S fades as k^-h after k scores,
+    h the curvature over S.
     """
 
-    steps: NDArray[np.float64]  # Sum of the slopes that scores show, over noise's variance.
-    places: NDArray[np.float64]  # The same of the slopes at which scores were asked for.
+    steps: NDArray[np.float64]  # Sum of the implied slopes over their noise variance.
+    places: NDArray[np.float64]  # The same of the points of the scores.
     precision: float  # Sum of inverse variances.
     level: Observation | None  # Mean target, less the view's center.
     slopes: Estimate
@@ -389,19 +390,19 @@ class Scores:
         extent: float,
         chance: float,
     ) -> Scores:
-        """Add a score, and shrink the slopes that all of them show.
+        """Add a score, and shrink the slopes that all of them imply.
 
-        ``extent``: how many deviations residuals may be from 0. ``chance``: how often noise alone
-        may be taken for slopes.
+        ``extent`` bounds residuals, in deviations; ``chance`` is the probability of taking noise
+        for slopes.
         """
         slopes, d = first.slopes, len(self.steps)
         v, mean, level = view.v[:d], Observation(0.0, 0.0), self.level
         if view.level > 0.0:
             found = slopes.level_of(sums, view, self.fit.mean.value)
             level = found if level is None else pooled((level, found))
-            # What noise in the mean of the rows makes of means that slopes are taken from.
+            # Noise in the mean prediction from noise in the mean of the rows.
             moved = slopes.mean_noise * float(np.linalg.norm(v)) / slopes.weight
-            # Scores and targets are cut, where that is far from all others.
+            # Scores and targets are clipped if they are far from all others.
             at_first = slopes.level_of(first.sums, first.view, 0.0).less(0.0, moved)
             mean = with_biased(targets.mean.less(view.center, moved), (at_first, level))
         shift = mean.value - self.fit.mean.value
@@ -432,9 +433,9 @@ class Scores:
         return Scores(steps, places, precision, level, shrunk, fit)
 
     def noise(self, first: FirstFit) -> NDArray[np.float64]:
-        """Covariance of the noise in the equations ``S v = g`` that the slopes solve.
+        """Return the covariance of the noise in the equations ``S v = g`` of the slopes.
 
-        Noise E in S is multiplied by how far the slopes are from where scores were asked for.
+        Noise E in S is multiplied by the distance of the slopes from the points of the scores.
         """
         q = self.slopes.v - self.places / self.precision
         return noise_in_equations(self.precision**-0.5, first.sums.matrix_noise, q)
@@ -452,14 +453,14 @@ def intervals(
     penalty: NDArray[np.float64],
     kind: Covariance,
 ) -> Uncertainty:
-    """One Newton step from the fit of a view, and its covariance by the delta method.
+    """Take one Newton step from the fit of a view, with its covariance by the delta method.
 
     ``penalty`` is the diagonal of the L2 penalty's Hessian, times the number of rows; ``weight``
     the weight of all rows.
 
     The residual of the noisy equations at the exact solution is ``e - E q``, e the noise in the
     score, E that in the matrix and q the step. Under a right model the covariance of scores is a
-    multiple of the matrix, of which the squared lengths of scores tell the trace.
+    multiple of the matrix, and the squared norms of scores give its trace.
     """
     constant = np.zeros(data.n_columns)
     if view.level > 0.0:
@@ -494,7 +495,7 @@ def intervals(
         constant + basis.vectors @ (view.v + step),
         sampling,
         privacy,
-        # Those of the estimated variance of errors, on which all standard errors rest.
+        # All standard errors use the estimated variance of errors.
         max(2.0 / relative, 1.0),
         kind,
         Doubt.of(curvature, found, sums.matrix_noise, in_spread, basis.vectors),

@@ -1,9 +1,10 @@
-"""Likelihoods as Newton steps see them: who has one, its constant model, and its noisy Hessian."""
+"""Likelihoods for Newton steps: their conditions, the constant model, and noisy Hessians."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -14,7 +15,16 @@ from scipy.optimize import brentq
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric, unpack_symmetric
-from dpglm.oracle.targets import noisy_squared_slope, noisy_target_means, noisy_target_sizes
+from dpglm.oracle.targets import (
+    noisy_squared_slope,
+    noisy_target_means,
+    noisy_target_sizes,
+    squared_slope_release,
+    target_mean_release,
+    target_size_release,
+)
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
@@ -35,11 +45,11 @@ def minimize_quadratic(
     penalized: int,
     center: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``; return w.
+    """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``.
 
-    A number in place of the matrix A stands for as many times the identity, and is faster.
-    Exact where the penalty is quadratic and the constraint does not bind; else by accelerated
-    proximal gradient steps with restarts. Post-processing of released values.
+    A number in place of the matrix A is that multiple of the identity, and is faster. Exact if the
+    penalty is quadratic and the constraint does not bind; else by accelerated proximal gradient
+    steps with restarts. Post-processing of released values.
 
     O'Donoghue and Candès, "Adaptive restart for accelerated gradient schemes", Foundations of
     Computational Mathematics 15 (2015), section 3.2.
@@ -76,7 +86,7 @@ def minimize_quadratic(
 
 
 def is_quadratic(problem: Problem) -> bool:
-    """Whether penalty and constraint leave the minimiser of a quadratic a linear function of it."""
+    """Whether penalty and constraint keep the minimiser of a quadratic linear in it."""
     penalty = problem.regularizer
     unconstrained = problem.constraint == Unconstrained()
     return penalty.smoothness == penalty.strong_convexity and unconstrained
@@ -144,14 +154,13 @@ def constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[fl
 def steadied(
     matrix: NDArray[np.float64], noise: float, v: NDArray[np.float64], level: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Shrink a noisy Hessian towards what it is for elliptical rows; make it positive definite.
+    """Shrink a noisy Hessian towards its form for elliptical rows, and make it positive definite.
 
     The same for second moments of scores.
 
-    With rows that have one shape in every direction, the Hessian at v is in the span of the
-    identity and the products of v and of the intercept's direction ``level``. What is off that
-    span keeps the share that the positive-part James-Stein estimator keeps; ``noise`` is the
-    standard deviation on the diagonal, which every packed entry has.
+    For elliptical rows the Hessian at v is in the span of the identity and the products of v and of
+    the intercept's direction ``level``. The rest is shrunk by the positive-part James-Stein factor;
+    ``noise`` is the standard deviation on the diagonal, which every packed entry has.
     """
     size = len(matrix)
     shapes = [np.eye(size), np.outer(v, v), np.outer(level, level)]
@@ -173,7 +182,7 @@ def steadied(
 def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
     """Raise the curvature of a matrix to at least that of another, in every direction.
 
-    Where it has fallen by much on the way of a step, it is larger on the way back.
+    If it falls much on the way of a step, it grows on the way back.
     """
     values, directions = eigen(least)
     lengths = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))
@@ -190,25 +199,22 @@ def _raised(matrix: NDArray[np.float64], least: float) -> NDArray[np.float64]:
     return raised
 
 
-# What a loss is like at scores that are about normal, as far as released values tell.
+# Averages of a loss over normal scores.
 
-# Of the quadrature over scores, and where scores are cut off in it.
+# Numbers of nodes of quadratures, and the bound on scores in them.
 _NODES, _FEW, _MANY, _FARTHEST = 40, 20, 80, 30.0
 USUAL_ERROR = 0.2
-"""Root mean square of what is left of numbers, in units of the largest: a rough guess."""
-# Mean of targets that are no counts and above 0, likewise.
+"""Guess of the root-mean-square residual of real targets, relative to the largest."""
+# Guess of the mean of targets above 0 other than counts, relative to the largest.
 _USUAL_PROBABILITY = 0.1
 
 
 @final
 @dataclass(frozen=True)
 class NormalScores:
-    """Scores of rows, taken as normal; ``w`` predicts targets rightly.
+    """Scores of rows, taken as normal, for a ``w`` that predicts targets rightly.
 
-    Parameters
-    ----------
-    mean, spread : float
-        Mean and standard deviation.
+    ``mean`` and ``spread`` are their mean and standard deviation.
     """
 
     mean: float
@@ -216,10 +222,10 @@ class NormalScores:
 
     @classmethod
     def expected(cls, loss: Loss, data: DataSpec) -> NormalScores:
-        """Return what is expected of scores before a row is seen: a standard deviation of 1.
+        """Return the expected scores before a row is seen: a standard deviation of 1.
 
-        About the prediction zero where that is neutral, about one count, or a tenth of the largest
-        target, where targets are at least 0.
+        About the prediction zero if that is neutral; about one count, or a tenth of the largest
+        target, if targets are at least 0.
         """
         if loss.link is None or is_neutral(loss, data):
             return cls(0.0, 1.0)
@@ -227,15 +233,15 @@ class NormalScores:
 
     @classmethod
     def of(cls, basis: Basis, w: NDArray[np.float64]) -> NormalScores:
-        """Return those of a parameter with one output, in a basis in which rows look alike."""
+        """Return the scores of a parameter with one output, in a basis in which rows look alike."""
         v, level = basis.inverse @ w, basis.inverse[:, -1]
         mean = float(level @ v / (level @ level)) * float(np.linalg.norm(level))
         return cls(mean, math.sqrt(max(float(v @ v) - mean**2, 0.0)))
 
     def clipped(self, loss: Loss, data: DataSpec, reach: float) -> tuple[float, float]:
-        """Return the mean curvature of a loss whose slopes are cut at ``reach``, and squared slope.
+        """Return mean curvature and squared slope of a loss with slopes clipped at ``reach``.
 
-        What predictions leave of numbers is unknown, and taken as normal.
+        Residuals of real targets are taken as normal.
         """
         errors = USUAL_ERROR * slope_unit(loss, data), _FEW
         nodes = self._at_nodes(loss, data, *errors)
@@ -251,14 +257,14 @@ class NormalScores:
     ) -> NDArray[np.float64]:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
 
-        Slopes are cut at each of ``reaches``, and curvature is zero where they are: shape (3,
-        n_reaches). What predictions leave of numbers is taken to be as large as they differ.
+        Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches).
+        Residuals of real targets are taken to be as large as predictions differ.
         """
         error = min(self.spread, USUAL_ERROR * slope_unit(loss, data))
         return _curvature(loss, self._at_nodes(loss, data, error, _MANY), reaches)
 
     def _at_nodes(self, loss: Loss, data: DataSpec, error: float, count: int) -> _Nodes:
-        """Return the quadrature; ``error`` is the deviation of what is left of numbers."""
+        """Return the quadrature; ``error`` is the deviation of residuals of real targets."""
         t, shares = normal_nodes()
         z = np.clip(self.mean + self.spread * t, -_FARTHEST, _FARTHEST)
         if loss.target is Target.BINARY and loss.link is not None:
@@ -275,7 +281,7 @@ class NormalScores:
 
 
 def expected_constant(loss: Loss, data: DataSpec) -> tuple[float, float]:
-    """Return score and curvature of a constant, where targets are at least 0, before one is seen.
+    """Return score and curvature of the expected constant model, for targets of at least 0.
 
     That of one count, or of a tenth of the largest target.
     """
@@ -312,15 +318,15 @@ def normal_nodes(count: int = _NODES) -> tuple[NDArray[np.float64], NDArray[np.f
     return nodes, shares / shares.sum()
 
 
-# Where Newton's steps start, and by what they measure slopes, curvature and weights there.
+# The start of Newton steps, with the units of slopes, curvature and weights.
 
-# Standard deviations of noise beyond which targets of a size are there: by chance in one fit of
-# five hundred. Where there are none of any size, where they are clipped: a part of the upper bound.
+# Standard deviations of noise from which a count of targets is significant (by chance in one fit of
+# five hundred), and the clipping threshold without any, relative to the upper bound.
 _SURE_OF_SIZE, _USUAL_SIZE = 4.0, 1.0 / 32.0
-# Where slopes are cut to find their standard deviation, and which count as large, in units of what
-# it is without excess, and of what is found.
+# Clipping threshold of slopes for their spread, in standard deviations without excess, and a large
+# slope, in released standard deviations.
 _FAR_SLOPE, _LARGE_SLOPE = 6.0, 4.0
-# By what curvature, which is that of the mean itself, may exceed what it is at the start.
+# Factor by which curvature may exceed that at the start.
 _GROWTH = 2.0
 # Standard deviations by which noise may make weights look smaller than they are.
 _SURE = 3.0
@@ -329,15 +335,44 @@ _SURE = 3.0
 @final
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A model to start from, and to shrink to; all of it public or released."""
+    """A model to start from, and to shrink towards; public or released."""
 
     w: NDArray[np.float64]
-    slope: float  # One that counts as large; the unit of gradients.
-    curvature: float  # What second moments of rows of weight 1 are multiplied by.
+    slope: float  # A large slope; the unit of gradients.
+    curvature: float  # Factor on second moments of rows of weight 1.
+
+
+def target_releases(
+    problem: Problem, data: DataSpec, adjacency: Adjacency
+) -> dict[str, Callable[[GaussianNoise], SumRelease]]:
+    """Return the makers of the releases about targets: their sizes, mean, and squared slopes."""
+    has_offset = problem.loss.offset_bound > 0.0
+    partial = functools.partial
+    return {
+        "sizes": partial(target_size_release, data, adjacency, has_offset=has_offset),
+        "targets": partial(target_mean_release, data, adjacency, has_offset=has_offset),
+        "slopes": partial(squared_slope_release, data, adjacency),
+    }
+
+
+def declare(
+    makers: Mapping[str, Callable[[GaussianNoise], SumRelease]],
+    noises: Mapping[str, float],
+    required: frozenset[str],
+) -> dict[str, SumRelease]:
+    """Declare the releases that have a noise multiplier, in the order of their makers."""
+    if not required <= noises.keys() <= makers.keys():
+        raise ValueError(
+            f"noises must have the keys {sorted(required)}, and others of {list(makers)}, got "
+            f"{list(noises)}"
+        )
+    return {
+        name: make(GaussianNoise(noises[name])) for name, make in makers.items() if name in noises
+    }
 
 
 def needs_mean(loss: Loss, data: DataSpec) -> bool:
-    """Whether targets, of at least 0, have a mean that is the neutral model.
+    """Whether targets of at least 0 have a mean that is the neutral model.
 
     >>> from dpglm.problem import Logistic, Poisson
     >>> counts = DataSpec(100, 2, intercept=1.0, target_low=0.0, target_high=1.0)
@@ -351,7 +386,7 @@ def needs_mean(loss: Loss, data: DataSpec) -> bool:
 
 
 def needs_scale(loss: Loss, data: DataSpec) -> bool:
-    """Whether targets are numbers whose spread is to be released, as errors have their unit.
+    """Whether the spread of real targets is to be released, as the unit of errors.
 
     >>> from dpglm.problem import Huber
     >>> numbers = DataSpec(100, 2, intercept=1.0, target_low=-1.0, target_high=1.0)
@@ -364,15 +399,15 @@ def needs_scale(loss: Loss, data: DataSpec) -> bool:
 
 
 def means_of_sizes(
-    oracle: Oracle, sizes: SumRelease, targets: SumRelease, loss: Loss
+    oracle: Oracle, releases: Mapping[str, SumRelease], loss: Loss
 ) -> tuple[float, float, float, float]:
-    """Release means of targets, whatever their declared bounds are.
+    """Release means of targets, for any declared bounds.
 
-    Returns the mean, that without offsets, the sum of weights, and where targets were clipped. That
-    is the upper end of the largest size that surely has targets: those beyond are too few for the
-    noise that their mean would have. Declared by ``target_size_release``, ``target_mean_release``.
+    Returns the mean, that without offsets, the sum of weights, and the clipping threshold of
+    targets: the upper end of the largest size with a significant count, as the noise of larger
+    thresholds would exceed the effect of the few targets beyond.
     """
-    data = oracle.rows.spec
+    data, sizes = oracle.rows.spec, releases["sizes"]
     low, high = data.target_range(loss.target.bounds)
     high = max(high, -low)
     usual = min(loss.dispersion or _USUAL_SIZE * high, high)
@@ -381,40 +416,34 @@ def means_of_sizes(
         sure = np.flatnonzero(counts > _SURE_OF_SIZE * sizes.noise_std)
         tops.append(max(high * 2.0 ** -float(sure[0]) if sure.size else usual, low))
     low = max(low, -tops[0])
-    mean, without_offset, weight = noisy_target_means(oracle, targets, low, *tops)
+    mean, without_offset, weight = noisy_target_means(oracle, releases["targets"], low, *tops)
     return mean, without_offset, weight, tops[0]
 
 
-def at_private_mean(
-    oracle: Oracle,
-    sizes: SumRelease,
-    targets: SumRelease,
-    squared_slopes: SumRelease,
-    problem: Problem,
-) -> Start:
-    """Release about the mean of the targets and the spread of slopes; start at that constant."""
+def at_private_mean(oracle: Oracle, releases: Mapping[str, SumRelease], problem: Problem) -> Start:
+    """Release the mean of the targets and the spread of slopes; start at that constant model."""
     loss, data = problem.loss, oracle.rows.spec
     low, high = data.target_range(loss.target.bounds)
-    mean, without_offset, weight, top = means_of_sizes(oracle, sizes, targets, loss)
+    mean, without_offset, weight, top = means_of_sizes(oracle, releases, loss)
     _, bend = constant_model(loss, mean, low, high)
     score, _ = constant_model(loss, without_offset, low, high)
     far = farthest_slope(loss, _FAR_SLOPE, score, bend, top)
-    square = noisy_squared_slope(oracle, squared_slopes, score, far, weight)
+    square = noisy_squared_slope(oracle, releases["slopes"], score, far, weight)
     w = np.zeros(data.coefficient_shape)
     w[-1] = score / data.intercept
     w = feasible(problem, n_penalized(problem, data), w, 0.0)
     if isinstance(loss, Squared):
-        # As if bounds had been declared that are as far apart as usual for such a spread.
+        # As for declared bounds that are typical for such a spread.
         unit = min(math.sqrt(square) / USUAL_ERROR, slope_unit(loss, data))
         return Start(w, unit, curvature(loss, data))
     return _at_mean(w, square, bend, loss)
 
 
 def farthest_slope(loss: Loss, most: float, score: float, bend: float, top: float) -> float:
-    """Return where slopes of a constant model are cut, to find their spread.
+    """Return the clipping threshold of slopes of a constant model, for their spread.
 
-    ``most`` times their standard deviation without excess; where the dispersion is not known, at
-    the slope of the largest target if that is less.
+    ``most`` times their standard deviation without excess; if the dispersion is unknown, at most
+    the slope of the largest target.
     """
     usual = most * math.sqrt(bend * (loss.dispersion or 1.0))
     if loss.dispersion is not None:
@@ -427,7 +456,7 @@ def farthest_slope(loss: Loss, most: float, score: float, bend: float, top: floa
 def expected_mean(
     w: NDArray[np.float64], loss: Loss, data: DataSpec, noise_of_square: float
 ) -> Start:
-    """Return what ``at_private_mean`` is expected to find, at ``w``, before a row is seen.
+    """Return the expected ``at_private_mean``, at ``w``, before a row is seen.
 
     ``noise_of_square`` is that of the released mean of squares, in units of their bound.
     """
@@ -437,8 +466,8 @@ def expected_mean(
 
 
 def _at_mean(w: NDArray[np.float64], square: float, bend: float, loss: Loss) -> Start:
-    """Measure slopes by their mean square, and curvature by what it is at a constant model."""
-    # Where the dispersion is known it is one count, by which small means are far exceeded.
+    """Measure slopes by their mean square, and curvature by that of a constant model."""
+    # A known dispersion is one count, which exceeds small means by far.
     return Start(w, _LARGE_SLOPE * math.sqrt(square) + (loss.dispersion or 0.0), _GROWTH * bend)
 
 
@@ -446,9 +475,8 @@ def mean_weight(moments: NDArray[np.float64], noise_std: float, data: DataSpec) 
     """Bound the mean weight of the rows, from second moments of rows scaled to one length.
 
     Their trace is the sum of the weights. Too small a weight would make steps too long, so it is
-    as large as noise lets it be, and at most the declared bound. Where noise does not tell it from
-    0, it is that bound: of rows that are all erased gradients are noise, which must not be divided
-    by noise.
+    the largest that the noise allows, up to the declared bound. If the trace is below the noise, as
+    when all rows are erased, it is that bound: noise must not be divided by noise.
     """
     noise, total = _SURE * noise_std * math.sqrt(len(moments)), float(np.trace(moments))
     if total <= noise:

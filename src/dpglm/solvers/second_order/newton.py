@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -13,14 +14,18 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.moments import (
+    check_data,
+    constant_column,
+    noisy_second_moments,
+    second_moment_release,
+)
 from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
     preconditioned_release,
     rows_turned,
     type_in_basis,
 )
-from dpglm.oracle.targets import squared_slope_release, target_mean_release, target_size_release
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
@@ -45,6 +50,7 @@ from dpglm.solvers.second_order.likelihood import (
     NormalScores,
     Start,
     at_private_mean,
+    declare,
     expected_mean,
     is_quadratic,
     mean_weight,
@@ -52,6 +58,7 @@ from dpglm.solvers.second_order.likelihood import (
     needs_mean,
     needs_scale,
     normal_nodes,
+    target_releases,
 )
 from dpglm.solvers.second_order.newton_noise import (
     Steps,
@@ -62,8 +69,6 @@ from dpglm.solvers.second_order.newton_noise import (
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
-    check_data,
-    constant_column,
     products_in_basis,
     usual_basis_scale,
 )
@@ -72,31 +77,30 @@ from dpglm.solvers.uncertainty import NoiseCovariance
 __all__ = ["Newton", "NewtonMethod"]
 
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
-# and on generated rows; docs/solvers/newton.md says what else was seen on the way.
+# and on generated rows; see docs/solvers/newton.md.
 _TRAVEL, _SAFE_SIGNAL = 0.4, 5.0
 _SAFE_FOR_INTERCEPT = 0.75
 _LEAST_STEPS, _MOST_STEPS, _MOST_STEPS_WITHOUT_NOISE = 10, 60, 400
 _LEAST_CLIP, _USUAL_CLIP, _AMPLE_CLIP, _CLIP_GROWTH = 0.15, 0.75, 1.5, 0.15
 _LARGEST_STEP = 2.0
-# Share of the bound on curvature that damps noise, where the clip is twice the slopes at zero;
-# none where it is below them, as the clipped loss is flat there.
+# Share of the curvature bound that damps noise, if the clip is twice the slopes at zero; none if it
+# is below them, as the clipped loss is linear there.
 _DAMPING = 0.25
-# The same for squared errors, whose curvature is what it is: the share of rows that are not clipped
-# if errors are spread evenly over what targets allow, at most this.
+# The same for squared errors: at most this, the share of unclipped rows if errors are uniform.
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
-# Noise in a prediction, over the range in which slopes change, that does no harm.
+# Harmless noise in a prediction, relative to the range in which slopes change.
 _VISIBLE = 0.05
-# Of targets whose mean is the neutral model: share of mu squared for the spread of slopes; the
-# least and most for the mean, and rows times mu from which that ratio squared will do. Large slopes
-# are few and say much: a smaller clip hides them.
+# Shares of mu squared with a private mean as the start: for the spread of slopes, and the least and
+# most for the mean, with the rows times mu at which the squared ratio suffices. Counts have few but
+# informative large slopes, which a smaller clip would lose.
 _SLOPE_SHARE, _LEAST_MEAN, _MOST_MEAN, _ENOUGH_FOR_MEAN = 0.05, 0.02, 0.5, 75.0
 _LEAST_CLIP_OF_COUNTS = 0.5
-# The same of numbers, of which a rough spread is enough.
+# The same for real targets, where a rough spread suffices.
 _SPREAD_SHARE, _ENOUGH = 0.02, 25.0
-# From such a mean a step may change scores by so much, root mean square; noise in what is returned
-# may be at most that large; and curvature, which is about what it is there, damps so much of it.
+# With a private mean as the start: the largest root-mean-square change of scores in a step, the
+# largest noise in the result, and the share of the curvature that damps noise.
 _LONGEST_STEP, _MOST_NOISE, _DAMPING_AT_MEAN = 1.0, 0.5, 0.35
-# A difference that shows how a share grows.
+# Relative difference for the derivative of a share.
 _LONGER = 1e-3
 # Standard deviations of scores, before a row is seen.
 _SIGNALS = (0.5, 1.0, 2.0)
@@ -105,13 +109,13 @@ _SIGNALS = (0.5, 1.0, 2.0)
 @final
 @dataclass(frozen=True)
 class Newton(Solver):
-    """Newton steps with a noisy upper bound on the Hessian and noisy gradients clipped in it.
+    """Newton steps with a noisy bound on the Hessian, and noisy gradients clipped in its metric.
 
-    Second moments of rows scaled to one length are released once. Times the loss's smoothness
-    they bound the Hessian everywhere, up to the rows' lengths. In a basis in which that bound is
-    a multiple of the identity, each step is a noisy clipped gradient step, so that steps, clips
-    and noise all have the shape of the data. For convex losses. Counts and amounts with a log link
-    start at a private mean, where slopes and curvature are measured.
+    Second moments of rows scaled to one length are released once. Times the loss's smoothness they
+    bound the Hessian everywhere, up to the lengths of the rows. In a basis in which that bound is a
+    multiple of the identity, each step is a noisy clipped gradient step, so steps, clipping and
+    noise follow the shape of the data. For convex losses. Counts and amounts with a log link start
+    at a private mean, where slopes and curvature are measured.
 
     Parameters
     ----------
@@ -119,25 +123,21 @@ class Newton(Solver):
         Number of steps T, at least 1. By default 10 to 60, more with more budget; up to 400 where
         noise is negligible.
     step_size : float, optional
-        Size of the first step, above 0, in units of the minimiser of the upper bound; later
-        ones decay linearly to zero. By default 2, or less where noise would carry further than
-        the budget can.
+        Size of the first step, above 0, relative to the minimiser of the upper bound; later ones
+        decay linearly to zero. By default 2, or less at a small budget.
     clip : float, optional
-        Bound on a row's gradient in the basis, above 0, in units of the gradient of a row of
-        mean squared length with a slope that counts as large. By default it grows with the
-        budget.
+        Bound on a row's gradient in the basis, above 0, in units of the gradient of a row of mean
+        squared length with a large slope. By default it grows with the budget.
     first_share : float, default=0.2
-        Share of the budget (of mu squared) that goes to the second moments, in (0, 1).
+        Share of the budget (of mu squared) for the second moments, in (0, 1).
 
-    Notes
-    -----
-    What is returned is shrunk towards the start where it is no longer than noise alone would make
-    it (``dpglm.solvers.parts.defaults``): a known share of it, so that signs and ranks stay.
+    Notes ----- The result is shrunk towards the start if it is no longer than noise alone would
+    make it. Signs and ranks of predictions stay.
 
-    Privacy: one Gaussian release of second moments and T of gradients, and where a private mean is
-    the start one each of counts of targets by size, of their mean and of squared slopes; accounted
+    Privacy: one Gaussian release of second moments and T of gradients; with a private mean as the
+    start also one each of counts of targets by size, of their mean and of squared slopes; accounted
     exactly. The basis is public once the moments are released, so clipping in it bounds every row
-    whatever the moments were.
+    for all moments.
 
     References
     ----------
@@ -173,7 +173,7 @@ class Newton(Solver):
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
         are_factors = needs_mean(problem.loss, data)
         has_mean = are_factors or needs_scale(problem.loss, data)
-        # Slopes are in units of what is released of them then.
+        # With a private mean slopes are in units of the released one.
         unit = 1.0 if has_mean else slope_unit(problem.loss, data)
         shares = {"moments": self.first_share, "gradients": 1.0 - self.first_share}
         if has_mean:
@@ -199,11 +199,7 @@ class Newton(Solver):
                 clip=clip * unit * math.sqrt(data.n_columns),
                 step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
                 intercept_pace=pace,
-                first_noise_multiplier=multipliers["moments"],
-                noise_multiplier=multipliers["gradients"],
-                size_noise=multipliers.get("sizes"),
-                target_noise=multipliers.get("targets"),
-                slope_noise=multipliers.get("slopes"),
+                noises=tuple(multipliers.items()),
             )
 
         pace = 1.0
@@ -216,18 +212,18 @@ class Newton(Solver):
         return math.sqrt(1.0 - self.first_share) * mu * data.n_rows / data.n_columns
 
     def _safe(self, mu: float, data: DataSpec) -> float:
-        """Factor on how far descent goes, below 1 where columns are many for the budget."""
+        """Factor on the total step length, below 1 if there are many columns for the budget."""
         return min(1.0, math.sqrt(self._signal(mu, data) / _SAFE_SIGNAL))
 
     def _clip_and_steps(self, loss: Loss, mu: float, data: DataSpec) -> tuple[float, int, float]:
-        """Fill in clip, number of steps and step size; ``mu`` is the budget as Gaussian DP."""
+        """Decide clip, number of steps and step size; ``mu`` is the budget as Gaussian DP."""
         travel = _TRAVEL * self._signal(mu, data) * self._safe(mu, data)
         clip = self.clip
         if clip is None:
             # Sampling moves gradients as well; a small clip does not help where that is more.
             sampling = _CLIP_GROWTH * mu * math.sqrt(data.n_rows / data.n_columns)
             clip = min(max(travel / 25.0, sampling, _LEAST_CLIP), _USUAL_CLIP)
-            # Where nothing is clipped any more, noise must fall as budget or rows grow.
+            # Once nothing is clipped, noise must fall as budget or rows grow.
             ample = travel / 100.0
             ample = ample if ample < _AMPLE_CLIP else math.sqrt(_AMPLE_CLIP * ample)
             clip = max(clip, ample) * _steepness(loss, data)
@@ -238,7 +234,7 @@ class Newton(Solver):
         n_steps = self.n_steps
         if n_steps is None:
             wanted = math.ceil(2.0 * travel / (clip * (self.step_size or _LARGEST_STEP)))
-            # Noise that is hardly there allows steps as far as curvature is small.
+            # With negligible noise steps may go far along directions of small curvature.
             most = min(max(_MOST_STEPS, math.ceil(travel / 25.0)), _MOST_STEPS_WITHOUT_NOISE)
             n_steps = min(max(wanted, _LEAST_STEPS), most)
         step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
@@ -246,10 +242,10 @@ class Newton(Solver):
 
 
 def _steepness(loss: Loss, data: DataSpec) -> float:
-    """Slopes at zero over half of the slope that counts as large, for smooth binary losses.
+    """Slopes at zero over half of a large slope, for smooth binary losses.
 
-    Half is what the logistic loss has there. A small clip makes a loss flat as far as slopes are
-    above it, and on flat ground neither noise nor the sampling of rows is damped.
+    Half is the ratio of the logistic loss. A clip below the slopes makes a loss linear, and then
+    neither noise nor sampling error is damped.
     """
     low, high = data.target_range(loss.target.bounds)
     if loss.target is not Target.BINARY or not math.isfinite(
@@ -262,7 +258,7 @@ def _steepness(loss: Loss, data: DataSpec) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """Iterate after some steps; and once they were released, what steps rest on."""
+    """Iterate after some steps, and the released values that steps use."""
 
     step: int
     moments: NDArray[np.float64] | None
@@ -273,7 +269,7 @@ class NewtonState:
 
     @property
     def curvature(self) -> float:
-        """Bound on the Hessian in the basis, or what stands in for it."""
+        """Bound on the Hessian in the basis, or its substitute."""
         assert self.start is not None
         return self.start.curvature * self.weight
 
@@ -286,18 +282,13 @@ class NewtonMethod(Method["NewtonState"]):
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    # Bound on a row's gradient in the basis, weight excluded; where slopes at a private mean are
-    # measured, in units of the one that counts as large.
+    # Bound on a row's gradient in the basis, without its weight; with a private mean in units of a
+    # large slope.
     clip: float
     step_sizes: tuple[float, ...]
     intercept_pace: float  # Factor on steps along the intercept, at least 1.
-    first_noise_multiplier: float
-    noise_multiplier: float
-    # Of the sizes and the mean of the targets, and of squared slopes there, where zero is no model
-    # to start from.
-    size_noise: float | None = None
-    target_noise: float | None = None
-    slope_noise: float | None = None
+    # Noise multiplier of each release; of sizes, targets and slopes if a private mean is the start.
+    noises: tuple[tuple[str, float], ...]
 
     algorithm = "newton with a quadratic upper bound"
 
@@ -306,54 +297,25 @@ class NewtonMethod(Method["NewtonState"]):
         return len(self.step_sizes)
 
     @functools.cached_property
-    def moments(self) -> SumRelease:
-        """The release of second moments."""
-        noise = GaussianNoise(self.first_noise_multiplier)
-        return second_moment_release(self.data, self.adjacency, noise)
+    def declared(self) -> Mapping[str, SumRelease]:
+        """The releases by name: second moments, targets, and gradients in the basis."""
+        data, adjacency = self.data, self.adjacency
 
-    @functools.cached_property
-    def gradients(self) -> SumRelease:
-        """The release of each gradient sum in the basis."""
-        noise = GaussianNoise(self.noise_multiplier)
-        return preconditioned_release(
-            self.data, self.adjacency, self._type_in_basis, self.clip, noise, self.n_steps
-        )
+        def gradients(noise: GaussianNoise) -> SumRelease:
+            return preconditioned_release(
+                data, adjacency, self._type_in_basis, self.clip, noise, self.n_steps
+            )
 
-    @functools.cached_property
-    def sizes(self) -> SumRelease | None:
-        """The release of the counts of targets by size."""
-        if self.size_noise is None:
-            return None
-        return target_size_release(
-            self.data,
-            self.adjacency,
-            GaussianNoise(self.size_noise),
-            has_offset=self.problem.loss.offset_bound > 0.0,
-        )
-
-    @functools.cached_property
-    def targets(self) -> SumRelease | None:
-        """The release of the mean of the targets."""
-        if self.target_noise is None:
-            return None
-        return target_mean_release(
-            self.data,
-            self.adjacency,
-            GaussianNoise(self.target_noise),
-            has_offset=self.problem.loss.offset_bound > 0.0,
-        )
-
-    @functools.cached_property
-    def squared_slopes(self) -> SumRelease | None:
-        """The release of the mean of squared slopes at the mean of the targets."""
-        if self.slope_noise is None:
-            return None
-        return squared_slope_release(self.data, self.adjacency, GaussianNoise(self.slope_noise))
+        makers: dict[str, Callable[[GaussianNoise], SumRelease]] = {
+            "moments": functools.partial(second_moment_release, data, adjacency),
+            **target_releases(self.problem, data, adjacency),
+            "gradients": gradients,
+        }
+        return declare(makers, dict(self.noises), frozenset({"moments", "gradients"}))
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        every = self.moments, self.sizes, self.targets, self.squared_slopes, self.gradients
-        return tuple(one for one in every if one is not None)
+        return tuple(self.declared.values())
 
     @property
     def _type_in_basis(self) -> FloatType:
@@ -368,13 +330,13 @@ class NewtonMethod(Method["NewtonState"]):
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate of a mean gradient in the basis.
 
-        In units of the slope that counts as large, where that is released.
+        In units of a large slope, if that is released.
         """
-        return self.gradients.noise_std / self.data.n_rows
+        return self.declared["gradients"].noise_std / self.data.n_rows
 
     @property
     def coefficient_noise(self) -> float:
-        # As if scores of rows had the standard deviation 1 in the end.
+        # For final scores with a standard deviation of 1.
         loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected
         assert state.start is not None
         reach, unit = self._reach(state), self._unit(state) / state.curvature
@@ -384,7 +346,7 @@ class NewtonMethod(Method["NewtonState"]):
             bends = np.linalg.eigvalsh(
                 curvature_of_outputs(loss, np.zeros(size), np.eye(size), reach)
             )
-        scale = usual_basis_scale(data, self.moments.noise_std)
+        scale = usual_basis_scale(data, self.declared["moments"].noise_std)
         drawn = self.problem.regularizer.strong_convexity * scale**2 / state.curvature
         damped = np.maximum(bends, 0.0) / state.start.curvature
         noise = math.hypot(*(self._noise_damped_by(one, unit, drawn) for one in damped))
@@ -392,17 +354,18 @@ class NewtonMethod(Method["NewtonState"]):
 
     @property
     def _expected(self) -> NewtonState:
-        """What steps are expected to rest on, before a row is seen."""
+        """The expected state before a row is seen."""
         start, data = self._public_start(), self.data
-        if self.squared_slopes is not None and self._are_factors:
-            noise = self.squared_slopes.noise_std / data.n_rows
+        if "slopes" in self.declared and self._are_factors:
+            noise = self.declared["slopes"].noise_std / data.n_rows
             start = expected_mean(start.w, self.problem.loss, data, noise)
         return NewtonState(0, None, None, start.w, start, data.typical_weight)
 
     def _shrunk_noise(self, state: NewtonState, noise: float) -> float:
-        """Expect what ``finish`` leaves of noise in the basis, that in its share included.
+        """Return the expected noise after shrinkage, including the noise in the shrinkage factor.
 
-        As that depends much on how long the parameter is, of scores half and twice as large, too.
+        Averaged over scores half and twice as large, since it depends on the length of the
+        parameter.
         """
         if not self._shrinks(state):
             return noise
@@ -423,7 +386,7 @@ class NewtonMethod(Method["NewtonState"]):
     @property
     def _are_factors(self) -> bool:
         """Whether steps start at a private mean that scores multiply."""
-        return self.targets is not None and not isinstance(self.problem.loss, Squared)
+        return "targets" in self.declared and not isinstance(self.problem.loss, Squared)
 
     @property
     def _usual_length(self) -> float:
@@ -431,12 +394,12 @@ class NewtonMethod(Method["NewtonState"]):
         return math.sqrt(self.data.n_columns)
 
     def _unit(self, state: NewtonState) -> float:
-        """Return what one unit of a released gradient is worth."""
+        """Return the unit of a released gradient."""
         assert state.start is not None
-        return 1.0 if self.targets is None else state.start.slope
+        return 1.0 if "targets" not in self.declared else state.start.slope
 
     def _reach(self, state: NewtonState) -> float:
-        """Return the slope from which on a row of usual length is clipped."""
+        """Return the slope above which a row of usual length is clipped."""
         return self._unit(state) * self.clip / self._usual_length
 
     def _noise_left(self, state: NewtonState) -> float:
@@ -444,7 +407,7 @@ class NewtonMethod(Method["NewtonState"]):
         loss, longest, start = self.problem.loss, self._usual_length, state.start
         assert start is not None
         largest = start.slope
-        if self.targets is None:
+        if "targets" not in self.declared:
             largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
         # A row of usual length is clipped where its slope is larger.
         reach, unit = self._reach(state), self._unit(state) / state.curvature
@@ -453,17 +416,17 @@ class NewtonMethod(Method["NewtonState"]):
             return self._noise_damped_by(_DAMPING_AT_MEAN * min(relative, 1.0), unit)
         if isinstance(loss, Squared):
             left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
-            # So little noise that few rows go where the clipped loss is straight because of it.
+            # With little noise few rows reach the linear part of the clipped loss.
             if left * longest * start.curvature <= _LITTLE * reach:
                 return left
         return self._noise_damped_by(_DAMPING * min(max(relative - 1.0, 0.0), 1.0), unit)
 
     def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
-        """Noise in each coordinate; ``unit`` is what noise of one in a gradient moves."""
+        """Return the noise in each coordinate; ``unit`` is the effect of unit gradient noise."""
         return self.noise_std * math.sqrt(variance_left(self.step_sizes, damping, drawn)) * unit
 
     def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
-        """Return the noise in the last iterate, where loss and penalty are smooth enough to tell.
+        """Return the noise in the last iterate, if loss and penalty are smooth.
 
         Noise is carried through the steps with the curvature at the last iterate.
         """
@@ -481,10 +444,12 @@ class NewtonMethod(Method["NewtonState"]):
         steps = Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
         try:
-            products = products_in_basis(state.moments, self.moments.noise_std, data, basis)
+            products = products_in_basis(
+                state.moments, self.declared["moments"].noise_std, data, basis
+            )
             left = noise_left(basis, v, products, problem.loss, data, clip, start.curvature, steps)
         except np.linalg.LinAlgError:
-            # No eigenvalues are found of what overflowed, and what was paid for must be returned.
+            # Eigenvalues fail after an overflow, and a run that was paid for must return.
             return None
         found = left.mapped(self.noise_std * unit * basis.vectors)
         return found if found.is_finite else None
@@ -497,22 +462,19 @@ class NewtonMethod(Method["NewtonState"]):
         return feasible(self.problem, n_penalized(self.problem, self.data), zero, 1.0)
 
     def _public_start(self) -> Start:
-        """Return zero, and what is known of slopes and curvature before a row is seen."""
+        """Return zero, with public values of slopes and curvature."""
         loss, data = self.problem.loss, self.data
         return Start(self._zero(), slope_unit(loss, data), curvature(loss, data))
 
     def _started(self, oracle: Oracle) -> NewtonState:
-        """Release where to start, where that is not zero, and second moments."""
-        data, noise, start = self.data, self.moments.noise_std, self._public_start()
-        moments = noisy_second_moments(oracle, self.moments, constant_column(data))
+        """Release second moments, and the start if it is not zero."""
+        data, noise, start = self.data, self.declared["moments"].noise_std, self._public_start()
+        moments = noisy_second_moments(oracle, self.declared["moments"], constant_column(data))
         basis = basis_from_moments(moments, noise, data)
         weight = mean_weight(moments, noise, data)
-        if self.targets is not None:
-            assert self.sizes is not None
-            assert self.squared_slopes is not None
-            start = at_private_mean(
-                oracle, self.sizes, self.targets, self.squared_slopes, self.problem
-            )
+        if "targets" in self.declared:
+            assert "slopes" in self.declared
+            start = at_private_mean(oracle, self.declared, self.problem)
         return NewtonState(0, moments, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
@@ -521,13 +483,13 @@ class NewtonMethod(Method["NewtonState"]):
         basis, unit = state.basis, self._unit(state)
         assert basis is not None
         v = basis.inverse @ state.w
-        # Rows in the basis, which never changes, are computed once in a run.
+        # The basis never changes, so rows in it are computed once in a run.
         if "turned" not in oracle.kept:
             vectors = basis.vectors / unit
             oracle.kept["turned"] = rows_turned(oracle, vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
         g = unit * noisy_preconditioned_gradient(
-            oracle, self.gradients, turned, unit * v, self.clip
+            oracle, self.declared["gradients"], turned, unit * v, self.clip
         )
         eta = self.step_sizes[state.step]
         bound = state.curvature / eta
@@ -595,7 +557,7 @@ class NewtonMethod(Method["NewtonState"]):
         )
 
     def _shrinks(self, state: NewtonState) -> bool:
-        """Whether noise may be so much that the parameter is drawn towards its start."""
+        """Whether the noise may be so large that the parameter is shrunk towards its start."""
         assert state.start is not None
         in_predictions = self._noise_left(state) * self._usual_length
         if self._are_factors:
@@ -604,9 +566,9 @@ class NewtonMethod(Method["NewtonState"]):
         return in_predictions >= visible and is_neutral(self.problem.loss, self.data)
 
     def _kept(self, state: NewtonState, way: NDArray[np.float64]) -> tuple[float, float]:
-        """Return the share of a way from the start to keep, and what more of its mean prediction.
+        """Return the share to keep of a way from the start, and more of its mean prediction.
 
-        Towards a private mean predictions are drawn as one.
+        Towards a private mean all predictions share one factor.
         """
         assert state.basis is not None
         noise, inverse = self._noise_left(state), state.basis.inverse
@@ -621,10 +583,7 @@ class NewtonMethod(Method["NewtonState"]):
         return share * self._harmless(noise), more
 
     def _harmless(self, noise: float) -> float:
-        """Return the share of noise that may be kept, where means are a factor of scores.
-
-        Noise that scores are left with multiplies means, so there is a bound on it.
-        """
+        """Return the share of noise to keep, since noisy scores would inflate means."""
         if not self._are_factors:
             return 1.0
         return min(_MOST_NOISE / (noise * self._usual_length), 1.0)

@@ -1,11 +1,11 @@
-"""The noise that Newton's steps leave in coefficients, estimated from what was released.
+"""The noise that Newton steps leave in coefficients, estimated from released values.
 
-In the basis all rows have the same component along the intercept, and elsewhere a mean of zero and
-about the same second moment in every direction. Taken as normal there, rows have a Hessian that
-is a multiple of the identity but in the plane of the intercept and of the parameter: a prediction
-tells where curvature is large, so that noise in slopes moves the intercept. Where a class is rare
-that is more than what noise along the intercept alone leaves. A column that is zero but in few rows
-may have a direction of its own: these rows are long in the basis, so that more of them are clipped.
+In the basis all rows have the same component along the intercept, and elsewhere mean zero and
+about the same second moment in every direction. For normal rows the Hessian is then a multiple of
+the identity except in the plane of the intercept and the parameter: curvature depends on the
+prediction, so noise in slopes moves the intercept. With a rare class this exceeds the noise along
+the intercept alone. A sparse column may have a direction of its own, with rows that are long in the
+basis and therefore clipped more often.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.solvers.uncertainty import NoiseCovariance
 
-__all__ = ["Steps", "curvature_of_outputs", "noise_left", "variance_left"]
-
-# How likely it is that few long rows, not many short ones, tell of a column whose values are small
-# on the whole, which second moments cannot tell apart.
+# Prior probability that a column with small second moments is sparse, and not dense with small
+# values; second moments are the same for both.
 _FEW_ROWS = 0.25
-# Rows drawn to find the curvature of several outputs, and differences that show it.
+# Draws and difference for the curvature of several outputs.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 
 
@@ -38,8 +36,8 @@ _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 class Steps:
     """Steps ``v - eta (H v + noise)``, each followed by a penalty's, in units of the curvature.
 
-    ``penalty`` is the Hessian of the penalty, ``along`` the direction in which steps are ``pace``
-    times as long.
+    ``penalty`` is the Hessian of the penalty. Steps along the direction ``along`` are ``pace``
+    times longer.
     """
 
     sizes: Sequence[float]
@@ -48,7 +46,7 @@ class Steps:
     pace: float
 
     def noise(self, hessian: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the covariance of what unit noise leaves in the end; no step overshoots."""
+        """Return the covariance of the final effect of unit noise; no step overshoots."""
         along = self.along[:, np.newaxis]
         root = np.eye(len(along)) + (math.sqrt(self.pace) - 1.0) * along * self.along
         own = root @ hessian @ root
@@ -57,7 +55,7 @@ class Steps:
         drawn = np.maximum((directions * (self.penalty @ directions)).sum(axis=0), 0.0)
         turned = directions.T @ self.along
         entering = np.eye(len(along)) + (self.pace - 1.0) * np.outer(turned, turned)
-        # What is left in the end of what each step brought in, the last one first.
+        # The remaining effect of each step's noise, the last one first.
         left, brought = np.ones(len(curved)), []
         for eta in reversed(self.sizes):
             left = left / (1.0 + eta * drawn)
@@ -70,7 +68,7 @@ class Steps:
 
 
 def variance_left(sizes: Sequence[float], curved: float, drawn: float = 0.0) -> float:
-    """Return the variance that steps of these sizes leave of unit noise in a single direction.
+    """Return the variance that remains of unit noise in a single direction.
 
     ``curved`` is the curvature of the loss there, ``drawn`` that of the penalty.
     """
@@ -93,24 +91,9 @@ def noise_left(
 ) -> NoiseCovariance:
     """Return the noise in v, in units of that of ``1 / curvature`` times a gradient.
 
-    Parameters
-    ----------
-    basis : Basis
-        Coordinates of the steps.
-    v : ndarray of shape (n_columns,) or (n_columns, n_outputs)
-        The last iterate in them, at which curvature is taken.
-    products : ndarray of shape (n_columns, n_columns)
-        Mean products of rows in them, as far as known.
-    loss : Loss
-        The loss.
-    data : DataSpec
-        Public facts.
-    clip : float
-        Bound on a row's gradient.
-    curvature : float
-        Bound on the loss's curvature, or what stands in for it.
-    steps : Steps
-        What was done.
+    ``v`` is the last iterate in the coordinates of ``basis``, where curvature is taken;
+    ``products`` are the estimated mean products of rows there; ``clip`` bounds a row's gradient,
+    and ``curvature`` the loss's curvature.
     """
     level = 0.0
     if data.intercept > 0.0:
@@ -124,8 +107,8 @@ def noise_left(
     spread = float(np.linalg.norm(across))
     across = across / (spread or 1.0)
     scores = NormalScores(float(level * mean), spread)
-    # The mean row that shows a column is this long in the basis, and turned to where its inverse
-    # has the column.
+    # The mean row with a nonzero in the column has this length in the basis, and the direction of
+    # the inverse's column.
     lengths = np.linalg.norm(basis.inverse, axis=0)
     shown = min(data.entry_bound, data.row_norm) / lengths
     rare = np.flatnonzero(shown[: data.n_features] > usual)
@@ -150,9 +133,9 @@ def noise_left(
 def _of_outputs(
     hessian: NDArray[np.float64], products: NDArray[np.float64], steps: Steps
 ) -> NoiseCovariance:
-    """Return the noise in v where rows' curvature, across outputs, is the same in all directions.
+    """Return the noise in v if curvature across outputs is the same in all directions of rows.
 
-    Outputs share the shape of the noise, and differ by how much of it their curvature damps.
+    Outputs share the shape of the noise, and differ in how much their curvature damps.
     """
     values, directions = np.linalg.eigh(hessian)
     damped = [max(float(one), 0.0) for one in values]
@@ -168,10 +151,10 @@ def curvature_of_outputs(
 ) -> NDArray[np.float64]:
     """Return the mean Hessian of a loss in its scores, of shape (n_outputs, n_outputs).
 
-    Scores are normal, targets those of a right model; rows whose slope is longer than ``reach`` are
+    Scores are normal, targets follow a right model; rows with a slope longer than ``reach`` are
     clipped, and count as flat.
     """
-    # The same draws each time, which protect nobody.
+    # Not a source of noise for privacy, so the draws are the same each time.
     random = np.random.default_rng(0)
     values, directions = np.linalg.eigh(covariance)
     root = directions * np.sqrt(np.maximum(values, 0.0))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._validation import check_integer, check_one_of
+from dpglm.oracle.moments import check_data
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.second_order.likelihood import check_likelihood
@@ -22,20 +23,19 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
     longest_step,
     rows_enough,
 )
-from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.uncertainty import Covariance, check_normal
 
 __all__ = ["NewtonRaphson"]
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15
-# Gradients with the first matrix and with each of the Hessians but the last, whose are pooled; with
-# less noise in Hessians there are more of them, this over it, one for each gradient.
+# Numbers of gradients with the first matrix and with each Hessian but the last. If Hessians have
+# little noise there are this over the noise of them, one for each gradient.
 _APPROACH, _FRESH, _MOST_FRESH = (2, 2, 2), 0.27, 7
-# Gradients that are pooled, of losses whose curvature is bounded and of others.
+# Numbers of pooled gradients, for bounded slopes and others.
 _POOLED, _POOLED_OF_COUNTS = 4, 8
-# Length of noise in Hessians over theirs above which there is no interval, and no good step; and
-# how many standard deviations of noise their curvature in one direction must be.
+# Largest relative noise in Hessians for intervals, and the least curvature in one direction in
+# standard deviations of its noise.
 _MOST_HESSIAN_NOISE, _LEAST_CURVATURE = 1.5, 4.0
 
 
@@ -44,42 +44,41 @@ _MOST_HESSIAN_NOISE, _LEAST_CURVATURE = 1.5, 4.0
 class NewtonRaphson(Solver):
     """Maximum likelihood by Newton steps with released scores and Hessians.
 
-    The mean of the targets gives a start, second moments of rows scaled to one length give a
-    basis in which rows look alike in every direction. There each row's score is weighted by the
-    row's length alone. Two steps take the curvature from the start, two each from a first and a
-    second released Hessian (with less noise: one each from up to seven), and the last ones, whose
-    scores are pooled, from a last Hessian: they serve the estimate and its covariance. For smooth
-    convex losses with one output, but not for squared errors.
+    The mean of the targets gives a start; second moments of rows scaled to one length give a basis
+    in which rows look alike in every direction. There each row's score is weighted by the row's
+    length alone. Two steps use the curvature at the start, two each use a first and a second
+    released Hessian (with less noise: one each for up to seven), and the last ones, with pooled
+    scores, use a last Hessian, which also serves the covariance. For smooth convex losses with one
+    output, but not for squared errors.
 
     Parameters
     ----------
     n_pooled : int, optional
-        Number of gradients that are pooled, at least 1, after six to nine that approach. By default
-        4, or 8 for counts and other targets whose slopes have no small bound: curvature changes
-        more on their way.
+        Number of pooled gradients, at least 1, after six to nine others. By default 4, or 8 for
+        counts and other targets without a small bound on slopes, where curvature changes more on
+        the way.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
 
     Notes
     -----
-    As rows or budget grow, every row has weight 1, no slope is cut, noise vanishes, and the
-    estimate is that of (penalised) maximum likelihood, to second order in the distance of the
-    last steps from it.
+    As rows or budget grow, every row has weight 1, no slope is clipped, noise vanishes, and the
+    estimate is that of (penalised) maximum likelihood, to second order in the distance of the last
+    steps from it.
 
-    With ``g_k`` the m pooled scores, at ``v_k``, and H the last Hessian, the estimate is the
-    minimiser of ``<v, H v> / 2 - <mean(H v_k - g_k), v>`` (plus the penalty), so without a penalty
-    ``mean(v_k - H^-1 g_k)``: the noise of the ``v_k`` cancels to first order, and that of the
-    ``g_k`` is what one release with their whole budget would have. With the score's covariance J
-    (released with H for a right model, the second moments of scores for any), the standard
-    deviations s of the noise in the pooled score and t in the diagonal of H, and
-    ``u = mean(v_k) - v`` the way that H has moved the estimate, its covariance is
+    With ``g_k`` the m pooled scores, at ``v_k``, and H the last Hessian, the estimate minimises
+    ``<v, H v> / 2 - <mean(H v_k - g_k), v>`` (plus the penalty); without a penalty it is ``mean(v_k
+    - H^-1 g_k)``. The noise of the ``v_k`` cancels to first order, and that of the ``g_k`` equals
+    the noise of one release with their whole budget. With the score's covariance J (released with H
+    for a right model, the second moments of scores for any), the standard deviations s of the noise
+    in the pooled score and t in the diagonal of H, and ``u = mean(v_k) - v``, its covariance is
     ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``. Standard errors are longer where the
-    curvature is not seen well through its noise, and infinite where it is not seen at all.
+    curvature is noisy, and infinite where it cannot be distinguished from noise.
 
     Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
-    squared slopes where these have no bound, of second moments, of scores, of three to eight
-    Hessians and, for the robust covariance or one with an unknown dispersion, of second moments of
-    scores, and with a covariance of counts of long rows and clipped residuals; accounted exactly.
+    squared slopes if these have no bound, of second moments, of scores, of three to eight Hessians,
+    of second moments of scores for the robust covariance or an unknown dispersion, and with a
+    covariance of counts of long rows and clipped residuals; accounted exactly.
 
     References
     ----------
@@ -122,7 +121,7 @@ class NewtonRaphson(Solver):
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
         n_pooled = self.n_pooled or _POOLED_OF_COUNTS
-        # Of counts hardly any slope is as large as its bound.
+        # Few slopes of counts come near their bound.
         cuts_slopes = not bounded or loss.target is Target.COUNT
         if not cuts_slopes:
             del shares["slopes"]
@@ -161,20 +160,10 @@ class NewtonRaphson(Solver):
                 longest_step=longest_step(noise),
                 n_first_rows=n_first_rows,
                 inference=self.inference,
-                target_noise=multipliers["targets"],
-                slope_noise=multipliers.get("slopes"),
-                moment_noise=multipliers["moments"],
-                approach_noise=multipliers["approach"],
-                first_hessian_noise=multipliers["first Hessians"],
-                hessian_noise=multipliers["Hessian"],
-                final_noise=multipliers["final"],
-                score_moment_noise=multipliers.get("score moments"),
-                length_noise=multipliers.get("lengths"),
-                limit_noise=multipliers.get("limits"),
-                size_noise=multipliers.get("sizes"),
+                noises=tuple(multipliers.items()),
             )
 
-        # Noise in one direction is less than that of all by the root of twice their number.
+        # Noise in one direction is smaller than in all by the root of twice their number.
         most = min(_MOST_HESSIAN_NOISE, math.sqrt(2.0 * data.n_columns) / _LEAST_CURVATURE)
         if self.inference is not None and noise > most:
             raise ValueError(

@@ -1,10 +1,11 @@
-"""The steps of Newton-Raphson: what each releases, and what follows from it."""
+"""The steps of Newton-Raphson: their releases and updates."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,7 +16,7 @@ from scipy.special import chdtrc
 from dpglm._words import plain_number
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import noisy_second_moments, second_moment_release
+from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_release
 from dpglm.oracle.scores import (
     Scores,
     hessian_release,
@@ -27,9 +28,6 @@ from dpglm.oracle.scores import (
 from dpglm.oracle.targets import (
     noisy_squared_slope,
     noisy_target_means,
-    squared_slope_release,
-    target_mean_release,
-    target_size_release,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -43,17 +41,18 @@ from dpglm.solvers.second_order.likelihood import (
     NormalScores,
     at_least,
     constant_model,
+    declare,
     farthest_slope,
     is_quadratic,
     means_of_sizes,
     minimize_quadratic,
     steadied,
+    target_releases,
 )
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
-    constant_column,
     constant_direction,
     seen_squares,
     usual_basis_scale,
@@ -69,14 +68,16 @@ from dpglm.solvers.uncertainty import (
 
 __all__ = ["NewtonRaphsonMethod"]
 
-# How far pooled steps may change scores, root mean square, as one Hessian serves all of them; and
-# a chance below which it is taken not to.
-_NEAR, _HARDLY_CHANCE = 1.0, 1e-4
-_IMMATERIAL = 0.25  # Of the standard deviation of a score.
-# Share of a class up to which a plan says nothing of it.
+# Root-mean-square change of scores within which pooled steps share one Hessian, and the p-value
+# below which they do not.
+_NEAR, _LEAST_P_VALUE = 1.0, 1e-4
+_IMMATERIAL = 0.25  # In standard deviations of a score.
+# Share of the rarer class down to which plans add no caution.
 _RAREST = 5e-3
-# Where slopes are cut to find their standard deviation, in units of what it is without excess.
+# Clipping threshold of slopes when their standard deviation is released, in units of that of the
+# constant model.
 _FAR_SLOPE = 16.0
+_REQUIRED = frozenset({"targets", "moments", "approach", "first Hessians", "Hessian", "final"})
 
 
 @final
@@ -87,22 +88,22 @@ class NewtonRaphsonState:
     step: int
     w: NDArray[np.float64]
     seed: int  # Public: it chooses the first rows.
-    moved: float = 2.0  # How far the last step changed scores, root mean square.
+    moved: float = 2.0  # Root-mean-square change of scores in the last step.
     scores: Scores | None = None
     basis: Basis | None = None
-    squares: NDArray[np.float64] | None = None  # Of rows along its coordinates.
-    # The Hessian of the current steps, as it was released and steadied; variance of scores.
+    squares: NDArray[np.float64] | None = None  # Mean squares of rows in its coordinates.
+    # The Hessian of the current steps, as released and stabilised; variance of scores.
     seen: NDArray[np.float64] | None = None
     matrix: NDArray[np.float64] | None = None
     variance: NDArray[np.float64] | None = None
-    # In what stands for the covariance of scores, on its diagonal, but for the dispersion.
+    # Noise on the diagonal of the covariance of scores, without the dispersion.
     variance_noise: float = 0.0
-    # Where the last scores were asked, the scores, and from which on they are pooled in the end.
+    # Points of the last scores, these scores, and the number of the first that is pooled.
     visited: tuple[NDArray[np.float64], ...] = ()
     found: tuple[NDArray[np.float64], ...] = ()
     first: int = 0
-    settled: bool = True  # Whether these are the scores of one Hessian.
-    products: NDArray[np.float64] | None = None  # Second moments of scores, likewise.
+    settled: bool = True  # Whether one Hessian describes these scores.
+    products: NDArray[np.float64] | None = None  # Second moments of scores, stabilised.
     weight: float = 1.0  # Sum of the weights.
     binding: Binding | None = None
 
@@ -117,22 +118,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     adjacency: Adjacency
     limits: Limits
     first_steps: tuple[int, ...]  # Numbers of steps with the first matrix, and with each Hessian.
-    longest_step: float  # How far a step may change scores, root mean square.
-    # Number of rows that all but the last steps ask, where that is less than all.
-    n_first_rows: int | None
-    n_pooled: int  # Number of last steps, whose scores are pooled.
+    longest_step: float  # Largest root-mean-square change of scores in a step.
+    n_first_rows: int | None  # Number of rows in all but the last steps; None for all rows.
+    n_pooled: int  # Number of last steps, with pooled scores.
     inference: Covariance | None
-    target_noise: float
-    slope_noise: float | None
-    moment_noise: float
-    approach_noise: float
-    first_hessian_noise: float
-    hessian_noise: float
-    final_noise: float
-    score_moment_noise: float | None
-    length_noise: float | None = None  # Of rows in groups only.
-    limit_noise: float | None = None  # With intervals only.
-    size_noise: float | None = None  # Of targets without an upper bound only.
+    noises: tuple[tuple[str, float], ...]  # Noise multiplier of each release.
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -141,105 +131,36 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return sum(self.first_steps) + self.n_pooled
 
     @functools.cached_property
-    def sizes(self) -> SumRelease | None:
-        """The release of the counts of targets by size, where these have no bound."""
-        if self.size_noise is None:
-            return None
-        return target_size_release(
-            self.data,
-            self.adjacency,
-            GaussianNoise(self.size_noise),
-            has_offset=self.problem.loss.offset_bound > 0.0,
-        )
+    def declared(self) -> Mapping[str, SumRelease]:
+        """The releases by name, in the order in which they are asked.
 
-    @functools.cached_property
-    def targets(self) -> SumRelease:
-        """The release of the sums of targets and weights."""
-        return target_mean_release(
-            self.data,
-            self.adjacency,
-            GaussianNoise(self.target_noise),
-            has_offset=self.problem.loss.offset_bound > 0.0,
-        )
+        Some fits only have those of sizes and slopes (targets without bounds), lengths (groups),
+        score moments and limits (intervals).
+        """
+        data, adjacency, at = self.data, self.adjacency, self.limits
 
-    @functools.cached_property
-    def squared_slopes(self) -> SumRelease | None:
-        """The release of the mean of squared slopes, where these have no bound."""
-        if self.slope_noise is None:
-            return None
-        return squared_slope_release(self.data, self.adjacency, GaussianNoise(self.slope_noise))
+        def scores(noise: GaussianNoise, count: int) -> SumRelease:
+            return score_release(data, adjacency, at.clip, noise, count=count)
 
-    @functools.cached_property
-    def moments(self) -> SumRelease:
-        """The release of second moments."""
-        return second_moment_release(self.data, self.adjacency, GaussianNoise(self.moment_noise))
+        def hessians(noise: GaussianNoise, **options: Any) -> SumRelease:
+            return hessian_release(data, adjacency, at.clip, at.square, noise, **options)
 
-    @functools.cached_property
-    def approach(self) -> SumRelease:
-        """The release of each of the first scores."""
-        return self._scores(self.approach_noise, sum(self.first_steps))
-
-    @functools.cached_property
-    def final(self) -> SumRelease:
-        """The release of each of the pooled scores."""
-        return self._scores(self.final_noise, self.n_pooled)
-
-    def _scores(self, multiplier: float, count: int) -> SumRelease:
-        noise = GaussianNoise(multiplier)
-        return score_release(self.data, self.adjacency, self.limits.clip, noise, count=count)
-
-    @functools.cached_property
-    def first_hessians(self) -> SumRelease:
-        """The release of each Hessian but the last."""
-        return self._hessians(self.first_hessian_noise, count=len(self.first_steps) - 1)
-
-    @functools.cached_property
-    def hessian(self) -> SumRelease:
-        """The release of the last Hessian, with the variance of scores that a right model has."""
-        return self._hessians(self.hessian_noise, with_variance=self.inference == "model")
-
-    def _hessians(self, multiplier: float, **options: Any) -> SumRelease:
-        noise, at = GaussianNoise(multiplier), self.limits
-        return hessian_release(self.data, self.adjacency, at.clip, at.square, noise, **options)
-
-    @functools.cached_property
-    def score_moments(self) -> SumRelease | None:
-        """The release of second moments of scores, where there is one."""
-        if self.score_moment_noise is None:
-            return None
-        noise = GaussianNoise(self.score_moment_noise)
-        return score_moment_release(self.data, self.adjacency, self.limits.clip, noise)
-
-    @functools.cached_property
-    def lengths(self) -> SumRelease | None:
-        """The release of the mean length of groups' scores, where there are groups."""
-        if self.length_noise is None:
-            return None
-        return length_release(self.data, self.adjacency, GaussianNoise(self.length_noise))
-
-    @functools.cached_property
-    def limits_met(self) -> SumRelease | None:
-        """The release of how many rows the limits bind on, with intervals."""
-        if self.limit_noise is None:
-            return None
-        return limit_release(self.data, self.adjacency, GaussianNoise(self.limit_noise))
+        partial, n_first = functools.partial, len(self.first_steps)
+        makers = target_releases(self.problem, data, adjacency) | {
+            "moments": partial(second_moment_release, data, adjacency),
+            "lengths": partial(length_release, data, adjacency),
+            "approach": partial(scores, count=sum(self.first_steps)),
+            "first Hessians": partial(hessians, count=n_first - 1),
+            "Hessian": partial(hessians, with_variance=self.inference == "model"),
+            "final": partial(scores, count=self.n_pooled),
+            "score moments": partial(score_moment_release, data, adjacency, at.clip),
+            "limits": partial(limit_release, data, adjacency),
+        }
+        return declare(makers, dict(self.noises), _REQUIRED)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        every = (
-            self.sizes,
-            self.targets,
-            self.squared_slopes,
-            self.moments,
-            self.lengths,
-            self.approach,
-            self.first_hessians,
-            self.hessian,
-            self.final,
-            self.score_moments,
-            self.limits_met,
-        )
-        return tuple(one for one in every if one is not None)
+        return tuple(self.declared.values())
 
     @property
     def gradient_evaluations(self) -> float:
@@ -247,16 +168,16 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        # As if scores of rows had the standard deviation 1.
+        # For scores with a standard deviation of 1.
         loss, data = self.problem.loss, self.data
         bend, _ = NormalScores.expected(loss, data).clipped(loss, data, math.inf)
         slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
-        if self.squared_slopes is not None:
+        if "slopes" in self.declared:
             dispersion = loss.dispersion
-            in_square = _FAR_SLOPE**2 * self.squared_slopes.noise_std / data.n_rows
+            in_square = _FAR_SLOPE**2 * self.declared["slopes"].noise_std / data.n_rows
             square = bend * (dispersion or 1.0) * (1.0 + in_square)
             slope = min(slope, self.limits.slope * math.sqrt(square) + (dispersion or 0.0))
-        scale = usual_basis_scale(data, self.moments.noise_std)
+        scale = usual_basis_scale(data, self.declared["moments"].noise_std)
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
         return slope * self._pooled_noise * scale / held if held > 0.0 else math.inf
@@ -268,25 +189,27 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             return ""
         shares = np.geomspace(_RAREST, 0.5)
         bends = np.array([constant_model(loss, 2.0 * one - 1.0, -1.0, 1.0)[1] for one in shares])
-        # Noise alone would make first steps as long as they may be, so that none arrives.
+        # Where noise alone makes first steps as long as allowed, the fit does not converge.
         slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
-        noise = self.approach.noise_std * slope * math.sqrt(data.n_columns) / self._n_asked
+        noise = (
+            self.declared["approach"].noise_std * slope * math.sqrt(data.n_columns) / self._n_asked
+        )
         enough = shares[noise <= self.longest_step * data.typical_weight * bends]
         if len(enough) and enough[0] == _RAREST:
             return ""
         least = plain_number(100.0 * (enough[0] if len(enough) else 0.5), 2)
         return (
-            f"intervals need a rarer class of about {least} % of the rows or more: of one that is "
-            "rarer the fit may find nothing, and the budget would be spent"
+            f"intervals need a rarer class of at least about {least} % of the rows: with a rarer "
+            "one the fit may find nothing and still spend the budget"
         )
 
     @property
     def _pooled_noise(self) -> float:
         """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
-        return self.final.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
+        return self.declared["final"].noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
 
     def _doubt(self, state: NewtonRaphsonState) -> Doubt:
-        """Return what noise hides of the Hessian, and of the covariance of scores."""
+        """Return the noise in the Hessian, and in the covariance of scores."""
         scores, basis, seen = state.scores, state.basis, state.seen
         assert scores is not None
         assert basis is not None
@@ -300,10 +223,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     def _noise_of_hessian(self, scores: Scores) -> float:
         """Return the standard deviation of the noise in the diagonal of the last Hessian."""
-        return self.hessian.noise_std * scores.curvature / self._n_asked
+        return self.declared["Hessian"].noise_std * scores.curvature / self._n_asked
 
     def _least_curvature(self, state: NewtonRaphsonState) -> Curvature:
-        """Return the curvature that noise surely leaves."""
+        """Return a lower bound on the curvature, given its noise."""
         assert state.seen is not None
         assert state.scores is not None
         matrix, penalty = self._curvature(state)
@@ -323,7 +246,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def _covariance(
         self, state: NewtonRaphsonState
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Covariance of the estimate due to sampling and to noise."""
+        """Return the covariance of the estimate from sampling, and from noise."""
         scores, basis, matrix = state.scores, state.basis, state.matrix
         assert scores is not None
         assert basis is not None
@@ -336,7 +259,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             assert state.products is not None
             spread = state.products
         else:
-            # Without intervals scores are taken to vary as much as their curvature says.
+            # Without intervals the variance of scores is taken to be their curvature.
             variance = matrix if state.variance is None else state.variance
             spread = self._scale(state) * variance
         kept = state.visited[state.first :]
@@ -348,18 +271,18 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def _noise_of_change(
         self, scores: Scores, way: NDArray[np.float64], n_scores: float
     ) -> NDArray[np.float64]:
-        """Covariance of the noise in so many scores and in the Hessian times a way."""
+        """Return the covariance of the noise in this many scores and in the Hessian times a way."""
         one = np.eye(len(way))
-        score = scores.reach * self.final.noise_std / self.data.n_rows
+        score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
         hessian = self._noise_of_hessian(scores)
         found: NDArray[np.float64] = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
     def _first_kept(self, state: NewtonRaphsonState) -> int | None:
-        """Return from which of the last scores on they are those of one Hessian.
+        """Return the number of the first of the last scores that one Hessian describes.
 
-        Where the approach was noisy, the first of them were asked too far away: those that are left
-        are fewer, and have more noise. None where these would be less than half.
+        With a noisy approach the first of them are too far away. None if fewer than half would be
+        left.
         """
         squares, visited = state.squares, state.visited
         assert squares is not None
@@ -372,11 +295,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return None
 
     def _changes_as_due(self, state: NewtonRaphsonState, first: int, later: int) -> bool:
-        """Whether scores have changed between two pooled steps as the Hessian says.
+        """Check that scores change between two pooled steps as the Hessian predicts.
 
-        But for noise, and a share of what sampling makes of them. Where they have not, the Hessian
-        is not that of these steps: it changes too much on their way, or more of it was cut than of
-        the scores.
+        Up to noise and a share of the sampling error. Otherwise the Hessian varies too much between
+        these steps, or more of it was clipped than of the scores.
         """
         assert state.scores is not None
         assert state.matrix is not None
@@ -387,18 +309,18 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         due = self._noise_of_change(state.scores, way, 2.0)
         due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
         statistic = float(gap @ solved(due, gap))
-        return float(chdtrc(len(gap), statistic)) > _HARDLY_CHANCE
+        return float(chdtrc(len(gap), statistic)) > _LEAST_P_VALUE
 
     def _scale(self, state: NewtonRaphsonState) -> float:
-        """Dispersion of a right model, estimated, known or 1."""
+        """Return the dispersion of a right model, estimated, known or 1."""
         return self._dispersion(state) or self.problem.loss.dispersion or 1.0
 
     def _dispersion(self, state: NewtonRaphsonState) -> float | None:
-        """Dispersion of a right model, where scores were asked for it."""
+        """Return the estimated dispersion of a right model, if scores were released for it."""
         if state.products is None or self.inference == "robust":
             return None
         assert state.variance is not None
-        # Of scores in all directions, as far as a penalty leaves them free.
+        # Average over the directions that the penalty leaves free.
         inverse = inverted(self._curvature(state)[0])
         return float(np.vdot(inverse, state.products) / np.vdot(inverse, state.variance))
 
@@ -421,7 +343,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             state = self._with_hessian(state, scores, basis, oracle)
         matrix = state.matrix
         assert matrix is not None
-        declared = self.final if is_final else self.approach
+        declared = self.declared["final"] if is_final else self.declared["approach"]
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
         g = scores.mean_score(of_rows, declared, v)
         pooled = matrix @ v - g
@@ -455,19 +377,19 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             near = float(state.squares @ (basis.inverse @ w - v) ** 2) <= _NEAR**2
             settled = state.settled and near and step_size == 1.0
             state = dataclasses.replace(state, settled=settled)
-        if state.step == self.n_steps and self.score_moments is not None:
+        if state.step == self.n_steps and "score moments" in self.declared:
             v, at = basis.inverse @ w, self._squared(scores)
-            products = at.mean_score_products(oracle, self.score_moments, v)
-            noise = self.score_moments.noise_std * (at.slope * at.squares_within) ** 2
+            products = at.mean_score_products(oracle, self.declared["score moments"], v)
+            noise = self.declared["score moments"].noise_std * (at.slope * at.squares_within) ** 2
             noise /= self.data.n_rows
             products = steadied(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
             if self.inference == "robust":
                 state = dataclasses.replace(state, variance_noise=noise)
-        if state.step == self.n_steps and self.limits_met is not None:
-            met, errors = scores.limits_met(oracle, self.limits_met, basis.inverse @ w)
-            if self.squared_slopes is None:
-                # Slopes are cut at their own bound, which some reach: nothing is lost.
+        if state.step == self.n_steps and "limits" in self.declared:
+            met, errors = scores.limits_met(oracle, self.declared["limits"], basis.inverse @ w)
+            if "slopes" not in self.declared:
+                # Slopes are clipped at their own bound, so clipping changes nothing.
                 met[-1] = errors[-1] = 0.0
             binding = Binding.of(met / state.weight, errors / state.weight)
             state = dataclasses.replace(state, binding=binding)
@@ -477,8 +399,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return state, info
 
     def _squared(self, scores: Scores) -> Scores:
-        """Return how scores enter a sum of their squares, whose noise grows with that of slopes."""
-        if self.squared_slopes is None:
+        """Return the limits of scores in a sum of squares, where long slopes cost more noise."""
+        if "slopes" not in self.declared:
             return scores
         share = self.limits.squared_slope / self.limits.slope
         return dataclasses.replace(scores, slope=min(share, 1.0) * scores.slope)
@@ -486,10 +408,10 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def _with_hessian(
         self, state: NewtonRaphsonState, scores: Scores, basis: Basis, oracle: Oracle
     ) -> NewtonRaphsonState:
-        """Release the Hessian at w, the last one with the variance of scores if it is wanted."""
+        """Release the Hessian at w, the last one with the variance of scores if needed."""
         v, level = basis.inverse @ state.w, basis.inverse[:, -1]
         is_last = state.step == sum(self.first_steps)
-        asked = self.hessian if is_last else self.first_hessians
+        asked = self.declared["Hessian"] if is_last else self.declared["first Hessians"]
         few = self._of_first_rows(state, oracle)
         noise = asked.noise_std * scores.curvature / self._n_asked
         if not (is_last and self.inference == "model"):
@@ -510,11 +432,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     @property
     def _n_asked(self) -> int:
-        """Number of rows that all but the last scores ask."""
+        """Number of rows in all but the last scores."""
         return self.n_first_rows or self.data.n_rows
 
     def _of_first_rows(self, state: NewtonRaphsonState, oracle: Oracle) -> Oracle:
-        """Return the oracle that all but the last scores ask, of rows that chance chose."""
+        """Return the oracle of the random rows in all but the last scores."""
         if self.n_first_rows is None:
             return oracle
         if "first" not in oracle.kept:
@@ -528,32 +450,32 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Release the mean of the targets and second moments; start at the constant model."""
         loss, data = self.problem.loss, self.data
         low, high = data.target_range(loss.target.bounds)
-        if self.sizes is None:
+        if "sizes" not in self.declared:
             top = high
-            mean, without_offset, weight = noisy_target_means(oracle, self.targets, low, high)
-        else:
-            mean, without_offset, weight, top = means_of_sizes(
-                oracle, self.sizes, self.targets, loss
+            mean, without_offset, weight = noisy_target_means(
+                oracle, self.declared["targets"], low, high
             )
-        # Slopes and curvature are those of the means that rows have with their offsets.
+        else:
+            mean, without_offset, weight, top = means_of_sizes(oracle, self.declared, loss)
+        # Slopes and curvature are at means that include the offsets.
         _, bend = constant_model(loss, mean, low, high)
         score, _ = constant_model(loss, without_offset, low, high)
         slope = loss.slope_bound_on(math.inf, low, high)
-        if self.squared_slopes is not None:
+        if "slopes" in self.declared:
             most = farthest_slope(loss, _FAR_SLOPE, score, bend, top)
-            square = noisy_squared_slope(oracle, self.squared_slopes, score, most, weight)
-            # Where the dispersion is known it is one count, by which small means are far exceeded.
+            square = noisy_squared_slope(oracle, self.declared["slopes"], score, most, weight)
+            # A known dispersion is one count, which exceeds small means by far.
             wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)
             slope = min(slope, wanted)
         largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
         few = self._of_first_rows(state, oracle)
-        moments = noisy_second_moments(few, self.moments, constant_column(data))
-        basis = basis_from_moments(moments, self.moments.noise_std, data)
-        w = score * constant_direction(moments, self.moments.noise_std, basis, data)
+        moments = noisy_second_moments(few, self.declared["moments"], constant_column(data))
+        basis = basis_from_moments(moments, self.declared["moments"].noise_std, data)
+        w = score * constant_direction(moments, self.declared["moments"].noise_std, basis, data)
         w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = Scores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
-        if self.lengths is not None:
-            length, noise = scores.mean_length(oracle, self.lengths, basis.inverse @ w)
+        if "lengths" in self.declared:
+            length, noise = scores.mean_length(oracle, self.declared["lengths"], basis.inverse @ w)
             per_unit = self._pooled_noise / (self.limits.clip * data.unit_weight)
             reaches = group_reach(length + noise, per_unit, data, self.inference)
             within, squares_within = (reach / data.reach() for reach in reaches)
@@ -564,7 +486,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             weight=weight,
             scores=scores,
             basis=basis,
-            squares=seen_squares(moments, self.moments.noise_std, data),
+            squares=seen_squares(moments, self.declared["moments"].noise_std, data),
             matrix=weight / data.n_rows * bend * np.eye(data.n_columns),
         )
 

@@ -12,24 +12,10 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import (
-    MOST_COLUMNS,
-    check_data,
     constant_column,
     spectrum,
     unit_of_moments,
 )
-
-__all__ = [
-    "MOST_COLUMNS",
-    "Basis",
-    "basis_from_moments",
-    "check_data",
-    "constant_column",
-    "constant_direction",
-    "products_in_basis",
-    "seen_squares",
-    "usual_basis_scale",
-]
 
 
 @final
@@ -42,19 +28,19 @@ class Basis:
 
     @property
     def scales(self) -> NDArray[np.float64]:
-        """By how much noise in the coordinates is multiplied in each coefficient."""
+        """Factors of noise in the coordinates, for each coefficient."""
         lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
         return lengths
 
     def products(self, first: int) -> NDArray[np.float64]:
-        """Return the matrix of the squared length of the first coefficients, in coordinates."""
+        """Return the matrix of the squared norm of the first coefficients, in coordinates."""
         free = self.vectors[first:]
         return np.asarray(self._products - free.T @ free)
 
     def spectrum(self, first: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return eigenvalues and eigenvectors of ``products(first)``, computed once.
 
-        Eigenvalues that rounding hides are 0: those of directions without these coefficients.
+        Eigenvalues within rounding of zero are 0: those of directions without these coefficients.
         """
         if first not in self._spectra:
             values, directions = np.linalg.eigh(self.products(first))
@@ -75,8 +61,8 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
     """Find coordinates in which second moments are about the same in every direction.
 
     ``moments`` were released with the constant ``constant_column(data)`` and this noise in their
-    diagonal. Mean squared norms of rows become about the number of columns, as far as moments stand
-    out of the noise. Post-processing.
+    diagonal. Mean squared norms of rows become about the number of columns, as far as moments
+    exceed the noise. Post-processing.
     """
     values, directions, _ = spectrum(moments, noise_std, data, data.n_columns)
     ends = np.ones(data.n_columns)
@@ -92,10 +78,7 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
 def seen_squares(
     moments: NDArray[np.float64], noise_std: float, data: DataSpec
 ) -> NDArray[np.float64]:
-    """Return mean squares of rows along each of these coordinates, as far as noise shows them.
-
-    From 0 to 1, which they are made to be about.
-    """
+    """Return mean squares of rows along each coordinate, less noise; from 0 to 1."""
     values, _, seen = spectrum(moments, noise_std, data, data.n_columns)
     return np.asarray(np.clip(seen / values, 0.0, 1.0))
 
@@ -103,11 +86,10 @@ def seen_squares(
 def constant_direction(
     moments: NDArray[np.float64], noise_std: float, basis: Basis, data: DataSpec
 ) -> NDArray[np.float64]:
-    """Find the parameter whose scores are nearest to 1 in every row, from the same moments.
+    """Find the parameter with scores nearest to 1 in every row, from the same moments.
 
-    That of the intercept alone where there is one. Otherwise moments of columns and constant give
-    the least-squares fit of the constant; its scores are no longer than what they are near to, so
-    that what noise makes longer is shortened. Post-processing.
+    With an intercept it is the intercept's. Otherwise it is the least-squares fit of the constant,
+    with its scores shortened to at most 1, as noise lengthens them. Post-processing.
     """
     direction = np.zeros(data.n_columns)
     if data.intercept > 0.0:
@@ -123,11 +105,11 @@ def products_in_basis(
 ) -> NDArray[np.float64]:
     """Estimate mean products of rows in the coordinates of a basis, from the moments it is made of.
 
-    They are not the identity: the basis raises directions that noise hides. Noise has far larger
-    eigenvalues than entries, so it is told apart entry by entry in the columns' own coordinates:
-    products keep the share by which their square exceeds twice the noise's in the diagonal (the
-    non-negative garrote), squares below two deviations get their mean. No direction is taken to
-    have less than half of what hidden ones have on average.
+    They are not the identity, since the basis raises directions below the noise. Noise has far
+    larger eigenvalues than entries, so it is removed entry by entry in the columns' own
+    coordinates: products keep the share by which their square exceeds twice the noise's in the
+    diagonal (the non-negative garrote), and squares below two deviations get their mean. No
+    direction has less than half the average of the raised ones.
     """
     size = data.n_columns
     own = moments[:size, :size]
@@ -148,7 +130,7 @@ def products_in_basis(
 
 
 def _hidden_share(moments: NDArray[np.float64], noise_std: float) -> float:
-    """Return what raised directions have on average, over what they were raised to; 0 without any.
+    """Return the true average of raised directions over their raised value; 0 without any.
 
     Eigenvectors of a noisy matrix mix directions: Bun, Allez, Bouchaud and Potters, "Rotational
     invariant estimator for general noisy matrices", IEEE Transactions on Information Theory 62
@@ -166,10 +148,10 @@ def _hidden_share(moments: NDArray[np.float64], noise_std: float) -> float:
 
 
 def usual_basis_scale(data: DataSpec, noise_std: float) -> float:
-    """Expect what the basis makes of noise in a coefficient, before a row is seen.
+    """Return the expected factor from noise in the basis to noise in a coefficient.
 
-    As if columns were alike, and spread evenly between bounds that together make ``row_norm``; no
-    direction is seen through more than the noise in second moments.
+    For similar columns, spread evenly between bounds that together make ``row_norm``; no direction
+    has less than the noise in second moments.
     """
     least = noise_std * math.sqrt(data.n_columns) / data.n_rows
     return math.sqrt(3.0 / max(1.0 / data.n_features, least)) / data.row_norm

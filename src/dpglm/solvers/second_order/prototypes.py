@@ -29,19 +29,18 @@ __all__ = ["Prototypes", "PrototypesMethod"]
 @final
 @dataclass(frozen=True)
 class Prototypes(Solver):
-    """Prototypes of classes: their mean rows, with which rows are compared.
+    """Nearest class mean, from a single release of sums and counts of classes.
 
-    One release of the sum and the number of the rows in each class. Only for the loss
-    ``Sparsemax``. If rows vary around the mean of their class by the same amount in all directions
-    and classes, this is the Bayes classifier.
+    Only for the loss ``Sparsemax``. If rows vary around the mean of their class by the same amount
+    in all directions and classes, this is the Bayes classifier.
 
     Notes
     -----
-    Means are shrunk towards that of all rows by one prior, whose width is estimated from what was
-    released.
+    Means are shrunk towards that of all rows by one prior, with a width that is estimated from the
+    release.
 
-    Privacy: a row enters the sum of one class only, so what it contributes is bounded whatever the
-    number of classes is. The noise is Gaussian, or L2 noise where the budget has a delta of 0.
+    Privacy: a row enters the sum of one class only, so its contribution is bounded for any number
+    of classes. The noise is Gaussian, or L2 noise if the budget has a delta of 0.
 
     References
     ----------
@@ -84,9 +83,8 @@ class PrototypesState:
 class PrototypesMethod(Method["PrototypesState"]):
     """Class prototypes with every setting decided.
 
-    Least squares of codes whose rows vary around their class's mean alike in all directions and
-    classes: a row's score is minus half of its squared distance to the mean, up to what is the same
-    for all classes.
+    A row's score is minus half of its squared distance to the mean, up to a term that all classes
+    share.
     """
 
     problem: Problem
@@ -135,23 +133,23 @@ class PrototypesMethod(Method["PrototypesState"]):
     def _scores(
         self, sums: NDArray[np.float64], counts: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return the parameter whose scores are distances, all lengths in units of the row norm.
+        """Return the parameter with distances as scores, all lengths in units of the row norm.
 
-        Numbers of rows have one normal prior, and means m around that of all rows have another,
-        N(0, t^2 I / d); the variances of both are estimated by moments from all classes together,
-        t^2 at least as what noise makes of that estimate. A score is minus half of a posterior mean
-        squared distance, so that no class wins because it is less sure.
+        Numbers of rows have a normal prior, and means m around that of all rows the prior N(0, t^2
+        I / d); both variances are estimated by moments from all classes together, t^2 at least as
+        large as its noise. A score is minus half of a posterior mean squared distance, so that no
+        class wins because it is more certain.
         """
         data, noise = self.data, self.sums.noise_std
         constant = constant_column(data) / data.row_norm
         typical = max(float(counts.mean()), noise)
         uneven = max(float(np.mean((counts - typical) ** 2)) - noise**2, 0.0)
         counts = typical + uneven / (uneven + noise**2) * (counts - typical)
-        # A number of rows below its noise says nothing.
+        # A number of rows below its noise is not informative.
         weights = np.maximum(counts, noise) / constant
         center = sums.sum(axis=0) / weights.sum()
         away = sums - np.outer(weights, center)
-        # Of sums and not of means, so that small classes, which are mostly noise, count less.
+        # Sums and not means, so that small classes, which are mostly noise, count less.
         excess = max(float(np.vdot(away, away)) / away.size - noise**2, 0.0)
         excess = max(excess, math.sqrt(2.0 / away.size) * noise**2)
         spread = data.n_features * excess / float(np.mean(weights**2))

@@ -12,6 +12,7 @@ import numpy as np
 from dpglm._validation import check_one_of, check_real
 from dpglm._words import rounded_up
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
@@ -20,7 +21,6 @@ from dpglm.privacy.events import Composed, Gaussian, Repeated
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.parts.defaults import feasible, n_penalized
-from dpglm.solvers.second_order.preconditioner import check_data
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
@@ -28,24 +28,24 @@ from dpglm.solvers.uncertainty import Covariance, check_normal
 
 __all__ = ["MOST_MOMENT_NOISE", "SufficientStatistics"]
 
-# ``python -m experiments.least_squares`` measures what these do; docs/solvers has its tables.
+# ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
-# Slopes are asked for where n mu exceeds the first, times the number of columns, or the second.
+# Slopes are released if n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
 # Shares of the equations, the counts and the scores.
 _OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.15, 0.65)
 _SCORES = 8
 _BIN_NOISE, _MOST_SIDE = 0.3, 16
-# With such mu sqrt(n / d) noise is as large as sampling, for rows of mean squared length.
+# The mu sqrt(n / d) at which noise equals sampling error, for rows of mean squared norm.
 _EVEN = 5.4
-# Sampling over noise, mu sqrt(n / d), lets the bounds on rows and residuals grow so slowly that
-# noise, which grows with both, still falls behind sampling.
+# Growth of the bounds on rows and residuals with mu sqrt(n / d): so slow that noise, which grows
+# with both, still vanishes against sampling error.
 _CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
 _LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.015
 # Noise in second moments up to which longer rows count in full.
 _NOISE_OF_LONG_ROWS = 0.15
 MOST_MOMENT_NOISE = 0.3
-"""Noise in second moments, see ``SufficientStatistics.moment_noise``, that intervals allow."""
+"""Largest noise in second moments for intervals, see ``SufficientStatistics.moment_noise``."""
 
 
 @final
@@ -53,37 +53,35 @@ MOST_MOMENT_NOISE = 0.3
 class SufficientStatistics(Solver):
     """Least squares from noisy second moments, refined with residuals.
 
-    Releases: mean and spread of the targets; second moments of rows scaled to one length, which
-    give centred coordinates in which rows look alike in every direction; the weighted normal
-    equations in them, with targets around their mean; counts of scores by their length at the
-    solution of the equations, which say how long a score may be; and eight scores, at the solution
-    and at what all scores so far say. Slopes are shrunk
-    towards zero, so the model towards the mean of the targets, by what noise there is. Only for
-    the loss ``Squared``.
+    Releases: mean and spread of the targets; second moments of rows scaled to one length, for
+    centred coordinates in which rows look alike in every direction; the weighted normal equations
+    in them; counts of scores by their norm at the solution, for a bound on scores; and eight
+    scores, at the solution and at the estimate from all scores so far. Slopes are shrunk towards
+    zero according to their noise. Only for the loss ``Squared``.
 
     Parameters
     ----------
     first_share : float, default=0.16
-        Share of the budget (of mu squared) that goes to the second moments of scaled rows, in
-        (0, 1), of what the targets leave.
+        Share of the budget (of mu squared) for the second moments of scaled rows, in (0, 1), after
+        the targets' share.
     clip : float, optional
-        Bound on a row's squared length in the basis, above 0, in units of the mean: longer rows
-        have a smaller weight in the equations, and scores are clipped to that of a row so long
-        whose residual is large. By default one for the equations, at least 1, and one for scores,
-        at least 1/4, which grow with the budget; with ``inference`` rows count in full as far as
-        noise in their second moments is small.
+        Bound on a row's squared norm in the basis, above 0, in units of the mean: longer rows have
+        a smaller weight in the equations, and scores are clipped to that of such a row with a large
+        residual. By default one for the equations, at least 1, and one for scores, at least 1/4,
+        which grow with the budget; with ``inference`` rows count in full as far as noise in their
+        second moments is small.
     inference : {"model", "robust"}, optional
-        Release what the covariance of the estimate takes, of a right model with equal variances or
-        of any, and return the estimate without shrinkage. There is one score then, beside second
+        Also release the covariance of the estimate, under a right model with equal variances or
+        under any, and return the estimate without shrinkage. There is one score then, with second
         moments.
 
     Notes
     -----
-    Where rows and budget are so few that slopes would be noise, only the mean of the targets is
+    With few rows and a small budget, where slopes would be noise, only the mean of the targets is
     released (with an intercept, and n mu at most 45).
 
-    Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded whatever the
-    coordinates, the mean and the residuals are.
+    Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded for all
+    coordinates, means and residuals.
 
     References
     ----------
@@ -134,7 +132,7 @@ class SufficientStatistics(Solver):
                 f"got {low!r} and {high!r}"
             )
         method = self._method(problem, budget, data, adjacency)
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        # Penalties and constraints that do not fit the parameter raise here and not in the run.
         zero = np.zeros(data.coefficient_shape)
         feasible(problem, n_penalized(problem, data), zero, 1.0)
         if self.inference is not None:
@@ -148,22 +146,22 @@ class SufficientStatistics(Solver):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> float:
-        """Noise in the second moments that intervals rest on, over these moments.
+        """Return the relative noise in the second moments that intervals rest on.
 
         Parameters
         ----------
         budget : PrivacyBudget
-            Of the whole fit.
+            Budget of the whole fit.
         data : DataSpec
             Public facts about the rows.
         adjacency : Adjacency, default=Adjacency.ZERO_OUT
-            The relation.
+            Neighbouring relation.
 
         Returns
         -------
         float
-            The largest eigenvalue of the noise, about, in units of the moments along any
-            direction. Plans with ``inference`` are refused where it is above 0.3.
+            About the largest eigenvalue of the noise, in units of the moments along any direction.
+            Plans with ``inference`` are refused above 0.3.
         """
         solver = self if self.inference is not None else self.with_inference("model")
         return solver._method(Problem(Squared()), budget, data, adjacency).moment_noise
@@ -203,7 +201,7 @@ class SufficientStatistics(Solver):
         return method
 
     def _clip(self, growth: float) -> float:
-        """Bound on squared lengths; ``growth`` is sampling over noise, mu sqrt(n / d)."""
+        """Return the bound on squared norms; ``growth`` is sampling over noise, mu sqrt(n / d)."""
         clip = self.clip
         if clip is None:
             clip = 1.0
@@ -215,7 +213,7 @@ class SufficientStatistics(Solver):
         return clip
 
     def _shares(self, signal: float, data: DataSpec) -> tuple[tuple[float, ...], TargetShares]:
-        """Shares of the releases, and of the parts of the first; ``signal`` is n mu."""
+        """Return the shares of the releases, and of the parts of the first; ``signal`` is n mu."""
         columns, targets = data.n_columns, 0.5 * _TARGET_SHARE
         if data.intercept > 0.0:
             few = min(_PER_COLUMN * columns, _ENOUGH)
@@ -237,7 +235,7 @@ class SufficientStatistics(Solver):
 def _calibrated(
     shares: tuple[float, ...], budget: PrivacyBudget, adjacency: Adjacency, count: int = 1
 ) -> float:
-    """Noise multiplier of a release that had all of the budget, by shares of mu squared.
+    """Return the noise multiplier of a release with the whole budget, by shares of mu squared.
 
     The last share is that of ``count`` releases together.
     """
@@ -255,7 +253,7 @@ def _calibrated(
 
 
 def _check_noise(relative: float, data: DataSpec) -> None:
-    """Refuse budgets for which intervals would not hold."""
+    """Refuse budgets for which intervals would not cover."""
     if relative > MOST_MOMENT_NOISE:
         more = relative / MOST_MOMENT_NOISE
         raise ValueError(

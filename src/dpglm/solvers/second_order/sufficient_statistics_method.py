@@ -1,4 +1,4 @@
-"""The steps of sufficient statistics: what each releases, and what follows from it."""
+"""The steps of sufficient statistics: their releases and updates."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dpglm.oracle.moments import (
     MomentShares,
     MomentSums,
     View,
+    constant_column,
     noisy_second_moments,
     noisy_weighted_moments,
     second_moment_release,
@@ -59,25 +60,21 @@ from dpglm.solvers.second_order.least_squares import (
     with_biased,
 )
 from dpglm.solvers.second_order.likelihood import USUAL_ERROR, is_quadratic, minimize_quadratic
-from dpglm.solvers.second_order.preconditioner import (
-    Basis,
-    constant_column,
-    usual_basis_scale,
-)
+from dpglm.solvers.second_order.preconditioner import Basis, usual_basis_scale
 from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
 __all__ = ["SufficientStatisticsMethod"]
 
-# ``python -m experiments.least_squares`` measures what these do; docs/solvers has its tables.
+# ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
 _FINAL: Mapping[Covariance, ScoreShares] = {
     "model": ScoreShares(0.25, 0.70, 0.05),
     "robust": ScoreShares(0.20, 0.55, 0.05, 0.20),
 }
-"""How the release that intervals follow from is divided."""
+"""Division of the release that intervals follow from."""
 _REACH = 2.5
-# Variance of noise in scores over that of sampling, up to which they are hardly clipped, whatever
-# counts say; and, without intervals, beyond which counts do not widen their bound.
+# Noise variance of scores over sampling variance: up to the first few scores are clipped, for all
+# counts; beyond the second, without intervals, counts do not widen the bound.
 _SMALL, _LARGE = 0.01, 0.5
 _LEAST_VARIANCE = 0.05
 
@@ -85,15 +82,15 @@ _LEAST_VARIANCE = 0.05
 @final
 @dataclass(frozen=True, eq=False)
 class SufficientStatisticsState:
-    """What was released so far, and what follows from it."""
+    """The results of the releases so far."""
 
     step: int
     targets: Targets | None
     coordinates: Coordinates | None
     first: FirstFit | None
     scores: Scores | None
-    extent: float  # How many standard deviations residuals may be from 0.
-    view: View | None  # Of the last scores, where intervals follow from them.
+    extent: float  # Bound on residuals in standard deviations.
+    view: View | None  # View of the last scores, if intervals follow from them.
     w: NDArray[np.float64]
     noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
@@ -156,9 +153,9 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             return noise * reach / data.n_rows / data.intercept
         share = self._score_share
         longest = (1.0 + LEVEL) * min(self.score_clip, MOST_SQUARES) * data.n_features
-        # Residuals are bounded at so many of their standard deviations.
-        hardly_clipped = math.sqrt(_SMALL * share * data.n_rows / longest) / last.noise_std
-        extent = max(_REACH * self.slack, hardly_clipped)
+        # Residuals are bounded at this many standard deviations.
+        rarely_clipped = math.sqrt(_SMALL * share * data.n_rows / longest) / last.noise_std
+        extent = max(_REACH * self.slack, rarely_clipped)
         reach *= min(extent * USUAL_ERROR, 2.0)
         noise = last.noise_std * math.sqrt(longest / share) * reach / data.n_rows
         scale = usual_basis_scale(data, self._releases[1].noise_std)
@@ -173,10 +170,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     @property
     def moment_noise(self) -> float:
-        """Noise in the second moments of the last release, over these moments.
+        """Relative noise in the second moments of the last release.
 
-        Of rows that are capped at ``clip``; the largest eigenvalue of noise is about
-        ``sqrt(2 n_columns)`` times what its diagonal has.
+        For rows capped at ``clip``; the largest eigenvalue of noise is about ``sqrt(2 n_columns)``
+        times its diagonal.
         """
         assert self.inference is not None
         data, last = self.data, self._releases[-1]
@@ -189,8 +186,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         if self.inference is None:
             return ""
         return (
-            "Rows of length above C count (C / length)^2, so that noise in second moments is "
-            f"small: C = {math.sqrt(self.score_clip):.3g} times the root mean square, in "
+            "Rows with a norm above C have the weight (C / norm)^2, to limit the noise in second "
+            f"moments: C = {math.sqrt(self.score_clip):.3g} times the root mean square, in "
             "coordinates with mean 0 and variance 1."
         )
 
@@ -275,7 +272,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         mean = Observation(0.0, 0.0)
         if view.level > 0.0:
             mean = with_biased(targets.mean.less(view.center), [slopes.level_of(sums, view, 0.0)])
-        # Noise in the matrix meets slopes that explain no more than the variance there is.
+        # Slopes, which multiply noise in the matrix, explain at most the variance.
         in_matrix = sums.matrix_noise * math.sqrt(0.5 * variance)
         noise = math.hypot(sums.vector_noise, in_matrix, slopes.mean_noise * mean.value)
         g = sums.vector[: self.data.n_features] - slopes.weight * mean.value * slopes.mean
@@ -290,11 +287,11 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         return dataclasses.replace(state, first=first, scores=Scores.none(first))
 
     def _shell_view(self, state: SufficientStatisticsState) -> tuple[View, Shells]:
-        """Look at rows from the first fit, and their scores in shells."""
+        """Return the view of rows from the first fit, and the shells of their scores."""
         first, at = state.first, state.coordinates
         assert first is not None
         assert at is not None
-        # Without intervals scores are clipped by their own length, and rows have no weights.
+        # Without intervals scores are clipped by their own norm, and rows have no weights.
         cap = at.most if self.inference is None else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
         return view, score_shells(at, first.fit)
@@ -306,7 +303,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         shells: Shells,
         counts: NDArray[np.float64],
     ) -> SufficientStatisticsState:
-        """Bound scores where counts show hardly any, or where noise is small anyhow."""
+        """Bound scores where counts vanish, or further where noise is small anyway."""
         first, at = state.first, state.coordinates
         assert first is not None
         assert at is not None
@@ -361,7 +358,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         sums: ScoreSums,
         kind: Covariance,
     ) -> SufficientStatisticsState:
-        """Take a step from the first fit that nothing shrinks."""
+        """Take a step from the first fit, without shrinkage."""
         targets, at = state.targets, state.coordinates
         assert targets is not None
         assert at is not None
@@ -370,13 +367,13 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
     @property
     def _penalty(self) -> NDArray[np.float64]:
-        """Diagonal of the quadratic part's Hessian of the penalty, times the number of rows."""
+        """Diagonal of the penalty's Hessian, times the number of rows."""
         strengths = np.zeros(self.data.n_columns)
         strengths[: self._penalized] = self.problem.regularizer.strong_convexity
         return strengths * self.data.n_rows
 
     def _minimizer(self, first: FirstFit, scores: Scores, basis: Basis) -> NDArray[np.float64]:
-        """Return the parameter that minimises what is known of the loss, and the penalty."""
+        """Return the parameter that minimises the estimated loss, and the penalty."""
         data, d = self.data, self.data.n_features
         view, slopes = first.view, first.slopes
         constant = np.zeros(data.n_columns)
@@ -405,7 +402,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         inverse = np.linalg.inv(scores.slopes.matrix + bend[:d, :d])
         noise = inverse @ scores.noise(first) @ inverse
         if at.level > 0.0:
-            # The level is what the mean leaves, so that slopes move it.
+            # The level is the mean less the slopes' part, so slopes move it.
             moves = np.vstack([np.eye(d), -slopes.mean / at.level])
             noise = moves @ noise @ moves.T
             noise[-1, -1] += (scores.fit.mean.noise / at.level) ** 2
@@ -413,5 +410,5 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
 
 
 def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return released values with none so large that products of a few overflow."""
+    """Clip released values so that products of a few do not overflow."""
     return np.clip(values, -HUGE, HUGE)
