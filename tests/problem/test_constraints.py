@@ -69,7 +69,6 @@ def test_noise_counts_in_few_directions_of_a_thin_set() -> None:
 
 
 def test_a_box_with_zero_outside_has_a_norm_bound_beyond_half_its_diameter() -> None:
-    assert Box(1, 3).diameter(4) == 4
     assert Box(1, 3).norm_bound(4) == 6
     assert Box(-3, -1).norm_bound(4) == 6
 

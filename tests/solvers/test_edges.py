@@ -31,7 +31,7 @@ from dpglm.problem import (
 from dpglm.solvers import Auto, Newton, NoisyGD, Preprocessed, SufficientStatistics, run
 from dpglm.solvers.minimizer import strongly_convex as pure_strength
 from dpglm.solvers.parts import defaults as shrinkage
-from dpglm.solvers.parts.defaults import is_neutral, kept_share, shrunk, slope_unit
+from dpglm.solvers.parts.defaults import is_neutral, shrinkage_factor, shrunk, slope_unit
 from dpglm.solvers.second_order import newton
 
 
@@ -95,7 +95,7 @@ def test_nothing_to_learn_is_no_worse_than_zero(corner):
 
 @pytest.mark.parametrize("corner", SHRUNK, ids=str)
 def test_without_shrinkage_they_would_be(corner):
-    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
+    with mock.patch.object(shrinkage, "shrinkage_factor", return_value=1.0):
         assert excess(*corner) > 0.02
 
 
@@ -103,7 +103,7 @@ def test_without_shrinkage_they_would_be(corner):
 def test_without_a_strong_penalty_and_shrinkage_they_would_be(corner):
     with (
         mock.patch.object(pure_strength, "_bearable", return_value=0.0),
-        mock.patch.object(shrinkage, "kept_share", return_value=1.0),
+        mock.patch.object(shrinkage, "shrinkage_factor", return_value=1.0),
     ):
         assert excess(*corner) > 0.02
 
@@ -118,7 +118,7 @@ WEAK = [
 @pytest.mark.parametrize("corner", WEAK, ids=str)
 def test_shrinkage_takes_most_of_little_noise(corner):
     shrunken = excess(*corner)
-    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
+    with mock.patch.object(shrinkage, "shrinkage_factor", return_value=1.0):
         assert shrunken < 0.2 * excess(*corner)
 
 
@@ -225,7 +225,7 @@ def test_nothing_is_shrunk_where_data_damp_the_noise():
 
 def test_steps_that_the_budget_cannot_carry_would_be_far_worse():
     corner = (500, 100, Logistic(), 1, 0.05, 1e-5)
-    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
+    with mock.patch.object(shrinkage, "shrinkage_factor", return_value=1.0):
         assert excess(*corner, solver=Newton(step_size=2.0)) > 1.0
         assert excess(*corner) < 0.02
 
@@ -257,7 +257,8 @@ def test_the_share_grows_from_a_tenth_to_one():
     for alike in (True, False):
         for m in (1, 6, 100, 10_000):
             shares = [
-                kept_share(size, 0.5, m, alike=alike) for size in np.linspace(0.0, 4.0 * m, 4000)
+                shrinkage_factor(size, 0.5, m, alike=alike)
+                for size in np.linspace(0.0, 4.0 * m, 4000)
             ]
             assert shares == sorted(shares)
             assert shares[0] == 0.1
@@ -268,10 +269,10 @@ def test_noise_alone_is_mostly_shrunk_and_signal_is_not():
     rng = np.random.default_rng(0)
     for m in (2, 6, 100):
         noise = rng.normal(size=(2000, m))
-        alone = [kept_share(float(np.linalg.norm(b)), 1.0, m, alike=True) for b in noise]
+        alone = [shrinkage_factor(float(np.linalg.norm(b)), 1.0, m, alike=True) for b in noise]
         assert np.mean(np.array(alone) == 0.1) > 0.8
         # Twice as much signal as noise, and a bit, in each coordinate.
-        seen = [kept_share(float(np.linalg.norm(b + 2.5)), 1.0, m, alike=True) for b in noise]
+        seen = [shrinkage_factor(float(np.linalg.norm(b + 2.5)), 1.0, m, alike=True) for b in noise]
         assert np.mean(seen) > 0.9
 
 

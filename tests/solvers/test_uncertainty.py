@@ -79,7 +79,7 @@ def lifted_fits(curvature, runs=1000, size=8, noise=0.05, s=0.02, far=0.3):
         step = np.linalg.solve(lifted, score)
         errors.append(mixes @ (step - way))
         spread = s**2 + noise**2 * (step @ step) / 2.0
-        least = Curvature.seen_through(lifted, seen, noise)
+        least = Curvature.from_noisy(lifted, seen, noise)
         assumed = Curvature(lifted, np.zeros_like(lifted))
         for curvature_of, into in ((least, found), (assumed, planted)):
             inverse = np.linalg.inv(curvature_of.least)

@@ -1,4 +1,4 @@
-"""The solver that estimators use unless told otherwise: a choice by public facts."""
+"""The default solver of estimators: a choice by public facts."""
 
 from __future__ import annotations
 
@@ -31,44 +31,39 @@ from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import Covariance
 
-__all__ = ["Auto", "choose"]
-
-# Newton's steps in all directions of more columns than these drown in noise, unless mu times rows
-# per column is so much: there they reach what hundreds of gradient steps do not, and lost nothing
-# on the tables of ``experiments.wide_tables``. 2^28 entries in double precision are 2 GiB.
-_MOST_COLUMNS, _HEARD_IN_ALL = 300, 180.0
+# Largest number of columns for Newton steps, unless mu times rows per column is at least this, by
+# ``experiments.wide_tables``.
+_MOST_COLUMNS, _LEAST_SIGNAL_WIDE = 300, 180.0
 # Noise in Hessians up to which Newton-Raphson was at least as good as Newton, on validation parts
-# of Adult and ACS employment and on generated rows; no other solver learns how rows of a group add
-# up.
+# of Adult and ACS employment and on generated rows; more with groups, as only this solver adapts to
+# the sums of their rows.
 _MOST_HESSIAN_NOISE, _MOST_OF_GROUPS = 0.3, 1.0
-# Of losses of numbers with a kink, of unknown curvature: mu times rows per column from which
-# Newton's steps see more than descent does, on generated rows; where they see less they shrink all.
-_SEEN_BY_KINKS = 400.0
-# Least squares from a matrix whose noise grows faster with columns than that of Newton's steps.
+# For real targets and a loss with a kink: mu times rows per column from which Newton steps beat
+# descent, on generated rows; below it they shrink everything.
+_LEAST_SIGNAL_KINKED = 400.0
+# The noise of least squares grows faster with columns than that of Newton steps.
 _FEW_COLUMNS = 64
-_MOST_ENTRIES = 2**28
-# With L2 noise objective perturbation was the better one wherever it was tried, up to 784.
+_MOST_ENTRIES = 2**28  # 2 GiB in double precision.
+# With L2 noise objective perturbation was better in all trials, up to 784 columns.
 _MOST_PERTURBED = 1000
-# Centred rows are copies; those of sparse rows are dense.
+# Centred rows are dense copies.
 _MOST_COPIED, _MOST_SPARSE_COLUMNS = 2**30, 1000
-# Noise in second moments that whitening can bear, against a row's squared length.
+# Largest noise in second moments for whitening, relative to a row's squared norm.
 _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
-# Of classes' codes: share of the mean, whose error costs little; noise in second moments that is
-# small enough for whitening, which is stronger than that of other losses; and from how many mu
-# times rows per column on the clip grows, as their root, so that clipping vanishes with the noise.
-# ``experiments.ridge_classifier`` compares. Scores rank the classes, and shrinkage changes no rank.
+# For classes' codes, by ``experiments.ridge_classifier``: the mean's share; the largest noise in
+# second moments for whitening, which is stronger here; and mu times rows per column from which the
+# clip grows, as their root, so that clipping vanishes with the noise.
 _CENTER_SHARE_OF_CODES, _MOST_MOMENT_NOISE_OF_CODES = 0.03, 0.12
 _WHITEN_CODES = Whiten(exponent=0.5)
 _STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8)
 _CLIP_GROWS_FROM, _MOST_CLIP_GROWTH = 80.0, 5.0
-# Clip for centred rows over that for others: they are as much shorter than their bound. And for
-# losses that are not convex over one that leaves slopes at zero as they are. Both cost calibration,
-# so not where budget and rows are ample.
+# Relative clip for centred rows, which are shorter than their bound, and for non-convex losses.
+# Both cost calibration, so they do not apply if budget and rows are ample.
 _CLIP_OF_CENTERED, _CLIP_NOT_CONVEX = 2.0 / 3.0, 0.6
-# Times the number of rows; the default of estimators, C = 1. Stronger ones would mean something
-# else for coefficients of whitened rows.
+# Largest penalty times the number of rows: the default of estimators, C = 1. A stronger one would
+# act differently on coefficients of whitened rows.
 _STRONGEST_PENALTY = 1.0 + 1e-9
 
 
@@ -87,36 +82,18 @@ def choose(
     problem : Problem
         Loss, regularizer and constraint.
     budget : PrivacyBudget
-        What may be spent.
+        Privacy budget.
     data : DataSpec
         Public facts about the data.
     adjacency : Adjacency, default=Adjacency.ZERO_OUT
-        The neighbouring relation.
+        Neighbouring relation.
     may_copy : bool, default=True
-        Whether solvers that make a copy of all rows in memory come into question.
+        Whether solvers that copy all rows into memory are eligible.
 
     Returns
     -------
     Solver
-        For a delta of 0, which Gaussian noise cannot give: for classes' codes
-        ``Prototypes``; ``ObjectivePerturbation``, which then has L2 noise, if it takes the problem
-        and there are at most 1000 columns and 2^28 entries of rows; ``pure_gd()`` otherwise.
-
-        For other budgets and at most 300 columns ``NewtonRaphson``, if it takes the problem and
-        sees Hessians through their noise. Else, for at most 300 columns and 2^28 entries of rows,
-        ``SufficientStatistics`` for squared loss and at most 64 columns; ``Newton`` for other
-        convex losses and more columns, but not for codes, nor for numbers and a loss with a kink
-        where ``mu`` times rows is below 400 for each column; and up to 1000 columns for counts and
-        amounts with a log link, and for two classes where ``mu`` times rows is 180 or more for
-        each. Otherwise ``NoisyGD`` with a paid
-        comparison with its start, and for losses that are not convex 0.6 times its usual clip
-        unless ``mu`` times rows is 80 or more for each column; for convex losses, an intercept and
-        more than 300 dense columns (at most 2^30 entries) or 301 to 1000 sparse ones (at most 2^28)
-        without a comparison, but after ``Center``, and for codes whatever the number of columns is.
-        With several outputs ``Whiten`` follows, too, where noise leaves something to see of second
-        moments and there is neither a constraint nor more of a penalty than L2 with ``C = 1``. For
-        codes the clip grows where ``mu`` times rows is more than 80 for each column. Descent on a
-        likelihood of two classes with an intercept is ``Calibrated``.
+        The page on choosing a solver states the rule.
 
     Examples
     --------
@@ -143,7 +120,7 @@ def choose(
         kinked = problem.loss.target is Target.REAL and math.isinf(
             defaults.smoothness(problem.loss, data)
         )
-        if kinked and mu * data.n_rows < _SEEN_BY_KINKS * data.n_columns:
+        if kinked and mu * data.n_rows < _LEAST_SIGNAL_KINKED * data.n_columns:
             return NoisyGD(compare=True)
         few = data.n_columns <= _FEW_COLUMNS
         if isinstance(problem.loss, Squared) and (few or not may_copy):
@@ -171,27 +148,27 @@ def choose(
 
 
 def _clip_of_codes(loss: Loss, data: DataSpec, mu: float) -> float | None:
-    """Return a larger clip than the usual one where rows and budget are plenty."""
+    """Return a larger clip than the usual one for many rows and a large budget."""
     growth = math.sqrt(mu * data.n_rows / (_CLIP_GROWS_FROM * data.n_columns))
     return min(growth, _MOST_CLIP_GROWTH) * defaults.clip(loss, data) if growth > 1.0 else None
 
 
 def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
-    """Whether columns are too many for steps in all of their directions."""
+    """Whether there are too many columns for steps in all of their directions."""
     if data.n_columns <= _MOST_COLUMNS:
         return False
     binary = problem.loss.target is Target.BINARY and data.n_outputs == 1
-    heard = binary and mu * data.n_rows >= _HEARD_IN_ALL * data.n_columns
+    resolved = binary and mu * data.n_rows >= _LEAST_SIGNAL_WIDE * data.n_columns
     small = data.n_columns <= MOST_COLUMNS and data.n_rows * data.n_columns <= _MOST_ENTRIES
-    # Descent begins at a mean of the targets' upper bound, and its noise is that of this bound.
-    return not (small and (heard or needs_mean(problem.loss, data)))
+    # Descent would start at the targets' upper bound, with noise to match.
+    return not (small and (resolved or needs_mean(problem.loss, data)))
 
 
 def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
-    """Whether a dense copy of the rows is small enough, also next to what sparse rows take.
+    """Whether a dense copy of the rows is small enough, next to the sparse rows if they are sparse.
 
-    Of dense rows in float32 sums have no bound on their rounding where the number of rows is
-    private (``sum_rounding``).
+    Sums of dense float32 rows have no bound on their rounding if the number of rows is private
+    (``sum_rounding``).
     """
     entries = data.n_rows * data.n_columns
     if data.dtype == "float32" and not adjacency.n_is_public:
@@ -210,8 +187,8 @@ def _without_delta(
     small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
     if small and may_copy:
         perturbed = ObjectivePerturbation()
-        # Losses, penalties and constraints that it cannot have, single precision, and rows so many
-        # that rounding could not be bounded.
+        # It refuses some losses, penalties and constraints, single precision, and numbers of rows
+        # for which rounding cannot be bounded.
         with contextlib.suppress(ValueError):
             perturbed.plan(problem, budget, data, adjacency)
             return perturbed
@@ -219,7 +196,7 @@ def _without_delta(
 
 
 def _is_binary_likelihood(problem: Problem, data: DataSpec) -> bool:
-    """Whether scores of two classes have a slope and an intercept of maximum likelihood."""
+    """Whether scores of two classes have a maximum-likelihood slope and intercept."""
     if problem.loss.target is not Target.BINARY or data.intercept == 0.0:
         return False
     try:
@@ -230,7 +207,7 @@ def _is_binary_likelihood(problem: Problem, data: DataSpec) -> bool:
 
 
 def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
-    """Whether there is a likelihood, whose Hessians stand out of their noise."""
+    """Whether there is a likelihood with Hessians above their noise."""
     if data.n_columns > _MOST_COLUMNS:
         return False
     try:
@@ -244,7 +221,7 @@ def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
 def _can_whiten(
     problem: Problem, data: DataSpec, mu: float, whiten: Whiten, most_noise: float
 ) -> bool:
-    """Whether second moments stand out of their noise, and the objective hardly changes."""
+    """Whether second moments are above their noise, and the objective changes little."""
     penalty = problem.regularizer
     weak = isinstance(penalty, NoPenalty | L2)
     weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
@@ -262,11 +239,11 @@ class Auto(Solver):
     Parameters
     ----------
     may_copy : bool, default=True
-        Whether solvers that make a copy of all rows in memory come into question. Estimators
-        say no for rows that are not one matrix in memory.
+        Whether solvers that copy all rows into memory are eligible. Estimators pass False for rows
+        that are not one matrix in memory.
     inference : {"model", "robust"}, optional
-        Which covariance to release, too. Then it is one of the two solvers that can:
-        ``SufficientStatistics`` for squared loss, ``NewtonRaphson`` for all else.
+        Covariance to release as well. The solver is then ``SufficientStatistics`` for squared loss,
+        and ``NewtonRaphson`` for all others.
 
     Notes
     -----
@@ -293,7 +270,7 @@ class Auto(Solver):
         return dataclasses.replace(self, inference=covariance)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        # ``choose`` takes objective perturbation where it can, but for classes' codes.
+        # ``choose`` prefers objective perturbation, except for classes' codes.
         perturbed = is_pure(budget) and not problem.loss.of_codes
         return perturbed and self.may_copy and self.inference is None
 

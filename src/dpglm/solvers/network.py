@@ -1,4 +1,4 @@
-"""A random projection in blocks: a small public matrix for each few coordinates."""
+"""Training of networks: random projections in blocks, losses, steps and plans."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 class BlockMatrices:
     """Independent Gaussian matrices of p columns, one for each of k blocks of the coordinates.
 
-    Blocks are those of ``numpy.array_split``. One matrix is in memory at a time; each is made
-    from the seed whenever it is needed.
+    Blocks are those of ``numpy.array_split``. One matrix is in memory at a time; each is made from
+    the seed when needed.
 
-    Privacy: with every row's block no longer than ``C / sqrt(k)``, the squared length of a
-    projected change is at most ``sum_b (D^2 / k) chi2_p / p = D^2 chi2_kp / (k p)`` in law,
-    whatever its direction: what one matrix of k p columns does to a change of length D. A row
-    that is bounded as a whole only could have all of its length in one block, with the wider law
-    of ``chi2_p / p``.
+    Privacy: if every row's block has norm at most ``C / sqrt(k)``, the squared norm of a projected
+    change is at most ``sum_b (D^2 / k) chi2_p / p = D^2 chi2_kp / (k p)`` in distribution, in any
+    direction: as for one matrix of k p columns and a change of norm D. A row that is bounded only
+    as a whole could have its norm in one block, with the wider distribution of ``chi2_p / p``.
     """
 
     blocks: int
@@ -53,13 +52,13 @@ class BlockMatrices:
     seed: tuple[int, ...]
 
     def project(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``A_b^T v_b / sqrt(p)`` of all blocks, one after the other."""
+        """Return ``A_b^T v_b / sqrt(p)`` of all blocks in sequence."""
         pieces = np.array_split(vector, self.blocks)
         matrices = self._matrices([piece.size for piece in pieces])
         return np.concatenate([A.project(v) for A, v in zip(matrices, pieces, strict=True)])
 
     def lift(self, values: NDArray[np.float64], size: int, lift: Lift) -> NDArray[np.float64]:
-        """Return what a lift makes of each block's values: ``size`` coordinates together."""
+        """Lift each block's values, to ``size`` coordinates together."""
         pieces = np.split(values, self.blocks)
         sizes = [len(part) for part in np.array_split(np.empty(size), self.blocks)]
         matrices = self._matrices(sizes)
@@ -70,7 +69,7 @@ class BlockMatrices:
             yield GaussianMatrix(size, self.columns, (*self.seed, block))
 
 
-# The loss of a network's rows, as far as a plan knows it.
+# The loss of a network's rows, as far as a plan states it.
 
 
 @final
@@ -78,8 +77,8 @@ class BlockMatrices:
 class NetworkLoss(Loss):
     """A loss that only torch can compute, linearised in the parameters, so that its slope is 1.
 
-    The rows of a network's plan are the gradients of its loss; ``name`` says which loss. Nothing
-    is claimed about convexity or smoothness.
+    The rows of a network's plan are the gradients of its loss, which ``name`` describes. Convexity
+    and smoothness are not claimed.
     """
 
     name: str
@@ -126,14 +125,13 @@ class NetworkState:
 @final
 @dataclass(frozen=True)
 class NetworkMethod(NoiseLevels[NetworkState]):
-    """DP-SGD, D2P2-SGD or what is between them, on a network, with every setting decided.
+    """DP-SGD, D2P2-SGD or a mixture of them, on a network, with every setting decided.
 
     The columns of ``data`` are the network's trainable parameters, and its rows their gradients,
-    bounded by ``clipping``: as a whole, or where gradients are projected
-    (``dimension`` columns for each block) in each of ``blocks`` blocks by
-    ``clipping.bound / sqrt(blocks)``. A step is ``v <- momentum v + g``, ``w <- w - eta v``, as
-    torch's SGD makes it. Noise has ``noise_multiplier`` times a step's factor times the
-    sensitivity.
+    bounded by ``clipping``: as a whole, or if gradients are projected (``dimension`` columns for
+    each block) in each of ``blocks`` blocks by ``clipping.bound / sqrt(blocks)``. A step is ``v <-
+    momentum v + g``, ``w <- w - eta v``, as in torch's SGD. Noise has ``noise_multiplier`` times a
+    step's factor times the sensitivity.
     """
 
     problem: Problem
@@ -198,7 +196,7 @@ class NetworkMethod(NoiseLevels[NetworkState]):
         weights = self.output.weights(self.n_steps, 0.5)
         shown, reaches, noise = 0.0, 0.0, 0.0
         for step in reversed(range(self.n_steps)):
-            # What a unit of this step's gradient, carried on by momentum, does to what is returned.
+            # The effect on the result of a unit of this step's gradient, with momentum.
             shown += float(weights[step])
             reaches = self.step_sizes[step] * shown + self.momentum * reaches
             noise = math.hypot(noise, reaches * self.noise_std(step))
@@ -274,8 +272,8 @@ def network_plan(
 ) -> Plan:
     """Decide every setting and the noise of a network's training.
 
-    Nothing public says how long gradients of a network are, or how far to go: the settings that
-    depend on it must be given.
+    No public fact bounds the gradients of a network or the distance to go, so the settings that
+    depend on them must be given.
     """
     if solver.n_steps is None or solver.step_size is None or solver.clip is None:
         raise ValueError(

@@ -138,14 +138,14 @@ class Curvature:
     hidden: NDArray[np.float64]
 
     @classmethod
-    def seen_through(
-        cls, steadied: NDArray[np.float64], seen: NDArray[np.float64], noise: float
+    def from_noisy(
+        cls, stabilized: NDArray[np.float64], seen: NDArray[np.float64], noise: float
     ) -> Curvature:
         """Judge a released Hessian, and the one that an estimate was computed with.
 
         Parameters
         ----------
-        steadied, seen : ndarray of shape (n_columns, n_columns)
+        stabilized, seen : ndarray of shape (n_columns, n_columns)
             The Hessian of the estimate, positive definite, and the released one, in coordinates in
             which noise is alike in every direction.
         noise : float
@@ -168,11 +168,11 @@ class Curvature:
         beyond_noise = noise * (math.sqrt(2.0 * len(values)) + _DOUBT)
         few = values < values.mean() - beyond_noise
         is_seen = values > _SURE * noise
-        assumed = (directions * (steadied @ directions)).sum(axis=0)
+        assumed = (directions * (stabilized @ directions)).sum(axis=0)
         least = values - (_SURE * noise) ** 2 / np.where(is_seen, values, 1.0)
         least = np.where(is_seen, np.clip(least, _LEAST_LEFT * assumed, assumed), assumed)
         others, own = directions[:, ~few], directions[:, few]
-        found = others @ (others.T @ steadied @ others) @ others.T + (own * least[few]) @ own.T
+        found = others @ (others.T @ stabilized @ others) @ others.T + (own * least[few]) @ own.T
         hidden = few & ~is_seen
         if not hidden.any():
             return cls(found, np.zeros_like(seen))

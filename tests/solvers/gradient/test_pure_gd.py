@@ -186,7 +186,7 @@ def test_coefficient_noise_is_what_remains_in_the_end():
     # Rows of zeros: nothing but noise moves the parameter.
     rows = prepare_rows(np.zeros((100, 3)), np.ones(100), data)
     plan = plan_of(data=data, n_steps=5, step_size=0.5)
-    with mock.patch.object(shrinkage, "kept_share", return_value=1.0):
+    with mock.patch.object(shrinkage, "shrinkage_factor", return_value=1.0):
         ws = [run(plan, rows, SeededNoise(seed)).w for seed in range(400)]
     assert np.std(ws) == pytest.approx(plan.coefficient_noise, rel=0.1)
 

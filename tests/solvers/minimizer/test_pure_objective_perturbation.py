@@ -429,7 +429,7 @@ def test_the_strength_grows_where_rounding_would_hide_what_a_row_does(n_rows):
     objective = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, data).method.objective
     assert objective.strength < 0.06 * n_rows * objective.curvature / 20
     assert math.log1p(objective.curvature_ratio) < 0.1 * BUDGET.epsilon
-    with pytest.raises(ValueError, match="rounding hides"):
+    with pytest.raises(ValueError, match="rounding moves"):
         pure_plan(Logistic(), DataSpec(n_rows, 784), ratio=0.1)
 
 

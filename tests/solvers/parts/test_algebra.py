@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpglm.solvers.parts.algebra import eigen, inverted, solved
-from dpglm.solvers.second_order.likelihood import at_least, steadied
+from dpglm.solvers.second_order.likelihood import at_least, stabilized
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(4, 4))
@@ -45,7 +45,7 @@ def test_overflow_raises_nothing(entry):
     matrix = np.full((3, 3), entry)
     assert not np.isfinite(solved(matrix, np.ones(3))).any()
     assert np.isnan(eigen(matrix)[0]).all()
-    assert np.isnan(steadied(matrix, 1.0, np.ones(3), np.ones(3))).all()
+    assert np.isnan(stabilized(matrix, 1.0, np.ones(3), np.ones(3))).all()
     assert np.isnan(at_least(matrix, np.eye(3))).all()
 
 

@@ -1,4 +1,4 @@
-"""A direction, by Newton's or gradient steps, then the slope and shift that make scores right."""
+"""A direction, by Newton or gradient steps, then the slope and intercept of its scores."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
 from dpglm.solvers.uncertainty import NoiseCovariance
 
-# Scores further from their mean than this, in standard deviations, count as so far.
+# Winsorize scores at this many standard deviations.
 _MOST_SCORE = 6.0
-# Rows times mu from which slope and intercept are known well enough, and most and least shares.
+# Rows times mu that suffice for slope and intercept, and their least and largest share.
 _ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.03, 0.1
-# Times the number of rows: that of ``LogisticRegression`` with C = 1.
+# Largest penalty times the number of rows: that of ``LogisticRegression`` with C = 1.
 _STRONGEST_PENALTY = 1.0 + 1e-9
-# Of slopes, in units of the direction's own.
+# Bounds on the slope, in units of the direction's own.
 _LEAST_SLOPE, _MOST_SLOPE = 0.1, 1.5
 _DIRECTION, _SCALE = "direction", "scale"
 
@@ -58,31 +58,28 @@ _DIRECTION, _SCALE = "direction", "scale"
 class Calibrated(Solver):
     """The direction of a linear model by another solver, then its scale and intercept.
 
-    A small clip saves noise, but biases the size of scores. Their ranks are kept, and two numbers
-    make up for the rest: the maximum likelihood estimate of a slope and an intercept for the
-    scores, by ``NewtonRaphson`` with a part of the budget. So the mean prediction is the mean
-    outcome, up to noise.
+    A small clip saves noise, but biases the size of scores and keeps their ranks. Two numbers
+    correct that: the maximum likelihood estimate of a slope and an intercept for the scores, by
+    ``NewtonRaphson`` with a part of the budget. So the mean prediction is the mean outcome, up to
+    noise.
 
     Parameters
     ----------
     solver : Newton, NoisyGD or Preprocessed, default=Newton()
         Finds the direction; ``NoisyGD`` without sampling.
     share : float, optional
-        Share of the budget (of mu squared) for slope and intercept, in (0, 1). By default what it
-        takes to know them well, at least 0.03; where that is more than 0.1, the plan is that of
-        ``solver``.
+        Share of the budget (of mu squared) for slope and intercept, in (0, 1). By default enough
+        for good estimates, at least 0.03; if that exceeds 0.1, the plan is that of ``solver``.
 
-    Notes
-    -----
-    For likelihoods with one output. With several, or where a constraint, or a penalty beyond L2
-    with ``C = 1``, says how long a parameter should be, the plan is that of ``solver``. Smaller
-    penalties act on the direction alone. Scores of ``Newton`` beyond 6 standard deviations count
-    as so far when slope and intercept are found; those of other solvers are as long as rows. The
+    Notes ----- For likelihoods with one output. With several, or if a constraint, or a penalty
+    beyond L2 with ``C = 1``, fixes the length of the parameter, the plan is that of ``solver``.
+    Smaller penalties act on the direction alone. Scores of ``Newton`` are winsorized at 6 standard
+    deviations for slope and intercept; those of other solvers are bounded by the row norm. The
     slope is kept within 0.1 and 1.5 times the direction's own.
 
     Privacy: the releases of both fits, composed. The direction is released before the rows' scores
-    are computed; each score is that of its own row alone, and cut at a public bound, whatever the
-    direction is.
+    are computed; each score depends on its own row alone, and is clipped at a public bound, for any
+    direction.
 
     References
     ----------
@@ -137,7 +134,7 @@ class Calibrated(Solver):
         return facts.plan(CalibratedMethod(direction, scale))
 
     def _share(self, mu: float, data: DataSpec) -> float | None:
-        """Return the share for slope and intercept, or None where they are better left alone."""
+        """Return the share for slope and intercept, or None if calibration would not help."""
         if self.share is not None:
             return self.share
         needed = (_ENOUGH / (mu * data.n_rows)) ** 2
@@ -145,7 +142,7 @@ class Calibrated(Solver):
 
 
 def _fixes_length(problem: Problem, data: DataSpec) -> bool:
-    """Whether penalty or constraint are about the length that calibration would find anew."""
+    """Whether penalty or constraint determine the length of the parameter."""
     penalty = problem.regularizer
     weak = isinstance(penalty, NoPenalty | L2)
     weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
@@ -153,9 +150,9 @@ def _fixes_length(problem: Problem, data: DataSpec) -> bool:
 
 
 def _scores(data: DataSpec, reach: float) -> DataSpec:
-    """Return the facts about rows whose only feature is their score.
+    """Return the facts of rows that have their score as the only feature.
 
-    In standard deviations where they are known, else in units of the coefficients' length.
+    In standard deviations if they are known, else in units of the coefficients' norm.
     """
     return dataclasses.replace(
         data,
@@ -171,7 +168,7 @@ def _scores(data: DataSpec, reach: float) -> DataSpec:
 @final
 @dataclass(frozen=True, eq=False)
 class CalibratedState:
-    """The direction's state, and once it is found that of slope and intercept."""
+    """The direction's state, and then that of slope and intercept."""
 
     seed: int
     step: int
@@ -183,10 +180,10 @@ class CalibratedState:
 @final
 @dataclass(frozen=True)
 class CalibratedMethod(Composite["CalibratedState"]):
-    """A direction's and a scale's method, with every setting decided."""
+    """The methods of a direction and of a scale, with every setting decided."""
 
     direction: Plan
-    scale: Plan  # For rows whose feature is their score.
+    scale: Plan  # For rows with their score as the only feature.
 
     def __post_init__(self) -> None:
         reach = _MOST_SCORE if self._newton else self.direction.data.row_norm
@@ -199,7 +196,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
 
     @property
     def _newton(self) -> NewtonMethod | None:
-        """The direction's method where it is Newton's, which knows how scores are spread."""
+        """The direction's method if it is Newton's, for which the spread of scores is known."""
         method = self.direction.method
         return method if isinstance(method, NewtonMethod) else None
 
@@ -249,7 +246,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         with np.errstate(divide="ignore", invalid="ignore"):
             matrix = slopes[:, np.newaxis] / self._unit(state)
         if not (np.isfinite(matrix).all() and np.isfinite(center).all()):
-            # Steps overflowed: all scores are alike then.
+            # After an overflow all scores are alike.
             return RowMap(np.zeros_like(slopes), np.zeros((data.n_features, 1)))
         return RowMap(center, matrix)
 
@@ -278,7 +275,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         calibration = finished(self.scale.method, scale)
         assert state.map is not None
         assert scale is not None
-        # The scale that the direction came with: noise must not turn scores around.
+        # Relative to the direction's own scale: noise must not reverse scores.
         own, found = self._unit(state.direction), float(calibration.w[0])
         w = calibration.w.copy()
         w[0] = min(max(found, _LEAST_SLOPE * own), _MOST_SLOPE * own)

@@ -52,7 +52,7 @@ def balanced_dimension(loss: Loss, constraint: Constraint, data: DataSpec, mu: f
     sqrt(k) / (n mu)`` in the second case. The two are balanced.
 
     Arora et al. 2022, Theorem 2 and Theorem 10 (Appendix B). Theorem 2's k, as printed, changes
-    with the units of the rows, and has logarithms for what is to hold for all rows at once.
+    with the units of the rows, and has logarithms that make it hold for all rows at once.
     """
     low, high = data.target_range(loss.target.bounds)
     reach = constraint.norm_bound(data.n_coefficients) * data.row_norm
@@ -69,7 +69,7 @@ def balanced_dimension(loss: Loss, constraint: Constraint, data: DataSpec, mu: f
 @final
 @dataclass(frozen=True)
 class JohnsonLindenstrauss(Solver):
-    """Noisy gradient descent on rows that a random matrix has shortened to few columns.
+    """Noisy gradient descent on rows that a random matrix maps to few columns.
 
     For many more columns than rows, and a good parameter of small norm. Rows become ``Phi x``,
     noisy gradient descent finds ``v``, and ``Phi^T v`` is returned. The intercept is not
@@ -78,23 +78,20 @@ class JohnsonLindenstrauss(Solver):
     Parameters
     ----------
     dimension : int, optional
-        Columns k of the embedded rows, at least 1. By default ``balanced_dimension``; where that
-        is not below the number of columns, nothing is embedded and the plan is that of
-        ``gradient_descent``.
+        Columns k of the embedded rows, at least 1. By default ``balanced_dimension``; if that is
+        not below the number of columns, the plan is that of ``gradient_descent``.
     embedding : Embedding, default=SparseEmbedding()
-        Law of ``Phi``.
+        Distribution of ``Phi``.
     gradient_descent : Solver, default=NoisyGD()
-        What runs on the embedded rows: ``NoisyGD`` or one of the settings in ``dpglm.papers``.
+        Runs on the embedded rows: ``NoisyGD`` or one of the settings in ``dpglm.papers``.
 
-    Notes
-    -----
-    An ``L2Ball`` of radius B becomes one of radius 2 B for ``v``. The returned ``Phi^T v`` may
-    lie outside of the first ball: its predictions are those of ``v`` on embedded rows, and
+    Notes ----- An ``L2Ball`` of radius B becomes one of radius 2 B for ``v``. The returned ``Phi^T
+    v`` may lie outside of the first ball: its predictions are those of ``v`` on embedded rows, and
     scaling it down would change them. An ``L2`` penalty is one on ``v``.
 
-    Privacy: ``Phi`` is public and drawn without looking at rows, and embedded rows are
-    shortened to the row norm again, so the run is noisy gradient descent on rows within the
-    declared bounds: its event, and no failure probability in delta.
+    Privacy: ``Phi`` is public and independent of rows, and embedded rows are clipped to the row
+    norm again, so the run is noisy gradient descent on rows within the declared bounds, with its
+    event and no failure probability in delta.
 
     References
     ----------
@@ -130,7 +127,7 @@ class JohnsonLindenstrauss(Solver):
             dimension = balanced_dimension(problem.loss, problem.constraint, data, mu)
             if dimension >= data.n_features:
                 return self.gradient_descent.plan(problem, budget, data, adjacency)
-        # One row more moves others to other blocks, which only float64 sums can bear.
+        # One more row moves others to other blocks, which only float64 sums allow.
         dtype = data.dtype if adjacency.n_is_public else "float64"
         spec = embedded_spec(data, dimension, dtype)
         inner = self.gradient_descent.plan(embedded_problem, budget, spec, adjacency)
@@ -158,7 +155,7 @@ def _embedded_problem(problem: Problem) -> Problem:
 @final
 @dataclass(frozen=True, eq=False)
 class EmbeddedState:
-    """The public matrix of a run, and where gradient descent on embedded rows stands."""
+    """The public matrix of a run, and the state of gradient descent on embedded rows."""
 
     transform: Transform
     inner: AnyState | None

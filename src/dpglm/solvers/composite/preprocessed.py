@@ -47,19 +47,19 @@ class Preprocessed(Solver):
     solver : Solver, default=NoisyGD()
         Fits the model to mapped rows.
     shares : sequence of float or None, optional
-        For each step its share of the budget, of mu squared if the budget is seen as mu-GDP; in
-        (0, 1), together below 1. None stands for the step's own rule, which looks at public
-        facts only. The solver gets the rest.
+        Share of the budget for each step, of mu squared if the budget is seen as mu-GDP; in (0, 1),
+        together below 1. None is the step's own rule, which depends on public facts only. The
+        solver gets the rest.
 
     Notes
     -----
     Coefficients are returned in the coordinates of the rows before all steps. Penalties and
-    constraints are those of the solver, so they are about coefficients of mapped rows.
+    constraints act on coefficients of mapped rows.
 
-    Privacy: all releases compose, and the accountant sees all of them together; where they are
-    Gaussian the solver gets exactly what steps leave. The map is public once its
-    releases are, and mapped rows are bounded again row by row, whatever the map is; so the
-    solver's event holds for rows that differ in one place.
+    Privacy: all releases compose, and the accountant accounts for all of them together; if they are
+    Gaussian the solver gets exactly the rest. The map is public once its releases are, and mapped
+    rows are bounded again row by row, for any map; so the solver's event holds for rows that differ
+    in one place.
 
     References
     ----------
@@ -146,12 +146,12 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
     """Preprocessing steps and a model's method, with every setting decided."""
 
     data: DataSpec
-    steps: tuple[PlannedStep, ...]  # Each takes the rows that the one before it leaves.
-    model: Plan  # For the rows that the last step leaves.
+    steps: tuple[PlannedStep, ...]  # Each takes the output of the one before.
+    model: Plan  # For the output of the last step.
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each step in reports; a number tells namesakes apart."""
+        """Names of the steps in reports; a number distinguishes equal names."""
         names: list[str] = []
         for step in self.steps:
             before = sum(one.name == step.name for one in self.steps[: len(names)])
@@ -162,7 +162,7 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         for name, own, before in zip((*self.names, _MODEL), self._asked, self._left, strict=True):
             if own != before:
                 raise ValueError(
-                    f"{name} must be for the rows that come to it, {before!r}, got {own!r}"
+                    f"{name} must be for the rows of the step before it, {before!r}, got {own!r}"
                 )
 
     @property
@@ -230,7 +230,7 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         return state, StepInfo(state.step, math.nan)
 
     def _mapped_so_far(self, state: PreprocessedState, oracle: Oracle) -> Oracle:
-        """Ask about rows that all maps learned so far have mapped."""
+        """Return the oracle of rows after all maps learned so far."""
         done: int
         asked: Oracle
         done, asked = oracle.kept.get("mapped", (0, oracle))
@@ -240,10 +240,10 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         return asked
 
     def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
-        """Ask about rows that the step of this number has mapped; the last ones are the model's."""
+        """Return the oracle of rows after the step of this number; after the last the model's."""
         row_by_row = not oracle.places_are_fixed
         spec = self.steps[number].output
-        # The rows of an earlier step are copies, and nobody's but this one's.
+        # The rows of an earlier step are copies that only this method uses.
         own = number > 0
         rows = learned.apply(oracle.rows, spec, row_by_row, oracle.map_blocks, overwrite=own)
         if number + 1 == len(self.steps):
@@ -282,11 +282,9 @@ def dpsgd_f(solver: Solver | None = None, share: float | None = None) -> Preproc
     -------
     Preprocessed
 
-    Notes
-    -----
-    The paper scales all rows to one length first, which changes the model; here it is left to the
-    user (scikit-learn's ``Normalizer`` does it row by row, so it costs nothing). It always spent
-    0.02 or 0.05 of epsilon on the mean, after trying five values whose cost was not counted.
+    Notes ----- The paper first scales all rows to one norm, which changes the model; scikit-learn's
+    ``Normalizer`` does that row by row, at no cost. The paper always spends 0.02 or 0.05 of epsilon
+    on the mean, after trying five values without counting their cost.
 
     Privacy: as for ``Preprocessed``.
 

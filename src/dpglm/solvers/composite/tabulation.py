@@ -26,7 +26,7 @@ from dpglm.solvers.base import Facts, Method, Outcome, Plan, Stage, StepInfo
 
 _State: TypeAlias = NDArray[np.float64]
 
-# Rows are counted, so that no loss is ever asked.
+# Rows are counted, and the loss is not used.
 _PROBLEM = Problem(Squared())
 
 
@@ -35,7 +35,7 @@ _PROBLEM = Problem(Squared())
 class Tabulation(Method[_State]):
     """Counts of rows in the cells of several tables, and sums of their numbers there.
 
-    What it returns are the cells of all tables, one after the other, weights and noise included.
+    The result holds the cells of all tables in sequence, weights and noise included.
 
     Privacy: one Gaussian release of all tables together.
     """
@@ -100,29 +100,29 @@ def plan_tabulation(
 
 Floats: TypeAlias = NDArray[np.float64]
 KEY_UNIT = 2.0**-20
-"""Columns hold keys times this, so that rows are of moderate size; a power of two is exact."""
+"""Columns hold keys times this, so that rows have moderate norms; a power of two is exact."""
 N_ROUNDS = 8
-"""Rounds of the search: each makes heavy cells finer by their share times the number of cells."""
+"""Rounds of the search: each divides heavy cells by their share times the number of cells."""
 # Shares of the squared budget: all rounds of the search, and counts of fine cells.
 _SEARCH_SHARE, _FINE_SHARE = 0.06, 0.06
 # Counts above this many standard deviations are certain not to be of an empty cell.
 _CLEAR = 4.0
-# Least part of the expected rows that a half is believed to hold, whatever the counts are.
+# Least estimated part of the expected rows in a half, for all counts.
 _LEAST_PART = 0.02
-# Standard deviation of a half's rows from the expected ones, as a part of these, and what factor
-# tells that a cell holds scores that are very near.
+# Standard deviation of a half's rows from the expected ones, relative to these, and the factor that
+# marks a cell of nearly equal scores.
 _UNSURE, _SURPRISE = 0.3, 4.0
 _TINY = 1e-300
-# The ends of a cell that is divided into this many parts are kept.
+# Cells that are divided into at least this many parts keep their ends.
 _HEAVY_PARTS = 6.0
-# A cell with this part of a merged cell's mass is a merged cell of its own.
+# A fine cell with this part of a merged cell's mass stays alone.
 _HEAVY = 0.5
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Cells of whole numbers, and the share of the rows that each is expected to hold; public.
+    """Cells of whole numbers, and the expected share of the rows in each; public.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Grid:
 
     @property
     def single(self) -> NDArray[np.bool_]:
-        """Cells of one key: all rows in it have the same score."""
+        """Cells of one key, with equal scores."""
         alone: NDArray[np.bool_] = np.diff(self.bounds) == 1
         return alone
 
@@ -146,12 +146,11 @@ class Grid:
         return np.searchsorted(self.bounds[1:-1], keys, side="right")
 
     def believed(self, counts: Floats, noise_std: float, n_rows: float) -> Floats:
-        """Return the shares of the rows from noisy counts and the expected shares.
+        """Return estimated shares of the rows from noisy counts and the expected shares.
 
-        Cells that clearly hold far more rows than expected, or one key, have their counts. The
-        other rows are divided between two halves of the other cells, and so on down to cells.
-        A count that differs from what is expected by less than noise explains moves a division
-        little.
+        Cells with significantly more rows than expected, or with one key, get their counts. The
+        other rows are divided between two halves of the other cells, and so on down to single
+        cells. A count within noise of its expectation changes a division little.
         """
         heavy = self.single | (counts > _SURPRISE * n_rows * self.expected)
         heavy &= counts > _CLEAR * noise_std
@@ -181,10 +180,10 @@ class Grid:
     def finer(
         self, shares: Floats, known: NDArray[np.bool_], size: int, lasting: NDArray[np.int64]
     ) -> Grid:
-        """Return ``size`` cells of equal shares where keys allow it, and one for each lasting end.
+        """Return ``size`` cells of equal shares if keys allow it, and one for each lasting end.
 
-        Within a cell rows are taken to be even. Cells of one key need no more cells, and those that
-        are ``known`` to hold rows are kept.
+        Within a cell rows are taken to be uniform. Cells of one key need no more cells, and those
+        that are ``known`` to hold rows are kept.
         """
         known = known & self.single
         kept = np.argsort(known * shares)[::-1][: min(int(known.sum()), size // 8)]
@@ -207,7 +206,7 @@ class Grid:
         return Grid(bounds, np.diff(self._below(shares, bounds)))
 
     def _below(self, shares: Floats, keys: NDArray[np.int64]) -> Floats:
-        """Return the share of the rows below keys, which are even within a cell."""
+        """Return the share of the rows below keys, uniform within a cell."""
         cell = self.places(keys)
         upto = np.concatenate([[0.0], np.cumsum(shares)])
         part = (keys - self.bounds[cell]) / np.diff(self.bounds)[cell]
@@ -218,7 +217,7 @@ class Grid:
 @final
 @dataclass(frozen=True)
 class Refined:
-    """A column of keys, whose cells are first searched, then merged into a few for two classes.
+    """A column of keys with cells that are searched, then merged into a few for two classes.
 
     Keys are whole numbers in the order of the scores, below ``2**52`` in magnitude.
 
@@ -229,7 +228,7 @@ class Refined:
     column : int
         Column with its key, times ``KEY_UNIT``.
     size : int
-        Number of fine cells, by which cells of equal mass are made; cuts begin further ones.
+        Number of fine cells, for cells of equal mass; cuts begin further ones.
     n_cells : int
         Number of merged cells of equal mass.
     n_searched : int
@@ -238,12 +237,12 @@ class Refined:
         Magnitudes of keys: the nearest to 0 and the farthest end of the first round's cells, which
         are even in keys, and the largest key.
     usual : tuple of int
-        Usual magnitude of keys, and how far most are from it.
+        Usual magnitude of keys, and the usual distance from it.
     cuts : tuple of int
-        Keys, increasing, at which a cell begins whatever the rows are.
+        Keys, increasing, at which a cell always begins.
     position : int, optional
-        Column that takes the row's place within its merged cell, from -1 to 1: the share of the
-        cell's rows that is believed to lie below it.
+        Column for the row's place within its merged cell, from -1 to 1: the estimated share of the
+        cell's rows below it.
     """
 
     label: int
@@ -267,7 +266,7 @@ class Refined:
 
     @property
     def merged_size(self) -> int:
-        """Most merged cells: equal ones, those that begin at cuts, and heavy ones with the rest."""
+        """Largest number of merged cells: equal ones, those at cuts, and heavy ones."""
         return 5 * self.n_cells + len(self.cuts)
 
     @property
@@ -309,9 +308,9 @@ class Refined:
     def lookup(self, grid: Grid, counts: Floats, noise_std: float) -> NDArray[np.intp]:
         """Return the merged cell of each fine cell, from noisy counts, (2, n_fine); public.
 
-        A cell takes an equal part of the mean of both classes' distributions. Where a class cannot
-        be told from noise, that of all rows stands for both. A fine cell with half as much or more
-        is one by itself.
+        A cell takes an equal part of the mean of both classes' distributions. If a class is within
+        noise of zero, the distribution of all rows replaces both. A fine cell with at least half of
+        that mass stays alone.
         """
         totals = counts.sum(axis=1)
         if (totals > _CLEAR * noise_std * math.sqrt(counts.shape[1])).all():
@@ -336,7 +335,7 @@ class Refined:
 @final
 @dataclass(frozen=True)
 class ScoresState:
-    """What was released so far, one array for each release."""
+    """The releases so far, one array for each."""
 
     released: tuple[Floats, ...] = ()
 
@@ -344,10 +343,10 @@ class ScoresState:
 @final
 @dataclass(frozen=True)
 class ScoreTables(Method[ScoresState]):
-    """Counts and sums of rows in tables whose cells of scores the rows themselves decide.
+    """Counts and sums of rows in tables with data-dependent cells of scores.
 
-    What it returns are the counts of each round of the search, those of the fine cells, then the
-    cells of all tables, one after the other, weights and noise included.
+    The result holds the counts of each round of the search, those of the fine cells, then the cells
+    of all tables in sequence, weights and noise included.
 
     Privacy: Gaussian releases: in each of ``n_rounds`` the counts of all refined columns together,
     then those of their fine cells, then all tables. A release's cells follow from those before it,
@@ -470,7 +469,7 @@ class ScoreTables(Method[ScoresState]):
         return grids
 
     def _found(self, grids: Sequence[Grid], counts: Floats) -> tuple[FoundCells, ...]:
-        """Return the fine cells, their counts, and how they are merged, for each refined column."""
+        """Return the fine cells, their counts, and their merging, for each refined column."""
         parts = _parts(counts, [one.size for one in self._asked[1]])
         fine = [
             part.reshape(2, -1)[:, : len(grid.expected)]
@@ -482,12 +481,12 @@ class ScoreTables(Method[ScoresState]):
         )
 
     def found(self, released: Floats) -> tuple[FoundCells, ...]:
-        """Return what the search found, for each refined column."""
+        """Return the result of the search, for each refined column."""
         *searched, fine, _ = self._split(released)
         return self._found(self._grids(searched), fine)
 
     def table_values(self, released: Floats) -> tuple[Floats, ...]:
-        """Return the noisy tables, weights taken out, each in its shape."""
+        """Return the noisy tables in their shapes, without the weights."""
         parts = _parts(self._split(released)[-1], [table.size for table in self.tables])
         return tuple(
             part.reshape(table.sizes) / table.weight
@@ -495,7 +494,7 @@ class ScoreTables(Method[ScoresState]):
         )
 
     def _split(self, released: Floats) -> list[Floats]:
-        """Return what each release gave."""
+        """Return the values of each release."""
         searched, *others = (sum(one.size for one in tables) for tables in self._asked)
         return [*_parts(released, [searched] * self.n_rounds + others)]
 
@@ -518,17 +517,17 @@ class FoundCells:
 
     @functools.cached_property
     def there(self) -> NDArray[np.intp]:
-        """Merged cells that fine cells are in; no row is in others."""
+        """Merged cells that contain fine cells; the others have no rows."""
         return np.unique(self.lookup)
 
     @functools.cached_property
     def place(self) -> NDArray[np.intp]:
-        """Place of each fine cell's merged cell among those that are there."""
+        """Place of each fine cell's merged cell among those that exist."""
         return np.searchsorted(self.there, self.lookup)
 
     @functools.cached_property
     def _within(self) -> tuple[Floats, Floats]:
-        """Where each fine cell begins within its merged cell, as a share, and its own share."""
+        """Start of each fine cell within its merged cell, as a share, and its own share."""
         whole = np.bincount(self.lookup, self.shares)[self.lookup]
         starts = np.searchsorted(self.lookup, self.lookup)
         below = np.concatenate([[0.0], np.cumsum(self.shares)])[:-1]
@@ -550,7 +549,7 @@ class FoundCells:
 
     @property
     def clear(self) -> NDArray[np.bool_]:
-        """Fine cells that are certain to hold rows."""
+        """Fine cells that certainly hold rows."""
         found: NDArray[np.bool_] = (
             self.counts.sum(axis=0) > _CLEAR * math.sqrt(2.0) * self.noise_std
         )

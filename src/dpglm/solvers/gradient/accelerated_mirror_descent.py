@@ -6,9 +6,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -42,14 +40,14 @@ _TINY = 1e-300
 
 
 class MirrorMap(abc.ABC):
-    """A function on a set, 1-strongly convex in a norm that is nowhere below the Euclidean one.
+    """A function on a set, 1-strongly convex in a norm that is at least the Euclidean one.
 
     So a loss of smoothness ``beta`` on rows of norm R is ``beta R**2``-smooth in that norm, too.
     """
 
     @abc.abstractmethod
     def start(self, shape: tuple[int, ...]) -> Array:
-        """Find the point of the set where the function is least."""
+        """Return the minimiser of the function on the set."""
 
     @abc.abstractmethod
     def step(self, z: Array, gradient: Array, step_size: float) -> Array:
@@ -57,7 +55,7 @@ class MirrorMap(abc.ABC):
 
     @abc.abstractmethod
     def divergence(self, v: Array, z: Array) -> float:
-        """Bregman divergence of the function: at least half the squared distance in the norm."""
+        """Return the Bregman divergence: at least half the squared distance in the norm."""
 
     @abc.abstractmethod
     def reach(self, dimension: int) -> float:
@@ -146,7 +144,7 @@ class PNormMap(MirrorMap):
             return primal(0.0)
         v = primal(brentq(excess, 0.0, largest, xtol=1e-15 * largest, rtol=1e-14))
         if not v.any():
-            # All but the largest entries of a huge dual vanish to its last bit.
+            # All but the largest entries of a huge dual vanish by rounding.
             v = np.where(np.abs(dual) == largest, np.sign(dual), 0.0)
         result: Array = self.radius * (v / np.abs(v).sum())
         return result
@@ -162,39 +160,21 @@ class PNormMap(MirrorMap):
 
 def mirror_map_for(problem: Problem) -> MirrorMap:
     """Choose the geometry of a problem's constraint."""
-    make = _MAPS.get(type(problem.constraint))
-    if make is None:
+    constraint, penalty = problem.constraint, problem.regularizer
+    if isinstance(constraint, Unconstrained | L2Ball):
+        return EuclideanMap(penalty, constraint)
+    if not isinstance(constraint, L1Ball | Simplex):
         raise ValueError(
-            f"constraint must be one of {', '.join(sorted(kind.__name__ for kind in _MAPS))} for "
-            f"accelerated mirror descent, got {problem.constraint!r}"
+            "constraint must be one of L1Ball, L2Ball, Simplex, Unconstrained for accelerated "
+            f"mirror descent, got {constraint!r}"
         )
-    return make(problem)
-
-
-def _euclidean(problem: Problem) -> MirrorMap:
-    return EuclideanMap(problem.regularizer, problem.constraint)
-
-
-def _without_penalty(make: Callable[[Any], MirrorMap]) -> Callable[[Problem], MirrorMap]:
-    def checked(problem: Problem) -> MirrorMap:
-        if problem.regularizer != NoPenalty():
-            raise ValueError(
-                f"regularizer must be NoPenalty() on {problem.constraint!r} for accelerated "
-                f"mirror descent, got {problem.regularizer!r}"
-            )
-        return make(problem.constraint)
-
-    return checked
-
-
-_MAPS: MappingProxyType[type[Constraint], Callable[[Problem], MirrorMap]] = MappingProxyType(
-    {
-        Unconstrained: _euclidean,
-        L2Ball: _euclidean,
-        L1Ball: _without_penalty(lambda ball: PNormMap(ball.radius)),
-        Simplex: _without_penalty(lambda simplex: EntropyMap(simplex.radius)),
-    }
-)
+    if penalty != NoPenalty():
+        raise ValueError(
+            f"regularizer must be NoPenalty() on {constraint!r} for accelerated mirror descent, "
+            f"got {penalty!r}"
+        )
+    make = PNormMap if isinstance(constraint, L1Ball) else EntropyMap
+    return make(constraint.radius)
 
 
 def _order(dimension: int) -> float:
@@ -231,27 +211,25 @@ class AcceleratedMirrorDescent(Solver):
     """Accelerated mirror descent with one noisy gradient for each step.
 
     With ``r = 2 / (k + 2)`` at step k = 0, 1, ..., the noisy mean clipped gradient g is taken at
-    ``x = r z + (1 - r) y``; then ``z`` goes to the minimiser of
-    ``<g, v> + penalty(v) + (r / eta) D(v, z)`` over the constraint, and
-    ``y <- r z + (1 - r) y``; the last y is returned. The divergence D is Euclidean on an
-    `L2Ball` and without a constraint, that of the p-norm on an `L1Ball`, and relative entropy on
-    a `Simplex`. An intercept outside the constraint takes Euclidean steps.
+    ``x = r z + (1 - r) y``; then ``z`` goes to the minimiser of ``<g, v> + penalty(v) + (r / eta)
+    D(v, z)`` over the constraint, and ``y <- r z + (1 - r) y``; the last y is returned. The
+    divergence D is Euclidean on an `L2Ball` and without a constraint, that of the p-norm on an
+    `L1Ball`, and relative entropy on a `Simplex`. An intercept outside the constraint takes
+    Euclidean steps.
 
     Parameters
     ----------
     n_steps : int, optional
         Number of steps T, at least 1.
     step_size : float, optional
-        The eta above, above 0. By default twice what the bound below asks for, which
-        ``dpglm.papers.Wang2017MirrorDescent`` takes.
+        The eta above, above 0. By default twice the largest for which the bound below holds, which
+        is the step of ``dpglm.papers.Wang2017MirrorDescent``.
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
 
-    Notes
-    -----
-    Privacy: T Gaussian releases, accounted exactly; ``x``, ``y`` and ``z`` are functions of them.
-    As printed, the algorithm takes its y-step with the exact gradient and returns y, so that
-    nothing private comes out at T = 1; here every y is an average of noisy z.
+    Notes ----- Privacy: T Gaussian releases, accounted exactly; ``x``, ``y`` and ``z`` are
+    functions of them. As printed, the algorithm takes its y-step with the exact gradient and
+    returns y, which is not private even at T = 1; here every y is an average of noisy z.
 
     Without noise the risk is at most ``4 D(w, z_0) / (eta (T + 1)**2)`` above that of any w in
     the constraint, for convex losses and eta of at most one over the smoothness.
@@ -289,13 +267,14 @@ class AcceleratedMirrorDescent(Solver):
                 f"descent, got {loss!r}"
             )
         clip = defaults.checked_clip(loss, data, self.clip)
-        n_steps, step_size = self._decide(
-            problem,
-            data,
-            curvature=curvature,
-            mu=facts.mu,
-            clip=clip,
-        )
+        step_size, n_steps = self.step_size, self.n_steps
+        if step_size is None:
+            bounded = defaults.has_bounded_slopes(loss, data)
+            largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
+            step_size = largest / (curvature * data.augmented_row_norm**2)
+        if n_steps is None:
+            wanted = balanced_steps(problem, data, step_size, clip, facts.mu)
+            n_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS))
         method = AcceleratedMirrorDescentMethod(
             problem=problem,
             data=data,
@@ -307,24 +286,6 @@ class AcceleratedMirrorDescent(Solver):
         )
         return facts.calibrated(lambda sigma: dataclasses.replace(method, noise_multiplier=sigma))
 
-    def _decide(
-        self, problem: Problem, data: DataSpec, *, curvature: float, mu: float, clip: float
-    ) -> tuple[int, float]:
-        """Choose steps and step size where they are not given, as Theorem 5.4 does."""
-        loss = problem.loss
-        bounded = math.isfinite(
-            loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
-        )
-        step_size = self.step_size
-        if step_size is None:
-            largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
-            step_size = largest / (curvature * data.augmented_row_norm**2)
-        n_steps = self.n_steps
-        if n_steps is None:
-            wanted = balanced_steps(problem, data, step_size, clip, mu)
-            n_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS))
-        return n_steps, step_size
-
 
 def balanced_steps(
     problem: Problem, data: DataSpec, step_size: float, clip: float, mu: float
@@ -332,7 +293,7 @@ def balanced_steps(
     """Return the T at which bias ``4 B / (eta T^2)`` and noise ``eta T (s W)^2 / 3`` are equal.
 
     The noise of each gradient is ``s = C sqrt(T) / (mu n)``, and W is its mean length in the dual
-    norm. Without a bounded set, B and W are those of a ball as far as slopes change.
+    norm. Without a bounded set, B and W are those of a ball over which slopes change.
     """
     dimension = n_penalized(problem, data) * data.n_outputs
     allowed = problem.constraint
@@ -350,7 +311,7 @@ def balanced_steps(
 @final
 @dataclass(frozen=True, eq=False)
 class AcceleratedMirrorDescentState:
-    """The average y that will be returned, and the point z from which mirror steps go."""
+    """The average y that will be returned, and the point z of mirror steps."""
 
     step: int
     y: NDArray[np.float64]
@@ -413,7 +374,7 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
         zero = np.zeros(self.data.coefficient_shape)
         rows = n_penalized(self.problem, self.data)
         z = np.concatenate([self.geometry.start(zero[:rows].shape), zero[rows:]])
-        # A penalty that does not fit the parameter fails here.
+        # A penalty that does not fit the parameter raises here.
         self._mirror_step(z, zero, 0.0)
         return AcceleratedMirrorDescentState(0, z, z)
 

@@ -42,15 +42,13 @@ from dpglm.solvers.parts.schedules import (
     in_levels,
 )
 
-__all__ = ["D2P2", "D2P2Method"]
-
 _DIMENSION_SHARE, _MOST_DIMENSION = 0.7, 512
 
 
 @final
 @dataclass(frozen=True)
 class D2P2(Solver):
-    """Normalised gradients, noise that fades, and a new random projection for each step.
+    """Normalised gradients, fading noise, and a new random projection for each step.
 
     Step k releases ``r = A^T g / sqrt(p)`` with noise of standard deviation proportional to
     ``noise_schedule``, and moves by the lifted r. Settings left at None are decided from public
@@ -68,7 +66,7 @@ class D2P2(Solver):
     noise_schedule : Schedule, default=InverseSqrt()
         Factors on the noise's standard deviation, rounded to at most ``noise_levels`` values.
     noise_levels : int, default=8
-        Distinct noises, from 2 to 32; accounting takes time for each.
+        Number of distinct noises, from 2 to 32; accounting takes time for each.
     normalize : bool, default=True
         Scale each row's gradient to ``C g / (|g| + stability C)``; False: clip it at C.
     stability : float, default=0.1
@@ -82,12 +80,10 @@ class D2P2(Solver):
     step_size, sampling_rate, output
         As for ``NoisyGD``.
 
-    Notes
-    -----
-    Privacy: T releases of bounded sums seen through public matrices, each a
-    ``ProjectedGaussian``, Poisson-sampled below rate 1; ``Gaussian`` where nothing is projected.
-    Calibration scales all their noises together. The length of a projected row is random and has
-    no bound; the accounting is that of its law.
+    Notes ----- Privacy: T releases of bounded sums through public matrices, each a
+    ``ProjectedGaussian``, Poisson-sampled below rate 1; ``Gaussian`` without projection.
+    Calibration scales all noises together. The norm of a projected row is random and unbounded; the
+    accounting uses its distribution.
 
     References
     ----------
@@ -174,16 +170,16 @@ class D2P2(Solver):
         return facts.calibrated(lambda sigma: dataclasses.replace(method, noise_multiplier=sigma))
 
     def clipping(self, clip: float) -> Clipping:
-        """Return the rule that bounds row gradients by ``clip``."""
+        """Return the clipping rule for row gradients."""
         return AutomaticClipping(clip, self.stability) if self.normalize else FlatClipping(clip)
 
     def noise_factors(self, n_steps: int) -> tuple[float, ...]:
-        """Return the factor on the noise of each step."""
+        """Return the noise factor of each step."""
         factors = in_levels(self.noise_schedule.factors(n_steps), self.noise_levels)
         return tuple(factors.tolist())
 
     def dimension_of(self, n_coefficients: int) -> int | None:
-        """Return the columns of a matrix for so many coefficients; None without projection."""
+        """Return the columns of a matrix for this many coefficients; None without projection."""
         if not self.projected:
             return None
         dimension = self.dimension
@@ -220,7 +216,7 @@ class D2P2(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class D2P2State:
-    """Where the descent stands, and the run's public randomness."""
+    """Descent state, and the run's public randomness."""
 
     descent: DescentState
     seed: int
@@ -237,11 +233,11 @@ class D2P2Method(NoiseLevels["D2P2State"]):
     clipping: Clipping
     step_sizes: tuple[float, ...]
     noise_factors: tuple[float, ...]
-    dimension: int | None  # Columns p of each step's matrix; None where nothing is projected.
+    dimension: int | None  # Columns p of each step's matrix; None without projection.
     lift: Lift
     sampling_rate: float
     output: Output
-    # Noise standard deviation over the sensitivity of a gradient sum where the factor is 1.
+    # Noise standard deviation over the sensitivity of a gradient sum, for the factor 1.
     noise_multiplier: float
 
     algorithm = "D2P2-SGD"
@@ -255,7 +251,7 @@ class D2P2Method(NoiseLevels["D2P2State"]):
 
     @property
     def descent(self) -> Descent:
-        """Steps along noisy gradients, however they were found."""
+        """Steps along noisy gradients."""
         return Descent(self.problem, self.data, self.step_sizes, self.output)
 
     def _release(self, place: int, factor: float, count: int) -> SumRelease:
@@ -289,7 +285,7 @@ class D2P2Method(NoiseLevels["D2P2State"]):
         reaches, noise = 0.0, 0.0
         for step in reversed(range(self.n_steps)):
             eta = self.step_sizes[step]
-            # What is left, in what is returned, of a unit that this step adds to the iterate.
+            # The share in the result of a unit that this step adds to the iterate.
             reaches = (float(weights[step]) + reaches) / (1.0 + eta * strong)
             noise = math.hypot(noise, eta * reaches * self.noise_std(step))
         return noise

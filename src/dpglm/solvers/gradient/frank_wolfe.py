@@ -26,8 +26,6 @@ from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 
-__all__ = ["FrankWolfe", "FrankWolfeMethod"]
-
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to
 # 4 and with a tenth to all of the rows; docs/solvers/frank_wolfe.md.
 _CLIP_SCALAR, _CLIP_VECTOR = 0.6, math.sqrt(0.5)
@@ -35,7 +33,7 @@ _STEPS_FACTOR, _LEAST_STEPS, _MOST_STEPS = 0.35, 60, 600
 _PURE_STEPS_FACTOR, _LEAST_PURE_STEPS = 0.3, 10
 _RADIUS_FACTOR = 0.44
 
-# Below this rounding would cost more than the choice (dpglm.privacy.selection.choices).
+# Below this epsilon rounding would cost more than the choice (dpglm.privacy.selection.choices).
 _LEAST_EPSILON = 2.0**-30
 
 
@@ -44,37 +42,34 @@ _LEAST_EPSILON = 2.0**-30
 class FrankWolfe(Solver):
     """Frank-Wolfe on the L1 ball with vertices chosen by the exponential mechanism.
 
-    Step k chooses a vertex v of the ball with a small inner product with the gradient sum and
-    moves ``w <- (1 - g) w + g v`` with ``g = 2 / (k + 1)``. After T steps at most T coefficients
-    are not zero. The noise grows with the logarithm of the number of columns, and with the
-    largest entry of a row in place of its norm: declare ``feature_bounds``, or
-    ``DataSpec.entry_bound``.
+    Step k chooses a vertex v of the ball with a small inner product with the gradient sum and moves
+    ``w <- (1 - g) w + g v`` with ``g = 2 / (k + 1)``. After T steps at most T coefficients are not
+    zero. The noise grows with the logarithm of the number of columns, and with the largest entry of
+    a row in place of its norm: declare ``feature_bounds``, or ``DataSpec.entry_bound``.
 
     Parameters
     ----------
     n_steps : int, optional
         Number of steps T, at least 1.
     radius : float, optional
-        Radius of the ball, above 0. Default: that of the problem's ``L1Ball``; where the problem
-        has no constraint, it grows with the square root of the number of steps.
+        Radius of the ball, above 0. Default: that of the problem's ``L1Ball``; without a constraint
+        it grows with the square root of the number of steps.
     slope_clip : float, optional
-        Bound to which each slope is clipped, above 0. Default: 0.6 slope units for one output;
-        for several, of each by itself, 0.7.
+        Clipping threshold of slopes, above 0. Default: 0.6 slope units for one output; 0.7 for each
+        of several.
 
-    Notes
-    -----
-    An intercept that the constraint does not cover has no set of its own: it shares the ball, in
-    units in which its column is as large as the bound on the other entries. So the set that is
-    searched is smaller than the problem's; with ``penalize_intercept`` it is the problem's.
+    Notes ----- An intercept that the constraint does not cover shares the ball, in units in which
+    its column is as large as the bound on the other entries. So the set that is searched is smaller
+    than the problem's; with ``penalize_intercept`` it is the problem's.
 
-    Privacy: T choices by the exponential mechanism, each ``BoundedRange(e)``. A row moves no
-    entry of the gradient sum by more than ``slope_clip * largest_entry``, because slopes and
-    entries are clipped. A budget with a delta of 0 can be met.
+    Privacy: T choices by the exponential mechanism, each ``BoundedRange(e)``. A row moves every
+    entry of the gradient sum by at most ``slope_clip * largest_entry``, because slopes and entries
+    are clipped. A budget with a delta of 0 is possible.
 
     References
     ----------
     Talwar, Thakurta and Zhang, "Nearly optimal private LASSO", NIPS 2015, Algorithm 2 (with
-    Laplace noise in place of the exponential mechanism); the opponent in Wang, Ye and Xu 2017,
+    Laplace noise in place of the exponential mechanism); compared in Wang, Ye and Xu 2017,
     Table 3. Cesar and Rogers, "Bounding, concentrating, and truncating", ALT 2021, for the
     composition.
 
@@ -149,9 +144,9 @@ class FrankWolfe(Solver):
 def _steps(data: DataSpec, budget: ApproximateDP, adjacency: Adjacency) -> int:
     """Choose the number of steps.
 
-    The error of Frank-Wolfe falls as ``1 / T``. That of the choices grows as ``sqrt(T)`` over
-    the signal, rows times epsilon, so T goes with its power 2/3; where delta is 0 it grows as
-    T, so T goes with the square root.
+    The error of Frank-Wolfe falls as ``1 / T``. That of the choices grows as ``sqrt(T)`` over the
+    signal, rows times epsilon, so T goes with its power 2/3; at a delta of 0 it grows as T, so T
+    goes with the square root.
     """
     signal = data.n_rows * budget.epsilon / adjacency.sum_sensitivity(data.unit_weight)
     if budget.delta == 0.0:
@@ -215,7 +210,7 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        # Step k's vertex ends up with weight 2 k / (T (T + 1)); as if each were drawn blindly.
+        # Step k's vertex has the final weight 2 k / (T (T + 1)), as if each were drawn at random.
         squares = (4.0 * self.steps + 2.0) / (3.0 * self.steps * (self.steps + 1.0))
         return self.radius * math.sqrt(squares / self.data.n_coefficients)
 
@@ -225,7 +220,7 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
 
     @property
     def _intercept_scale(self) -> float:
-        """Factor on the intercept's column, so that a free one is as large as other entries."""
+        """Factor on the intercept's column that makes a free one as large as other entries."""
         return entry_bound(self.data) / self.data.intercept if self._has_free_intercept else 1.0
 
     @property

@@ -24,8 +24,6 @@ from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Last, LinearDecay, Output, Schedule
 
-__all__ = ["LocalSGD", "LocalSGDMethod"]
-
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 1 to 8.
 _BLOCKS = 200
 _NOISE_SHARE = 0.4
@@ -36,14 +34,14 @@ _NOISE_SHARE = 0.4
 class LocalSGD(Solver):
     """One pass over the rows, in blocks; each row adds noise to its own clipped gradient.
 
-    The rows are cut at random into blocks. Those of a block evaluate their gradients at the same
-    iterate, which then moves along the mean of their messages. No row is used twice.
+    The rows are divided at random into blocks. The rows of a block evaluate their gradients at the
+    same iterate, which then moves along the mean of their messages. Every row is used once.
 
     Parameters
     ----------
     n_blocks : int, optional
-        Number of blocks, and of steps, at least 1. Default: 200, or as many as there are rows,
-        or so many that none has more than 8192 rows.
+        Number of blocks, and of steps, at least 1. Default: 200, or the number of rows if less, or
+        as many as keep blocks within 8192 rows.
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.
     step_size, clip, output
@@ -54,15 +52,14 @@ class LocalSGD(Solver):
     The noise in each coefficient is ``sqrt(n)`` times that of ``NoisyGD``: local privacy is for
     very many rows, or a large epsilon.
 
-    Privacy: local. Each message is a Gaussian release of its own about one row, at the same
-    multiplier, so it is private against everybody, the curator included. Blocks are disjoint, so
-    they are accounted for in parallel: a row pays for one message. ``replace_one`` is what is
-    called local differential privacy: any two values of a row give messages alike. Under
-    ``zero_out`` a message is compared to noise alone, which takes half of the noise and hides
-    less. Under ``add_remove`` there are no disjoint parts, and it is refused.
+    Privacy: local. Each message is a Gaussian release about one row, at the same multiplier, so it
+    is private against everyone, including the curator. Blocks are disjoint, so they are accounted
+    for in parallel: a row pays for one message. ``replace_one`` is local differential privacy: any
+    two values of a row give similar messages. ``zero_out`` compares a message to noise alone, which
+    needs half of the noise and protects less. ``add_remove`` has no disjoint parts, and is refused.
 
-    This is a simulation: rows are here, and the noises of a block are drawn as one vector with
-    the law of their sum. A deployment has every device clip and draw by itself.
+    This is a simulation: rows are in one process, and the noises of a block are drawn as one vector
+    with the distribution of their sum. In a deployment every device clips and draws by itself.
 
     References
     ----------
@@ -113,7 +110,7 @@ class LocalSGD(Solver):
         )
         sizes = tuple((step_size * self.schedule.factors(n_blocks)).tolist())
         descent = Descent(problem, data, sizes, self.output)
-        # Penalties and constraints that do not fit the parameter fail here, not in the run.
+        # Penalties and constraints that do not fit the parameter raise here and not in the run.
         descent.init(0)
         # Equal parts in parallel cost what one of them does.
         method = LocalSGDMethod(
@@ -136,7 +133,7 @@ class LocalSGD(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class LocalSGDState:
-    """Where the descent stands, and what the order of the rows is drawn from."""
+    """Descent state, and the seed of the order of the rows."""
 
     descent: DescentState
     seed: int
@@ -147,9 +144,9 @@ class LocalSGDState:
 class LocalSGDMethod(Method["LocalSGDState"]):
     """One pass of local stochastic gradient descent with every setting decided.
 
-    Privacy: the blocks are cut by public randomness. A row sends one message, which depends on
-    other rows only through what they sent before; so the run is as private as one message
-    (McSherry, SIGMOD 2009, Theorem 4).
+    Privacy: the blocks are drawn by public randomness. A row sends one message, which depends on
+    other rows only through earlier messages; so the run is as private as one message (McSherry,
+    SIGMOD 2009, Theorem 4).
     """
 
     descent: Descent
@@ -211,7 +208,7 @@ class LocalSGDMethod(Method["LocalSGDState"]):
 
     def _blocks(self, seed: int) -> list[NDArray[np.intp]]:
         order = np.random.default_rng(seed).permutation(self.descent.data.n_rows)
-        # In ascending order rows are read from memory as they lie there.
+        # In ascending order rows are read sequentially from memory.
         return [np.sort(block) for block in np.split(order, np.cumsum(self.block_sizes)[:-1])]
 
     def finish(self, state: LocalSGDState) -> Outcome:

@@ -20,13 +20,13 @@ from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Last, LinearDecay, Output, Schedule
 
-# Below so much budget times rows for each column, data damp little of the noise.
+# Below this mu times rows per column, data damp little of the noise.
 _DAMPED = 5.0
-# Bound on differences of losses, in units of slope squared over curvature, about what a loss
-# changes by over the range in which slopes change. Where it flattens all of that must be seen.
+# Bound on differences of losses, in units of slope squared over curvature: about the change of a
+# loss over the range in which slopes change.
 _COMPARISON_CLIP, _COMPARISON_CLIP_NONCONVEX = 0.25, 1.0
-# Noise in a mean difference, in these units, that is small enough, and the share of the budget that
-# may go into it. Targets of losses with unbounded slopes may vary by a small part of their range.
+# Noise in a mean difference, in these units, that is small enough, and the largest share of the
+# budget for it. With unbounded slopes targets may vary by a small part of their range.
 _COMPARISON_NOISE, _MOST_COMPARISON_SHARE = 1e-3, 0.02
 _COMPARISON_NOISE_UNBOUNDED, _MOST_COMPARISON_SHARE_UNBOUNDED = 5e-4, 0.05
 
@@ -37,7 +37,7 @@ class NoisyGD(Solver):
     """Gradient descent on clipped gradients with Gaussian noise.
 
     Each step is ``v <- m v + (1 - m) g``, ``w <- project(prox(w - eta v))`` with the noisy mean
-    clipped gradient ``g``; it starts at zero. Settings left at None are decided by
+    clipped gradient ``g``, from zero. Settings left at None are decided by
     ``dpglm.solvers.parts.defaults`` from public facts.
 
     Parameters
@@ -57,38 +57,34 @@ class NoisyGD(Solver):
     sampling_rate : float, default=1.0
         Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
     output : Output, default=Last()
-        Which iterate, or average of iterates, is returned.
+        The returned iterate, or average of iterates.
     shrink : bool, default=False
-        Whether a result hardly longer than noise alone would make it is shrunk towards its
-        start (``dpglm.solvers.parts.defaults``), where ``mu n`` is below five times the columns,
-        so that data damp little of the noise.
-    noise : {"gaussian", "l2"}, optional
-        Law of the noise in gradients. By default Gaussian, and L2 noise, with a density
-        proportional to ``exp(-|b| / s)``, where the budget has a delta of 0.
+        Whether a result that is not much longer than noise alone is shrunk towards its start
+        (``dpglm.solvers.parts.defaults``), if ``mu n`` is below five times the columns, so that
+        data damp little of the noise.
     compare : bool, default=False
-        Whether part of the budget, at most 2 % of mu squared (5 % if slopes are unbounded) and
-        less for many rows, goes to a noisy comparison of the result with its start by their
-        clipped losses. A result that does not seem better is shrunk towards the start.
+        Whether part of the budget, at most 2 % of mu squared (5 % if slopes are unbounded) and less
+        for many rows, goes to a noisy comparison of the result with its start by their clipped
+        losses. A result that does not seem better is shrunk towards the start.
+    noise : {"gaussian", "l2"}, optional
+        Distribution of the noise in gradients. By default Gaussian, and L2 noise, with a density
+        proportional to ``exp(-|b| / s)``, if the budget has a delta of 0.
 
-    Notes
-    -----
-    Privacy: full batch is T Gaussian releases, accounted exactly; with ``sampling_rate`` below
-    1 they are Poisson-sampled, accounted by privacy-loss distributions. The comparison is one
-    more Gaussian release, of one number. With no momentum, the
-    full batch, the last iterate returned and a strongly convex, smooth objective, the smaller
-    bound for releasing only the last iterate is used (``dpglm.solvers.gradient.noisy_gd_method``).
+    Notes ----- Privacy: full batch is T Gaussian releases, accounted exactly; with
+    ``sampling_rate`` below 1 they are Poisson-sampled, accounted by privacy-loss distributions. The
+    comparison is one more Gaussian release, of one number. With no momentum, the full batch, the
+    last iterate returned and a strongly convex, smooth objective, the smaller bound for releasing
+    only the last iterate is used (``dpglm.solvers.gradient.noisy_gd_method``).
 
     With L2 noise there are T releases, each ``Pure(e)``, exactly, amplified by sampling
-    (``dpglm.privacy.events.poisson_sampled``). Each costs ``epsilon / T`` where
-    delta is 0, so noise grows with T, and its standard deviation in each coordinate is
-    ``s sqrt(m + 1)`` for m coefficients: so there are few steps by default, and few columns are
-    better. ``ObjectivePerturbation`` is better there for the problems that it takes.
+    (``dpglm.privacy.events.poisson_sampled``). Each costs ``epsilon / T`` at a delta of 0, so noise
+    grows with T, and its standard deviation in each coordinate is ``s sqrt(m + 1)`` for m
+    coefficients: the default is few steps, and few columns are better. ``ObjectivePerturbation`` is
+    better for the problems that it takes.
 
-    References
-    ----------
-    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022, Algorithm 1 (which
-    prints the loss where the gradient is meant); Wang, Ye and Xu 2017, Algorithm 4. L2 noise:
-    Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization",
+    References ---------- Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022,
+    Algorithm 1 (which prints the loss for the gradient); Wang, Ye and Xu 2017, Algorithm 4. L2
+    noise: Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization",
     JMLR 2011.
 
     Examples
@@ -181,8 +177,7 @@ def pure_gd(
 ) -> NoisyGD:
     """Return gradient descent with L2 noise, for budgets with a delta of 0.
 
-    Without momentum; what is returned is shrunk towards the start where it is no longer than
-    noise alone would make it.
+    Without momentum; a result that is no longer than noise alone is shrunk towards the start.
 
     Parameters
     ----------
@@ -219,7 +214,7 @@ def pure_gd(
 
 
 def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
-    """Bound on differences of losses, and the share of the budget for their sum."""
+    """Return the bound on differences of losses, and the share of the budget for their sum."""
     clip = _COMPARISON_CLIP if loss.convex else _COMPARISON_CLIP_NONCONVEX
     noise, most = _COMPARISON_NOISE, _MOST_COMPARISON_SHARE
     if not defaults.has_bounded_slopes(loss, data):
@@ -241,8 +236,8 @@ _RATE = 1.1
 class NoisySGD(Solver):
     """Gradient descent on clipped gradients of Poisson samples, with Gaussian noise.
 
-    ``NoisyGD`` with its steps and its clip, but more and cheaper steps: each row enters each
-    batch with probability ``sampling_rate``, independently.
+    ``NoisyGD`` with its step size and clip, but more and cheaper steps: each row enters each batch
+    with probability ``sampling_rate``, independently.
 
     Parameters
     ----------
@@ -256,13 +251,10 @@ class NoisySGD(Solver):
     step_size, clip, automatic_clipping, momentum, output
         As for ``NoisyGD``.
 
-    Notes
-    -----
-    While the noise multiplier is well above 1, it is about ``q sqrt(T) / mu``, so the noise in a
-    mean gradient does not depend on q: smaller batches cost time only, or rather save it. Near 1
-    that ends, and noise grows as batches shrink. The default rate is just on the cheap side:
-    the multiplier is about ``1.1 / sqrt(mu)``, and a run computes ``1.1 sqrt(mu T) n`` row
-    gradients.
+    Notes ----- While the noise multiplier is well above 1, it is about ``q sqrt(T) / mu``, so the
+    noise in a mean gradient does not depend on q, and smaller batches save time. Near 1 that ends,
+    and noise grows as batches shrink. The default rate is at that edge: the multiplier is about
+    ``1.1 / sqrt(mu)``, and a run computes ``1.1 sqrt(mu T) n`` row gradients.
 
     Privacy: T Poisson-sampled Gaussian releases, accounted by privacy-loss distributions, which
     needs an (epsilon, delta) budget. The rate depends on the budget and T alone.
@@ -299,20 +291,10 @@ class NoisySGD(Solver):
         self._with_rate(1.0)
 
     def decide(self, facts: Facts) -> Plan:
-        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         rate = self.sampling_rate
         if rate is None:
-            rate = min(1.0, _RATE * math.sqrt(budget.gdp_mu() / self.n_steps))
-        return self._with_rate(rate).plan(problem, budget, data, adjacency)
+            rate = min(1.0, _RATE * math.sqrt(facts.budget.gdp_mu() / self.n_steps))
+        return self._with_rate(rate).decide(facts)
 
     def _with_rate(self, rate: float) -> NoisyGD:
-        return NoisyGD(
-            n_steps=self.n_steps,
-            step_size=self.step_size,
-            schedule=self.schedule,
-            clip=self.clip,
-            automatic_clipping=self.automatic_clipping,
-            momentum=self.momentum,
-            sampling_rate=rate,
-            output=self.output,
-        )
+        return NoisyGD(**{**vars(self), "sampling_rate": rate})

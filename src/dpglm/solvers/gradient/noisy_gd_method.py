@@ -1,4 +1,4 @@
-"""The steps of noisy gradient descent, and what they release."""
+"""The steps of noisy gradient descent, and their releases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dpglm.solvers.parts.defaults import (
 )
 from dpglm.solvers.parts.schedules import Constant, Last, Output, Schedule
 
-# Projected descent along noisy gradients without momentum, whatever noise is in them.
+# Projected descent along noisy gradients without momentum.
 
 
 @final
@@ -59,7 +59,7 @@ class Descent:
     output: Output
 
     def init(self, seed: int) -> DescentState:
-        """Start at the feasible point next to zero."""
+        """Start at the feasible point nearest to zero."""
         zero = np.zeros(self.data.coefficient_shape)
         weights = self.output.weights(len(self.step_sizes), seed * 2.0**-64)
         return DescentState(0, self._feasible(zero, 0.0), zero, weights)
@@ -67,7 +67,7 @@ class Descent:
     def step(
         self, state: DescentState, g: NDArray[np.float64], noise_std: float
     ) -> tuple[DescentState, StepInfo]:
-        """Take a step along a released gradient with noise of this size in each coordinate."""
+        """Take a step along a released gradient with this noise in each coordinate."""
         eta = self.step_sizes[state.step]
         w = self._feasible(state.w - eta * g, eta)
         returned = state.returned + state.weights[state.step] * w
@@ -80,7 +80,7 @@ class Descent:
 
     @property
     def noise_growth(self) -> float:
-        """Standard deviation of what is returned, for noise of 1 in each gradient."""
+        """Standard deviation of the result, for unit noise in each gradient."""
         strong = self.problem.regularizer.strong_convexity
         # Variances of the iterate and of what is returned, and their covariance.
         iterate = returned = covariance = 0.0
@@ -94,7 +94,7 @@ class Descent:
         return math.sqrt(returned)
 
 
-# How many steps gradient descent with L2 noise takes, and how large they are.
+# Number and size of the steps of gradient descent with L2 noise.
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to 5.
 _NOISE_SCALAR, _NOISE_VECTOR = 0.2, 0.15
@@ -116,8 +116,8 @@ def l2_steps(
     """Choose steps and first step size; ``signal`` is ``n epsilon`` over the relation's factor.
 
     As in ``dpglm.solvers.parts.defaults.steps``, but noise in a coefficient is about ``travel
-    sqrt(T (m + 1)) / signal``, so that fewer steps may travel further. Steps are as large
-    as is stable, twice as large as those with momentum, and T is what travels just so far.
+    sqrt(T (m + 1)) / signal``, so fewer steps may travel further. Steps are as long as is stable,
+    twice as long as with momentum, and T suffices for the travel.
     """
     reach = defaults.slope_range(problem.loss, data)
     noise = _NOISE_SCALAR if data.n_outputs == 1 else _NOISE_VECTOR
@@ -139,18 +139,18 @@ def l2_steps(
     return n_steps, step_size or min(largest, travel / (clip * factors))
 
 
-# When releasing only the last iterate costs less: the conditions, and the contraction.
+# Releasing only the last iterate: the conditions under which it costs less, and the contraction.
 
 
 @final
 @dataclass(frozen=True)
 class Contraction:
-    """That a noiseless step brings any two iterates closer together."""
+    """The contraction of any two iterates by a noiseless step."""
 
     factor: float  # Lipschitz constant of one exact step, in (0, 1).
     radius: float
-    # Bound on how far the computed gradient sums of two data sets, and the computed updates in the
-    # same units, are from exact ones.
+    # Bound on the error of the computed gradient sums of two data sets, and of the computed updates
+    # in the same units.
     rounding: float
 
 
@@ -163,7 +163,7 @@ def contraction(
     step_sizes: tuple[float, ...],
     plain: bool,
 ) -> Contraction | None:
-    """Check every condition of privacy amplification by iteration; None where one does not hold.
+    """Check every condition of privacy amplification by iteration; None if one does not hold.
 
     ``plain``: steps use the full batch, have no momentum, and the last iterate is returned.
 
@@ -177,7 +177,7 @@ def contraction(
     coefficients contracts by ``1/(1 + eta m)``, and a projection is nonexpansive. Regrouping
     steps at the point where noise has just been added, each step contracts by that factor and
     two data sets' steps differ by eta times the sensitivity of the mean gradient, as Bok, Su
-    and Altschuler (ICML 2024, arXiv 2403.00278, Theorem 4.1) ask; the final prox and
+    and Altschuler (ICML 2024, arXiv 2403.00278, Theorem 4.1) require; the final prox and
     projection are post-processing. With n private the objective's smoothness is not bounded.
 
     Intermediate iterates stay secret, so unlike in plain composition the rounding of every
@@ -191,7 +191,7 @@ def contraction(
     constant = len(set(step_sizes)) == 1
     if not (plain and constant and covers_all and penalty > 0.0 and adjacency.n_is_public):
         return None
-    # A group's clipped gradient is not that of a convex function.
+    # A group's clipped gradient is not the gradient of a convex function.
     if data.groups is not None:
         return None
     if data.dtype != "float64" or not isinstance(clipping, FlatClipping):
@@ -221,7 +221,7 @@ def contraction(
 def _rounding(
     data: DataSpec, bound: float, curvature: float, eta: float, score: float, radius: float
 ) -> float:
-    """Twice the error of a computed step, in units of a gradient sum."""
+    """Return twice the error of a computed step, in units of a gradient sum."""
     unit = float(np.finfo(np.float64).eps) / 2
     norm, n_rows = data.augmented_row_norm, data.n_rows
     # A prediction errs by gamma_{d+2} |x| |w|, or with an offset gamma_{d+3} (|x| |w| + |o|), and
@@ -238,7 +238,7 @@ def _rounding(
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """How the result is compared with the start."""
+    """The noisy comparison of the result with the start."""
 
     bound: float
     noise: GaussianNoise
@@ -251,7 +251,7 @@ class Comparison:
 @final
 @dataclass(frozen=True, eq=False)
 class NoisyGDState:
-    """Iterate and velocity, weighted sum of the iterates so far, share of it that is returned."""
+    """Iterate and velocity, weighted sum of the iterates so far, and the share of it to return."""
 
     step: int
     w: NDArray[np.float64]
@@ -275,8 +275,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     sampling_rate: float
     output: Output
     noise: GaussianNoise | L2Noise
-    # Whether all iterates but the last stay secret, which is what amplification by iteration asks
-    # for.
+    # Whether all iterates but the last stay secret, as amplification by iteration requires.
     last_only: bool = False
     shrink: bool = False
     comparison: Comparison | None = None
@@ -295,7 +294,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @functools.cached_property
     def contraction(self) -> Contraction | None:
-        """What makes amplification by iteration hold; None where a condition does not."""
+        """The contraction for amplification by iteration; None if a condition does not hold."""
         return contraction(
             self.problem,
             self.data,
@@ -376,8 +375,8 @@ class NoisyGDMethod(Method["NoisyGDState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        # The recursion is linear in the noise: carry the covariance of (w, v, returned). Iterates
-        # are in units of the longest move, so that squares neither overflow nor vanish.
+        # The recursion is linear in the noise: carry the covariance of (w, v, returned), in units
+        # of the longest move, so that squares neither overflow nor vanish.
         m, strong = self.momentum, self.problem.regularizer.strong_convexity
         moves = [
             eta / (1.0 + eta * strong) if eta * strong < 1e300 else 1.0 / strong
@@ -414,7 +413,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         return state, info
 
     def _compared(self, w: NDArray[np.float64], oracle: Oracle) -> float:
-        """Share of the way from the start to ``w`` that a paid comparison leaves."""
+        """Return the share of the way from the start to ``w`` to keep, after a paid comparison."""
         assert self.comparison is not None
         declared, bound = self.comparison.release(self.data, self.adjacency), self.comparison.bound
         worse = noisy_loss_difference(oracle, declared, w, self.init(0).w, bound)
@@ -424,7 +423,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         w = feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
         if self.amplified is None:
             return w
-        # Amplification asks for penalties on all coefficients, so none is free.
+        # Amplification needs penalties on all coefficients, so none is free.
         return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
 
     def finish(self, state: NoisyGDState) -> Outcome:

@@ -28,7 +28,7 @@ from dpglm.solvers.parts.schedules import Last, Output, UniformAverage
 # Defaults of the variance-reduced methods, as functions of public quantities alone.
 
 LEAST_SHARE_OF_BOUND = 2.0**-20
-"""Least clip norm of a difference, in units of the most that two clipped gradients differ by."""
+"""Least clip norm of a difference, relative to the largest difference of two clipped gradients."""
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen.
 _TRAVEL = 0.1
@@ -47,21 +47,19 @@ def decide_steps(
     inner_steps: int | None,
     step_size: float | None,
 ) -> tuple[int, float]:
-    """Inner steps of the first epoch and step size, as far as they are not given.
+    """Decide the inner steps of the first epoch and the step size, if they are not given.
 
     All epochs together are ``units`` times as long as the first.
 
-    As in ``defaults.steps``, the budget decides how far clipped gradients may carry the
-    parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and their
-    noise adds to that of anchors. Steps are up to 4 times the inverse of the worst curvature
-    (2 times for losses with unbounded slopes, 0.5 times for losses that are not convex), and
-    their number is at least about 50 and at most about 500.
+    As in ``defaults.steps``, the budget decides the distance that clipped gradients may carry the
+    parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and their noise
+    adds to that of anchors. Steps are up to 4 times the inverse of the worst curvature (2 times for
+    unbounded slopes, 0.5 times for non-convex losses), and their number is about 50 to 500.
     """
     loss = problem.loss
     unit, curvature = defaults.slope_unit(loss, data), defaults.smoothness(loss, data)
     travel = _TRAVEL * unit / curvature * mu * data.n_rows / data.row_norm
-    targets = data.target_range(loss.target.bounds)
-    bounded = math.isfinite(loss.slope_bound_on(math.inf, *targets))
+    bounded = defaults.has_bounded_slopes(loss, data)
     largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
     largest = largest if loss.convex else _STEP_NONCONVEX
     stable = largest / row_smoothness(problem, data)
@@ -73,33 +71,17 @@ def decide_steps(
     return inner_steps, step_size
 
 
-def decide_sampling_rate(data: DataSpec, lengths: tuple[int, ...], rate: float | None) -> float:
-    """Choose the rate of batches: differences cost as much as anchors; at least 256 rows."""
-    if rate is not None:
-        return rate
-    return min(1.0, max(len(lengths) / (2.0 * sum(lengths)), _LEAST_BATCH / data.n_rows))
-
-
 def row_smoothness(problem: Problem, data: DataSpec) -> float:
-    """Lipschitz constant of a row's gradient: the loss's smoothness times the squared row norm."""
+    """Return the Lipschitz constant of a row's gradient."""
     return defaults.smoothness(problem.loss, data) * data.augmented_row_norm**2
 
 
-def require_smooth(problem: Problem, data: DataSpec) -> None:
-    """Raise ValueError where gradients at two near points need not be close."""
-    if not math.isfinite(row_smoothness(problem, data)):
-        raise ValueError(
-            "loss must have a bounded second derivative, so that differences of gradients shrink "
-            f"with the distance, got {problem.loss!r}"
-        )
-
-
-# What both variance-reduced methods share: epochs of noisy differences around noisy anchors.
+# Epochs of noisy differences around noisy anchors, for both variance-reduced methods.
 
 
 @dataclass(frozen=True)
 class VarianceReduction(Solver):
-    """Settings of both methods; the parameters are explained where they get their defaults."""
+    """Settings of both methods; their classes document the parameters."""
 
     growth: ClassVar[int]
     restarts: ClassVar[bool]
@@ -125,7 +107,11 @@ class VarianceReduction(Solver):
     @final
     def decide(self, facts: Facts) -> Plan:
         problem, data, adjacency = facts.problem, facts.data, facts.adjacency
-        require_smooth(problem, data)
+        if not math.isfinite(row_smoothness(problem, data)):
+            raise ValueError(
+                "loss must have a bounded second derivative, so that differences of gradients "
+                f"shrink with the distance, got {problem.loss!r}"
+            )
         # Clips of differences, down to the least, are within what float32 arithmetic can bear.
         least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
         clip = defaults.checked_clip(problem.loss, data, self.clip, least)
@@ -140,6 +126,11 @@ class VarianceReduction(Solver):
             step_size=self.step_size,
         )
         lengths = tuple(inner_steps * growth for growth in growths)
+        rate = self.sampling_rate
+        if rate is None:
+            # Differences cost as much as anchors, with batches of at least 256 rows.
+            rate = max(len(lengths) / (2.0 * sum(lengths)), _LEAST_BATCH / data.n_rows)
+            rate = min(1.0, rate)
         method = VarianceReducedMethod(
             problem=problem,
             data=data,
@@ -147,7 +138,7 @@ class VarianceReduction(Solver):
             clip=clip,
             step_size=step_size,
             lengths=lengths,
-            sampling_rate=decide_sampling_rate(data, lengths, self.sampling_rate),
+            sampling_rate=rate,
             averaging=self.averaging,
             restarts=self.restarts,
             momentum=self.momentum,
@@ -158,15 +149,15 @@ class VarianceReduction(Solver):
         return facts.calibrated(at)
 
     def _with_noise(self, method: VarianceReducedMethod, scale: float) -> VarianceReducedMethod:
-        """Split the budget, 1 / scale in Gaussian DP or about so: both multipliers grow with it."""
+        """Split the budget, about 1 / scale in Gaussian DP: both multipliers grow with it."""
         count = method.n_differences
         share = self.anchor_share if count else 1.0
         anchors = scale * math.sqrt(method.n_epochs / share)
         differences = 1.0
         if count:
             each = (1.0 - share) / (scale**2 * count)
-            # Solves min(q^2 (exp(1/sigma^2) - 1), 1/sigma^2) = each: what a sampled Gaussian
-            # costs in the limit (Bu, Dong, Long and Su 2020), and what one without sampling does.
+            # Solves min(q^2 (exp(1/sigma^2) - 1), 1/sigma^2) = each: the limiting cost of a sampled
+            # Gaussian (Bu, Dong, Long and Su 2020), and the cost without sampling.
             sampled = math.log1p(each / method.sampling_rate**2)
             differences = 1.0 / math.sqrt(max(sampled, each))
         return dataclasses.replace(
@@ -177,9 +168,9 @@ class VarianceReduction(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class VarianceReducedState:
-    """Where an epoch stands: iterate, anchor with its noisy gradient, and partial average.
+    """State of an epoch: iterate, anchor with its noisy gradient, and partial average.
 
-    Gradients are asked for at ``w``, which momentum moves away from the iterate.
+    Gradients are taken at ``w``, which momentum moves away from the iterate.
     """
 
     step: int
@@ -196,11 +187,11 @@ class VarianceReducedState:
 class VarianceReducedMethod(Method["VarianceReducedState"]):
     """DP-SVRG or DP-SVRG++ with every setting decided.
 
-    Privacy: a difference of two gradients, each clipped to C, is at most 2 C long, and at most
-    ``L |w - anchor|`` as clipping is a projection, hence nonexpansive (L the row's smoothness).
-    It is clipped to the smaller of the two, a public number since ``w`` and the anchor were
-    released; noise is that number times a fixed multiplier. Where ``w`` is the anchor by
-    construction, the difference is zero whatever the rows are, and nothing is released.
+    Privacy: a difference of two gradients, each clipped to C, has norm at most 2 C, and at most ``L
+    |w - anchor|`` as clipping is a projection, hence nonexpansive (L the row's smoothness). It is
+    clipped to the smaller of the two, a public number since ``w`` and the anchor were released;
+    noise is that number times a fixed multiplier. If ``w`` is the anchor by construction, the
+    difference is zero for all rows, and nothing is released.
     """
 
     problem: Problem
@@ -237,7 +228,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
 
     @property
     def least_bound(self) -> float:
-        """Smallest clip norm of differences: noise needs a scale, however near the anchor is."""
+        """Smallest clip norm of differences, as noise needs a scale at the anchor, too."""
         return 2.0 * LEAST_SHARE_OF_BOUND * self.clip
 
     @functools.cached_property
@@ -276,12 +267,12 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
         return (self.n_epochs + inner) * self.data.n_rows
 
     def difference_bound(self, distance: float) -> float:
-        """Clip norm of a row's difference where ``|w - anchor|`` is this distance."""
+        """Return the clip norm of a row's difference at this distance ``|w - anchor|``."""
         smooth = row_smoothness(self.problem, self.data) * distance
         return max(min(2.0 * self.clip, smooth), self.least_bound)
 
     def _difference_std(self, distance: float) -> float:
-        """Work out the standard deviation of the noise in each entry of a mean difference."""
+        """Return the standard deviation of the noise in each entry of a mean difference."""
         declared = self.differences(self.difference_bound(distance))
         return declared.noise_std / (self.sampling_rate * self.data.n_rows)
 
@@ -293,9 +284,8 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     @property
     def coefficient_noise(self) -> float:
         # The recursion is linear in the noise: carry the covariance of (w, anchor gradient, sum
-        # of the epoch, iterate). Noise of differences grows with the distance from the anchor: t
-        # noiseless steps lead at most t times the longest step away, as mean clipped gradients
-        # are at most C.
+        # of the epoch, iterate). Noise of differences grows with the distance from the anchor,
+        # which is at most t times the longest step after t noiseless steps.
         eta, entries, beta = self.step_size, self.data.n_coefficients, self.momentum
         longest = eta / (1.0 - beta)
         shrink = 1.0 / (1.0 + eta * self.problem.regularizer.strong_convexity)
@@ -385,7 +375,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
         return after, info
 
     def _place(self, step: int) -> tuple[int, int]:
-        """Epoch that a step belongs to, and its place in it, both from 0."""
+        """Return the epoch of a step, and its place in it, both from 0."""
         ends = np.cumsum(self.lengths)
         epoch = int(np.searchsorted(ends, step, side="right"))
         return epoch, step - int(ends[epoch]) + self.lengths[epoch]
@@ -399,19 +389,19 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
 class SVRG(VarianceReduction):
     """Stochastic variance-reduced gradient descent with noisy anchors and noisy differences.
 
-    Each epoch releases the mean clipped gradient ``g`` of all rows at its anchor ``a``, starts
-    at ``w = a``, and takes inner steps ``w <- project(prox(w - eta (g + h)))``. Here ``h`` is the
-    noisy mean over a Poisson batch of each row's gradient at ``w`` minus that at ``a``, clipped
-    to ``min(2 C, L |w - a|)``, so that its noise shrinks as ``w`` comes near to ``a``. At the
-    first step of an epoch ``h`` is zero and nothing is released. The epoch's iterates make the
-    next anchor; the last anchor is returned.
+    Each epoch releases the mean clipped gradient ``g`` of all rows at its anchor ``a``, starts at
+    ``w = a``, and takes inner steps ``w <- project(prox(w - eta (g + h)))``. Here ``h`` is the
+    noisy mean over a Poisson batch of each row's gradient at ``w`` minus that at ``a``, clipped to
+    ``min(2 C, L |w - a|)``, so that its noise shrinks as ``w`` approaches ``a``. At the first step
+    of an epoch ``h`` is zero and nothing is released. The epoch's iterates make the next anchor;
+    the last anchor is returned.
 
     Parameters
     ----------
     n_epochs : int, default=5
         Number of epochs T, at least 1.
     inner_steps : int, optional
-        Steps m of each epoch, at least 1.
+        Number of steps m of each epoch, at least 1.
     step_size : float, optional
         Size of every step, above 0.
     clip : float, optional
@@ -421,19 +411,17 @@ class SVRG(VarianceReduction):
     anchor_share : float, default=0.6
         Share of the budget for the anchors, in (0, 1); differences get the rest.
     averaging : Output, default=Last()
-        Which inner iterate, or average of them, is the next anchor. ``UniformAverage()`` is what
-        the paper prints.
+        The inner iterate, or average of them, that is the next anchor; in the paper
+        ``UniformAverage()``.
     momentum : float, default=0.0
         The b of accelerated SVRG, in [0, 1): gradients are taken at ``w + b (w - w')``, with w' the
         iterate before w, in each epoch anew. With m the strong convexity, and steps ``eta``, the
         accelerated method has ``b = (1 - s) / (1 + s)`` for ``s = sqrt(eta m)``.
 
-    Notes
-    -----
-    Privacy: T Gaussian releases of full gradients, and ``T (m - 1)`` Poisson-sampled ones of
-    differences, composed exactly by privacy-loss distributions (in closed form for
+    Notes ----- Privacy: T Gaussian releases of full gradients, and ``T (m - 1)`` Poisson-sampled
+    ones of differences, composed exactly by privacy-loss distributions (in closed form for
     ``sampling_rate=1``). As printed, the algorithm adds the exact anchor gradient in every step,
-    which no subsampling hides; here it is released once, with noise of its own.
+    which subsampling does not protect; here it is released once, with noise of its own.
 
     References
     ----------
@@ -470,15 +458,15 @@ class SVRG(VarianceReduction):
 class SVRGPlusPlus(VarianceReduction):
     """SVRG for objectives that need not be strongly convex: every epoch is twice as long.
 
-    Steps are those of ``SVRG``. An epoch starts at the last iterate of the one before, while its
-    anchor is the average of that one's iterates; the last average is returned.
+    Steps are those of ``SVRG``. An epoch starts at the last iterate of the one before, and its
+    anchor is the average of that epoch's iterates; the last average is returned.
 
     Parameters
     ----------
     n_epochs : int, default=4
         Number of epochs T, at least 1.
     inner_steps : int, optional
-        Steps m of the first epoch, at least 2; epoch s has ``2**(s - 1) m``.
+        Number of steps m of the first epoch, at least 2; epoch s has ``2**(s - 1) m``.
     step_size, clip, sampling_rate, anchor_share
         As for ``SVRG``.
     averaging : Output, default=UniformAverage()
@@ -486,11 +474,9 @@ class SVRGPlusPlus(VarianceReduction):
     momentum : float, default=0.0
         As for ``SVRG``.
 
-    Notes
-    -----
-    Privacy: as for ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only the very
-    first step is at its anchor by construction. Where a later one comes to be there by chance
-    (all iterates at a corner of the constraint), a release is made and counted all the same.
+    Notes ----- Privacy: as for ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only
+    the very first step is at its anchor by construction. A later one that is there by chance (all
+    iterates at a corner of the constraint) is released and counted all the same.
 
     References
     ----------

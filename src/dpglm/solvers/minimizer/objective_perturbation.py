@@ -37,14 +37,12 @@ from dpglm.solvers.minimizer.strongly_convex import (
     PlannedObjective,
     check_settings,
     counted_rows,
-    held_by_rows,
     plan_objective,
+    row_curvature,
     wanted_strengths,
     with_strength,
 )
 from dpglm.solvers.parts.defaults import is_neutral, n_penalized, shrunk
-
-__all__ = ["ObjectivePerturbation", "ObjectivePerturbationMethod"]
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
 # share of epsilon that the curvature takes, and the most of it at any epsilon.
@@ -62,30 +60,27 @@ _TYPICAL_PASSES = 30
 class ObjectivePerturbation(Solver):
     """The minimiser of clipped losses plus a quadratic and a random linear term.
 
-    The objective is ``sum of clipped losses + n penalty + n strength/2 |w|^2 + <b, w>``; b is what
-    makes its minimiser private. It is Gaussian, or L2 noise for budgets with a delta of 0.
+    The objective is ``sum of clipped losses + n penalty + n strength/2 |w|^2 + <b, w>``; the random
+    b makes its minimiser private. It is Gaussian, or L2 noise for budgets with a delta of 0.
     ``OneVsRest`` losses give one objective, with a b of its own, for each class.
 
     Parameters
     ----------
     strength : float, optional
         Strength of the added quadratic, at least 0; above 0 unless the problem's own penalty is
-        strongly convex in all coefficients, the intercept included. By default what that penalty
-        lacks of the strength at which the curvature term takes 0.22 of epsilon. With a delta of
-        0 it takes 0.12, or less where noise or rounding ask for more strength.
+        strongly convex in all coefficients, the intercept included. By default the difference
+        between that penalty and the strength at which the curvature term takes 0.22 of epsilon.
+        With a delta of 0 it takes 0.12, or less if noise or rounding need more strength.
     clip : float, optional
-        Bound C on a row's gradient, above 0; each row's loss goes on along its tangent beyond
-        it. The loss's largest slope times the row norm takes its place if that is less. By
-        default half of that.
+        Bound C on a row's gradient, above 0; each row's loss continues along its tangent beyond it.
+        At most the loss's largest slope times the row norm, and half of that by default.
     intercept_scale : float, optional
         Factor on the intercept column, from 1e-3 to 1e3. By default 1/4, with a delta of 0 1/2; 1,
-        and then no other value is allowed, where the penalty acts on the intercept.
+        and then no other value is allowed, if the penalty acts on the intercept.
 
-    Notes
-    -----
-    The penalty must be a ridge or none, without constraint. Losses need a slope that is bounded
-    or clipped, and a bounded curvature where it is not clipped. How long a fit takes depends on the
-    rows.
+    Notes ----- The penalty must be a ridge or none, without constraint. Losses need a slope that is
+    bounded or clipped, and a bounded curvature where it is not clipped. The time of a fit depends
+    on the rows.
 
     Privacy, delta above 0: each exact minimiser, one for each class, is paid for by
     ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``; given a class, rows are binary.
@@ -94,7 +89,7 @@ class ObjectivePerturbation(Solver):
     slopes with kinks are enough for its change of variables, Federer 1969, Theorem 3.2.5). Released
     is a computed minimiser, for a b rounded to a grid. Given the exact one and the rows, b is
     known, so it is a function of these; it differs by at most ``tolerance + rounding / strength``
-    for each class, and Gaussian noise for twice that, far below what b does, covers it. The
+    for each class, and Gaussian noise for twice that, far below that of b, covers it. The
     tolerance is promised for ``|b| <= std (sqrt(d) + 20)``, which fails with probability below
     1e-86.
 
@@ -112,7 +107,7 @@ class ObjectivePerturbation(Solver):
     References
     ----------
     Chaudhuri, Monteleoni and Sarwate, JMLR 2011, Algorithm 2; Kifer, Smith and Thakurta, COLT
-    2012 (whose calibration has a gap in its proof); Iyengar et al., IEEE S&P 2019, Algorithm 1
+    2012 (the proof of its calibration has a gap); Iyengar et al., IEEE S&P 2019, Algorithm 1
     (approximate minima); Redberg, Koskela and Wang, NeurIPS 2023, Theorem 3.2.
 
     Examples
@@ -163,18 +158,18 @@ class ObjectivePerturbation(Solver):
 class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
     """Objective perturbation with every setting decided.
 
-    Privacy: ``docs/proofs/objective-perturbation.md``; of L2 noise Theorem 2 for the exact
-    minimiser (Theorem 3 where the number of rows is private) and Lemma 5 for what is computed. No
-    bound on b, on a minimiser or on a private number of rows is supposed there.
+    Privacy: ``docs/proofs/objective-perturbation.md``; for L2 noise Theorem 2 for the exact
+    minimiser (Theorem 3 if the number of rows is private) and Lemma 5 for the computed one. They
+    need no bound on b, on a minimiser or on a private number of rows.
     """
 
     objective: PlannedObjective
-    # How the number of rows is found first, where it is private and the term Gaussian.
+    # The count of the rows, if their number is private and the term Gaussian.
     counted: CountedRows | None
     original: DataSpec
     n_objectives: int  # 1, or the number of classes.
     radius: float
-    # Bound on the distance of each computed minimiser to the exact one, for the rounded b; of L2
+    # Bound on the distance of each computed minimiser to the exact one, for the rounded b; with L2
     # noise after projection.
     tolerance: float
     noise_multiplier: float  # Scale of b over the relation's sensitivity of the gradient sum.
@@ -253,7 +248,7 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
 
     @property
     def gradient_evaluations(self) -> float:
-        # The rows decide how many; this is what well-behaved ones take.
+        # A typical number; it depends on the rows.
         return float(_TYPICAL_PASSES * self.original.n_rows * self.n_objectives)
 
     @property
@@ -262,11 +257,11 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
 
     @property
     def even_noise(self) -> float:
-        """Standard deviation of the noise in each coefficient, if rows lie in all directions alike.
+        """Standard deviation of the noise in each coefficient, for rows alike in all directions.
 
-        Flat directions of other rows have more of it, and keep what is found from being shrunk.
+        Flat directions of other rows have more of it, so results with them are shrunk less.
         """
-        return self.std / (self.objective.strength + held_by_rows(self.objective, self.original))
+        return self.std / (self.objective.strength + row_curvature(self.objective, self.original))
 
     def init(self, seed: int) -> NDArray[np.float64]:
         return np.zeros(self.original.coefficient_shape)
@@ -299,7 +294,7 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
         return w, StepInfo(1, 1.0)
 
     def _share(self, oracle: Oracle) -> float:
-        """Share with which each row counts, where their number is private."""
+        """Return the share with which each row counts, if their number is private."""
         if self.counted is not None:
             return self.counted.share(oracle)
         if self.objective.adjacency.n_is_public:
@@ -350,8 +345,7 @@ def _plan_pure(
 ) -> ObjectivePerturbationMethod:
     """Decide strength, noise and tolerance for a linear term of L2 noise.
 
-    Raises ValueError if the curvature alone costs more than the budget, or rounding hides too
-    much of what a row does.
+    Raises ValueError if the curvature alone exceeds the budget, or rounding is too large.
     """
     epsilon = budget.as_approximate_dp().epsilon / n_objectives
     first, *larger = wanted_strengths(planned, data, epsilon, strength)
@@ -372,16 +366,16 @@ def _plan_pure(
 def _pure_without_tolerance(
     planned: PlannedObjective, data: DataSpec, budget: PrivacyBudget, n_objectives: int
 ) -> tuple[ObjectivePerturbationMethod, float]:
-    """Decide noise and radius, and say which tolerance can be promised."""
+    """Decide noise and radius, and return the tolerance that can be promised."""
     if not planned.adjacency.n_is_public:
-        # Theorem 3 of the proofs asks for no fewer than columns.
+        # Theorem 3 of the proofs needs at least as many rows as columns.
         most = max(planned.most_rows, planned.data.n_columns)
         planned = dataclasses.replace(planned, most_rows=most)
     noise_multiplier = _calibrated(planned, budget, n_objectives, pure=True)
     method = ObjectivePerturbationMethod(
         planned, None, data, n_objectives, 0.0, 0.0, noise_multiplier, pure=True
     )
-    # Hardly any minimiser is beyond what is possible for a typical b; one that is, is projected.
+    # The largest norm for a typical b; the rare minimiser beyond it is projected.
     size = data.n_columns + 10.0 * math.sqrt(data.n_columns) + 40.0
     longest = dataclasses.replace(planned, linear_norm=method.linear_term.noise_scale * size)
     radius = max(longest.norm, planned.movement)
@@ -413,7 +407,7 @@ def _error_noise(noise_multiplier: float, pure: bool) -> GaussianNoise | L2Noise
 
 
 def _binary(loss: Loss) -> tuple[Loss, int]:
-    """Find the loss of one objective, and the number of objectives."""
+    """Return the loss of one objective, and the number of objectives."""
     binary, n_objectives = (loss.loss, loss.n_classes) if isinstance(loss, OneVsRest) else (loss, 1)
     if not isinstance(binary, ConvexScalarLoss):
         raise ValueError(

@@ -32,8 +32,6 @@ from dpglm.solvers.minimizer.strongly_convex import (
 )
 from dpglm.solvers.parts.defaults import slope_unit
 
-__all__ = ["OutputPerturbation", "OutputPerturbationMethod"]
-
 # Radius that stands in for a ball's, in units of slope over curvature and row norm: chosen on
 # validation parts of the training rows of Adult and ACS employment, then frozen.
 _RADIUS = 4.0
@@ -47,7 +45,7 @@ class OutputPerturbation(Solver):
     """Gaussian noise on the minimiser of the mean clipped loss plus penalty plus quadratic.
 
     The quadratic ``strength/2 |w|^2`` acts on all coefficients, the intercept included. The
-    minimiser is computed until a certificate says that it is near enough to the exact one.
+    minimiser is computed until a certificate bounds its distance from the exact one.
 
     Parameters
     ----------
@@ -55,42 +53,39 @@ class OutputPerturbation(Solver):
         Strength of the added quadratic, at least 0; above 0 unless the problem's own penalty is
         strongly convex in all coefficients. By default see Notes.
     clip : float, optional
-        Bound C on a row's gradient, above 0; each row's loss goes on along its tangent beyond
-        it. What the loss and an L2 ball as constraint allow takes its place if that is less. By
-        default half of the loss's largest slope times the row norm with one output. With several
-        outputs it must never bind, and by default is the largest gradient there is.
+        Bound C on a row's gradient, above 0; each row's loss continues along its tangent beyond it.
+        At most the largest gradient that the loss and an L2 ball as constraint allow. By default
+        half of the loss's largest slope times the row norm with one output. With several outputs it
+        must never bind, and by default is the largest gradient.
     intercept_scale : float, optional
         Factor on the intercept column, from 1e-3 to 1e3. By default 1/4; 1, and then no other
-        value is allowed, where penalty and constraint act on the intercept.
+        value is allowed, if penalty and constraint act on the intercept.
 
-    Notes
-    -----
-    The default strength is that of Arora et al. with exact accounting in place of their closed
-    form: with G what one row can change in the gradient sum, q the curvature of a row's loss, mu
-    the budget as Gaussian DP and B the radius of the L2 ball that is the constraint,
-    ``(2 q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or
-    ``sqrt(2 C G / (n mu)) / B`` (Theorem 5, bounded slopes), whichever adds less to the risk.
-    Without a ball it is the former with ``B = 4 slope / curvature / row norm``: for the logistic
-    loss and rows of norm R that is 16 / R. At the default clip that is neither theorem:
-    ``dpglm.papers.Arora2022OutputPerturbation`` runs them.
+    Notes ----- The default strength is that of Arora et al. with exact accounting in place of their
+    closed form: with G the largest change of the gradient sum by one row, q the curvature of a
+    row's loss, mu the budget as Gaussian DP and B the radius of the L2 ball that is the constraint,
+    ``(2 q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or ``sqrt(2 C G / (n mu)) / B``
+    (Theorem 5, bounded slopes), whichever adds less to the risk. Without a ball it is the former
+    with ``B = 4 slope / curvature / row norm``: for the logistic loss and rows of norm R that is 16
+    / R. At the default clip that is neither theorem: ``dpglm.papers.Arora2022OutputPerturbation``
+    runs them.
 
     Privacy: ``Gaussian(noise_multiplier)`` for the minimiser. Let F and F' be the sums with and
-    without a row of weight v, m-strongly convex, with minimisers w and w'. Then
-    ``F(w') - F(w) >= m |w - w'|^2 / 2``, likewise for F', and F - F' is v times the row's clipped
-    loss, whose gradient is nowhere longer than C: adding up,
-    ``m |w - w'|^2 <= v C |w - w'|`` (Bousquet and Elisseeff, JMLR 2002, Theorem 22). A
-    constraint and a penalty change nothing, being the same in F and F'. The computed minimisers
-    are within the tolerance of the exact ones, so erasing a row moves them by at most
-    ``C v / m + 2 tolerance``; under replace-one by twice that. Under add_remove n in the mean is
-    the public stand-in, and the number of rows is released first, by another
-    ``Gaussian(20 noise_multiplier)``: given it, rows that are far more than 16 times the stand-in
-    count with a share below 1, so that rounding is bounded however many there are. How long a fit
-    takes depends on the rows.
+    without a row of weight v, m-strongly convex, with minimisers w and w'. Then ``F(w') - F(w) >= m
+    |w - w'|^2 / 2``, likewise for F', and F - F' is v times the row's clipped loss, with gradients
+    of norm at most C: adding up, ``m |w - w'|^2 <= v C |w - w'|`` (Bousquet and Elisseeff, JMLR
+    2002, Theorem 22). A constraint and a penalty change nothing, being the same in F and F'. The
+    computed minimisers are within the tolerance of the exact ones, so erasing a row moves them by
+    at most ``C v / m + 2 tolerance``; under replace-one by twice that. Under add_remove n in the
+    mean is the public stand-in, and the number of rows is released first, by another ``Gaussian(20
+    noise_multiplier)``: given it, rows that are far more than 16 times the stand-in count with a
+    share below 1, so that rounding is bounded for any number of rows. The time of a fit depends on
+    the rows.
 
     References
     ----------
     Arora, Bassily, Guzmán, Menart and Ullah 2022, Algorithm 3 (which adds noise to the exact
-    minimiser, and lets none exist), Theorems 3 and 5; Jain and Thakurta, ICML 2014;
+    minimiser, and allows that none exists), Theorems 3 and 5; Jain and Thakurta, ICML 2014;
     Chaudhuri, Monteleoni and Sarwate, JMLR 2011, Algorithm 1 (with noise for pure DP).
 
     Examples
@@ -143,7 +138,7 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
     """Output perturbation with every setting decided."""
 
     objective: PlannedObjective
-    counted: CountedRows | None  # How the number of rows is found first, where it is private.
+    counted: CountedRows | None  # The count of the rows, if their number is private.
     original: DataSpec
     tolerance: float  # Bound on the distance of the computed minimiser to the exact one.
     noise_multiplier: float
@@ -182,7 +177,7 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
 
     @property
     def gradient_evaluations(self) -> float:
-        # The rows decide how many; this is what well-behaved ones take.
+        # A typical number; it depends on the rows.
         return float(_TYPICAL_PASSES * self.original.n_rows)
 
     @property
@@ -211,7 +206,7 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
 
 
 def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:
-    """Say what the minimiser costs, and the number of rows where that is private."""
+    """Return the event of the minimiser, and of the number of rows if that is private."""
     minimiser = Gaussian(noise_multiplier)
     if adjacency.n_is_public:
         return minimiser
@@ -219,7 +214,7 @@ def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:
 
 
 def _default_strength(planned: PlannedObjective, moved: float) -> float:
-    """Strength relative to the sum of losses; ``moved`` is the noise in a gradient sum."""
+    """Return the strength relative to the sum; ``moved`` is the noise in a gradient sum."""
     data, q = planned.data, planned.curvature
     noise, ball = moved / data.n_rows, planned.problem.constraint.norm_bound(1)
     if math.isinf(ball):
@@ -227,7 +222,7 @@ def _default_strength(planned: PlannedObjective, moved: float) -> float:
         return data.n_rows * _smooth_strength(q, noise, _RADIUS * unit / q)
     smooth = _smooth_strength(q, noise, ball)
     lipschitz = math.sqrt(2.0 * planned.clip * noise) / ball
-    # What each adds to the risk, noise and penalty together, where it is the smallest.
+    # The excess risk of each from noise and penalty.
     excess_if_smooth = 0.5 * q * (noise / smooth) ** 2 + 0.5 * smooth * ball**2
     excess_if_lipschitz = planned.clip * noise / lipschitz + 0.5 * lipschitz * ball**2
     return data.n_rows * (smooth if excess_if_smooth <= excess_if_lipschitz else lipschitz)

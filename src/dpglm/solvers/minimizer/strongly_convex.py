@@ -1,4 +1,4 @@
-"""What output and objective perturbation share: a strongly convex objective, planned in public."""
+"""The strongly convex objective of output and objective perturbation, planned in public."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from dpglm.solvers.parts.defaults import slope_unit
 
 Vector = NDArray[np.float64]
 ROOM = 16
-"""Under add_remove this many times as many rows as the public stand-in says count in full."""
+"""Factor on the public stand-in up to which rows count in full under add_remove."""
 COUNT_MULTIPLIER = 20.0
-"""The noise in the number of rows, where that is private: it costs 1/400 of mu squared."""
+"""Relative noise in the number of rows, if that is private: it costs 1/400 of mu squared."""
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen.
 _CLIP, _INTERCEPT = 0.5, 0.25
@@ -38,25 +38,25 @@ _CLIP, _INTERCEPT = 0.5, 0.25
 @final
 @dataclass(frozen=True)
 class PlannedObjective:
-    """A sum of clipped losses plus quadratic, penalty and constraint, as far as it is public.
+    """The public part of a sum of clipped losses plus quadratic, penalty and constraint.
 
-    Clipping makes of each row's loss another convex one, with gradients of norm at most C
+    Clipping turns each row's loss into another convex one, with gradients of norm at most C
     everywhere, for any row (Song et al. 2021, Lemma 5.1), and no more curvature. With several
     outputs the clip never binds.
     """
 
     problem: Problem
-    # Facts of the rows as the objective sees them: intercept scaled, one output for each objective.
+    # Facts of the rows of an objective: intercept scaled, one output.
     data: DataSpec
     adjacency: Adjacency
     loss: Loss  # Convex, with a smooth clipped form.
     clip: float
     curvature: float  # Bound on the curvature of a row's clipped loss, row norm included.
     intercept_scale: float
-    # The quadratic's strength that is added in all coefficients, in units of a sum over rows.
+    # The added quadratic's strength in all coefficients, in units of a sum over rows.
     added: float
-    # Bound on the number of rows times the share with which each counts (``oracle.counts``): for so
-    # many the tolerance can be promised.
+    # Bound on the number of rows times the share with which each counts (``oracle.counts``), up to
+    # which the tolerance can be promised.
     most_rows: int
     linear_norm: float = 0.0
 
@@ -86,7 +86,7 @@ class PlannedObjective:
 
     @property
     def _is_quadratic(self) -> bool:
-        """Whether penalty and constraint are one quadratic, which needs no prox."""
+        """Whether penalty and constraint together are one quadratic, which needs no prox."""
         penalty = self.problem.regularizer
         return penalty.smoothness == penalty.strong_convexity and isinstance(
             self.problem.constraint, Unconstrained
@@ -113,7 +113,7 @@ class PlannedObjective:
 
     @property
     def movement(self) -> float:
-        """Bound on how far erasing one row moves the exact minimiser."""
+        """Bound on the distance by which erasing one row moves the exact minimiser."""
         return self.clip * self.data.weight_bound / self.strength
 
     @property
@@ -131,11 +131,11 @@ class PlannedObjective:
             bound = min(bound, tilt + math.sqrt(tilt * tilt + at_zero))
         if _covers_all(self.problem, self.data):
             bound = min(bound, self.problem.constraint.norm_bound(self.data.n_coefficients))
-        # Where no loss pulls away from zero, as for targets that are all zero, a ball is still one.
+        # If no loss pulls away from zero, as with targets that are all zero, the ball stays one.
         return max(bound, self.movement) * (1.0 + 1e-9)
 
     def tolerance(self, wanted: float, largest: float) -> float:
-        """Distance to the minimiser that can be promised: ``wanted``, or what rounding allows.
+        """Return the promised distance to the minimiser: ``wanted``, or as rounding allows.
 
         Both arguments are relative to ``movement``; the result is absolute.
         """
@@ -143,11 +143,11 @@ class PlannedObjective:
         return self.checked_tolerance(reached, wanted, largest)
 
     def reach_within(self, radius: float) -> float:
-        """Bound the tolerance that is reached within a radius, whatever the linear term.
+        """Bound the tolerance that is reached within a radius, for every linear term.
 
         Lemma 5 of ``docs/proofs/objective-perturbation.md``: at a computed minimiser w beyond the
-        radius it is this bound times ``|w| / radius``. Where the minimiser is within the radius,
-        the linear term is no longer than the largest gradient of all else there.
+        radius it is this bound times ``|w| / radius``. If the minimiser is within the radius, the
+        norm of the linear term is at most the largest gradient of the other terms there.
         """
         rows = self.most_rows * self.data.weight_bound
         longest = rows * self.clip + float(self.ridge.max()) * radius
@@ -158,7 +158,7 @@ class PlannedObjective:
         return Accuracy(
             data=self.data,
             n_rows=self.most_rows,
-            # Of a number of rows that is private blocks are bounded by nothing else.
+            # With a private number of rows blocks have no other bound.
             block_rows=block_rows(self.most_rows if self.adjacency.n_is_public else MOST_ROWS),
             clip=self.clip,
             curvature=self.curvature,
@@ -169,12 +169,12 @@ class PlannedObjective:
         )
 
     def checked_tolerance(self, reached: float, wanted: float, largest: float) -> float:
-        """Choose a tolerance as ``tolerance`` does, given what rounding allows."""
+        """Choose a tolerance as ``tolerance`` does, given the tolerance that rounding allows."""
         if not reached <= largest * self.movement:
             raise ValueError(
                 f"n_rows must be smaller, or strength larger, than {self.data.n_rows!r} and "
-                f"{self.added / self.data.n_rows!r}: rounding hides {reached:g} of the distance "
-                f"between minimisers, and one row moves them by {self.movement:g}"
+                f"{self.added / self.data.n_rows!r}: rounding moves minimisers by up to "
+                f"{reached:g}, and one row by {self.movement:g}"
             )
         return max(wanted * self.movement, reached)
 
@@ -209,7 +209,7 @@ class PlannedObjective:
         )
 
     def unscaled(self, w: Vector) -> Vector:
-        """Coefficients for the rows as they were given."""
+        """Return the coefficients for the original rows."""
         if self.data.intercept == 0.0:
             return w
         w = w.copy()
@@ -255,7 +255,7 @@ def plan_objective(
 ) -> PlannedObjective:
     """Decide everything but the strength, which is 1 until ``with_strength`` sets it.
 
-    A clip that never binds is lowered to what loss and constraint allow; with several outputs it
+    A clip that never binds is lowered to the bound of loss and constraint; with several outputs it
     must not bind. Without penalty or constraint on it, the intercept's column is scaled by
     ``free_intercept``: rows are then almost as short as without one.
     """
@@ -293,7 +293,7 @@ def plan_objective(
             )
     if clip is None:
         clip = _CLIP * slope_unit(loss, seen) * norm if is_scalar else steepest
-    # What never binds would only cost noise.
+    # A clip that never binds would only cost noise.
     clip = min(check_real("clip", clip, least=SMALLEST * norm, most=LARGEST * norm), steepest)
     curvature = loss.smoothness_on(math.inf, low, high)
     if not math.isfinite(curvature) and isinstance(loss, ConvexScalarLoss):
@@ -314,7 +314,7 @@ def plan_objective(
         added=1.0,
         most_rows=data.n_rows if adjacency.n_is_public else ROOM * data.n_rows,
     )
-    # Penalties that do not fit the parameter fail here, not in the run.
+    # Penalties that do not fit the parameter raise here and not in the run.
     zero = np.zeros(seen.coefficient_shape)
     planned._prox(zero, 1.0)
     return planned
@@ -323,7 +323,7 @@ def plan_objective(
 def with_strength(
     planned: PlannedObjective, strength: float | None, wanted: float
 ) -> PlannedObjective:
-    """Set the added quadratic: as given, or what the problem's own penalty lacks of ``wanted``.
+    """Set the added quadratic: as given, or ``wanted`` less the problem's penalty.
 
     ``strength`` is relative to the mean loss, ``wanted`` to the sum.
     """
@@ -341,7 +341,7 @@ def with_strength(
 def counted_rows(
     planned: PlannedObjective, noise_multiplier: float
 ) -> tuple[PlannedObjective, CountedRows | None]:
-    """Plan to count the rows first, with little of the budget, where their number is private."""
+    """Plan to count the rows first, with little of the budget, if their number is private."""
     if planned.adjacency.n_is_public:
         return planned, None
     counted = CountedRows(ROOM * planned.data.n_rows, COUNT_MULTIPLIER * noise_multiplier)
@@ -349,7 +349,7 @@ def counted_rows(
 
 
 def own_strength(problem: Problem, data: DataSpec) -> float:
-    """Strong convexity, in all coefficients, of the problem's own penalty (on the mean loss)."""
+    """Return the strong convexity of the problem's own penalty (on the mean loss)."""
     all_penalized = data.intercept == 0.0 or problem.penalize_intercept
     return problem.regularizer.strong_convexity if all_penalized else 0.0
 
@@ -359,7 +359,7 @@ def _covers_all(problem: Problem, data: DataSpec) -> bool:
 
 
 def _value_at_zero(loss: Loss, data: DataSpec) -> float:
-    """Largest loss of a row at the prediction zero; all losses here are convex in the target."""
+    """Return the largest loss at the prediction zero, as losses are convex in the target."""
     if loss.target is Target.CLASS:
         return float(loss.value(np.zeros((1, data.n_outputs)), np.zeros(1, dtype=int))[0])
     low, high = data.target_range(loss.target.bounds)
@@ -368,28 +368,28 @@ def _value_at_zero(loss: Loss, data: DataSpec) -> float:
     return float(loss.value(np.zeros(2), np.array([low, high])).max())
 
 
-# How strong the quadratic of objective perturbation is where the linear term is L2 noise.
+# The strength of the quadratic of objective perturbation with L2 noise.
 
 PURE_INTERCEPT = 0.5
 """Factor on the intercept column: above 1/4, as strengths are larger and classes may be rare."""
 REACHED = 0.001
-"""Rounding hides little enough where it hides less than this of what a row does."""
+"""Largest acceptable rounding, relative to the effect of a row."""
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
 # share of epsilon that the curvature takes, and the most of it at any epsilon.
 _CURVATURE_SHARE, _LARGEST_RATIO = 0.12, 10.0
-# Noise in the prediction of a row, in units of slope over curvature, if rows lie in all
-# directions alike.
+# Acceptable noise in the prediction of a row, in units of slope over curvature, for rows alike in
+# all directions.
 _NOISE = 0.08
-# Where rounding hides too much the strength grows by this factor, up to this part of what rows in
-# all directions alike hold each coefficient with.
+# If rounding is too large the strength grows by this factor, up to this part of the curvature of
+# rows alike in all directions.
 _GROWTH, _LARGEST_PART = 2.0, 0.05
 
 
 def wanted_strengths(
     planned: PlannedObjective, data: DataSpec, epsilon: float, given: float | None
 ) -> Iterator[float]:
-    """List strengths to try, relative to the sum of losses, until rounding hides little enough.
+    """List strengths to try, relative to the sum of losses, until rounding is small enough.
 
     ``epsilon`` is that of one objective. A given strength is the only one.
     """
@@ -398,28 +398,28 @@ def wanted_strengths(
         return
     share = min(_CURVATURE_SHARE * epsilon, math.log1p(_LARGEST_RATIO))
     of_row = data.weight_bound * planned.curvature
-    wanted = max(of_row / math.expm1(share), _bearable(planned, data, epsilon))
+    wanted = max(of_row / math.expm1(share), _strength_for_noise(planned, data, epsilon))
     yield wanted
     while wanted * _GROWTH <= _LARGEST_PART * of_row * data.n_rows / data.n_columns:
         wanted *= _GROWTH
         yield wanted
 
 
-def _bearable(planned: PlannedObjective, data: DataSpec, epsilon: float) -> float:
-    """Strength, relative to the sum of losses, at which noise in predictions is bearable.
+def _strength_for_noise(planned: PlannedObjective, data: DataSpec, epsilon: float) -> float:
+    """Return the strength, relative to the sum, at which noise in predictions is acceptable.
 
-    A vector of length ``s d`` in a random direction moves predictions of rows of length R by
+    A vector of norm ``s d`` in a random direction moves predictions of rows of norm R by
     ``s R sqrt(d) / (strength + n q / (2 d))``: rows in all directions alike have the curvature
-    ``n q / d`` in each, and half of them are clipped. Real rows lie in fewer directions, and hold
-    these faster.
+    ``n q / d`` in each, and half of them are clipped. Real rows lie in fewer directions, with more
+    curvature.
     """
     norm, columns = planned.data.augmented_row_norm, data.n_columns
     scale = planned.adjacency.sum_sensitivity(planned.clip * data.weight_bound) / epsilon
-    bearable = _NOISE * slope_unit(planned.loss, planned.data) * norm / planned.curvature
-    wanted = scale * math.sqrt(columns) / bearable
-    return wanted - held_by_rows(planned, data)
+    acceptable = _NOISE * slope_unit(planned.loss, planned.data) * norm / planned.curvature
+    wanted = scale * math.sqrt(columns) / acceptable
+    return wanted - row_curvature(planned, data)
 
 
-def held_by_rows(planned: PlannedObjective, data: DataSpec) -> float:
-    """Curvature of the sum of losses in each direction: rows are alike in all, half are clipped."""
+def row_curvature(planned: PlannedObjective, data: DataSpec) -> float:
+    """Return the curvature of the sum, for rows alike in all directions, half clipped."""
     return 0.5 * data.n_rows * planned.curvature / data.n_columns

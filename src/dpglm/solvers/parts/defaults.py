@@ -133,8 +133,8 @@ def is_neutral(loss: Loss, data: DataSpec) -> bool:
     return bool(low * high < 0.0)
 
 
-def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> float:
-    """Return the shrinkage factor of a noisy vector, from its norm and the noise in each coordinate.
+def shrinkage_factor(size: float, noise: float, coordinates: int, *, alike: bool) -> float:
+    """Return the shrinkage factor of a noisy vector, from its norm and its noise.
 
     For the squared norm q in units of ``coordinates * noise^2``: 0.1 up to ``a = 1 + sqrt(2 /
     coordinates)``, which noise alone exceeds one time in six; 1 from b on, which is ``2 a`` if rows
@@ -147,7 +147,10 @@ def kept_share(size: float, noise: float, coordinates: int, *, alike: bool) -> f
 
     James and Stein, "Estimation with quadratic loss", Fourth Berkeley Symposium (1961).
 
-    >>> [shrinkage_factor(size, noise=1.0, coordinates=2, alike=True) for size in (1.0, 2.0, 2.5, 3.0)]
+    >>> [
+    ...     shrinkage_factor(size, noise=1.0, coordinates=2, alike=True)
+    ...     for size in (1.0, 2.0, 2.5, 3.0)
+    ... ]
     [0.1, 0.1, 0.72, 1.0]
     """
     if size >= _FAR * noise:
@@ -205,7 +208,7 @@ def shrunk(
     """
     way = w - start
     kept = shrunk_by(way, noise, inverse=inverse, own_intercept=own_intercept, pace=pace)
-    return drawn_to(start, way, kept, inverse)
+    return move_partway(start, way, kept, inverse)
 
 
 def shrunk_by(
@@ -216,7 +219,7 @@ def shrunk_by(
     own_intercept: bool,
     pace: float = 1.0,
 ) -> tuple[float, float]:
-    """Return the share of the way that ``shrunk`` keeps, and the extra share of the mean prediction."""
+    """Return the share of the way that ``shrunk`` keeps, and more of the mean prediction."""
     v = way if inverse is None else inverse @ way
     alike = inverse is not None
     # In coordinates in which rows look alike, directions orthogonal to this predict 0 on average.
@@ -224,22 +227,22 @@ def shrunk_by(
     intercept = along @ v / (along @ along)
     level = np.multiply.outer(along, intercept / pace)
     even = float(np.linalg.norm(v - (pace - 1.0) * level))
-    share = kept_share(even, noise, v.size, alike=alike)
+    share = shrinkage_factor(even, noise, v.size, alike=alike)
     if not own_intercept or way.ndim > 1:
         return share, 0.0
     length = float(np.linalg.norm(level))
-    own = kept_share(length, _SURE * noise, 1, alike=alike)
+    own = shrinkage_factor(length, _SURE * noise, 1, alike=alike)
     own = max((own - _LEAST_SHARE) / (1.0 - _LEAST_SHARE), share / pace)
     return share, own - share
 
 
-def drawn_to(
+def move_partway(
     start: NDArray[np.float64],
     way: NDArray[np.float64],
     kept: tuple[float, float],
     inverse: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Move from the start by a share of the way, and more of the mean prediction, see ``shrunk_by``."""
+    """Move by a share of the way, and more of the mean prediction, see ``shrunk_by``."""
     share, more = kept
     moved: NDArray[np.float64] = start + share * way
     if more:
@@ -289,13 +292,13 @@ def has_bounded_slopes(loss: Loss, data: DataSpec) -> bool:
 
 
 def is_smooth(loss: Loss, data: DataSpec) -> bool:
-    """Whether slopes change smoothly at any rate, so that curvature describes how noise is damped."""
+    """Whether slopes are continuous, so that curvature describes how noise is damped."""
     low, high = data.target_range(loss.target.bounds)
     return math.isfinite(loss.without_offset.smoothness_on(1.0, low, high))
 
 
 def curvature(loss: Loss, data: DataSpec) -> float:
-    """Return a curvature that counts as large: the loss's smoothness, or without one ``slope_unit``."""
+    """Return a large curvature: the loss's smoothness, or without one ``slope_unit``."""
     bend = smoothness(loss, data)
     return bend if math.isfinite(bend) else slope_unit(loss, data)
 
@@ -338,7 +341,7 @@ def smoothness(loss: Loss, data: DataSpec) -> float:
 
 
 def slope_range(loss: Loss, data: DataSpec) -> float:
-    """Return the range of predictions over which slopes change: their unit over the smoothness, or 1."""
+    """Return the range of predictions over which slopes change: unit over smoothness, or 1."""
     bend = smoothness(loss, data)
     return slope_unit(loss, data) / bend if math.isfinite(bend) else 1.0
 

@@ -488,7 +488,7 @@ def intervals(
     spread = (along * np.maximum(seen, 0.0)) @ along.T
     noise = noise_in_equations(sums.vector_noise, sums.matrix_noise, step)
     matrix, found = (directions * np.maximum(values, least)) @ directions.T, sums.matrix + bend
-    curvature = Curvature.seen_through(matrix, found, sums.matrix_noise)
+    curvature = Curvature.from_noisy(matrix, found, sums.matrix_noise)
     back = basis.vectors @ inverted(curvature.least)
     sampling, privacy = back @ spread @ back.T, back @ noise @ back.T
     return Uncertainty(

@@ -151,7 +151,7 @@ def constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[fl
     return score, max(float(bends @ np.array([1.0 - wanted, wanted])), _LEAST_BEND)
 
 
-def steadied(
+def stabilized(
     matrix: NDArray[np.float64], noise: float, v: NDArray[np.float64], level: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Shrink a noisy Hessian towards its form for elliptical rows, and make it positive definite.

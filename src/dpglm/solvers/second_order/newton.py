@@ -35,14 +35,14 @@ from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts.defaults import (
     check_given,
     curvature,
-    drawn_to,
     feasible,
     is_neutral,
     is_smooth,
-    kept_share,
     mean_prediction,
+    move_partway,
     n_penalized,
     relative_length,
+    shrinkage_factor,
     shrunk_by,
     slope_unit,
 )
@@ -377,7 +377,7 @@ class NewtonMethod(Method["NewtonState"]):
         length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
         nodes, chances = normal_nodes()
         lengths = np.maximum(length + noise * nodes, 0.0)
-        shares = np.array([kept_share(float(one), left, size, alike=True) for one in lengths])
+        shares = np.array([shrinkage_factor(float(one), left, size, alike=True) for one in lengths])
         shares *= self._harmless(left)
         along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
         across = (size - 1) * np.square(noise) * (chances @ shares**2)
@@ -520,7 +520,7 @@ class NewtonMethod(Method["NewtonState"]):
         inverse, size = state.basis.inverse, self.data.n_columns
         way = state.w - state.start.w
         share, more = self._kept(state, way)
-        w = drawn_to(state.start.w, way, (share, more), inverse)
+        w = move_partway(state.start.w, way, (share, more), inverse)
         if noise is not None:
             kept = share * np.eye(size)
             kept[-1] += more * mean_prediction(size, inverse)

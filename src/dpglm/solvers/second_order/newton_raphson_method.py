@@ -46,7 +46,7 @@ from dpglm.solvers.second_order.likelihood import (
     is_quadratic,
     means_of_sizes,
     minimize_quadratic,
-    steadied,
+    stabilized,
     target_releases,
 )
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
@@ -54,7 +54,7 @@ from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     constant_direction,
-    seen_squares,
+    measured_squares,
     usual_basis_scale,
 )
 from dpglm.solvers.uncertainty import (
@@ -231,7 +231,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert state.scores is not None
         matrix, penalty = self._curvature(state)
         noise = self._noise_of_hessian(state.scores)
-        return Curvature.seen_through(matrix, state.seen + penalty, noise)
+        return Curvature.from_noisy(matrix, state.seen + penalty, noise)
 
     def _curvature(
         self, state: NewtonRaphsonState
@@ -382,7 +382,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             products = at.mean_score_products(oracle, self.declared["score moments"], v)
             noise = self.declared["score moments"].noise_std * (at.slope * at.squares_within) ** 2
             noise /= self.data.n_rows
-            products = steadied(products, noise, v, basis.inverse[:, -1])
+            products = stabilized(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
             if self.inference == "robust":
                 state = dataclasses.replace(state, variance_noise=noise)
@@ -416,7 +416,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         noise = asked.noise_std * scores.curvature / self._n_asked
         if not (is_last and self.inference == "model"):
             seen = scores.mean_hessian(few, asked, v)
-            matrix = steadied(seen, noise, v, level)
+            matrix = stabilized(seen, noise, v, level)
             if not is_last:
                 assert state.matrix is not None
                 matrix = at_least(matrix, 0.5 * state.matrix)
@@ -425,8 +425,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return dataclasses.replace(
             state,
             seen=seen,
-            matrix=steadied(seen, noise, v, level),
-            variance=steadied(variance, 2.0 * noise, v, level),
+            matrix=stabilized(seen, noise, v, level),
+            variance=stabilized(variance, 2.0 * noise, v, level),
             variance_noise=2.0 * noise,
         )
 
@@ -486,7 +486,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             weight=weight,
             scores=scores,
             basis=basis,
-            squares=seen_squares(moments, self.declared["moments"].noise_std, data),
+            squares=measured_squares(moments, self.declared["moments"].noise_std, data),
             matrix=weight / data.n_rows * bend * np.eye(data.n_columns),
         )
 

@@ -75,7 +75,7 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
     )
 
 
-def seen_squares(
+def measured_squares(
     moments: NDArray[np.float64], noise_std: float, data: DataSpec
 ) -> NDArray[np.float64]:
     """Return mean squares of rows along each coordinate, less noise; from 0 to 1."""
