@@ -349,10 +349,10 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_spent(tmp_path):
     )
     wrapped = plan_of(Preprocessed([Center()], LocalSGD(n_blocks=3)))
     for plan, noise, message in (
-        (secret, SystemNoise(), "iterates before the last that nobody sees"),
+        (secret, SystemNoise(), "its privacy needs secret iterates"),
         (plan_of(LocalSGD(n_blocks=3)), SystemNoise(), holding),
         (wrapped, SystemNoise(), holding),
-        (PLAN, SeededNoise(0), "noise can be reproduced"),
+        (PLAN, SeededNoise(0), "with reproducible noise"),
     ):
         with pytest.raises(ValueError, match=f"checkpoint must be None.*{message}"):
             run(plan, rows(), noise, ledger=ledger, checkpoint=path)

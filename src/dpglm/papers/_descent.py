@@ -1,4 +1,4 @@
-"""What the papers' settings of noisy gradient descent have in common."""
+"""Settings of noisy gradient descent that the papers share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant, Output
 
-# The constants that the papers' theorems speak of, from public facts, and their conditions.
+# The constants of the papers' theorems, from public facts, and their conditions.
 
 
 @final
@@ -41,7 +41,7 @@ def constants(facts: Facts, clip: float | None = None) -> Constants:
     Lemma 5.1). Raises ValueError if row gradients are not bounded.
 
     Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
-    ``sqrt(T) / mu``. So their noise is known, up to rounding, before anything is calibrated.
+    ``sqrt(T) / mu``. So their noise is known, up to rounding, before calibration.
     """
     problem, data = facts.problem, facts.data
     loss, norm = problem.loss, data.augmented_row_norm
@@ -65,7 +65,7 @@ def constants(facts: Facts, clip: float | None = None) -> Constants:
 
 
 def smooth_constants(facts: Facts) -> Constants:
-    """Find the constants of a problem whose loss must be smooth and non-negative."""
+    """Find the constants of a problem with a smooth and non-negative loss."""
     known, loss = constants(facts), facts.problem.loss
     if not (math.isfinite(known.smoothness) and loss.nonnegative):
         raise ValueError(f"loss must be smooth and non-negative, got {loss!r}")
@@ -75,8 +75,8 @@ def smooth_constants(facts: Facts) -> Constants:
 def loss_at_zero(problem: Problem, data: DataSpec) -> float:
     """Bound the mean loss at the parameter zero, from the public range of the targets."""
     low, high = data.target_range(problem.loss.target.bounds)
-    # Losses of real targets are convex in the target there, so an end of the range is worst;
-    # for class indices every class is alike.
+    # Losses of real targets are convex in the target, so an end of the range is worst; all classes
+    # are alike.
     scalar = data.n_outputs == 1
     targets = np.array([low, high]) if scalar else np.array([0])
     if not np.isfinite(targets).all():
@@ -86,7 +86,7 @@ def loss_at_zero(problem: Problem, data: DataSpec) -> float:
 
 
 def needed_steps(reach: float, known: Constants, directions: int) -> float:
-    """Return the least T for which the bound of ``best_step_size`` is about what any T can give."""
+    """Return the least T for which the bound of ``best_step_size`` is nearly the best of all T."""
     noise = known.noise_of_one_step * math.sqrt(directions)
     return min((known.lipschitz / noise) ** 2, known.smoothness * reach / noise)
 
@@ -151,17 +151,17 @@ def check_bounded(problem: Problem, data: DataSpec) -> None:
 
 
 MOST_STEPS = 2000
-"""Unless a number of steps is given; a plan says where its theorem needs more."""
+"""Largest default number of steps; a plan reports if its theorem needs more."""
 _COUNTED = 10**15
 
 
 class TheoremSettings(Solver):
-    """A solver with the settings of a theorem. Nothing of privacy rests on the theorem."""
+    """A solver with the settings of a theorem. Privacy does not rest on the theorem."""
 
     @property
     @abc.abstractmethod
     def theorem(self) -> str:
-        """Its name, as in ``Theorem``."""
+        """Name of the theorem, as in ``Theorem``."""
 
     def __post_init__(self) -> None:
         check_given(self)
@@ -170,7 +170,7 @@ class TheoremSettings(Solver):
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         """Return the solver with its settings, and the number of steps that the bound needs.
 
-        Raises ValueError where a condition of the theorem does not hold.
+        Raises ValueError if a condition of the theorem does not hold.
         """
 
     @final
@@ -193,7 +193,7 @@ class TheoremDescent(TheoremSettings):
 
     @abc.abstractmethod
     def known(self, facts: Facts) -> Constants:
-        """Find the theorem's constants, or raise ValueError where a condition does not hold."""
+        """Find the theorem's constants, or raise ValueError if a condition does not hold."""
 
     @abc.abstractmethod
     def needed_steps(self, facts: Facts, known: Constants) -> float:
@@ -201,7 +201,7 @@ class TheoremDescent(TheoremSettings):
 
     @abc.abstractmethod
     def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        """Return the theorem's step size for so many steps."""
+        """Return the theorem's step size for this many steps."""
 
     @final
     def settled(self, facts: Facts) -> tuple[Solver, float]:

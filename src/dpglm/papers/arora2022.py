@@ -1,4 +1,4 @@
-"""The algorithms of Arora et al. (2022) as their theorems set them."""
+"""The algorithms of Arora et al. (2022) with the settings of their theorems."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Arora2022Smooth(TheoremDescent):
     """Projected noisy gradient descent for smooth, non-negative losses, Lipschitz or not.
 
     Row gradients are clipped at a bound that holds within the constraint; constant steps, no
-    momentum, the average of all iterates. The problem brings the constraint, ``L2Ball(B)``,
-    or another bounded set.
+    momentum, the average of all iterates. The problem's constraint is ``L2Ball(B)``, or another
+    bounded set.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class Arora2022Smooth(TheoremDescent):
 
         eta = min( B / (sqrt(T) max(sqrt(H) Y, sigma sqrt(d))), 1 / (4 H) ).
 
-    For n rows drawn independently and ``n >= H B^2 / Y^2`` the excess population risk is then
-    of order ``sqrt(H) B Y / sqrt(n) + G B sqrt(d) / (n mu)``, with mu the budget and G the bound
-    on row gradients. For the latter dpglm takes the supremum of the slope on the predictions
-    that the set allows, which is below the paper's generic ``2 Y sqrt(H) + 2 H B`` (Lemma 2). An
-    L2 penalty is allowed; it enters by its prox.
+    For n rows drawn independently and ``n >= H B^2 / Y^2`` the excess population risk is then of
+    order ``sqrt(H) B Y / sqrt(n) + G B sqrt(d) / (n mu)``, with mu the budget and G the bound on
+    row gradients: the supremum of the slope on the predictions that the set allows, which is below
+    the paper's generic ``2 Y sqrt(H) + 2 H B`` (Lemma 2). An L2 penalty is allowed; it enters by
+    its prox.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; no theorem is relied on, least of all its
-    variance, which is too small for epsilon above 8 or so.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem. The
+    theorem's variance is too small for epsilon above 8 or so.
 
     References
     ----------
@@ -120,8 +120,8 @@ class Arora2022Lipschitz(TheoremDescent):
     Parameters
     ----------
     n_steps : int, optional
-        Number of steps T, at least 1. By default the least for which the bound is within a
-        factor sqrt(2) of what any T can give, but at most 2000.
+        Number of steps T, at least 1. By default the least for which the bound is within a factor
+        sqrt(2) of the best of all T, but at most 2000.
 
     Notes
     -----
@@ -131,13 +131,13 @@ class Arora2022Lipschitz(TheoremDescent):
 
         E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + d T s^2) / 2,
 
-    where F is the empirical risk and w* its minimiser in the set; for ``eta <= 1/H`` the same
-    without ``G^2`` if the gradient vanishes at w* (otherwise with twice the noise term). The step
-    minimises the better bound, T is chosen as in ``Song2021``. Unlike there, the dimension
-    counts and not the rank: a projection mixes noise from every direction into those of the
-    rows. An L2 penalty enters by its prox.
+    with F the empirical risk and w* its minimiser in the set; for ``eta <= 1/H`` the same without
+    ``G^2`` if the gradient vanishes at w* (otherwise with twice the noise term). The step minimises
+    the better bound, T is chosen as in ``Song2021``. The bound has the dimension and not the rank,
+    since a projection mixes noise from every direction into those of the rows. An L2 penalty enters
+    by its prox.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; no theorem is relied on.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem.
 
     References
     ----------
@@ -181,7 +181,7 @@ class Arora2022Lipschitz(TheoremDescent):
 class Arora2022OutputPerturbation(TheoremSettings):
     """Output perturbation at a clip that never binds, with the regularisation of a theorem.
 
-    The problem brings ``L2Ball(B)``, which must hold all coefficients.
+    The problem's constraint is ``L2Ball(B)``, which must hold all coefficients.
 
     Parameters
     ----------
@@ -197,10 +197,10 @@ class Arora2022OutputPerturbation(TheoremSettings):
     ``epsilon / sqrt(log(1/delta))``.
 
     The certificate of the minimiser needs smoothness, so the plain hinge is refused, though Theorem
-    5 covers it: ``SmoothedHinge(w)`` is nowhere more than ``w / 2`` below it, so with
-    ``w = B R / sqrt(n)`` the theorem's rate is that of the hinge.
+    5 covers it: ``SmoothedHinge(w)`` is at most ``w / 2`` below it, so ``w = B R / sqrt(n)`` keeps
+    the theorem's rate.
 
-    Privacy: that of ``OutputPerturbation``; no theorem is relied on.
+    Privacy: that of ``OutputPerturbation``; privacy does not rest on a theorem.
 
     References
     ----------
@@ -253,18 +253,16 @@ class Arora2022GridSearch(TheoremSettings):
     Parameters
     ----------
     solver : Solver, optional
-        Trains each model on its ball. By default boosted output perturbation, as in Theorem 8;
-        another makes the settings those of Theorem 7.
+        Trains each model on its ball. By default boosted output perturbation, as in Theorem 8; with
+        another solver the settings are those of Theorem 7.
     failure : float, default=0.1
         Probability with which the bound may fail, in (0, 1).
 
-    Notes
-    -----
-    Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ..., K, with
-    ``b = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, beyond which zero is as
-    good as what is proved. In print the radii are ``2^j`` and K has
-    ``Y^2 (n epsilon)^(2/3) / (sqrt(H) R^2)``, both of which depend on units. Losses are bounded by
-    the ball alone, and scores have the penalty of line 6, whose root lacks ``Delta(B)`` in print.
+    Notes ----- Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ...,
+    K, with ``b = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, beyond which the
+    bound is no better than that of zero. In print the radii are ``2^j`` and K has ``Y^2 (n
+    epsilon)^(2/3) / (sqrt(H) R^2)``, both of which depend on units. Losses are bounded by the ball
+    alone, and scores have the penalty of line 6, where the root lacks ``Delta(B)`` in print.
     Boosting takes ``log2(2 / failure)`` models.
 
     Privacy: that of ``NormGridSearch``: half of the rows pay for K trainings, the others for the

@@ -23,8 +23,8 @@ def d2p2_theorems(
     base_step : float
         The theorems' ``alpha_0``, above 0.
     convex : bool, default=True
-        Whether the average of the iterates is returned (Theorem 2), or a random one, whose gradient
-        is on average no shorter than the shortest (Theorem 3).
+        Whether the average of the iterates is returned (Theorem 2), or a random one, with a
+        gradient that is on average no longer than the mean (Theorem 3).
     sampling_rate : float, default=1.0
         Probability with which each row enters each batch.
 
@@ -32,11 +32,9 @@ def d2p2_theorems(
     -------
     D2P2
 
-    Notes
-    -----
-    The theorems hold for every K; the batch that they ask for, ``sigma^2 / xi^2``, depends on the
-    rows. Fading noise makes their bound larger, not smaller, and Theorem 2's has a term that is
-    infinite on an unbounded set (docs/evidence/errata.md).
+    Notes ----- The theorems hold for every K; their batch size ``sigma^2 / xi^2`` depends on the
+    rows. Fading noise makes their bound larger, and Theorem 2's has a term that is infinite on an
+    unbounded set (docs/errata.md).
 
     Privacy: that of ``D2P2``.
 

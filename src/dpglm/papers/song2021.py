@@ -1,4 +1,4 @@
-"""Noisy gradient descent as Song et al. (2021) set it: by the rank of the rows."""
+"""Noisy gradient descent with the settings of Song et al. (2021), by the rank of the rows."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ _NORM = 4.0
 @final
 @dataclass(frozen=True)
 class Song2021(TheoremDescent):
-    """Unconstrained noisy gradient descent whose error goes by rank, not by dimension.
+    """Unconstrained noisy gradient descent with an error that depends on rank, not dimension.
 
-    Constant steps, no momentum, the average of all iterates, row gradients clipped where they
-    cannot exceed anyway (or at ``clip``). Number and size of the steps minimise the error bound
+    Constant steps, no momentum, the average of all iterates, row gradients clipped at a bound that
+    they cannot exceed (or at ``clip``). Number and size of the steps minimise the error bound
     below.
 
     Parameters
     ----------
     rank : int, optional
-        Public bound r on the rank of the rows, the intercept's column left out, at least 1. By
+        Public bound r on the rank of the rows without the intercept's column, at least 1. By
         default the number of columns.
     norm : float, optional
-        Public guess B of the norm of the minimiser within the span of the rows, above 0, in
-        units of the prepared rows. By default ``4 slope / curvature / row norm``, with the
-        slope and the curvature that count as large for the loss. Privacy holds for every guess.
+        Public guess B of the norm of the minimiser within the span of the rows, above 0, in units
+        of the prepared rows. By default ``4 slope / curvature / row norm``, with a large slope and
+        curvature of the loss. Privacy holds for every guess.
     clip : float, optional
-        Clip norm of a row's gradient, above 0. By default the largest norm that it can have,
-        for which the loss must have bounded slopes.
+        Clip norm of a row's gradient, above 0. By default its largest norm, for which the loss must
+        have bounded slopes.
     n_steps : int, optional
-        Number of steps T, at least 1. By default the least for which the bound is within a
-        factor sqrt(2) of what any T can give, or n^2 for the population, but at most 2000.
+        Number of steps T, at least 1. By default the least for which the bound is within a factor
+        sqrt(2) of the best of all T, or n^2 for the population, but at most 2000.
     population : bool, default=False
-        Whether the risk on new rows from the same distribution is bounded (Theorem 3.2), not that
+        Whether the bound is on the risk on new rows from the same distribution (Theorem 3.2), not
         on these rows.
 
     Notes
@@ -71,22 +71,22 @@ class Song2021(TheoremDescent):
 
     equation 6 of the paper, and for ``eta <= 1/H`` the same without ``G^2`` (from the paper's proof
     by ``<g, w - w*> >= F(w) - F(w*) + |g|^2 / (2 H)``, which convexity and smoothness give). The
-    step minimises the better bound. Large T make either one ``B s sqrt(r)``, which has no
-    dimension in it. The paper sets ``T = n^2 epsilon^2``, whatever the rank; here T is the
-    smaller of ``G^2 / (r s^2)``, at which the first bound is sqrt(2) times that, and
-    ``H B / (s sqrt(r))``, at which the second one is reached.
+    step minimises the better bound. Large T make either one ``B s sqrt(r)``, which is independent
+    of the dimension. The paper sets ``T = n^2 epsilon^2`` for every rank; here T is the smaller of
+    ``G^2 / (r s^2)``, at which the first bound is sqrt(2) times that, and ``H B / (s sqrt(r))``, at
+    which the second one is reached.
 
-    The average here is of iterates 1 to T; one more step, not taken, turns the bound into one
-    for those, at a cost of ``1/T`` of the second term. An L2 penalty enters by its prox, which
-    keeps iterates in the span of the rows (other penalties do not). With K outputs the gradients
-    have rank at most ``r K``; clipping below the largest norm is for one output alone (Lemma
-    5.1). With an intercept the rank is ``r + 1``.
+    The average here is of iterates 1 to T; one more step, not taken, turns the bound into one for
+    those, at a cost of ``1/T`` of the second term. An L2 penalty enters by its prox, which keeps
+    iterates in the span of the rows (other penalties do not). With K outputs the gradients have
+    rank at most ``r K``; clipping below the largest norm is for one output alone (Lemma 5.1). With
+    an intercept the rank is ``r + 1``.
 
-    For the population the step minimises the first bound plus ``4 G^2 eta (sqrt(T) + T/n)``, which
-    bounds how much one row changes the loss of what descent returns (Bassily, Feldman, Guzmán and
-    Talwar 2020); so T must be n^2.
+    For the population the step minimises the first bound plus ``4 G^2 eta (sqrt(T) + T/n)``, a
+    bound on the change of the loss of the result by one row (Bassily, Feldman, Guzmán and Talwar
+    2020); so T must be n^2.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; no theorem is relied on.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem.
 
     References
     ----------
@@ -155,8 +155,8 @@ class Song2021(TheoremDescent):
 class Song2021NonConvex(TheoremSettings):
     """Noisy gradient steps of size ``1/H``, and a private choice of the shortest gradient.
 
-    For smooth losses, convex or not. ``BestIterate`` with row gradients clipped where they cannot
-    exceed anyway.
+    For smooth losses, convex or not. ``BestIterate`` with row gradients clipped at a bound that
+    they cannot exceed.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Song2021NonConvex(TheoremSettings):
         Number of steps T, at least 1. By default ``sqrt(2 (H + lambda) Y^2 / r) / s``, lambda the
         strength of an L2 penalty, but at most 2000.
     choice_share : float, default=0.1
-        Share of epsilon that the choice costs, in (0, 1).
+        Share of epsilon for the choice, in (0, 1).
 
     Notes
     -----
@@ -175,10 +175,10 @@ class Song2021NonConvex(TheoremSettings):
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + r T s^2,
 
-    and T makes the terms equal. The paper asks for ``T >= H Y^2 / s^2``, at which the second term
-    no longer falls with the number of rows (docs/evidence/errata.md); ``n_steps`` runs that, too.
+    and T makes the terms equal. The paper has ``T >= H Y^2 / s^2``, at which the second term no
+    longer falls with the number of rows (docs/errata.md); ``n_steps`` runs that, too.
 
-    Privacy: that of ``BestIterate``; no theorem is relied on.
+    Privacy: that of ``BestIterate``; privacy does not rest on a theorem.
 
     References
     ----------
@@ -215,11 +215,11 @@ class Song2021NonConvex(TheoremSettings):
 
 
 def gradient_rank(data: DataSpec, rank: int | None) -> int:
-    """Bound the rank of the gradients, those of several outputs side by side."""
+    """Bound the rank of the gradients, those of several outputs together."""
     of_rows = data.n_features if rank is None else min(rank, data.n_features)
     return (of_rows + (data.intercept > 0.0)) * data.n_outputs
 
 
 def guessed_norm(problem: Problem, data: DataSpec) -> float:
-    """Guess the norm of the minimiser: a long row's prediction is four ranges of slopes away."""
+    """Guess the norm of the minimiser: at four ranges of slopes for a row of the row norm."""
     return _NORM * defaults.slope_range(problem.loss, data) / data.row_norm

@@ -14,13 +14,13 @@ __all__ = ["dpsgd_f_theoretical"]
 def dpsgd_f_theoretical(
     solver: Solver | None = None, shares: tuple[float | None, float | None] | None = None
 ) -> Preprocessed:
-    """Make DPSGD-F in its theoretical form: for rows far from zero next to their spread.
+    """Make DPSGD-F in its theoretical form, for rows far from zero relative to their spread.
 
     Parameters
     ----------
     solver : Solver, optional
-        Fits the model to preprocessed rows; ``Song2021()`` by default, whose error goes by the
-        rank of the rows as in the paper's Theorem 1.
+        Fits the model to preprocessed rows; ``Song2021()`` by default, with an error that depends
+        on the rank of the rows as in the paper's Theorem 1.
     shares : pair of float or None, optional
         Shares of the budget (of mu squared) for the mean and for the radius. By default rules of
         the steps; the paper has ``(1/3, 1/3)``.
@@ -29,14 +29,12 @@ def dpsgd_f_theoretical(
     -------
     Preprocessed
 
-    Notes
-    -----
-    An instance-optimal mean is subtracted, then rows are divided by a private radius tau around
-    it and the longer ones shortened to it, beside an intercept column of length tau. So rows have
-    a norm of at most ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss
-    with slopes up to G, at which ``Song2021`` clips. The paper clips the whole row, intercept
-    column included; here that column stays, so that coefficients can be taken back exactly. The
-    radius leaves out ``O(log n / epsilon)`` rows, as in Lemma 4.
+    Notes ----- An instance-optimal mean is subtracted, then rows are divided by a private radius
+    tau around it and clipped to it, next to an intercept column of length tau. So rows have a norm
+    of at most ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss with
+    slopes up to G, at which ``Song2021`` clips. The paper clips the whole row, intercept column
+    included; here that column stays, so that coefficients can be mapped back exactly. The radius
+    leaves out ``O(log n / epsilon)`` rows, as in Lemma 4.
 
     Privacy: as for ``Preprocessed``.
 

@@ -1,4 +1,4 @@
-"""The algorithms of Wang, Ye and Xu (2017) as their theorems set them."""
+"""The algorithms of Wang, Ye and Xu (2017) with the settings of their theorems."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_STOCHASTIC_STEPS = 20_000
 @final
 @dataclass(frozen=True)
 class Wang2017PolyakLojasiewicz(TheoremDescent):
-    """A few noisy gradient steps, of which the last is returned, for objectives without plateaus.
+    """A few noisy gradient steps with the last iterate returned, for objectives without plateaus.
 
     The objective F must satisfy ``|grad F(w)|^2 >= 2 m (F(w) - min F)`` everywhere (the
     condition of Polyak and Lojasiewicz), as every m-strongly convex one does. Steps of size
@@ -69,9 +69,9 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
     ``(w - eta g) / (1 + eta lambda)`` with ``eta = 1/H`` is exactly a gradient step of size
     ``1 / (H + lambda)`` on the loss and the penalty together.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; neither theorem nor condition is relied
-    on. Where it can show more (a convex loss, a ridge on all coefficients), the noise is
-    that of releasing the last iterate alone, which does not grow with T.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy rests neither on the theorem nor on the
+    condition. For a convex loss with a ridge on all coefficients the noise is that of releasing the
+    last iterate alone, which does not grow with T.
 
     References
     ----------
@@ -115,7 +115,7 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
 @final
 @dataclass(frozen=True)
 class Wang2017NonConvex(TheoremDescent):
-    """Noisy gradient steps of which a random one is returned, for smooth losses, convex or not.
+    """Noisy gradient steps with a random iterate returned, for smooth losses, convex or not.
 
     The returned iterate is close to where the gradient vanishes, which need not be a minimum.
     Steps of size ``1/H``, H the smoothness of the mean loss, no momentum.
@@ -126,11 +126,9 @@ class Wang2017NonConvex(TheoremDescent):
         Number of steps T, at least 1. By default ``sqrt(2 (H + lambda) Y^2 / d) / s``, lambda
         the strength of an L2 penalty, but at most 2000.
 
-    Notes
-    -----
-    Let s be the noise in each coordinate of a mean gradient divided by sqrt(T), d the number of
-    coefficients and Y^2 a bound on the loss at zero, where the iteration starts. For an iterate
-    drawn uniformly from the first T::
+    Notes ----- Let s be the noise in each coordinate of a mean gradient divided by sqrt(T), d the
+    number of coefficients and Y^2 a bound on the loss at zero, the start. For an iterate drawn
+    uniformly from the first T::
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + d T s^2,
 
@@ -139,8 +137,8 @@ class Wang2017NonConvex(TheoremDescent):
     ``d T s^2 / (2 (H + lambda))``, so that the second term grows by ``1/T`` of itself. The draw
     is a public random number. A penalty enters as in ``Wang2017PolyakLojasiewicz``.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; all T steps are paid for, and nothing here
-    is relied on.
+    Privacy: ``NoisyGD`` plans, calibrates and runs; all T steps are paid for, and privacy does not
+    rest on a theorem.
 
     References
     ----------
@@ -180,9 +178,9 @@ class Wang2017NonConvex(TheoremDescent):
 @final
 @dataclass(frozen=True)
 class Wang2017MirrorDescent(TheoremSettings):
-    """Accelerated mirror descent with the step size for which its proof holds.
+    """Accelerated mirror descent with a step size for which its proof holds.
 
-    Steps of size ``1/(H + lambda)``, row gradients clipped where they cannot exceed in the set.
+    Steps of size ``1/(H + lambda)``, row gradients clipped at a bound that they cannot exceed.
 
     Parameters
     ----------
@@ -191,7 +189,7 @@ class Wang2017MirrorDescent(TheoremSettings):
 
     Notes
     -----
-    Privacy: that of ``AcceleratedMirrorDescent``, which is the theorem's algorithm corrected.
+    Privacy: that of ``AcceleratedMirrorDescent``, the theorem's algorithm corrected.
 
     References
     ----------
@@ -217,10 +215,10 @@ class Wang2017MirrorDescent(TheoremSettings):
 @final
 @dataclass(frozen=True)
 class Wang2017SVRG(TheoremSettings):
-    """DP-SVRG with a step size and epochs so long that each halves the error.
+    """DP-SVRG with a step size and epochs long enough that each halves the error.
 
     Steps of size ``1/(48 L)``, L the smoothness of a row's loss, and ``200 L/m`` of them in each
-    epoch, whose iterates are averaged.
+    epoch, with averaged iterates.
 
     Parameters
     ----------
@@ -228,17 +226,15 @@ class Wang2017SVRG(TheoremSettings):
         Strong convexity m of the objective, above 0. By default that of the penalty, which must
         then be on all coefficients.
     n_epochs : int, optional
-        Number of epochs T, at least 1. By default ``log2(G^2 / (2 d s^2))``, but no more than take
-        20000 steps.
+        Number of epochs T, at least 1. By default ``log2(G^2 / (2 d s^2))``, within 20000 steps.
 
     Notes
     -----
     With ``eta = 1/(48 L)`` and ``200 L/m`` steps the left side of the paper's inequality (4) is
-    0.488 and a little, below the 1/2 that it must be; at the printed ``1/(12 L)`` it never is
-    (docs/evidence/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves
-    ``d s^2 / m``.
+    0.488 and a little, below the required 1/2; at the printed ``1/(12 L)`` it never is
+    (docs/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves ``d s^2 / m``.
 
-    Privacy: that of ``SVRG``, which is the theorem's algorithm corrected.
+    Privacy: that of ``SVRG``, the theorem's algorithm corrected.
 
     References
     ----------
@@ -273,22 +269,21 @@ class Wang2017SVRG(TheoremSettings):
 @final
 @dataclass(frozen=True)
 class Wang2017SVRGPlusPlus(TheoremSettings):
-    """DP-SVRG++ with the step size ``1/(13 L)``, and epochs that double until noise is left.
+    """DP-SVRG++ with the step size ``1/(13 L)``, and epochs that double until noise dominates.
 
     Parameters
     ----------
     norm : float, optional
         Public guess B of the norm of the minimiser, above 0; by default as for ``Song2021``.
     n_epochs : int, optional
-        Number of epochs T, at least 1. By default ``log2(G / (s sqrt(d)))``, but no more than take
-        20000 steps.
+        Number of epochs T, at least 1. By default ``log2(G / (s sqrt(d)))``, within 20000 steps.
 
     Notes
     -----
     The first epoch has ``L B^2 / Y^2`` steps, L the smoothness of a row's loss and Y^2 the largest
     loss at zero: the paper's ``Theta(L)`` depends on units.
 
-    Privacy: that of ``SVRGPlusPlus``, which is the theorem's algorithm corrected.
+    Privacy: that of ``SVRGPlusPlus``, the theorem's algorithm corrected.
 
     References
     ----------
@@ -306,7 +301,7 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
         known = smooth_constants(facts)
         of_row = known.smoothness / data.weight_bound
         norm = self.norm or guessed_norm(problem, data)
-        # Where the loss at zero is zero there is nothing to learn, and any length will do.
+        # If the loss at zero is zero there is nothing to learn, and any length will do.
         gap = loss_at_zero(problem, data) or 1.0
         inner = max(2, _inner_steps(of_row * norm**2 / gap, "norm", norm))
         ratio = known.lipschitz / (known.noise_of_one_step * math.sqrt(data.n_coefficients))
@@ -322,11 +317,11 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
 
 
 def _inner_steps(wanted: float, name: str, value: float) -> int:
-    """Round the length of an epoch up, or raise ValueError where no run could take it."""
+    """Round the length of an epoch up, or raise ValueError if it is too long to run."""
     if not wanted <= _MOST_STOCHASTIC_STEPS:
         raise ValueError(
             f"{name} must allow for epochs of at most {_MOST_STOCHASTIC_STEPS} steps, got "
-            f"{value!r}, which asks for {wanted:g}"
+            f"{value!r}, which needs {wanted:g}"
         )
     return max(1, math.ceil(wanted))
 

@@ -1,4 +1,4 @@
-"""The released state of a run in a file, from which an interrupted fit goes on."""
+"""Checkpoints: the released state of a run in a file, from which an interrupted fit resumes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Put a file with arrays in place of the one before, or leave that one as it is."""
+    """Replace a file with arrays, atomically."""
     with replacing(path, mode=0o600) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
@@ -70,7 +70,7 @@ AnyState: TypeAlias = (
 
 @contextlib.contextmanager
 def states(kinds: Iterable[type], arrays: dict[str, NDArray[Any]]) -> Iterator[None]:
-    """Read and write states of these kinds, their arrays apart."""
+    """Read and write states of these kinds, with their arrays apart."""
     token = _KINDS.set(tuple(kinds))
     try:
         with arrays_apart(arrays):
@@ -80,9 +80,9 @@ def states(kinds: Iterable[type], arrays: dict[str, NDArray[Any]]) -> Iterator[N
 
 
 def same_kind(value: Any, other: Any) -> bool:
-    """Whether a state is of the classes and shapes of ``other``, that with which a method begins.
+    """Whether a state has the classes and shapes of ``other``, the first state of a method.
 
-    What is None there, or a tuple without entries, is filled in later, and is not compared.
+    None and empty tuples there are filled in later, and are not compared.
     """
     if other is None or (isinstance(other, tuple) and not other):
         return True
@@ -167,7 +167,7 @@ _NAMED = 4
 @final
 @dataclass(frozen=True)
 class _Header:
-    """All of a checkpoint that is no array."""
+    """The part of a checkpoint that is not an array."""
 
     identity: str
     seed: int
@@ -183,20 +183,20 @@ _FORMAT = Format("dpglm checkpoint", 5, _Header, {3: "0.1"})
 @final
 @dataclass(frozen=True)
 class CheckpointFile:
-    """Where a run is kept, and what else must be the same for it to go on.
+    """A checkpoint file, and the facts that must be the same for a run to resume.
 
     Parameters
     ----------
     path : path-like
         The file, in a folder that exists.
     facts : mapping from str to object, default={}
-        Public values that the plan does not have: how a table became rows, and how coefficients
-        become a model. Made of numbers, text, arrays, dataclasses and containers of these.
+        Public values besides the plan: the encoding of the table, and the conversion of
+        coefficients to a model. Made of numbers, text, arrays, dataclasses and containers of these.
 
     Notes
     -----
-    Estimators note all their parameters and public facts here. Add what you did to the rows before
-    them: ``fit(X, y, checkpoint=CheckpointFile("kept", {"encoding": "2026-03"}))``.
+    Estimators record all their parameters and public facts here. Add your own preprocessing of the
+    rows: ``fit(X, y, checkpoint=CheckpointFile("kept", {"encoding": "2026-03"}))``.
 
     Privacy: facts are written to the file as they are, so they must be public.
     """
@@ -223,7 +223,7 @@ class CheckpointFile:
 @final
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     seed: int
     state: Any
@@ -235,22 +235,19 @@ class Progress:
 
 @final
 class Checkpoint:
-    """A file that holds the progress of one run of one plan.
+    """A file that holds the progress of one run of one plan, made by ``opened``.
 
-    Made by ``opened``.
+    Privacy: everything in the file is released: the state consists of released values, and eligible
+    methods pay for each of them. It contains no row, no noise and no secret of the noise source.
 
-    Privacy: everything in the file is released: the state consists of released values, and the
-    methods that may be kept pay for each of them. No row, no noise and no secret of the noise
-    source is in it.
-
-    A run that goes on spends nothing twice. A step's noise is drawn, and its sum released, in
-    the memory of one process; nothing that depends on it leaves the process before the file is
-    on the disk under its name, since callbacks are called after that. If the process dies
-    earlier, then its noise is lost with it and nobody has seen the outcome; the step is taken
-    again with new noise, and the one outcome that anybody ever sees was paid for once. If the
-    process dies later, the outcome is in the file, and the next step builds on it. So all that
-    is seen of any number of interrupted runs is one run of the plan. A lock on the file keeps a
-    second process from going on from the same step, with which there would be two outcomes.
+    A run that resumes spends nothing twice. A step's noise is drawn, and its sum released, in the
+    memory of one process; nothing that depends on it leaves the process before the file is on the
+    disk under its name, since callbacks are called after that. If the process dies earlier, its
+    noise is lost with it and the outcome was never observed; the step is repeated with new noise,
+    and the one observed outcome was paid for once. If the process dies later, the outcome is in the
+    file, and the next step builds on it. So any number of interrupted runs releases as much as one
+    run of the plan. A lock on the file prevents a second process from resuming at the same step,
+    which would give two outcomes.
     """
 
     def __init__(self, path: Path, method: Method[Any], identity: Mapping[str, Any]) -> None:
@@ -258,7 +255,7 @@ class Checkpoint:
         self._kinds = _kinds(method)
 
     def load(self) -> Progress | None:
-        """Return what the file holds; None if there is no file, or none that released anything."""
+        """Return the progress in the file; None without a file, or if nothing was released."""
         if not self._path.exists():
             return None
         with in_file(self._path):
@@ -268,14 +265,14 @@ class Checkpoint:
             header = _FORMAT.read(parse(arrays.pop("header").tobytes()))
             different = self._differences(header.identity)
             if different and header.steps == 0 and header.entry is None:
-                # Of a fit that was refused, as by a ledger: nothing was released.
+                # A fit that was refused, as by a ledger: nothing was released.
                 return None
             self._require_none(different)
             progress = self._progress(header, arrays)
         if progress.steps == self._method.n_steps:
             warnings.warn(
-                f"{self._path} holds a fit that is complete: its model is returned again, whatever "
-                "the rows are. Delete the file to fit anew",
+                f"{self._path} holds a fit that is complete: its model is returned again for any "
+                "rows. Delete the file to fit again",
                 stacklevel=2,
             )
         return progress
@@ -294,15 +291,15 @@ class Checkpoint:
             more = f"; and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
             raise PlanMismatchError(
                 f"{self._path} is the checkpoint of another fit: {'; '.join(different[:_NAMED])}"
-                f"{more}. Give another file, or delete this one to start anew (what was spent "
-                "stays spent)"
+                f"{more}. Give another file, or delete this one to start again (its budget stays "
+                "spent)"
             )
 
     def _progress(self, header: _Header, arrays: Mapping[str, NDArray[Any]]) -> Progress:
         steps, seed, state = header.steps, header.seed, header.state
         columns = [arrays.get(f"info_{name}") for name in _INFO]
         if not all(column is not None and column.shape == (steps,) for column in columns):
-            raise DocumentError("steps", f"must be what the arrays of each step show, got {steps}")
+            raise DocumentError("steps", f"must be the length of the step arrays, got {steps}")
         infos = zip(*(column.tolist() for column in columns if column is not None), strict=True)
         with at("state"), states(self._kinds, dict(arrays)):
             found: Any = decode(self._kinds[0], state)
@@ -312,7 +309,7 @@ class Checkpoint:
         return Progress(seed, found, steps, header.event, history, header.entry)
 
     def save(self, progress: Progress) -> None:
-        """Put the file in place of the one before, or leave that one as it is."""
+        """Replace the file, atomically."""
         arrays: dict[str, NDArray[Any]] = {}
         state = _encoded(progress.state, self._kinds, arrays)
         identity = json.dumps(self._identity)
@@ -334,9 +331,9 @@ def opened(
 ) -> Iterator[Checkpoint | None]:
     """Check that a run can be kept, and lock its file; ``ledger`` is that of the run, if any.
 
-    ValueError where the plan does not pay for iterates before the last, it asks disjoint parts of
-    the rows, noise can be reproduced, the state or facts cannot be written, or the file is one of
-    the ledger's; OSError where another process is using it.
+    ValueError if the plan does not pay for iterates before the last, uses disjoint parts of the
+    rows, has reproducible noise, the state or facts cannot be written, or the file belongs to the
+    ledger; OSError if another process is using it.
     """
     if file is None:
         yield None
@@ -345,20 +342,20 @@ def opened(
     algorithm = plan.method.algorithm
     if not plan.method.releases_iterates:
         raise ValueError(
-            f"checkpoint must be None for this plan of {algorithm}: its privacy rests on iterates "
-            "before the last that nobody sees, and a file would hold them"
+            f"checkpoint must be None for this plan of {algorithm}: its privacy needs secret "
+            "iterates, and a file would hold them"
         )
     if _in_parallel(plan.method.mechanisms):
         raise ValueError(
             f"checkpoint must be None for {algorithm}: releases about disjoint parts of the rows "
             "count once only if one run records all of them"
         )
-    # What a state cannot hold must not be found out after others have spent.
+    # A state that a file cannot hold must raise before anything is spent.
     _encoded(plan.method.init(0), _kinds(plan.method), {})
     if not noise.is_private:
         raise ValueError(
-            "checkpoint must be None where noise can be reproduced (random_state): steps after an "
-            "interruption would get the noise of those before it"
+            "checkpoint must be None with reproducible noise (random_state): steps after an "
+            "interruption would repeat the noise of those before it"
         )
     path = Path(kept.path)
     identity = {
@@ -390,7 +387,7 @@ def _encoded(state: Any, kinds: tuple[type, ...], arrays: dict[str, NDArray[Any]
 
 
 def files_of(path: Path) -> tuple[Path, Path]:
-    """Return a checkpoint's file and that of its lock, whether or not they exist."""
+    """Return the paths of a checkpoint's file and of its lock."""
     return path, path.with_name(f".{path.name}.lock")
 
 
@@ -409,8 +406,8 @@ def _in_parallel(event: Event) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process, however that ends; none on Windows."""
-    # Whatever file it is, nothing in it is touched.
+    """Hold a lock that ends with the process; none on Windows."""
+    # Opening for appending changes nothing in the file.
     with open(path, "a") as file:
         with contextlib.suppress(ImportError):
             import fcntl

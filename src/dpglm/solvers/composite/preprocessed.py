@@ -184,21 +184,12 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         return f"{', '.join(self.names)}, then {self.model.method.algorithm}"
 
     @property
-    def fits(self) -> bool:
-        return self.model.method.fits
-
-    @property
     def stages(self) -> tuple[Stage, ...]:
         steps = (
             Stage(name, step.releases, composed(step.releases))
             for name, step in zip(self.names, self.steps, strict=True)
         )
-        model = (Stage.of(_MODEL, self.model),) if self.fits else ()
-        return (*steps, *model)
-
-    @property
-    def children(self) -> tuple[Plan, ...]:
-        return (self.model,)
+        return (*steps, Stage.of(_MODEL, self.model))
 
     @property
     def gradient_evaluations(self) -> float:
