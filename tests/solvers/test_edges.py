@@ -102,7 +102,7 @@ def test_without_shrinkage_they_would_be(corner):
 @pytest.mark.parametrize("corner", PENALIZED, ids=str)
 def test_without_a_strong_penalty_and_shrinkage_they_would_be(corner):
     with (
-        mock.patch.object(pure_strength, "_bearable", return_value=0.0),
+        mock.patch.object(pure_strength, "_strength_for_noise", return_value=0.0),
         mock.patch.object(shrinkage, "shrinkage_factor", return_value=1.0),
     ):
         assert excess(*corner) > 0.02

@@ -8,8 +8,6 @@ from dpglm._validation import check_integer
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.parts.schedules import MOST_LEVELS, RandomIterate, UniformAverage
 
-__all__ = ["d2p2_theorems"]
-
 
 def d2p2_theorems(
     n_steps: int, base_step: float, *, convex: bool = True, sampling_rate: float = 1.0

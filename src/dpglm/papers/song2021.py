@@ -27,8 +27,6 @@ from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.schedules import Output, UniformAverage
 
-__all__ = ["Song2021", "Song2021NonConvex"]
-
 # Chosen on validation parts of the training rows of Adult and ACS employment.
 _NORM = 4.0
 
@@ -73,7 +71,7 @@ class Song2021(TheoremDescent):
     by ``<g, w - w*> >= F(w) - F(w*) + |g|^2 / (2 H)``, which convexity and smoothness give). The
     step minimises the better bound. Large T make either one ``B s sqrt(r)``, which is independent
     of the dimension. The paper sets ``T = n^2 epsilon^2`` for every rank; here T is the smaller of
-    ``G^2 / (r s^2)``, at which the first bound is sqrt(2) times that, and ``H B / (s sqrt(r))``, at
+    ``G^2 / (r s^2)``, where the first bound is sqrt(2) times that, and ``H B / (s sqrt(r))``, at
     which the second one is reached.
 
     The average here is of iterates 1 to T; one more step, not taken, turns the bound into one for
@@ -161,7 +159,7 @@ class Song2021NonConvex(TheoremSettings):
     Parameters
     ----------
     rank : int, optional
-        Public bound r on the rank of the rows, as for ``Song2021``.
+        Public bound r on the rank of the rows, as in ``Song2021``.
     n_steps : int, optional
         Number of steps T, at least 1. By default ``sqrt(2 (H + lambda) Y^2 / r) / s``, lambda the
         strength of an L2 penalty, but at most 2000.
@@ -175,7 +173,7 @@ class Song2021NonConvex(TheoremSettings):
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + r T s^2,
 
-    and T makes the terms equal. The paper has ``T >= H Y^2 / s^2``, at which the second term no
+    and T makes the terms equal. The paper has ``T >= H Y^2 / s^2``, where the second term no
     longer falls with the number of rows (docs/errata.md); ``n_steps`` runs that, too.
 
     Privacy: that of ``BestIterate``; privacy does not rest on a theorem.

@@ -8,8 +8,6 @@ from dpglm.preprocessing.scaling import ClipToQuantile
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 
-__all__ = ["dpsgd_f_theoretical"]
-
 
 def dpsgd_f_theoretical(
     solver: Solver | None = None, shares: tuple[float | None, float | None] | None = None
@@ -32,11 +30,11 @@ def dpsgd_f_theoretical(
     Notes ----- An instance-optimal mean is subtracted, then rows are divided by a private radius
     tau around it and clipped to it, next to an intercept column of length tau. So rows have a norm
     of at most ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss with
-    slopes up to G, at which ``Song2021`` clips. The paper clips the whole row, intercept column
+    slopes up to G, where ``Song2021`` clips. The paper clips the whole row, intercept column
     included; here that column stays, so that coefficients can be mapped back exactly. The radius
     leaves out ``O(log n / epsilon)`` rows, as in Lemma 4.
 
-    Privacy: as for ``Preprocessed``.
+    Privacy: that of ``Preprocessed``.
 
     References
     ----------

@@ -28,14 +28,6 @@ from dpglm.solvers.gradient.accelerated_mirror_descent import (
 from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
 from dpglm.solvers.parts.schedules import Last, Output, RandomIterate, UniformAverage
 
-__all__ = [
-    "Wang2017MirrorDescent",
-    "Wang2017NonConvex",
-    "Wang2017PolyakLojasiewicz",
-    "Wang2017SVRG",
-    "Wang2017SVRGPlusPlus",
-]
-
 _MOST_STOCHASTIC_STEPS = 20_000
 
 
@@ -274,7 +266,7 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
     Parameters
     ----------
     norm : float, optional
-        Public guess B of the norm of the minimiser, above 0; by default as for ``Song2021``.
+        Public guess B of the norm of the minimiser, above 0; by default that of ``Song2021``.
     n_epochs : int, optional
         Number of epochs T, at least 1. By default ``log2(G / (s sqrt(d)))``, within 20000 steps.
 

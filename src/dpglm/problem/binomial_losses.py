@@ -28,8 +28,6 @@ from dpglm.problem.links import (
 )
 from dpglm.problem.loss import ConvexScalarLoss, Target
 
-__all__ = ["Binomial", "ComplementaryLogLog", "Probit"]
-
 # Below this score u = exp(z) is so small that log(1 - exp(-u)) is z - u/2.
 _FAR_BELOW = -20.0
 
@@ -91,7 +89,7 @@ class Probit(ConvexScalarLoss):
     """``-y log Phi(z) - (1 - y) log Phi(-z)`` for proportions y, with mean ``Phi(z)``.
 
     The negative log-likelihood, per trial, where a trial succeeds if a standard normal variable is
-    below z. The curvature is less than 1; the slope grows like z, so it has no bound unless z is
+    below z. The curvature is less than 1; the slope grows like z, so it is unbounded unless z is
     bounded.
 
     Examples
@@ -150,7 +148,7 @@ class ComplementaryLogLog(ConvexScalarLoss):
 
     Notes
     -----
-    Above z = 40 (float32) or 300 (float64) the exponential is replaced by its tangent, as for
+    Above z = 40 (float32) or 300 (float64) the exponential is replaced by its tangent, as in
     ``Poisson``.
 
     Examples

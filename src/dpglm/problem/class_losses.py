@@ -101,7 +101,7 @@ class Sparsemax(Loss):
     distances. ``z_bound`` bounds the L2 norm of a row of z; ``slope_bound_on`` is the upper bound
     ``min(sqrt(2), 1 + z_bound)``, for every K: at z = 0 the norm is ``sqrt(1 - 1/K)``.
 
-    Privacy: as for ``Softmax``, clipped gradients are those of no function for K >= 3.
+    Privacy: as with ``Softmax``, clipped gradients are those of no function for K >= 3.
 
     References
     ----------
@@ -154,12 +154,12 @@ class Sparsemax(Loss):
 def _projected(z: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return scores, shifted to a maximum of 0, and their projection on the simplex, by class.
 
-    Both are new arrays of shape (K, n). Each round leaves out scores below the level at which those
-    that are left sum to 1 (Michelot 1986), at most K times; a row that is done stays as it is,
+    Both are new arrays of shape (K, n). Each round leaves out scores below the level that makes the
+    others sum to 1 (Michelot 1986), at most K times; a row that is done stays as it is,
     whatever the others are.
     """
     xp = namespace(z)
-    # Class-major, as for ``softmax_by_class``.
+    # Class-major, as in ``softmax_by_class``.
     s: FloatArray = np.array(z.T, order="C") if xp is np else xp.asarray(z, copy=True).T
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         s -= xp.max(s, axis=0)

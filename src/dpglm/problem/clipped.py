@@ -17,7 +17,7 @@ from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 @final
 @dataclass(frozen=True)
 class ClippedLoss(ConvexScalarLoss):
-    """The convex loss whose slope is the slope of ``loss`` clipped to ``[-c, c]``.
+    """The convex loss with the slope of ``loss`` clipped to ``[-c, c]``.
 
     It is ``loss`` where its slope is within the clip, and continues along the tangent elsewhere, as
     Huber's loss continues the squared loss.
@@ -28,7 +28,7 @@ class ClippedLoss(ConvexScalarLoss):
         Any convex loss of one output. For softmax with three or more classes clipped gradients are
         not the gradients of any function ([1]_, Theorem 5.3).
     clip_slope : float
-        The clip c, positive. A row with norm ``|x|`` whose gradient is clipped to norm C has
+        The clip c, positive. A row of norm ``|x|`` with a gradient clipped to norm C has
         ``c = C / |x|``; for rows of different norms see `clipped_value`.
 
     Raises

@@ -58,22 +58,6 @@ class Constraint(abc.ABC):
         bool
         """
 
-    def diameter(self, dimension: int) -> float:
-        """Return the largest L2 distance between two points of the set.
-
-        Parameters
-        ----------
-        dimension : int
-            Number of weights, at least 1.
-
-        Returns
-        -------
-        float
-            Possibly inf.
-        """
-        check_integer("dimension", dimension, least=1)
-        return self._diameter(dimension)
-
     def norm_bound(self, dimension: int) -> float:
         """Return the largest L2 norm of a point of the set.
 
@@ -134,9 +118,6 @@ class Constraint(abc.ABC):
         return max((self.gaussian_width(dimension) / bound) ** 2, 1.0)
 
     @abc.abstractmethod
-    def _diameter(self, dimension: int) -> float: ...
-
-    @abc.abstractmethod
     def _norm_bound(self, dimension: int) -> float: ...
 
     @abc.abstractmethod
@@ -153,9 +134,6 @@ class Unconstrained(Constraint):
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         return True
-
-    def _diameter(self, dimension: int) -> float:
-        return math.inf
 
     def _norm_bound(self, dimension: int) -> float:
         return math.inf
@@ -191,9 +169,6 @@ class L2Ball(Constraint):
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         return _norm(w) <= self.radius * (1 + tolerance)
-
-    def _diameter(self, dimension: int) -> float:
-        return 2 * self.radius
 
     def _norm_bound(self, dimension: int) -> float:
         return self.radius
@@ -241,9 +216,6 @@ class L1Ball(Constraint):
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         return float(np.abs(w).sum(dtype=np.float64)) <= self.radius * (1 + tolerance)
 
-    def _diameter(self, dimension: int) -> float:
-        return 2 * self.radius
-
     def _norm_bound(self, dimension: int) -> float:
         return self.radius
 
@@ -287,9 +259,6 @@ class Box(Constraint):
         high = self.high + tolerance * abs(self.high)
         return bool(np.all((w >= low) & (w <= high)))
 
-    def _diameter(self, dimension: int) -> float:
-        return (self.high - self.low) * math.sqrt(dimension)
-
     def _norm_bound(self, dimension: int) -> float:
         return max(abs(self.low), abs(self.high)) * math.sqrt(dimension)
 
@@ -331,9 +300,6 @@ class Simplex(Constraint):
         slack = tolerance * self.radius
         sum_error = abs(float(w.sum(dtype=np.float64)) - self.radius)
         return bool(np.all(w >= -slack)) and sum_error <= slack
-
-    def _diameter(self, dimension: int) -> float:
-        return self.radius * math.sqrt(2) if dimension > 1 else 0.0
 
     def _norm_bound(self, dimension: int) -> float:
         return self.radius

@@ -19,7 +19,7 @@ from dpglm._validation import namespace
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 
-# Largest z whose exp(z) has a finite square, by the bytes of a number.
+# Largest z for which exp(z) has a finite square, by the bytes of a number.
 EXPONENT_LIMIT = MappingProxyType({4: 40.0, 8: 300.0})
 
 # Enough for double precision in a range of a million.
@@ -83,7 +83,7 @@ def exp_or_inf(x: float) -> float:
 
 
 def product(x: float, y: float) -> float:
-    """Product of numbers of at least 0, one of which may be infinite: zero if one is zero."""
+    """Product of numbers of at least 0, possibly infinite: zero if one is zero."""
     return x * y if x and y else 0.0
 
 
@@ -162,8 +162,8 @@ class Link(abc.ABC):
         Returns
         -------
         shift, scale : float
-            What is subtracted from targets, and what they are divided by afterwards: 0 and 1 if
-            scores cannot undo anything else.
+            Subtracted from targets, and the divisor afterwards: 0 and 1 if scores cannot undo
+            anything else.
         """
         return 0.0, 1.0
 
@@ -178,18 +178,18 @@ class Link(abc.ABC):
         Returns
         -------
         factor, offset : float
-            What scores are multiplied by, and what is then added.
+            Factor on scores, and the term that is then added.
         """
         return 1.0, 0.0
 
     @property
     def exponentiated(self) -> str | None:
-        """What the exponential of a coefficient is called, such as "odds ratio"; None: nothing."""
+        """Name of the exponential of a coefficient, such as "odds ratio"; None without one."""
         return None
 
 
 class ClassLink(Link):
-    """A link whose means are probabilities of classes."""
+    """A link with probabilities of classes as means."""
 
     @abc.abstractmethod
     def probabilities(self, z: ArrayLike) -> FloatArray:

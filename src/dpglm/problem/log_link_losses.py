@@ -25,8 +25,6 @@ from dpglm.problem.links import (
 )
 from dpglm.problem.loss import ConvexScalarLoss, Target
 
-__all__ = ["Gamma", "NegativeBinomial", "Poisson", "Tweedie"]
-
 
 @final
 @dataclass(frozen=True)
@@ -109,13 +107,13 @@ class Gamma(ConvexScalarLoss):
     """``z + y exp(-z)`` for targets above 0, with mean ``exp(z)``: half the gamma deviance.
 
     Up to a constant; the variance of a target is proportional to the square of its mean. The
-    slope ``1 - y exp(-z)`` is at most 1 and has no lower bound unless z is bounded; the curvature
-    is ``1 - slope``, so the loss whose slope is clipped at c is smooth with ``1 + c``, whatever
+    slope ``1 - y exp(-z)`` is at most 1 and is unbounded below unless z is bounded; the curvature
+    is ``1 - slope``, so the loss clipped at slope c is smooth with ``1 + c``, whatever
     the targets are.
 
     Notes
     -----
-    Below z = -40 (float32) or -300 (float64) the exponential is replaced by its tangent, as for
+    Below z = -40 (float32) or -300 (float64) the exponential is replaced by its tangent, as in
     ``Poisson``.
 
     Examples
@@ -185,7 +183,7 @@ class Tweedie(ConvexScalarLoss):
     Notes
     -----
     Where an exponent exceeds 40 (float32) or 300 (float64), its exponential is replaced by its
-    tangent, as for ``Poisson``.
+    tangent, as in ``Poisson``.
 
     Examples
     --------
@@ -321,7 +319,7 @@ class NegativeBinomial(ConvexScalarLoss):
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        # Without the sum z + log(alpha), whose rounding would grow with the logarithm.
+        # Without the sum z + log(alpha), with a rounding error that grows with the logarithm.
         xp = namespace(z)
         share: FloatArray = xp.negative(z)
         with np.errstate(over="ignore", under="ignore"):

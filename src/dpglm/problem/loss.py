@@ -168,7 +168,7 @@ class Loss(abc.ABC):
         Parameters
         ----------
         z, y : array_like
-            As for ``value``.
+            As in ``value``.
 
         Returns
         -------
@@ -188,7 +188,7 @@ class Loss(abc.ABC):
         Parameters
         ----------
         z, y : array_like
-            As for ``value``.
+            As in ``value``.
 
         Returns
         -------
@@ -213,9 +213,9 @@ class Loss(abc.ABC):
         Returns
         -------
         Loss or None
-            A loss whose slope is a multiple of this one's, at standardized targets and the scores
-            that ``link.original_scores`` maps to ``z``; None if there is none and targets must stay
-            as they are.
+            A loss with a slope that is a multiple of this one's, at standardized targets and the
+            scores that ``link.original_scores`` maps to ``z``; None if there is none and targets
+            must stay as they are.
         """
         return None
 
@@ -239,7 +239,7 @@ class Loss(abc.ABC):
     def dispersion(self) -> float | None:
         """Ratio of the targets' variance to ``variance``: 1 for labels and counts.
 
-        None if it is a free parameter, as for squared loss, or there is no ``variance``.
+        None if it is a free parameter, as with squared loss, or there is no ``variance``.
         """
         return None
 
@@ -323,7 +323,7 @@ class Loss(abc.ABC):
         Parameters
         ----------
         z_bound, y_low, y_high : float
-            As for ``slope_bound_on``.
+            As in ``slope_bound_on``.
 
         Returns
         -------
@@ -381,7 +381,7 @@ class ConvexScalarLoss(Loss):
 
     @abc.abstractmethod
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        """Find a point z at which ``slope`` is a subgradient.
+        """Find a point z where ``slope`` is a subgradient.
 
         Parameters
         ----------
@@ -409,7 +409,7 @@ class ConvexScalarLoss(Loss):
         slope_limit : float
             Positive; inf is allowed.
         z_bound, y_low, y_high : float
-            As for ``smoothness_on``.
+            As in ``smoothness_on``.
 
         Returns
         -------
@@ -419,7 +419,7 @@ class ConvexScalarLoss(Loss):
         Raises
         ------
         ValueError
-            If ``slope_limit`` is not positive, or as for ``smoothness_on``.
+            If ``slope_limit`` is not positive, or as in ``smoothness_on``.
         """
         if not slope_limit > 0:
             raise ValueError(f"slope_limit must be greater than 0, got {slope_limit!r}")

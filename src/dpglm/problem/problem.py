@@ -1,4 +1,4 @@
-"""A loss, a penalty and a set of allowed weights: what a fit minimises."""
+"""A loss, a penalty and a set of allowed weights: the objective of a fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Regularizer(abc.ABC):
 
     Notes
     -----
-    Privacy: a penalty does not depend on rows, so it has no sensitivity and its proximal map is
+    Privacy: a penalty does not depend on rows, so its sensitivity is zero and its proximal map is
     post-processing. Proximal maps are nonexpansive, as amplification by iteration asks.
     """
 

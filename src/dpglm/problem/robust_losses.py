@@ -15,8 +15,6 @@ from dpglm._validation import namespace
 from dpglm.problem.links import FloatArray, LogitLink, TangentLink, sigmoid
 from dpglm.problem.loss import Loss, Target
 
-__all__ = ["Savage", "Tangent", "Tempered"]
-
 
 @final
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ _MOST_COLUMNS, _LEAST_SIGNAL_WIDE = 300, 180.0
 # of Adult and ACS employment and on generated rows; more with groups, as only this solver adapts to
 # the sums of their rows.
 _MOST_HESSIAN_NOISE, _MOST_OF_GROUPS = 0.3, 1.0
-# For real targets and a loss with a kink: mu times rows per column from which Newton steps beat
-# descent, on generated rows; below it they shrink everything.
+# For real targets and a loss with a kink: least mu times rows per column for Newton steps, which
+# shrink everything below it, on generated rows.
 _LEAST_SIGNAL_KINKED = 400.0
 # The noise of least squares grows faster with columns than that of Newton steps.
 _FEW_COLUMNS = 64
@@ -53,8 +53,8 @@ _MOST_MOMENT_NOISE = 0.03
 _WHITEN = Whiten(exponent=0.25)
 _INTERCEPT = 0.25
 # For classes' codes, by ``experiments.ridge_classifier``: the mean's share; the largest noise in
-# second moments for whitening, which is stronger here; and mu times rows per column from which the
-# clip grows, as their root, so that clipping vanishes with the noise.
+# second moments for whitening, which is stronger here; and mu times rows per column
+# from there on the clip grows, as their root, so that clipping vanishes with the noise.
 _CENTER_SHARE_OF_CODES, _MOST_MOMENT_NOISE_OF_CODES = 0.03, 0.12
 _WHITEN_CODES = Whiten(exponent=0.5)
 _STEPS_OF_CODES = NoisyGD(n_steps=100, momentum=0.8)
@@ -167,7 +167,7 @@ def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
 def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
     """Whether a dense copy of the rows is small enough, next to the sparse rows if they are sparse.
 
-    Sums of dense float32 rows have no bound on their rounding if the number of rows is private
+    The rounding of sums of dense float32 rows is unbounded if the number of rows is private
     (``sum_rounding``).
     """
     entries = data.n_rows * data.n_columns

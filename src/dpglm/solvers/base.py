@@ -180,7 +180,7 @@ class Method(abc.ABC, Generic[S]):
     ``run`` drives every method. The state S is carried from step to step and consists of released
     values only.
 
-    Methods are dataclasses whose fields determine them, so that certificates can hold them
+    Methods are dataclasses and determined by their fields, so that certificates can hold them
     (``dpglm._codec``). Fields named ``problem``, ``data`` and ``adjacency`` must equal the plan's.
     """
 
@@ -388,8 +388,8 @@ class Plan:
         for release in self.method.releases:
             if release.unit is not self.data.unit:
                 raise ValueError(
-                    f"groups must be None for a method that releases {release.quantity!r}, whose "
-                    "bound is on one row: use the solver 'auto', 'newton_raphson', 'newton', "
+                    f"groups must be None for a method that releases {release.quantity!r}, with a "
+                    "bound on one row: use the solver 'auto', 'newton_raphson', 'newton', "
                     "'sufficient_statistics' or 'noisy_gd'"
                 )
         # Raises where no noise of that size can be drawn.

@@ -16,12 +16,10 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import Clipping
-from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.oracle.projection import GaussianMatrix, projected_gradient_release
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
-from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss, Target
@@ -43,7 +41,7 @@ class BlockMatrices:
 
     Privacy: if every row's block has norm at most ``C / sqrt(k)``, the squared norm of a projected
     change is at most ``sum_b (D^2 / k) chi2_p / p = D^2 chi2_kp / (k p)`` in distribution, in any
-    direction: as for one matrix of k p columns and a change of norm D. A row that is bounded only
+    direction: as with one matrix of k p columns and a change of norm D. A row that is bounded only
     as a whole could have its norm in one block, with the wider distribution of ``chi2_p / p``.
     """
 
@@ -149,6 +147,7 @@ class NetworkMethod(NoiseLevels[NetworkState]):
     noise_multiplier: float
 
     algorithm = "D2P2-SGD on a network"
+    subject = " of a network"
 
     def __post_init__(self) -> None:
         check_real("momentum", self.momentum, least=0.0, below=1.0)
@@ -164,32 +163,6 @@ class NetworkMethod(NoiseLevels[NetworkState]):
                 f"{self.blocks}"
             )
         self.check_levels()
-
-    @property
-    def _columns(self) -> int:
-        return -(-self.data.n_coefficients // self.blocks)
-
-    def _release(self, place: int, factor: float, count: int) -> SumRelease:
-        multiplier = self.noise_multiplier * factor
-        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
-        if self.dimension is None:
-            return gradient_release(
-                self.data,
-                self.adjacency,
-                self.clipping,
-                GaussianNoise(multiplier),
-                quantity=f"clipped gradient sum of a network at noise level {place}",
-                **facts,
-            )
-        return projected_gradient_release(
-            self.data,
-            self.adjacency,
-            self.clipping,
-            ProjectedGaussianNoise(multiplier, self.blocks * self.dimension),
-            quantity=f"projected gradient sum of a network at noise level {place}",
-            blocks=self.blocks,
-            **facts,
-        )
 
     @property
     def coefficient_noise(self) -> float:

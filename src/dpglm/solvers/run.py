@@ -1,4 +1,4 @@
-"""The loop that drives every solver, and checks that it released what was planned."""
+"""The loop that drives every solver, and checks its releases against the plan."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(
     plan : Plan
         The plan.
     rows : Rows
-        Prepared rows whose ``spec`` is the plan's.
+        Prepared rows with the plan's ``spec``.
     noise : NoiseSource
         Source of all randomness.
     progress : callable, optional

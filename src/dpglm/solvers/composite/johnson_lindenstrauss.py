@@ -39,7 +39,7 @@ _LEAST_DIMENSION, _MOST_DIMENSION = 32, 2048
 
 
 def balanced_dimension(loss: Loss, constraint: Constraint, data: DataSpec, mu: float) -> int:
-    """Choose the number of columns at which embedding costs as much as noise; 32 to 2048.
+    """Choose the number of columns where embedding costs as much as noise; 32 to 2048.
 
     ``(2 n mu H B R / (G + H B R))^(2/3)`` for a loss of smoothness H on the ball of radius B, with
     G its largest slope at zero and R the row norm (without a ball: as B grows,

@@ -277,7 +277,7 @@ def dpsgd_f(solver: Solver | None = None, share: float | None = None) -> Preproc
     ``Normalizer`` does that row by row, at no cost. The paper always spends 0.02 or 0.05 of epsilon
     on the mean, after trying five values without counting their cost.
 
-    Privacy: as for ``Preprocessed``.
+    Privacy: that of ``Preprocessed``.
 
     References
     ----------

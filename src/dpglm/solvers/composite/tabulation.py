@@ -239,7 +239,7 @@ class Refined:
     usual : tuple of int
         Usual magnitude of keys, and the usual distance from it.
     cuts : tuple of int
-        Keys, increasing, at which a cell always begins.
+        Keys, increasing, where a cell always begins.
     position : int, optional
         Column for the row's place within its merged cell, from -1 to 1: the estimated share of the
         cell's rows below it.
@@ -281,7 +281,7 @@ class Refined:
 
     @functools.cached_property
     def lasting(self) -> NDArray[np.int64]:
-        """Keys at which a cell begins in every round: those of cuts, and even ones."""
+        """Keys where a cell begins in every round: those of cuts, and even ones."""
         middle, width = self.usual
         side = middle + width // 4 * np.arange(-16, 17)
         side = side[(side >= self.span[0]) & (side < self.span[1])]
@@ -517,7 +517,7 @@ class FoundCells:
 
     @functools.cached_property
     def there(self) -> NDArray[np.intp]:
-        """Merged cells that contain fine cells; the others have no rows."""
+        """Merged cells that contain fine cells; the others are empty."""
         return np.unique(self.lookup)
 
     @functools.cached_property

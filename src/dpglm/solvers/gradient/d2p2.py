@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
-    projected_gradient_release,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
-from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
@@ -78,7 +75,7 @@ class D2P2(Solver):
     schedule : Schedule, default=Constant()
         Factors on the step size.
     step_size, sampling_rate, output
-        As for ``NoisyGD``.
+        As in ``NoisyGD``.
 
     Notes ----- Privacy: T releases of bounded sums through public matrices, each a
     ``ProjectedGaussian``, Poisson-sampled below rate 1; ``Gaussian`` without projection.
@@ -246,37 +243,9 @@ class D2P2Method(NoiseLevels["D2P2State"]):
         self.check_levels()
 
     @property
-    def _columns(self) -> int:
-        return self.data.n_coefficients
-
-    @property
     def descent(self) -> Descent:
         """Steps along noisy gradients."""
         return Descent(self.problem, self.data, self.step_sizes, self.output)
-
-    def _release(self, place: int, factor: float, count: int) -> SumRelease:
-        noise = self.noise(self.noise_multiplier * factor)
-        quantity = "clipped" if self.dimension is None else "projected"
-        declare = (
-            projected_gradient_release
-            if isinstance(noise, ProjectedGaussianNoise)
-            else gradient_release
-        )
-        return declare(
-            self.data,
-            self.adjacency,
-            self.clipping,
-            noise,  # type: ignore[arg-type]
-            quantity=f"{quantity} gradient sum at noise level {place}",
-            count=count,
-            sampling_rate=self.sampling_rate,
-        )
-
-    def noise(self, multiplier: float) -> GaussianNoise | ProjectedGaussianNoise:
-        """Noise in a step with this noise multiplier."""
-        if self.dimension is None:
-            return GaussianNoise(multiplier)
-        return ProjectedGaussianNoise(multiplier, self.dimension)
 
     @property
     def coefficient_noise(self) -> float:

@@ -45,7 +45,7 @@ class LocalSGD(Solver):
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.
     step_size, clip, output
-        As for ``NoisyGD``.
+        As in ``NoisyGD``.
 
     Notes
     -----
@@ -56,7 +56,8 @@ class LocalSGD(Solver):
     is private against everyone, including the curator. Blocks are disjoint, so they are accounted
     for in parallel: a row pays for one message. ``replace_one`` is local differential privacy: any
     two values of a row give similar messages. ``zero_out`` compares a message to noise alone, which
-    needs half of the noise and protects less. ``add_remove`` has no disjoint parts, and is refused.
+    needs half of the noise and protects less. ``add_remove`` is refused, since parts would not be
+    disjoint.
 
     This is a simulation: rows are in one process, and the noises of a block are drawn as one vector
     with the distribution of their sum. In a deployment every device clips and draws by itself.
@@ -112,7 +113,7 @@ class LocalSGD(Solver):
         descent = Descent(problem, data, sizes, self.output)
         # Penalties and constraints that do not fit the parameter raise here and not in the run.
         descent.init(0)
-        # Equal parts in parallel cost what one of them does.
+        # Equal parts in parallel cost as much as one of them.
         method = LocalSGDMethod(
             descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency)
         )

@@ -182,7 +182,7 @@ def pure_gd(
     Parameters
     ----------
     n_steps, step_size, clip : optional
-        As for ``NoisyGD``.
+        As in ``NoisyGD``.
     schedule : Schedule, optional
         By default ``LinearDecay()``.
     output : Output, optional
@@ -249,7 +249,7 @@ class NoisySGD(Solver):
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.
     step_size, clip, automatic_clipping, momentum, output
-        As for ``NoisyGD``.
+        As in ``NoisyGD``.
 
     Notes ----- While the noise multiplier is well above 1, it is about ``q sqrt(T) / mu``, so the
     noise in a mean gradient does not depend on q, and smaller batches save time. Near 1 that ends,

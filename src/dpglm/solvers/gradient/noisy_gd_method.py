@@ -82,7 +82,7 @@ class Descent:
     def noise_growth(self) -> float:
         """Standard deviation of the result, for unit noise in each gradient."""
         strong = self.problem.regularizer.strong_convexity
-        # Variances of the iterate and of what is returned, and their covariance.
+        # Variances of the iterate and of the result, and their covariance.
         iterate = returned = covariance = 0.0
         weights = self.output.weights(len(self.step_sizes), 0.5)
         for eta, weight in zip(self.step_sizes, weights.tolist(), strict=True):
@@ -163,7 +163,7 @@ def contraction(
     step_sizes: tuple[float, ...],
     plain: bool,
 ) -> Contraction | None:
-    """Check every condition of privacy amplification by iteration; None if one does not hold.
+    """Check every condition of privacy amplification by iteration; None if any fails.
 
     ``plain``: steps use the full batch, have no momentum, and the last iterate is returned.
 

@@ -112,7 +112,7 @@ class VarianceReduction(Solver):
                 "loss must have a bounded second derivative, so that differences of gradients "
                 f"shrink with the distance, got {problem.loss!r}"
             )
-        # Clips of differences, down to the least, are within what float32 arithmetic can bear.
+        # Clips of differences, down to the least, must be within the range of float32 arithmetic.
         least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
         clip = defaults.checked_clip(problem.loss, data, self.clip, least)
         growths = [self.growth**epoch for epoch in range(self.n_epochs)]
@@ -203,7 +203,7 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     sampling_rate: float
     averaging: Output
     restarts: bool  # Whether an epoch starts at its anchor (SVRG) or at the last iterate (SVRG++).
-    momentum: float  # Of the steps within an epoch.
+    momentum: float  # Momentum of the steps within an epoch.
     anchor_noise_multiplier: float
     difference_noise_multiplier: float
 
@@ -468,13 +468,13 @@ class SVRGPlusPlus(VarianceReduction):
     inner_steps : int, optional
         Number of steps m of the first epoch, at least 2; epoch s has ``2**(s - 1) m``.
     step_size, clip, sampling_rate, anchor_share
-        As for ``SVRG``.
+        As in ``SVRG``.
     averaging : Output, default=UniformAverage()
         Average of an epoch's iterates that is the next anchor.
     momentum : float, default=0.0
-        As for ``SVRG``.
+        As in ``SVRG``.
 
-    Notes ----- Privacy: as for ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only
+    Notes ----- Privacy: as with ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only
     the very first step is at its anchor by construction. A later one that is there by chance (all
     iterates at a corner of the constraint) is released and counted all the same.
 

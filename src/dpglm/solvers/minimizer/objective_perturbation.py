@@ -69,7 +69,7 @@ class ObjectivePerturbation(Solver):
     strength : float, optional
         Strength of the added quadratic, at least 0; above 0 unless the problem's own penalty is
         strongly convex in all coefficients, the intercept included. By default the difference
-        between that penalty and the strength at which the curvature term takes 0.22 of epsilon.
+        between that penalty and the strength for which the curvature term takes 0.22 of epsilon.
         With a delta of 0 it takes 0.12, or less if noise or rounding need more strength.
     clip : float, optional
         Bound C on a row's gradient, above 0; each row's loss continues along its tangent beyond it.
@@ -385,7 +385,7 @@ def _pure_without_tolerance(
 def _calibrated(
     planned: PlannedObjective, budget: PrivacyBudget, n_objectives: int, *, pure: bool
 ) -> float:
-    """Find the noise multiplier at which linear terms, their error and the count fit."""
+    """Find the noise multiplier for which linear terms, their error and the count fit."""
     kind = L2LinearTerm if pure else GaussianLinearTerm
     ratio, adjacency = planned.curvature_ratio, planned.adjacency
 

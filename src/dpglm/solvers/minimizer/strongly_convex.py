@@ -113,12 +113,12 @@ class PlannedObjective:
 
     @property
     def movement(self) -> float:
-        """Bound on the distance by which erasing one row moves the exact minimiser."""
+        """Bound on the movement of the exact minimiser if one row is erased."""
         return self.clip * self.data.weight_bound / self.strength
 
     @property
     def norm(self) -> float:
-        """Bound on the norm of each point at which the objective is no larger than at zero.
+        """Bound on the norm of points where the objective is at most that at zero.
 
         By convexity ``0 >= <g, w> + m |w|^2 / 2`` there, with g the gradient at zero. Losses
         that are never negative give ``<b, w> + m |w|^2 / 2 <= sum_i l_i(0)`` as well.
@@ -158,7 +158,7 @@ class PlannedObjective:
         return Accuracy(
             data=self.data,
             n_rows=self.most_rows,
-            # With a private number of rows blocks have no other bound.
+            # Nothing else bounds blocks of a private number of rows.
             block_rows=block_rows(self.most_rows if self.adjacency.n_is_public else MOST_ROWS),
             clip=self.clip,
             curvature=self.curvature,
@@ -265,7 +265,7 @@ def plan_objective(
         raise ValueError(f"loss must be convex, got {loss!r}")
     if not math.isfinite(loss.offset_bound):
         raise ValueError(
-            "offset_bounds must be declared for a certified minimiser, whose rounding grows with "
+            "offset_bounds must be declared for a certified minimiser, as its rounding grows with "
             "offsets"
         )
     if intercept_scale is None:
@@ -406,7 +406,7 @@ def wanted_strengths(
 
 
 def _strength_for_noise(planned: PlannedObjective, data: DataSpec, epsilon: float) -> float:
-    """Return the strength, relative to the sum, at which noise in predictions is acceptable.
+    """Return the strength, relative to the sum, for which noise in predictions is acceptable.
 
     A vector of norm ``s d`` in a random direction moves predictions of rows of norm R by
     ``s R sqrt(d) / (strength + n q / (2 d))``: rows in all directions alike have the curvature

@@ -1,1 +1,1 @@
-"""What solvers are put together from: schedules, outputs, proximal steps."""
+"""Parts that solvers share: schedules, defaults, linear algebra."""

@@ -118,7 +118,7 @@ _FAR = 1e9
 
 
 def is_neutral(loss: Loss, data: DataSpec) -> bool:
-    """Whether targets pull the prediction zero both ways, so that one can shrink to it.
+    """Whether targets pull the prediction zero both ways, so that shrinking to it is harmless.
 
     >>> from dpglm.problem import Logistic, Poisson
     >>> is_neutral(Logistic(), DataSpec(100, 2))
@@ -277,7 +277,7 @@ _LARGEST_STEP_BOUNDED, _LARGEST_STEP_UNBOUNDED, _LARGEST_STEP_NONCONVEX = 8.0, 4
 def slope_unit(loss: Loss, data: DataSpec) -> float:
     """Return a slope that counts as large: the loss's bound, else its bound at the prediction zero.
 
-    1 if that is zero, as for squared errors of a constant target.
+    1 if that is zero, as with squared errors of a constant target.
     """
     low, high = data.target_range(loss.target.bounds)
     bound = loss.slope_bound_on(math.inf, low, high)
@@ -363,7 +363,7 @@ def steps(
 
     With T full-batch steps, noise in a coefficient is about ``travel / (mu n)`` for every T, where
     ``travel = C sum_k eta_k`` is the distance that clipped gradients can carry the parameter. The
-    budget decides the travel: the distance at which the prediction of a long row has noise of
+    budget decides the travel: the distance where the prediction of a long row has noise of
     standard deviation ``0.7 * slope_unit / curvature`` (0.5 for several outputs, 0.2 for classes'
     codes), a part of the range over which slopes change; less with many columns for ``mu n`` unless
     a constraint keeps noise out of most directions (``_damped``). The number of steps keeps single

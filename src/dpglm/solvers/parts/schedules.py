@@ -8,14 +8,18 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.projection import GaussianMatrix
+from dpglm.oracle.clipping import Clipping
+from dpglm.oracle.gradients import gradient_release
+from dpglm.oracle.projection import GaussianMatrix, projected_gradient_release
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import Method, S
 
@@ -228,7 +232,7 @@ class TailAverage(Output):
     Parameters
     ----------
     fraction : float, default=0.5
-        Share of the iterates that enter, in (0, 1]; at least one does.
+        Share of the iterates that enter, in (0, 1]; at least one iterate.
 
     Examples
     --------
@@ -298,7 +302,7 @@ class Lift(abc.ABC):
         Raises
         ------
         ValueError
-            If there is no bound for this shape of matrix.
+            If the noise is unbounded for this shape of matrix.
         """
 
 
@@ -352,21 +356,34 @@ class NoiseLevels(Method[S]):
     """A method that releases a gradient sum in each step, perhaps a projected one."""
 
     data: DataSpec
+    adjacency: Adjacency
+    clipping: Clipping
     step_sizes: tuple[float, ...]
     noise_factors: tuple[float, ...]
     dimension: int | None
-    """Columns of each step's matrix; None without projection."""
+    """Columns of each matrix; None without projection."""
     lift: Lift
     sampling_rate: float
+    noise_multiplier: float
+    """Noise standard deviation over the sensitivity of a gradient sum, for the factor 1."""
 
-    @abc.abstractmethod
+    blocks: int = 1
+    """Number of blocks of coefficients, each with matrices of its own."""
+    subject: ClassVar[str] = ""
+
     def _release(self, place: int, factor: float, count: int) -> SumRelease:
         """Declare the gradient sums of a level; ``factor`` multiplies the least noise."""
-
-    @property
-    @abc.abstractmethod
-    def _columns(self) -> int:
-        """Number of coefficients that one matrix projects."""
+        multiplier, dimension = self.noise_multiplier * factor, self.dimension
+        about = f"gradient sum{self.subject} at noise level {place}"
+        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
+        rows = self.data, self.adjacency, self.clipping
+        if dimension is None:
+            noise = GaussianNoise(multiplier)
+            return gradient_release(*rows, noise, quantity=f"clipped {about}", **facts)
+        projected = ProjectedGaussianNoise(multiplier, self.blocks * dimension)
+        return projected_gradient_release(
+            *rows, projected, quantity=f"projected {about}", blocks=self.blocks, **facts
+        )
 
     def check_levels(self) -> None:
         """Refuse noise factors that are not one for each step, or too many."""
@@ -407,5 +424,6 @@ class NoiseLevels(Method[S]):
         std = self.by_level[self.noise_factors[step]].noise_std
         growth = 1.0
         if self.dimension is not None:
-            growth = self.lift.noise_growth(self._columns, self.dimension)
+            columns = -(-self.data.n_coefficients // self.blocks)
+            growth = self.lift.noise_growth(columns, self.dimension)
         return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)

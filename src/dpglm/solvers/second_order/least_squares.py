@@ -218,7 +218,7 @@ def slopes_of(sums: MomentSums, view: View, weight: float) -> Slopes:
 
     The matrix is shrunk towards a multiple of the identity, by the share of noise in its squared
     distance from there (Ledoit and Wolf 2004, with the noise known); small eigenvalues are raised
-    to half of what noise alone makes of them.
+    to half of the noise's.
     """
     if view.level == 0.0:
         tempered = _tempered(sums.matrix, sums.matrix_noise)
@@ -294,7 +294,7 @@ class Fit:
     """A fit, and the bound within which its residuals are not clipped."""
 
     v: NDArray[np.float64]  # All coordinates, the constant one last.
-    mean: Observation  # Of the predictions, less the view's center; 0 without an intercept.
+    mean: Observation  # Mean prediction, less the view's center; 0 without an intercept.
     variance: float  # Variance of the residuals.
     reach: float
 
@@ -337,7 +337,7 @@ def score_shells(at: Coordinates, fit: Fit) -> Shells:
 
 
 def first_empty(shells: Shells, counts: NDArray[np.float64], noise: float) -> float:
-    """Find the norm beyond which no run of shells holds more rows than noise explains."""
+    """Find the least norm such that noise explains all longer shells."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     for k in range(N_SHELLS):
         beyond = np.arange(N_SHELLS - k)

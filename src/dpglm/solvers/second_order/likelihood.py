@@ -320,15 +320,15 @@ def normal_nodes(count: int = _NODES) -> tuple[NDArray[np.float64], NDArray[np.f
 
 # The start of Newton steps, with the units of slopes, curvature and weights.
 
-# Standard deviations of noise from which a count of targets is significant (by chance in one fit of
+# Least significant count of targets, in standard deviations of noise (by chance in one fit of
 # five hundred), and the clipping threshold without any, relative to the upper bound.
 _SURE_OF_SIZE, _USUAL_SIZE = 4.0, 1.0 / 32.0
 # Clipping threshold of slopes for their spread, in standard deviations without excess, and a large
 # slope, in released standard deviations.
 _FAR_SLOPE, _LARGE_SLOPE = 6.0, 4.0
-# Factor by which curvature may exceed that at the start.
+# Largest ratio of curvature to that at the start.
 _GROWTH = 2.0
-# Standard deviations by which noise may make weights look smaller than they are.
+# Largest noise in weights, in standard deviations.
 _SURE = 3.0
 
 
@@ -433,7 +433,7 @@ def at_private_mean(oracle: Oracle, releases: Mapping[str, SumRelease], problem:
     w[-1] = score / data.intercept
     w = feasible(problem, n_penalized(problem, data), w, 0.0)
     if isinstance(loss, Squared):
-        # As for declared bounds that are typical for such a spread.
+        # As if declared bounds were typical for such a spread.
         unit = min(math.sqrt(square) / USUAL_ERROR, slope_unit(loss, data))
         return Start(w, unit, curvature(loss, data))
     return _at_mean(w, square, bend, loss)

@@ -74,8 +74,6 @@ from dpglm.solvers.second_order.preconditioner import (
 )
 from dpglm.solvers.uncertainty import NoiseCovariance
 
-__all__ = ["Newton", "NewtonMethod"]
-
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
 # and on generated rows; see docs/solvers/newton.md.
 _TRAVEL, _SAFE_SIGNAL = 0.4, 5.0

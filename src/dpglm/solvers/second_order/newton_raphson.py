@@ -25,8 +25,6 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
 )
 from dpglm.solvers.uncertainty import Covariance, check_normal
 
-__all__ = ["NewtonRaphson"]
-
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15
 # Numbers of gradients with the first matrix and with each Hessian but the last. If Hessians have
@@ -76,7 +74,7 @@ class NewtonRaphson(Solver):
     curvature is noisy, and infinite where it cannot be distinguished from noise.
 
     Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
-    squared slopes if these have no bound, of second moments, of scores, of three to eight Hessians,
+    squared slopes if these are unbounded, of second moments, of scores, of three to eight Hessians,
     of second moments of scores for the robust covariance or an unknown dispersion, and with a
     covariance of counts of long rows and clipped residuals; accounted exactly.
 

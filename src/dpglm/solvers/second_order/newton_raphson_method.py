@@ -66,8 +66,6 @@ from dpglm.solvers.uncertainty import (
     Uncertainty,
 )
 
-__all__ = ["NewtonRaphsonMethod"]
-
 # Root-mean-square change of scores within which pooled steps share one Hessian, and the p-value
 # below which they do not.
 _NEAR, _LEAST_P_VALUE = 1.0, 1e-4

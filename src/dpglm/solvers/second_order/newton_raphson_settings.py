@@ -11,19 +11,6 @@ from dpglm.oracle.scores import curvature_bound
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.uncertainty import Covariance
 
-__all__ = [
-    "LENGTHS",
-    "LIMITS",
-    "SHARES",
-    "SIZES",
-    "Limits",
-    "group_reach",
-    "hessian_noise",
-    "limits",
-    "longest_step",
-    "rows_enough",
-]
-
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 SHARES = {
     "targets": 0.02,
@@ -43,14 +30,14 @@ LIMITS = 0.02
 # The approach and all Hessians use a sample of rows, if there are more than twice as many: enough
 # for this relative noise at the least limits, this many per column, and this many in all.
 _ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.02, 2000, 100_000
-# Noise in Hessians beyond which steps are shorter.
+# Largest noise in Hessians for full steps.
 _SURE_NOISE = 0.1
 # Least squared limit of f |z|, in units of the mean squared length of rows, and the variance that
 # noise may add beyond it, relative to sampling. Under any model weights change the estimand, so
 # more noise is acceptable there.
 _LEAST_LENGTH = 1.5
 _NEGLIGIBLE = {None: 0.05, "model": 0.05, "robust": 0.25}
-# Powers of that room by which the limit of rows grows, without and with clipped slopes.
+# Powers of that room for the limit of rows, without and with clipped slopes.
 _POWERS = {None: (0.6, 0.2), "model": (0.6, 0.2), "robust": (0.8, 0.6)}
 # Least and usual clipping threshold of slopes, in standard deviations at the start: without
 # intervals, and for intervals under a right model or any, which a clipping bias would shift; and
@@ -62,7 +49,7 @@ _BEARABLE = 0.6
 _GROUPS = {None: (1.75, 1.75), "model": (2.0, 4.0), "robust": (4.0, 8.0)}
 _FAR_PRODUCT, _SPREAD = 4.0, 1.2
 # Least clipping threshold of curvature, in units of that at the start; harmless noise in a Hessian,
-# and the powers of the remaining room by which the limits of f |z|^2 and of curvature grow.
+# and the powers of the remaining room for the limits of f |z|^2 and of curvature.
 _LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.3
 _LONGER, _STEEPER = 0.4, 0.3
 

@@ -107,7 +107,7 @@ def products_in_basis(
 
     They are not the identity, since the basis raises directions below the noise. Noise has far
     larger eigenvalues than entries, so it is removed entry by entry in the columns' own
-    coordinates: products keep the share by which their square exceeds twice the noise's in the
+    coordinates: products keep the relative excess of their square over twice the noise's in the
     diagonal (the non-negative garrote), and squares below two deviations get their mean. No
     direction has less than half the average of the raised ones.
     """

@@ -23,8 +23,6 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 
-__all__ = ["Prototypes", "PrototypesMethod"]
-
 
 @final
 @dataclass(frozen=True)
@@ -165,5 +163,5 @@ class PrototypesMethod(Method["PrototypesState"]):
         return np.concatenate([w, last[np.newaxis]])
 
     def _feasible(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Apply penalty and constraint, as one step on a loss of curvature one does."""
+        """Apply penalty and constraint, as in one step on a loss of curvature one."""
         return feasible(self.problem, n_penalized(self.problem, self.data), w, 1.0)

@@ -26,8 +26,6 @@ from dpglm.solvers.second_order.sufficient_statistics_method import (
 )
 from dpglm.solvers.uncertainty import Covariance, check_normal
 
-__all__ = ["MOST_MOMENT_NOISE", "SufficientStatistics"]
-
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are released if n mu exceeds the first, times the number of columns, or the second.

@@ -63,8 +63,6 @@ from dpglm.solvers.second_order.likelihood import USUAL_ERROR, is_quadratic, min
 from dpglm.solvers.second_order.preconditioner import Basis, usual_basis_scale
 from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
-__all__ = ["SufficientStatisticsMethod"]
-
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
 _FINAL: Mapping[Covariance, ScoreShares] = {
@@ -291,7 +289,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         first, at = state.first, state.coordinates
         assert first is not None
         assert at is not None
-        # Without intervals scores are clipped by their own norm, and rows have no weights.
+        # Without intervals scores are clipped by their own norm, and rows are not weighted.
         cap = at.most if self.inference is None else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
         return view, score_shells(at, first.fit)
