@@ -238,6 +238,7 @@ class D2P2Method(NoiseLevels["D2P2State"]):
     noise_multiplier: float
 
     algorithm = "D2P2-SGD"
+    blocks = 1
 
     def __post_init__(self) -> None:
         self.check_levels()

@@ -367,7 +367,7 @@ class NoiseLevels(Method[S]):
     noise_multiplier: float
     """Noise standard deviation over the sensitivity of a gradient sum, for the factor 1."""
 
-    blocks: int = 1
+    blocks: int
     """Number of blocks of coefficients, each with matrices of its own."""
     subject: ClassVar[str] = ""
 
