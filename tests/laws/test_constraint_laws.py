@@ -227,6 +227,6 @@ def test_contains_rejects_what_is_outside(c: Constraint) -> None:
 @every_constraint
 @pytest.mark.parametrize("dimension", [0, -3])
 def test_a_bad_dimension_is_refused(c: Constraint, dimension: int) -> None:
-    for size in (c.diameter, c.norm_bound, c.gaussian_width):
+    for size in (c.norm_bound, c.gaussian_width):
         with pytest.raises(ValueError, match="dimension must be an integer of at least 1"):
             size(dimension)
