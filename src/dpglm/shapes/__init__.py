@@ -1,4 +1,4 @@
-"""What each column does in a fitted model: curves and levels to look at, to export and to edit."""
+"""Effects of columns in a fitted model, to draw, export and edit."""
 
 from dpglm.shapes.collection import ReleasedModel, Shapes, shapes_of
 from dpglm.shapes.shape import Errors, Shape

@@ -1,4 +1,4 @@
-"""All shapes of a model, from what was released: made, tabled, and put back after an edit."""
+"""All shapes of a model: computed from released values, tabulated, and edited."""
 
 from __future__ import annotations
 
@@ -21,44 +21,39 @@ from dpglm.tables.schema import Schema
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ReleasedModel", "Shapes", "shapes_of"]
-
-
 _NO_BANDS = (
-    "No bands: this solver does not know how much privacy noise is left (inference=True gives "
+    "No bands: this solver does not estimate its remaining privacy noise (inference=True gives "
     "confidence bands)."
 )
 
-_UNKNOWN = (
-    "Where a band has no end nothing is known: noise hides what the rows may say of these values."
-)
+_UNKNOWN = "A band without an end marks values that cannot be estimated at this budget."
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ReleasedModel:
-    """What a model's shapes are made of: released coefficients and public facts.
+    """The released coefficients and public facts of a model, from which shapes are computed.
 
     Parameters
     ----------
     schema : Schema
-        What made the features, without a formula.
+        Schema of the features, without a formula.
     coef : ndarray of shape (n_outputs, n_features)
         Coefficients of the features.
     intercept : ndarray of shape (n_outputs,)
         Intercepts.
     outputs : tuple of str
-        What each score speaks for: the target, or classes.
+        Name of each score: the target, or classes.
     score : str
-        What a score is, such as ``"log-odds of >50K"``.
+        Meaning of a score, such as ``"log-odds of >50K"``.
     errors : Errors, optional
-        What is known of the errors of the coefficients.
+        Errors of the coefficients.
     directions : mapping from str to int, optional
-        Terms whose curves were projected to never fall (1), or never rise (-1).
+        Terms with curves that were projected to never fall (1), or never rise (-1).
     shrunk : bool, default=False
-        Whether a penalty moves coefficients by more than they are uncertain.
+        Whether the penalty's bias exceeds the standard errors.
     edits : mapping from str to str, optional
-        What was done after the fit to which term.
+        Edits after the fit, by term.
     """
 
     schema: Schema
@@ -72,18 +67,17 @@ class ReleasedModel:
     edits: Mapping[str, str] = field(default_factory=dict)
 
     def with_shape(self, shape: Shape) -> ReleasedModel:
-        """Return the model with another shape of a term; all else stays, the intercept's part too.
+        """Replace the shape of one term; everything else stays.
 
         Parameters
         ----------
         shape : Shape
-            Of one of the model's terms.
+            The shape of one of the model's terms.
 
         Returns
         -------
         ReleasedModel
-            Without bands of sampling and noise together, which are about the model as it was
-            fitted.
+            Without bands of sampling and noise together, which hold for the fitted model only.
 
         Raises
         ------
@@ -101,7 +95,7 @@ class ReleasedModel:
         weights = public_weights(term.axes)
         for output, values in enumerate(shape.values.reshape(len(self.outputs), -1)):
             old = term.matrix @ coef[output, term.features]
-            # What the term adds on average stays with the term, or the intercept.
+            # The term's mean contribution stays with the term, or the intercept.
             wanted = values + weights @ old
             coef[output, term.features], constant = _solved(term, wanted)
             intercept[output] += constant
@@ -117,22 +111,22 @@ class ReleasedModel:
 @final
 @dataclass(frozen=True, eq=False)
 class Shapes(Mapping[str, Shape]):
-    """The shapes of a fitted model by term: a mapping, which can be drawn and written.
+    """The shapes of a fitted model by term, as a mapping.
 
     Parameters
     ----------
     shapes : tuple of Shape
         In the order of the columns, then interactions.
     score : str
-        What effects are differences of, such as ``"log-odds of >50K"``.
+        Scale of the effects, such as ``"log-odds of >50K"``.
     intercept : ndarray of shape (n_outputs,)
-        The score of a row whose effects are all zero.
+        The score of a row without effects.
     band : str
-        What the bands cover, in words; "" without bands.
+        Coverage of the bands in words; "" without bands.
 
     Notes
     -----
-    Privacy: post-processing of what the certificate lists.
+    Privacy: post-processing of released values.
     """
 
     shapes: tuple[Shape, ...]
@@ -144,7 +138,7 @@ class Shapes(Mapping[str, Shape]):
         for one in self.shapes:
             if one.term == term:
                 return one
-        raise KeyError(f"{term!r} is none of the terms {in_one_line(list(self))}")
+        raise KeyError(f"term must be one of {in_one_line(list(self))}, got {term!r}")
 
     def __iter__(self) -> Iterator[str]:
         return (one.term for one in self.shapes)
@@ -154,11 +148,11 @@ class Shapes(Mapping[str, Shape]):
 
     @property
     def by_importance(self) -> tuple[Shape, ...]:
-        """The shapes, those of the largest range first."""
+        """The shapes in descending order of their range."""
         return tuple(sorted(self.shapes, key=lambda one: -one.importance))
 
     def table(self) -> dict[str, list[Any]]:
-        """Return the points of all shapes: all that predictions follow from, beside the intercept.
+        """Return the points of all shapes, which determine predictions up to the intercept.
 
         Returns
         -------
@@ -215,7 +209,7 @@ class Shapes(Mapping[str, Shape]):
         Parameters
         ----------
         most : int, optional
-            How many are drawn, those of the largest range first; by default 12.
+            Number of shapes to draw, the largest range first; by default 12.
 
         Returns
         -------
@@ -237,23 +231,22 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
     Parameters
     ----------
     model : ReleasedModel
-        Coefficients and what is known about their errors.
+        Coefficients and their errors.
     level : float, default=0.95
-        Probability with which a band covers, in (0, 1).
+        Confidence level of the bands, in (0, 1).
     simultaneous : bool, default=True
-        Whether a band covers a whole curve, or all levels, at once with that probability; else each
-        point of it.
+        Whether a band covers a whole curve, or all levels, at once; otherwise each point.
 
     Returns
     -------
     Shapes
-        Bands count sampling and privacy noise where the fit was made for inference, else privacy
-        noise alone.
+        Bands include sampling error and privacy noise for fits with ``inference=True``; otherwise
+        privacy noise alone.
 
     Raises
     ------
     ValueError
-        If the level is out of range, or the schema has a formula.
+        If the confidence level is out of range, or the schema has a formula.
     """
     check_real("level", level, above=0.0, below=1.0)
     check_bool("simultaneous", simultaneous)
@@ -276,7 +269,6 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
                 model.edits.get(term.name, ""),
             )
         )
-    # Each term's mean is part of the score of a row without effects.
     means = sum(
         model.coef[:, term.features] @ np.asarray(public_weights(term.axes) @ term.matrix)
         for term in terms_of(model.schema)
@@ -297,18 +289,18 @@ def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> st
         words = f"Bands: {share} confidence for {what}, sampling and privacy noise together."
     else:
         words = (
-            f"Bands: {share} of privacy noise alone, for {what}; they leave out the sampling of "
-            "rows, so they are no confidence bands (inference=True gives those)."
+            f"Bands: {share} of privacy noise alone, for {what}, without sampling error "
+            "(inference=True gives confidence bands)."
         )
     if own:
-        words += " Bands of monotone curves are projected as these are."
+        words += " Bands of monotone curves are projected like the curves."
     if errors.of_sampling and model.shrunk:
-        words += " The penalty smooths: they are about the smoothed curve, not the bias of it."
+        words += " Bands do not include the bias of the smoothing penalty."
     return words
 
 
 def _solved(term: ValuedTerm, wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return coefficients, and a constant beside them, that give a term these values."""
+    """Return coefficients and a constant that give a term these values."""
     count, n_features = term.matrix.shape
     if count == n_features and not isinstance(term.matrix, np.ndarray):
         return np.asarray(sparse.linalg.spsolve(sparse.csc_array(term.matrix), wanted)), 0.0
@@ -317,7 +309,7 @@ def _solved(term: ValuedTerm, wanted: NDArray[np.float64]) -> tuple[NDArray[np.f
     solution: NDArray[np.float64] = np.asarray(np.linalg.lstsq(full, wanted)[0], np.float64)
     if not np.allclose(full @ solution, wanted, atol=1e-9 * max(1.0, np.abs(wanted).max())):
         raise ValueError(
-            f"shape of {term.name!r} is none that the model's features can take: its interaction "
-            "has no part of a single column"
+            f"shape of {term.name!r} must be an interaction without main effects: the model's "
+            "features cannot represent it"
         )
     return solution[:-1], float(solution[-1])

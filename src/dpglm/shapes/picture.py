@@ -21,8 +21,6 @@ from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis
 if TYPE_CHECKING:
     from dpglm.shapes.collection import Shapes
 
-__all__ = ["draw_shape", "draw_shapes", "reach_of", "scale_in_words"]
-
 _MOST = 12
 _MOST_LEVELS = 12
 _MOST_OUTPUTS = len(draw.CYCLE)
@@ -32,25 +30,25 @@ _NAMES = 1.15
 """Inches for the names of levels."""
 _BAND, _LINE = 0.2, 1.9
 _MOST_OF_BANDS = 1.5
-"""How far bands are drawn, in units of the largest effect."""
+"""Largest drawn end of a band, in units of the largest effect."""
 _EDGE = 1.06
-"""Where the axis ends, in units of the reach."""
+"""End of the axis, in units of the scale."""
 _ENDLESS = 1e3
-"""Where a band without an end is drawn to, in units of the reach."""
+"""Drawn end of an infinite band, in units of the scale."""
 _LEGEND = 0.3
 """Inches below axes for a legend."""
 _ACROSS, _TICK_GAP = 2.3, 0.1
-"""Inches from end to end of an axis, and at least between labels along it."""
+"""Inches along an axis, and the least gap between its labels."""
 _GAP, _MISSING = 1.06, 1.12
-"""Where a curve's missing values are, from the bounds 0 and 1, and the line before them."""
+"""Position of the line before missing values, and of these, on an axis from 0 to 1."""
 
 
 def reach_of(shapes: Sequence[Shape]) -> float:
-    """Return the largest distance from zero of what is drawn, for a scale that all share."""
+    """Return the common scale of shapes: the largest drawn magnitude."""
     found = [np.abs(one.values).max(initial=0.0) for one in shapes]
     ends = [np.abs(one.band).max() for one in shapes if one.band is not None]
     largest = max(found, default=0.0)
-    # A scale for the widest band would hide the shapes: arrows say where bands go on.
+    # Wide bands are cut off, and marked by arrows.
     return max(min(max(ends, default=0.0), _MOST_OF_BANDS * largest), largest) or 1.0
 
 
@@ -58,8 +56,8 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
     """Draw the largest shapes in one figure."""
     count = len(shapes)
     shown = min(count, _MOST if most is None else check_integer("most", most, least=1))
-    of = f"The {shown} of largest range, of {count}. " if shown < count else ""
-    edited = "Edited shapes say so. " if any(one.edit for one in shapes.shapes) else ""
+    of = f"The {shown} largest of {count}. " if shown < count else ""
+    edited = "Edited shapes are marked. " if any(one.edit for one in shapes.shapes) else ""
     columns = min(3, shown)
     rows = math.ceil(shown / columns)
     subtitle = f"{of}{edited}{scale_in_words(shapes)} {shapes.band}"
@@ -78,14 +76,14 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
 
 
 def draw_shape(shape: Shape, reach: float) -> Any:
-    """Draw one shape as a figure of its own, to the scale of ``reach``."""
+    """Draw one shape as a separate figure with the scale ``reach``."""
     require("matplotlib", "plot")
     from dpglm.pictures.picture import Picture
 
     below = 0.0 if len(shape.outputs) == 1 else _LEGEND
     tall = _TALL + below
     figure = Picture(figsize=(_PANEL, tall), dpi=150, facecolor="none")
-    # Places that are the same in all panels, so that they stand in line.
+    # The same margins for all panels, so that they align.
     top, bottom = 1.0 - 0.27 / tall, (0.5 + below) / tall
     figure.subplots_adjust(left=_left_of(shape) / _PANEL, right=0.96, top=top, bottom=bottom)
     colors = _colors([shape])
@@ -95,15 +93,15 @@ def draw_shape(shape: Shape, reach: float) -> Any:
 
 
 def scale_in_words(shapes: Shapes) -> str:
-    """Say what effects are differences of, and from what."""
+    """Describe the scale of the effects."""
     said = f"Differences of the {shapes.score} from each panel's mean over its knots or levels."
     reach = _EDGE * reach_of(shapes.shapes)
     ends = [np.abs(one.band).max() for one in shapes.shapes if one.band is not None]
-    return f"{said} Arrows: the band goes on." if max(ends, default=0.0) > reach else said
+    return f"{said} Arrows: the band continues." if max(ends, default=0.0) > reach else said
 
 
 def _left_of(shape: Shape) -> float:
-    """Return the inches left of axes, for names of levels or for numbers."""
+    """Return the left margin in inches, for names of levels or for numbers."""
     upright = _upright(shape).axes[-1]
     is_map = len(shape.axes) == 2
     return (_NAMES + 0.12 if isinstance(upright, CategoricalAxis) else 0.38) + 0.16 * is_map
@@ -130,14 +128,14 @@ def _draw(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str]) -> N
 
 
 def _colors(shapes: Sequence[Shape]) -> Mapping[int, str]:
-    """Return the outputs to draw, those of the largest range in any shape, with colours."""
+    """Return colours of the outputs with the largest ranges."""
     ranges = [np.ptp(one.values.reshape(len(one.outputs), -1), axis=1) for one in shapes]
     order = np.argsort(-np.max(ranges, axis=0), kind="stable")[:_MOST_OUTPUTS]
     return dict(zip(sorted(order.tolist()), draw.CYCLE, strict=False))
 
 
 def _legend(figure: Any, shape: Shape, colors: Mapping[int, str], loc: str) -> None:
-    """Say which colour is which output's, below all axes, where no curve is."""
+    """Draw the legend of outputs below all axes."""
     if len(shape.outputs) == 1:
         return
     patches = require("matplotlib.patches", "plot")
@@ -191,7 +189,7 @@ def _draw_curve(
 def _draw_levels(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str]) -> None:
     values = shape.values
     largest = np.argsort(-np.abs(values).max(axis=0), kind="stable")[:_MOST_LEVELS]
-    # On top the largest, or of ordered levels the first.
+    # The largest level is on top, or the first of ordered levels.
     by = values[0] if shape.axes[0].line is None else -np.arange(values.shape[1])
     order = largest[np.argsort(by[largest], kind="stable")]
     rows = np.arange(len(order), dtype=np.float64)
@@ -222,7 +220,7 @@ def _draw_map(axes: Any, shape: Shape) -> None:
     )
     shape = _upright(shape)
     first, second = shape.axes
-    # The output of the largest range: a map has room for one.
+    # A map shows the output with the largest range.
     output = int(np.argmax(np.ptp(shape.values.reshape(len(shape.outputs), -1), axis=1)))
     values = shape.values[output]
     rows, columns = (_shown(values, axis, place) for place, axis in enumerate(shape.axes))
@@ -230,7 +228,7 @@ def _draw_map(axes: Any, shape: Shape) -> None:
     values = values[chosen]
     x, y = _places(first, rows), _places(second, columns)
     smooth = isinstance(first, NumericAxis) and isinstance(second, NumericAxis)
-    # A scale of its own, which its bar tells: interactions are often much smaller than columns.
+    # Maps have their own scale: interactions are often much smaller than main effects.
     reach = float(np.abs(values).max(initial=0.0)) or 1.0
     drawn = axes.pcolormesh(
         x,
@@ -247,7 +245,7 @@ def _draw_map(axes: Any, shape: Shape) -> None:
         low, high = np.moveaxis(shape.band[output][chosen], -1, 0)
         i, j = np.nonzero((low <= 0.0) & (high >= 0.0))
         axes.plot(x[i], y[j], ".", color=draw.GREY, markersize=2.0)
-        notes.append("dots: the band holds zero")
+        notes.append("dots: the band contains zero")
     axes.set_xticks(*_ticks(first, rows), parse_math=False)
     axes.set_yticks(*_ticks(second, columns), parse_math=False)
     draw.quiet(axes)
@@ -265,13 +263,13 @@ def _draw_map(axes: Any, shape: Shape) -> None:
 
 
 def _named(axis: Axis, most: float) -> str:
-    """Name a column, with its unit if it has one."""
+    """Return the column's name and unit."""
     unit = axis.column.unit if isinstance(axis, NumericAxis) else None
     return shortened(axis.name if unit is None else f"{axis.name} ({unit})", 7.5, most)
 
 
 def _shown(values: NDArray[np.float64], axis: Axis, place: int) -> NDArray[np.intp]:
-    """Return which knots, or levels of the largest effects, a map shows along a column."""
+    """Return the knots, or the levels with the largest effects, to show on a map."""
     if isinstance(axis, NumericAxis):
         return np.arange(len(axis.knots))
     largest = np.argsort(-np.abs(values).max(axis=1 - place), kind="stable")
@@ -279,7 +277,7 @@ def _shown(values: NDArray[np.float64], axis: Axis, place: int) -> NDArray[np.in
 
 
 def _upright(shape: Shape) -> Shape:
-    """Return a map whose axis with the more levels is upright, where names have room."""
+    """Put the axis with more levels upright, where names fit."""
     if len(shape.axes) == 1:
         return shape
     first, second = (
@@ -294,7 +292,7 @@ def _upright(shape: Shape) -> Shape:
 
 
 def _drawn_ends(band: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
-    """Return lower and upper ends in finite numbers, far beyond the panel where there is no end."""
+    """Return the ends of a band, with finite numbers for infinite ones."""
     ends: NDArray[np.float64] = np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T
     return ends
 
@@ -309,13 +307,13 @@ def _mark_beyond(
     *,
     upright: bool = True,
 ) -> None:
-    """Put an arrow at the edge of the panel wherever a band goes on beyond it."""
+    """Put an arrow at the edge of the panel wherever a band continues beyond it."""
     edge = _EDGE * reach
     for beyond, place, arrow in (
         (high > edge, edge, "^" if upright else ">"),
         (low < -edge, -edge, "v" if upright else "<"),
     ):
-        # Markers of no point would have a place in the layout.
+        # Empty markers would take part in the layout.
         if beyond.any():
             edges = np.full(int(beyond.sum()), place)
             pair = (at[beyond], edges) if upright else (edges, at[beyond])
@@ -329,7 +327,7 @@ def _places(axis: Axis, shown: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def _ticks(axis: Axis, shown: NDArray[np.intp]) -> tuple[list[float], list[str]]:
-    """Return where to put which labels: round numbers of the column, or levels."""
+    """Return positions and labels of ticks: round numbers, or levels."""
     if isinstance(axis, NumericAxis):
         return _number_ticks(axis, missing=False)
     cells = axis.grid(0).tolist()
@@ -337,7 +335,7 @@ def _ticks(axis: Axis, shown: NDArray[np.intp]) -> tuple[list[float], list[str]]
 
 
 def _number_ticks(axis: NumericAxis, *, missing: bool = True) -> tuple[list[float], list[str]]:
-    """Return places and labels of round numbers that do not touch each other, nor "missing"."""
+    """Return positions and labels of round numbers that do not overlap."""
     column, kept = axis.column, list[tuple[float, str]]()
     if missing and column.missing is not None:
         kept.append((_MISSING, "missing"))
@@ -355,7 +353,7 @@ def _number_ticks(axis: NumericAxis, *, missing: bool = True) -> tuple[list[floa
 
 
 def _round_numbers(low: float, high: float, spread_out: bool) -> list[float]:
-    """Return candidates for ticks, those to keep first."""
+    """Return candidates for ticks by priority."""
     if not spread_out or low < 0.0:
         ticker = require("matplotlib.ticker", "plot")
         found = ticker.MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -363,7 +361,7 @@ def _round_numbers(low: float, high: float, spread_out: bool) -> list[float]:
     largest = math.floor(math.log10(high))
     least = math.floor(math.log10(low)) if low > 0.0 else largest - 3
     powers = [10.0**power for power in range(least, largest + 1)]
-    # Every so many decades first, then all, then numbers between them.
+    # A few decades first, then all, then numbers between them.
     step = math.ceil(len(powers) / 4)
     wanted = [*powers[::-1][::step], *powers, *(k * one for k in (5.0, 2.0) for one in powers)]
     zero = [0.0] if low == 0.0 else []
@@ -371,10 +369,10 @@ def _round_numbers(low: float, high: float, spread_out: bool) -> list[float]:
 
 
 def _short(numbers: Sequence[float]) -> list[str]:
-    """Write numbers alike: in thousands or millions if all are, with true minus signs."""
+    """Format numbers with a common unit (thousands or millions) and true minus signs."""
     least = min((abs(one) for one in numbers if one), default=1.0)
     largest = max(map(abs, numbers), default=1.0)
-    # The year 2000 is no two thousand.
+    # The year 2000 is not written as 2k.
     fits = [
         (unit, letter)
         for unit, letter in ((1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -386,6 +384,6 @@ def _short(numbers: Sequence[float]) -> list[str]:
 
 
 def _levels(cells: Sequence[Any]) -> list[str]:
-    """Name levels in the room there is, so that they stay different."""
+    """Shorten names of levels, keeping them distinct."""
     names = ["missing" if cell in (None, "") else str(cell) for cell in cells]
     return told_apart(names, _TICK, _NAMES)

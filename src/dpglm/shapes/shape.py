@@ -1,4 +1,4 @@
-"""One term's effect: its values, a band about them, and the edits that make another one of it."""
+"""The effect of one term: its values, its confidence band, and edits of it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_d
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.schema import Schema
 
-# The terms of a model by its schema: where each has values, and how coefficients make these.
-
 
 @final
 @dataclass(frozen=True, eq=False)
 class ValuedTerm:
-    """A term whose values at knots and levels are ``matrix @ coefficients``.
+    """A term with values ``matrix @ coefficients[features]`` at knots and levels, linear between.
 
-    ``matrix``, dense or sparse, has the shape (n_values, n_features); ``features`` says where the
-    term's features stand. Between knots the effect is linear, so the values are all of it.
+    ``matrix``, dense or sparse, has the shape (n_values, n_features).
     """
 
     axes: tuple[Axis, ...]
@@ -37,7 +34,7 @@ class ValuedTerm:
 
     @property
     def name(self) -> str:
-        """The columns in words."""
+        """Name of the term."""
         return " x ".join(axis.name for axis in self.axes)
 
     @property
@@ -47,16 +44,13 @@ class ValuedTerm:
 
 
 def cells_of(axis: Axis) -> list[Any]:
-    """Return the cells at which an effect has its values: knots or levels; None for missing."""
+    """Return the knots or levels of an axis; None for missing values."""
     cells: list[Any] = axis.grid(0).tolist()
     return cells + [None] * (len(axis.labels) - len(cells))
 
 
 def public_weights(axes: tuple[Axis, ...]) -> NDArray[np.float64]:
-    """Return the weights by which a term's mean is taken: knots and levels alike, missing not.
-
-    Shape (n_values,); they add up to 1.
-    """
+    """Return equal weights of all values of a term except missing ones; they sum to 1."""
     weights = np.ones(1)
     for axis in axes:
         present = np.array([cell is not None for cell in cells_of(axis)], dtype=np.float64)
@@ -65,10 +59,7 @@ def public_weights(axes: tuple[Axis, ...]) -> NDArray[np.float64]:
 
 
 def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
-    """Return the terms of an additive model, or of a linear one: lines and levels.
-
-    A ValueError says that a formula has none.
-    """
+    """Return the terms of an additive or linear model; a ValueError refuses formulas."""
     if schema.additive is not None:
         return tuple(
             ValuedTerm(
@@ -80,8 +71,8 @@ def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
         )
     if schema.formula is not None:
         raise ValueError(
-            f"the schema must have no formula for shapes, got {schema.formula!r}: what its terms "
-            "have in common with columns is not known"
+            f"the schema of shapes must not have a formula, got {schema.formula!r}: the terms of "
+            "a formula are not effects of single columns"
         )
     terms: list[ValuedTerm] = []
     start = 0
@@ -100,7 +91,7 @@ def _axis(column: Column) -> Axis:
     if isinstance(column, CategoricalColumn):
         return CategoricalAxis(column)
     assert isinstance(column, NumericColumn)
-    # In a linear model knots are not looked at, and its line is straight on the plain scale.
+    # A linear model ignores knots and scale.
     straight = NumericColumn(column.name, column.low, column.high, column.missing)
     return NumericAxis(straight, segments=1, reach=0.0)
 
@@ -110,28 +101,26 @@ def _axis(column: Column) -> Axis:
 class Shape:
     """The effect of a column, or of two columns together, on a model's linear score.
 
-    It is linear between knots and constant beyond the bounds, so its values at knots and levels
-    are all of it.
+    It is linear between knots and constant beyond the bounds.
 
     Parameters
     ----------
     axes : tuple of Axis
-        The column, or both.
+        One or two columns.
     outputs : tuple of str
-        What the score speaks for: the target, or classes.
+        Name of each score: the target, or classes.
     values : ndarray of shape (n_outputs, n_values) or (n_outputs, n_values, n_others)
-        Effects at the knots or levels of each column, less their mean over all of these, so that
-        only differences within a column count; a level for missing values comes last, and is not
-        part of that mean.
+        Effects at the knots or levels of each column, centred at their mean. A level for missing
+        values comes last and is not part of the mean.
     band : ndarray of shape (n_outputs, n_values, 2) or (n_outputs, n_values, n_others, 2), optional
         Lower and upper ends of the band.
     edit : str, default=""
-        What was done to it after the fit, in words.
+        Edits after the fit, in words.
 
     Notes
     -----
-    Privacy: released coefficients and public knots; the mean is taken over knots and levels, not
-    over rows.
+    Privacy: computed from released coefficients and public knots; the mean is over knots and
+    levels, not over rows.
     """
 
     axes: tuple[Axis, ...]
@@ -142,7 +131,7 @@ class Shape:
 
     @property
     def term(self) -> str:
-        """The name: a column's, or two with `` x `` between them."""
+        """Name of the column, or of both, joined by `` x ``."""
         return " x ".join(axis.name for axis in self.axes)
 
     @property
@@ -152,12 +141,12 @@ class Shape:
 
     @property
     def points(self) -> tuple[list[Any], ...]:
-        """For each column, the numbers or levels that ``values`` are at; None: missing."""
+        """Knots or levels of each column; None for missing values."""
         return tuple(cells_of(axis) for axis in self.axes)
 
     @property
     def importance(self) -> float:
-        """The range of the values, the largest over outputs; missing values do not count."""
+        """Largest range of the values over outputs, without missing values."""
         present = [[i for i, one in enumerate(cells) if one is not None] for cells in self.points]
         chosen: tuple[Any, ...] = (slice(None), *np.ix_(*present))
         flat = self.values[chosen].reshape(len(self.outputs), -1)
@@ -169,9 +158,9 @@ class Shape:
         Parameters
         ----------
         points : mapping from number, or level, to float
-            Effects. Those of numbers replace the whole curve: it is linear between the points
-            (as the column's scale says) and constant beyond, and is taken over at the knots. Those
-            of levels, and of None for missing values, replace these alone.
+            Effects. Effects of numbers replace the whole curve, which is then linear between the
+            points (on the column's scale), constant beyond, and evaluated at the knots. Effects of
+            levels, and of None for missing values, replace single values.
 
         Returns
         -------
@@ -180,10 +169,10 @@ class Shape:
         Raises
         ------
         ValueError
-            If there are several outputs or columns, or a point is none of the column's.
+            If there are several outputs or columns, or a point does not belong to the column.
         """
         if len(self.axes) > 1 or len(self.outputs) > 1:
-            raise ValueError(f"points need one column and one output, {self.term!r} has more")
+            raise ValueError(f"points require one column and one output, {self.term!r} has more")
         if not points:
             raise ValueError(f"points must map numbers or levels to effects, got {points!r}")
         (axis,), (cells,) = self.axes, self.points
@@ -211,12 +200,12 @@ class Shape:
         return self._edited(values, f"through {in_one_line(dict(points))}")
 
     def flattened(self, *between: Any) -> Shape:
-        """Return the shape with the mean of some of its values in their place.
+        """Replace some values by their mean.
 
         Parameters
         ----------
         *between : two numbers, or levels
-            The knots from one number to another, or the levels; all of them, if none is given.
+            The ends of an interval of knots, or levels; by default all values.
 
         Returns
         -------
@@ -225,16 +214,15 @@ class Shape:
         Raises
         ------
         ValueError
-            If there are several columns, or no knot or level is meant.
+            If there are several columns, or nothing is selected.
         """
         if not between:
             return self._edited(np.zeros_like(self.values), "flat")
         if len(self.axes) > 1:
-            raise ValueError(f"{self.term!r} has two columns: it can only be flattened altogether")
+            raise ValueError(f"{self.term!r} has two columns and can only be flattened as a whole")
         (axis,), (cells,) = self.axes, self.points
         if isinstance(axis, NumericAxis):
-            low, high = (between[0], between[-1])
-            low, high = check_real("between", low), check_real("between", high)
+            low, high = (check_real("between", between[end]) for end in (0, -1))
             chosen = [cell is not None and low <= cell <= high for cell in cells]
         else:
             chosen = [cell in between for cell in cells]
@@ -248,7 +236,7 @@ class Shape:
         return self._edited(values, f"flat between {in_one_line(list(between))}")
 
     def monotone(self, direction: int) -> Shape:
-        """Return the nearest shape that never falls, or never rises.
+        """Return the nearest monotone shape, in least squares at the knots.
 
         Parameters
         ----------
@@ -258,7 +246,6 @@ class Shape:
         Returns
         -------
         Shape
-            Nearest in squares of the differences at the knots.
 
         Raises
         ------
@@ -268,9 +255,7 @@ class Shape:
         if direction not in (1, -1):
             raise ValueError(f"direction must be 1 or -1, got {direction!r}")
         if len(self.axes) > 1 or self.axes[0].line is None:
-            raise ValueError(
-                f"{self.term!r} is not one numeric or ordered column, and has no direction"
-            )
+            raise ValueError(f"monotone needs one numeric or ordered column, got {self.term!r}")
         from sklearn.isotonic import isotonic_regression
 
         values = self.values.copy()
@@ -280,13 +265,13 @@ class Shape:
         return self._edited(values, "never falls" if direction > 0 else "never rises")
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the table of points: a list for each of its columns.
+        """Return a table of the points.
 
         Returns
         -------
         dict from str to list
-            ``term``, one entry for each column of the term, ``output``, ``effect`` and, where
-            there is a band, its ends ``low`` and ``high``.
+            ``term``, ``value``, ``other value``, ``output``, ``effect``, and the ends of the band,
+            ``low`` and ``high``.
         """
         grid = list(np.ndindex(self.values.shape))
         band, points = self.band, self.points
@@ -306,35 +291,34 @@ class Shape:
         return dataclasses.replace(self, values=values, band=None, edit=words)
 
 
-# Bands about shapes: of how much a value, or a whole curve, would differ in another fit.
+# Pointwise and simultaneous confidence bands.
 
 _DRAWS = 20_000
 _MOST_JOINT = 200
-"""Values up to which their joint law is used; for more, an inequality that holds for any law."""
+"""Largest number of values for a joint simulation; beyond it, Šidák's inequality is used."""
 _ROUNDING = 1e-9
-"""Of the largest error: what rounding may leave of one that is zero."""
+"""Errors below this share of the largest one are zero up to rounding."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """What is known of the errors of a model's coefficients: normal, with a covariance.
+    """Normal errors of a model's coefficients.
 
     Parameters
     ----------
     center : ndarray of shape (n_outputs, n_features)
-        The coefficients that have these errors: before curves were made monotone.
+        The coefficients before curves were made monotone.
     covariance : ndarray of shape (n_features, n_features)
-        Of an output whose factor is 1.
+        Covariance of an output with factor 1.
     outputs : ndarray of shape (n_outputs,)
-        For each output what its variances are in units of these.
+        Factor of each output's covariance.
     of_sampling : bool
-        Whether the sampling of rows counts, and not privacy noise alone.
+        Whether errors include sampling error besides privacy noise.
     degrees_of_freedom : float, default=inf
-        Those of Student's t distribution, from which critical values are taken.
+        Degrees of freedom of Student's t for critical values.
     doubt : Doubt, optional
-        By how much errors are larger as matrices were seen through noise; infinite where noise
-        hides whether the rows say anything.
+        Factors for noise in the curvature; infinite where the curvature is below the noise level.
     """
 
     center: NDArray[np.float64]
@@ -352,11 +336,12 @@ class Errors:
         simultaneous: bool,
         direction: int,
     ) -> NDArray[np.float64]:
-        """Return the ends of a term's band, of shape (n_outputs, ..., 2); infinite where unknown.
+        """Return the ends of a term's band, of shape (n_outputs, ..., 2).
 
-        The term's values are about their mean by ``weights``. With a ``direction`` of 1 or -1 both
-        ends are projected as its curve is: isotonic regression keeps monotone curves and the order
-        of any two, so that whatever monotone curve lay between the ends still does.
+        Values are centred at their mean by ``weights``; ends that cannot be estimated are infinite.
+        With a ``direction`` of 1 or -1 both ends are projected like the curve: isotonic regression
+        keeps monotone curves and the order of any two, so the band still contains every monotone
+        curve that it contained.
 
         Chernozhukov, Fernández-Val and Galichon, "Improving point and interval estimators of
         monotone functions by rearrangement", Biometrika 96 (2009), section 2.
@@ -372,7 +357,7 @@ class Errors:
         if direction:
             rising = term.axes[0].order[::direction]
             for own_values, own_ends in zip(values, ends, strict=True):
-                # The lower end from the right, with its sign changed, is an upper end as well.
+                # The negated lower end, from the right, is an upper end as well.
                 for sign, side, order in ((1.0, 1, rising), (-1.0, 0, rising[::-1])):
                     end, of = sign * own_ends[order, side], sign * own_values[order]
                     own_ends[order, side] = sign * _projected(end, of)
@@ -380,9 +365,9 @@ class Errors:
 
 
 def _projected(end: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Project upper ends of a band to those of curves that never fall.
+    """Project upper ends of a band to ends of increasing curves.
 
-    A value whose end is not known is below the ends to the right of it, which it must not exceed.
+    An infinite end is replaced by the least end to the right, which bounds an increasing curve.
     """
     from sklearn.isotonic import isotonic_regression
 
@@ -403,12 +388,12 @@ def half_widths(
     simultaneous: bool,
     doubt: Doubt | None = None,
 ) -> NDArray[np.float64]:
-    """Return half the widths of intervals for ``values - weights @ values``.
+    """Return half-widths of intervals for ``values - weights @ values``.
 
-    ``values = matrix @ coefficients``, whose errors are normal with ``covariance``. With
-    ``simultaneous`` all intervals hold together with probability ``level``; else each does. A curve
-    that is linear between its values lies within straight lines between the intervals' ends
-    wherever they hold. With ``doubt`` each is longer by a factor of its own, which may be infinite.
+    Here ``values = matrix @ coefficients``, and coefficients have normal errors with
+    ``covariance``. With ``simultaneous`` all intervals together have the confidence level;
+    otherwise each one. Straight lines between simultaneous intervals cover a curve that is linear
+    between its values. Factors of ``doubt`` widen each interval, possibly to infinity.
     """
     differences = _Differences(matrix, weights)
     errors = np.sqrt(np.maximum(differences.variances(covariance), 0.0))
@@ -433,10 +418,10 @@ def _quantile(level: float, degrees_of_freedom: float) -> float:
 
 
 def _of_the_largest(root: NDArray[np.float64], level: float, degrees_of_freedom: float) -> float:
-    """Quantile of the largest studentized error, of errors ``root @ z``; simulated."""
+    """Simulate the quantile of the largest studentized error of ``root @ z``."""
     if not len(root):
         return 0.0
-    # The same draws each time: they protect nobody, and a picture must not change by itself.
+    # A fixed seed keeps pictures reproducible; these draws are not privacy noise.
     random = np.random.default_rng(0)
     z = random.standard_normal((_DRAWS, root.shape[1]))
     largest = np.abs(z @ root.T).max(axis=1)
@@ -448,7 +433,7 @@ def _of_the_largest(root: NDArray[np.float64], level: float, degrees_of_freedom:
 @final
 @dataclass(frozen=True, eq=False)
 class _Differences:
-    """Rows of a matrix less their mean by weights."""
+    """Rows of a matrix, centred at their weighted mean."""
 
     matrix: Any
     weights: NDArray[np.float64]
@@ -459,7 +444,7 @@ class _Differences:
 
     @functools.cached_property
     def dense(self) -> NDArray[np.float64] | None:
-        """The differences, where they are few."""
+        """The differences as an array, up to ``_MOST_JOINT`` rows."""
         return as_dense(self.matrix) - self.mean if len(self.weights) <= _MOST_JOINT else None
 
     def variances(self, covariance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -472,7 +457,7 @@ class _Differences:
 
 
 def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a root of a covariance matrix, which rounding may have made slightly indefinite."""
+    """Return a root of a covariance matrix that is semidefinite up to rounding."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     root: NDArray[np.float64] = vectors * np.sqrt(np.maximum(values, 0.0))
     return root
