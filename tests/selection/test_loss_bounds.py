@@ -68,7 +68,7 @@ def test_no_row_loses_more_within_the_ball(loss, norm):
 
 
 def test_bounds_that_cannot_be_had_are_named():
-    with pytest.raises(ValueError, match=r"loss must be one that is never negative.*Poisson"):
+    with pytest.raises(ValueError, match=r"loss must be nonnegative.*Poisson"):
         largest_at_zero(Poisson(), spec_for(Poisson(), target_low=0.0))
     unbounded = spec_for(Squared(), target_high=np.inf)
     with pytest.raises(ValueError, match="targets must have public bounds"):

@@ -169,8 +169,8 @@ def test_a_budget_in_another_currency_is_refused(name):
         (BestIterate(), Problem(Logistic(), ElasticNet(0.1, 0.5)), "regularizer must be"),
         (BestIterate(), Problem(Logistic(), constraint=L2Ball(1.0)), "constraint must be"),
         (NormGridSearch(), Problem(Logistic(), constraint=L2Ball(1.0)), "constraint must be"),
-        (NormGridSearch(), Problem(Poisson()), "loss must be one that is never negative"),
-        (ConfidenceBoosting(), Problem(Poisson()), "loss must be one that is never negative"),
+        (NormGridSearch(), Problem(Poisson()), "loss must be nonnegative"),
+        (ConfidenceBoosting(), Problem(Poisson()), "loss must be nonnegative"),
     ],
 )
 def test_problems_that_do_not_fit_are_refused(solver, problem, message):

@@ -167,7 +167,10 @@ def test_projected_ends_that_are_unknown_are_bounded_by_neighbours(direction, mo
 def test_without_inference_bands_are_of_noise_and_say_so():
     rng = np.random.default_rng(0)
     X = {"age": rng.uniform(0, 100, 1000), "region": rng.choice(["north", "south", "west"], 1000)}
-    for solver, words in (("auto", "without sampling error"), ("noisy_gd", "No bands: this solver")):
+    for solver, words in (
+        ("auto", "without sampling error"),
+        ("noisy_gd", "No bands: this solver"),
+    ):
         regression = LinearRegression(target_bounds=(0, 1), solver=solver)
         model = PrivatePipeline([SchemaEncoder(SCHEMA), regression], epsilon=1.0)
         shapes = model.fit(X, X["age"] / 100).shapes_

@@ -1,4 +1,4 @@
-"""Selection: solvers that train several models, or keep several iterates, and choose one."""
+"""Solvers that train several models, or keep several iterates, and choose one privately."""
 
 from dpglm.selection.best_iterate import BestIterate
 from dpglm.selection.grid_search import ConfidenceBoosting, NormGridSearch

@@ -1,4 +1,4 @@
-"""Noisy gradient descent, then the private choice of its best iterate, for non-convex losses."""
+"""Noisy gradient descent with a private choice of the best iterate, for non-convex losses."""
 
 from __future__ import annotations
 
@@ -33,33 +33,31 @@ _TRAVEL = 0.7
 @final
 @dataclass(frozen=True)
 class BestIterate(Solver):
-    """Noisy gradient descent whose iterate with the shortest mean gradient is returned.
+    """Noisy gradient descent that returns the iterate with the smallest gradient norm.
 
-    T plain full-batch steps ``w <- w - eta g`` with the noisy mean clipped gradient ``g``, from
-    zero; then a private choice among all T + 1 iterates by the norm of the mean clipped
-    gradient, penalty included. For smooth losses that need not be convex, whose last iterate
-    need not be the best one.
+    T full-batch steps ``w <- w - eta g`` from zero, with the noisy mean clipped gradient ``g``;
+    then a private choice among all T + 1 iterates by the norm of the mean clipped gradient,
+    penalty included. It is meant for smooth losses that are not convex.
 
     Parameters
     ----------
     n_steps : int, optional
-        Number of steps T, at least 1; by default as many as the budget pays for, at most 400.
+        Number of steps T, at least 1; by default derived from the budget, at most 400.
     step_size : float, optional
         Step size eta, above 0; by default 1 over the smoothness of the objective.
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
     choice_share : float, default=0.1
-        Share of epsilon that the choice costs, in (0, 1); it never costs more than 50.
+        Share of epsilon for the choice, in (0, 1); the choice uses at most epsilon 50.
 
     Notes
     -----
     Privacy: T Gaussian releases and one choice of pure differential privacy on the same rows,
-    composed and calibrated together. All iterates are paid for and may be shown. The norms are
-    not, nor is the norm of the returned iterate.
+    composed and calibrated together. All iterates are charged and may be published; gradient
+    norms may not.
 
-    The choice asks about the norm of a sum of clipped gradients, which one row moves by no more
-    than the sum itself. Constraints and penalties without a gradient are refused: the norm of
-    the gradient says nothing about them.
+    One row changes the norm of a sum of clipped gradients by at most its change of the sum.
+    Constraints and penalties without a gradient are refused, since the gradient norm ignores them.
 
     References
     ----------
@@ -105,7 +103,7 @@ class BestIterate(Solver):
         descent = NoisyGD(n_steps, step_size, Constant(), clip, momentum=0.0)
         steps = descent.plan(problem, budget, data, adjacency).method
         assert isinstance(steps, NoisyGDMethod)
-        # Every iterate is released, so what only the last one would cost is no matter.
+        # Every iterate is released.
         method = BestIterateMethod(dataclasses.replace(steps, last_only=False), epsilon)
         return facts.calibrated(method.with_noise)
 
@@ -113,7 +111,7 @@ class BestIterate(Solver):
 @final
 @dataclass(frozen=True, eq=False)
 class BestIterateState:
-    """All iterates so far, the state of the descent, and the choice at the end."""
+    """All iterates so far, the state of the descent, and the final choice."""
 
     iterates: tuple[NDArray[np.float64], ...]
     descent: NoisyGDState
@@ -123,10 +121,7 @@ class BestIterateState:
 @final
 @dataclass(frozen=True)
 class BestIterateMethod(Method["BestIterateState"]):
-    """Noisy gradient descent and the choice of an iterate, with every setting decided.
-
-    ``descent`` is full-batch, and pays for every iterate.
-    """
+    """The planned method; ``descent`` is full-batch and charges every iterate."""
 
     descent: NoisyGDMethod
     choice_epsilon: float
@@ -134,12 +129,12 @@ class BestIterateMethod(Method["BestIterateState"]):
     algorithm = "noisy gradient descent, then the choice of an iterate"
 
     def with_noise(self, noise_multiplier: float) -> BestIterateMethod:
-        """Return the same method with another noise multiplier of its gradient sums."""
+        """Return the method with another noise multiplier of gradient sums."""
         return dataclasses.replace(self, descent=self.descent.with_multiplier(noise_multiplier))
 
     def __post_init__(self) -> None:
         if self.descent.last_only:
-            raise ValueError("descent must pay for every iterate, as any of them may be chosen")
+            raise ValueError("descent must charge every iterate, since any of them may be chosen")
 
     def check(self, plan: Plan) -> None:
         self.descent.check(plan)
@@ -188,7 +183,7 @@ class BestIterateMethod(Method["BestIterateState"]):
         return chosen, StepInfo(self.n_steps, math.nan)
 
     def _penalty_gradient(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Gradient of the penalty, in units of a sum over rows."""
+        """Return the gradient of the penalty, in units of a sum over rows."""
         problem, data = self.descent.problem, self.descent.data
         gradient = data.n_rows * problem.regularizer.strong_convexity * w
         if data.intercept > 0.0 and not problem.penalize_intercept:
@@ -201,7 +196,7 @@ class BestIterateMethod(Method["BestIterateState"]):
 
 
 def _step_size(problem: Problem, data: DataSpec) -> float:
-    """1 over the smoothness of the objective; of a kinked loss, over its slope bound."""
+    """Return 1 over the smoothness of the objective (the slope bound of a kinked loss)."""
     curvature = (
         defaults.curvature(problem.loss, data) * data.augmented_row_norm**2 * data.weight_bound
     )
@@ -209,7 +204,7 @@ def _step_size(problem: Problem, data: DataSpec) -> float:
 
 
 def _n_steps(problem: Problem, data: DataSpec, mu: float, travel_of_step: float) -> int:
-    """As many steps as the budget pays for: see ``dpglm.solvers.parts.defaults.steps``."""
+    """Return the default number of steps; see ``dpglm.solvers.parts.defaults.steps``."""
     unit = defaults.slope_unit(problem.loss, data)
     travel = (
         _TRAVEL * unit / defaults.curvature(problem.loss, data) * mu * data.n_rows / data.row_norm

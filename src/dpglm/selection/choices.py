@@ -1,4 +1,4 @@
-"""Private choice of one of several models on rows held out for it."""
+"""Private choice among models on held-out rows, by a bounded loss or error."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ from dpglm.privacy.events import Pure
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import Link, Loss, Target, WithOffset
 
-# Public bounds at which losses are clipped before models are compared.
-
 _OF_LOSS_AT_ZERO = 4.0
 
 
 def largest_at_zero(loss: Loss, data: DataSpec) -> float:
-    """Return the largest loss of a row whose prediction is zero, of a loss that is never negative.
+    """Return the largest value of a nonnegative loss at prediction zero.
 
-    For real targets, whose bounds must be public, the larger of the values at both ends of their
-    range; 1 if that is 0.
+    Targets that are numbers need public bounds: the larger of the losses at both ends, or 1 if
+    that is 0.
 
     Examples
     --------
@@ -45,9 +43,7 @@ def largest_at_zero(loss: Loss, data: DataSpec) -> float:
     2.0
     """
     if not loss.nonnegative:
-        raise ValueError(
-            f"loss must be one that is never negative to compare models by it, got {loss!r}"
-        )
+        raise ValueError(f"loss must be nonnegative for a comparison of models, got {loss!r}")
     if loss.target is Target.CLASS:
         n = data.n_outputs
         return float(loss.value(np.zeros((n, n)), np.arange(n)).max())
@@ -60,16 +56,16 @@ def largest_at_zero(loss: Loss, data: DataSpec) -> float:
 def default_loss_bound(loss: Loss, data: DataSpec) -> float:
     """Return four times the largest loss at prediction zero.
 
-    A model that is better than none has a mean loss below that at zero, so at most a quarter of its
-    rows can lose as much as this.
+    A useful model has a mean loss below that at zero, so by Markov's inequality at most a quarter
+    of its rows reach this bound.
     """
     return _OF_LOSS_AT_ZERO * largest_at_zero(loss, data)
 
 
 def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
-    """Bound the loss of any row for coefficient vectors no longer than ``norm_bound``.
+    """Bound the loss of any row for coefficients of L2 norm at most ``norm_bound``.
 
-    The loss at zero plus the length of the longest prediction times the steepest slope.
+    The loss at zero plus the largest prediction times the largest slope.
 
     Examples
     --------
@@ -82,11 +78,8 @@ def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
     return largest_at_zero(loss, data) + reach * steepest
 
 
-# Scores by which models are compared: a bounded error of each prediction.
-
-
-class Score(abc.ABC):
-    """An error of predictions, whatever loss the models were trained with."""
+class PredictionScore(abc.ABC):
+    """A bounded error of predictions, independent of the training loss."""
 
     @property
     @abc.abstractmethod
@@ -100,12 +93,12 @@ class Score(abc.ABC):
 
 @final
 @dataclass(frozen=True)
-class Errors(Score):
-    """Misclassification: 1 for a row whose label is wrong, else 0.
+class Misclassification(PredictionScore):
+    """1 for a misclassified row, else 0.
 
     Examples
     --------
-    >>> Errors().value(np.array([0.5, -2.0, 0.0]), np.array([1, 1, -1])).tolist()
+    >>> Misclassification().value(np.array([0.5, -2.0, 0.0]), np.array([1, 1, -1])).tolist()
     [0.0, 1.0, 0.0]
     """
 
@@ -118,7 +111,7 @@ class Errors(Score):
 
 @final
 @dataclass(frozen=True)
-class AbsoluteError(Score):
+class AbsoluteError(PredictionScore):
     """Absolute error of predictions, clipped to the public range of the target.
 
     Examples
@@ -135,7 +128,7 @@ class AbsoluteError(Score):
 
     @property
     def bound(self) -> float:
-        # Where there is one possible target only, any bound will do.
+        # With a single possible target the error is 0, and any bound holds.
         return self.high - self.low or 1.0
 
     def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
@@ -143,19 +136,19 @@ class AbsoluteError(Score):
         return np.asarray(np.abs(means - y))
 
 
-def score_for(loss: Loss, data: DataSpec) -> Score:
+def score_for(loss: Loss, data: DataSpec) -> PredictionScore:
     """Return the score of a loss: misclassification for classes, absolute error for numbers."""
     if not loss.target.is_number:
-        return Errors()
+        return Misclassification()
     if isinstance(loss, WithOffset):
-        raise ValueError("loss must have no offset where models are compared by means")
+        raise ValueError("loss must not have an offset where models are compared by means")
     if loss.link is None:
         raise ValueError(f"loss must have a link, as models are compared by means, got {loss!r}")
     return AbsoluteError(loss.link, *data.target_range(loss.target.bounds))
 
 
 MOST_EPSILON = 50.0
-"""Largest epsilon of a choice: odds of e^50 leave nothing to gain."""
+"""Largest epsilon of a choice; a larger one changes nothing."""
 
 
 class Choice(abc.ABC):
@@ -169,7 +162,7 @@ class Choice(abc.ABC):
     def choose(
         self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
     ) -> NDArray[np.float64]:
-        """Choose a model by a release about rows that none of them was trained on."""
+        """Choose a model by a release about held-out rows."""
 
 
 @final
@@ -192,11 +185,11 @@ class LeastLoss(Choice):
 @final
 @dataclass(frozen=True)
 class LeastLossByNorm(Choice):
-    """The model with the least clipped loss, or zero, by the generalised exponential mechanism.
+    """The model with the least clipped loss, by the generalised exponential mechanism.
 
-    Each model has a loss bound of its own; ``loss_at_zero`` bounds the loss of the zero model,
-    which competes as well. ``penalties`` are added to the models' mean losses. ``failure``:
-    probability with which the choice may miss its accuracy, in (0, 1).
+    Each model has its own loss bound. The zero model competes too; ``loss_at_zero`` bounds its
+    loss. ``penalties`` are added to mean losses. ``failure`` is the probability, in (0, 1), that
+    the choice misses its accuracy.
     """
 
     loss_bounds: tuple[float, ...]
@@ -220,10 +213,9 @@ class LeastLossByNorm(Choice):
 
 
 def epsilon_of_choice(budget: PrivacyBudget, adjacency: Adjacency) -> float:
-    """Return the largest epsilon of a choice that is the only release about some rows.
+    """Return the largest epsilon, up to ``MOST_EPSILON``, of a choice with the whole budget.
 
-    At most ``MOST_EPSILON``; a release of pure differential privacy with it is within the budget,
-    which must be given as (epsilon, delta).
+    The budget must be an (epsilon, delta) budget.
     """
     if budget.as_approximate_dp().epsilon >= MOST_EPSILON:
         return MOST_EPSILON

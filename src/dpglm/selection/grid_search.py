@@ -1,4 +1,4 @@
-"""Private grid search over the norm of the coefficients."""
+"""Confidence boosting, and private grid search over the norm of the coefficients."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
 
-# Confidence boosting: several models on disjoint chunks of the rows, and the best of them.
-
 
 @final
 @dataclass(frozen=True)
 class ConfidenceBoosting(Solver):
-    """Models trained on disjoint chunks of the rows, and a private choice of the best.
+    """Train models on disjoint chunks of the rows and choose the best one privately.
 
-    For solvers that fail now and then: the chance that all m models are bad is small. Where a
-    solver does not fail, one model on all rows is better.
+    This helps solvers that fail occasionally. For reliable solvers one model on all rows is better.
 
     Parameters
     ----------
@@ -44,18 +41,18 @@ class ConfidenceBoosting(Solver):
     n_models : int, default=5
         Number m of models, at least 1.
     choice_fraction : float, default=0.2
-        Share of the rows in the chunk that chooses, in (0, 1); the others are divided equally
-        among the models.
+        Share of the rows for the choice, in (0, 1); the others are divided equally among the
+        models.
     loss_bound : float, optional
-        Losses above this count as this, above 0; by default four times the largest loss at
-        prediction zero.
+        Clipping threshold of losses, above 0; by default four times the largest loss at prediction
+        zero.
 
     Notes
     -----
     Privacy: rows are divided by public randomness, so every training and the choice each spend
     the whole budget on their own rows: parallel composition. The choice is permute-and-flip on
-    clipped losses. Needs a relation with a public number of rows and an (epsilon, delta)
-    budget. All models are paid for; their losses are not released.
+    clipped losses. It requires a relation with a public number of rows and an (epsilon, delta)
+    budget. All models may be published; their losses are not released.
 
     References
     ----------
@@ -121,11 +118,11 @@ _DEFAULT_POWERS = range(-1, 5)
 @final
 @dataclass(frozen=True)
 class NormGridSearch(Solver):
-    """A model for each of several norm bounds, and a private choice among them.
+    """Train a model for each of several norm bounds and choose one privately.
 
     One part of the rows trains a model on the ball ``|w| <= B`` for each bound B; the other
-    part chooses among these and the zero model by their losses. For when a good norm bound is
-    not known: a small one keeps noise out, a large one admits the optimum.
+    part chooses among these and the zero model by their losses. A small bound limits noise, a
+    large one admits the optimum.
 
     Parameters
     ----------
@@ -133,30 +130,29 @@ class NormGridSearch(Solver):
         Trains each model.
     bounds : sequence of float, optional
         Norm bounds B, ascending, above 0, in the coordinates of the prepared rows. By default
-        six powers of two times the length at which a row's prediction begins to matter.
+        six powers of two times the scale of ``default_bounds``.
     choice_fraction : float, default=0.2
-        Share of the rows that choose, in (0, 1); the others train.
+        Share of the rows for the choice, in (0, 1); the others train.
     loss_bound : float, optional
-        Losses above this count as this, above 0; by default four times the largest loss at
-        prediction zero. For a small B the largest loss within the ball counts if it is less.
+        Clipping threshold of losses, above 0; by default four times the largest loss at
+        prediction zero. For a small B it is the largest loss within the ball if that is less.
     failure : float, default=0.1
         Probability with which the choice may miss its accuracy, in (0, 1).
     penalized : bool, default=False
-        Whether models compete by an upper bound on their risk, not by their mean loss. For losses
-        in ``[0, Delta]`` of m rows, and a risk of at most Y, the largest loss of the zero model, it
-        exceeds the mean loss by no more than ``2 Delta t / (3 m) + sqrt(2 Y Delta t / m)``, with
-        ``t = log(K / failure)`` for K models (Bernstein's inequality, as the variance of such
-        losses is at most ``Delta Y``).
+        Whether models compete by an upper bound on their risk instead of their mean loss. For
+        losses in ``[0, Delta]`` of m rows, and a risk of at most Y, the largest loss of the zero
+        model, the risk exceeds the mean loss by at most
+        ``2 Delta t / (3 m) + sqrt(2 Y Delta t / m)``, with ``t = log(K / failure)`` for K models
+        (Bernstein's inequality: the variance of such losses is at most ``Delta Y``).
 
     Notes
     -----
     Privacy: rows are divided by public randomness, so training and choice each spend the whole
-    budget on their own rows. Trainings share theirs: exactly in mu-GDP if the solver releases
-    Gaussian sums over all rows, each with ``mu / sqrt(K)``; else each has a K-th of epsilon and
-    of delta, less where accountants do not show the whole within the budget. The choice is the
-    generalised exponential mechanism on losses clipped to ``Delta(B)``, so their sensitivities
-    hold always. Needs a relation with a public number of rows and an (epsilon, delta) budget. The
-    losses of the models are not released.
+    budget on their own rows. Trainings share the budget: each gets ``mu / sqrt(K)`` if the solver
+    releases Gaussian sums over all rows; otherwise at most a K-th of epsilon and delta. The choice
+    is the generalised exponential mechanism on losses clipped to ``Delta(B)``. It requires a
+    relation with a public number of rows and an (epsilon, delta) budget. The losses of the models
+    are not released.
 
     References
     ----------
@@ -242,9 +238,7 @@ class NormGridSearch(Solver):
 
 
 def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
-    """Return six norms: powers of two times that at which a long row's prediction begins to matter.
-
-    From half to sixteen times ``slope_unit / (curvature * row_norm)``.
+    """Return six norms, from half to sixteen times ``slope_unit / (curvature * row_norm)``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Training on disjoint parts of the rows, then a private choice on a part held out."""
+"""Training on disjoint parts of the rows, then a private choice on a held-out part."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.parts.defaults import stage_seed
 from dpglm.solvers.uncertainty import NoiseCovariance
 
-# Random partition of the rows, which depends on their number only.
-
 
 def part_sizes(
     n_rows: int, n_parts: int, choice_fraction: float, adjacency: Adjacency = Adjacency.ZERO_OUT
 ) -> tuple[int, ...]:
-    """Return the sizes of the parts for training, and of the last, on which a model is chosen.
+    """Return the sizes of the training parts, and of the last part, for the choice.
 
-    They are at least 1 and add up to ``n_rows``, which must be public: otherwise a row more or less
-    would move others into another part.
+    Sizes are at least 1 and sum to ``n_rows``, which must be public: otherwise one more row would
+    move others into another part.
 
     Examples
     --------
@@ -70,7 +68,7 @@ def part_sizes(
 
 
 def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
-    """Draw the rows of each part, ascending: a uniform permutation by public randomness, cut.
+    """Draw the ascending row numbers of each part by public randomness.
 
     Examples
     --------
@@ -78,14 +76,14 @@ def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]
     (array([0, 4]), array([1, 2, 3]))
     """
     order = np.random.default_rng([seed, 0]).permutation(sum(sizes))
-    # In ascending order rows are read from memory as they lie there.
+    # Ascending, for sequential reads.
     return tuple(np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1]))
 
 
 @final
 @dataclass(frozen=True)
 class Training:
-    """One model: its name in reports, the part of the rows that it sees, from 0, and its plan."""
+    """One model: its name in reports, the number of its part of the rows, and its plan."""
 
     name: str
     part: int
@@ -95,7 +93,7 @@ class Training:
 @final
 @dataclass(frozen=True, eq=False)
 class SelectionState:
-    """Models trained so far, what is known of the noise in each, and the training in progress."""
+    """Models trained so far, their noise covariances, and the training in progress."""
 
     seed: int
     step: int = 0
@@ -117,15 +115,14 @@ class _Stage:
 @final
 @dataclass(frozen=True)
 class SelectionMethod(Composite["SelectionState"]):
-    """Several trainings, and a private choice of one of their models on rows held out.
+    """Several trainings, and a private choice of one of their models on held-out rows.
 
-    ``part_sizes`` are those of the disjoint parts; the last is for the choice and for nothing else.
+    ``part_sizes`` are the sizes of the disjoint parts; the last part is for the choice only.
 
-    Privacy: the parts are cut by public randomness, so a row is in one part whatever its values
-    are. Two neighbours differ within that part; what is released about the others has the same law
-    for both, given what was released before. So the run is as private as the worst part, not as all
-    together (McSherry, SIGMOD 2009, Theorem 4), for relations with a public number of rows.
-    Trainings on the same part compose.
+    Privacy: public randomness assigns rows to parts independently of their values. Two neighbours
+    differ within one part; releases about the other parts have the same distribution for both,
+    given earlier releases. The run is therefore as private as the worst part, for relations with a
+    public number of rows (McSherry, SIGMOD 2009, Theorem 4). Trainings on the same part compose.
     """
 
     title: str
@@ -218,7 +215,7 @@ class SelectionMethod(Composite["SelectionState"]):
 
 # Candidates that are trained on the same rows, and the division of a budget among them.
 
-# Of the share that proofs allow; the search goes on from what is found there.
+# Start of the search, relative to the share that the proof allows.
 _START = 0.7
 
 
@@ -227,8 +224,8 @@ _START = 0.7
 class Candidate:
     """One way to train a model.
 
-    ``parameters`` are what sets it apart, kept as plain JSON; ``problem`` states what is minimised
-    for public facts about the rows.
+    ``parameters`` identify it, as plain JSON; ``problem`` returns the problem for public facts
+    about the rows.
     """
 
     parameters: Mapping[str, Any]
@@ -246,7 +243,7 @@ class Candidate:
 def are_gaussian(
     candidates: Iterable[Candidate], budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
 ) -> bool:
-    """Whether every training is Gaussian throughout."""
+    """Return whether every training consists of Gaussian releases."""
     plans = (one.plan(budget, data, adjacency) for one in candidates)
     return all(GaussianAccountant().supports(plan.event, adjacency) for plan in plans)
 
@@ -266,7 +263,7 @@ def shared_budget(budget: PrivacyBudget, count: int, *, gaussian: bool) -> Priva
     if count == 1:
         return budget
     if gaussian:
-        # The margin is what rounding could add up to.
+        # The margin covers rounding.
         return GaussianDP(budget.gdp_mu() / math.sqrt(count) * (1.0 - 1e-13))
     limit = budget.as_approximate_dp()
     return ApproximateDP(limit.epsilon / count, limit.delta / count * (1.0 - 1e-13))
@@ -283,12 +280,11 @@ def held_out(
 ) -> SelectionMethod:
     """Plan trainings on the first of two parts of the rows, and the choice on the other.
 
-    Privacy: the choice spends the whole budget on its own rows; trainings share it, exactly in
-    mu-GDP where they are all Gaussian. Else shares of epsilon and delta add up to the budget (Dwork
-    and Roth 2014, Theorem 3.16), but a numerical accountant need not show it: its bound for sampled
-    steps beside pure ones can be above the sum of its bounds for each. What counts is what
-    accountants show of the whole, so shares shrink until it is within the budget; delta's share
-    stays.
+    Privacy: the choice spends the whole budget on its own rows. Trainings share the budget, exactly
+    in mu-GDP if all are Gaussian. Otherwise shares of epsilon and delta sum to the budget (Dwork
+    and Roth 2014, Theorem 3.16), but a numerical accountant may not confirm it: its bound for a
+    composition of sampled and pure steps can exceed the sum of its bounds. Shares of epsilon
+    therefore shrink until the accounted total is within the budget.
     """
     part, count = dataclasses.replace(data, n_rows=sizes[0]), len(candidates)
 

@@ -27,7 +27,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import Problem
-from dpglm.selection.choices import Choice, LeastLoss, Score, epsilon_of_choice, score_for
+from dpglm.selection.choices import Choice, LeastLoss, PredictionScore, epsilon_of_choice, score_for
 from dpglm.selection.method import (
     Candidate,
     Training,
@@ -56,7 +56,7 @@ _MARGIN = 1.0 - 1e-12
 
 
 class _Search(Solver):
-    """Candidates, and rows that every one of them can take."""
+    """Candidates that are trained on the same rows."""
 
     candidates: tuple[Candidate, ...]
 
@@ -71,9 +71,9 @@ class _Search(Solver):
 @final
 @dataclass(frozen=True)
 class _LeastScore(Choice):
-    """The model with the least score, by permute-and-flip."""
+    """The model with the least prediction error, by permute-and-flip."""
 
-    score: Score
+    score: PredictionScore
     parameters: tuple[Mapping[str, Any], ...]
     epsilon: float
 
@@ -95,7 +95,7 @@ class _LeastScore(Choice):
 class HeldOutSearch(_Search):
     """Trains every candidate on one part of the rows and chooses one on the other.
 
-    Privacy: as for ``SelectionMethod`` and ``held_out``, which divides the budget.
+    Privacy: see ``SelectionMethod`` and ``held_out``, which divides the budget.
     """
 
     candidates: tuple[Candidate, ...]
@@ -116,11 +116,11 @@ class HeldOutSearch(_Search):
 class RepeatedSearch(_Search):
     """Trains randomly drawn candidates a random number of times and keeps the best one.
 
-    Privacy: ``RandomlyRepeated``. Each try draws a candidate, all equally likely, trains it on all
-    rows and releases a noisy score; of all tries only the one with the least score leaves. Where
-    all trainings are Gaussian, one try is mu-GDP with the largest mu that fits, of whose square the
-    score gets ``score_share``; else each training gets the largest epsilon that fits, up to a
-    hundredth, and the score its share of the mu that goes with it.
+    Privacy: ``RandomlyRepeated``. Each try draws a candidate uniformly, trains it on all rows and
+    releases a noisy score; only the try with the least score is published. If all trainings are
+    Gaussian, one try is mu-GDP with the largest mu within the budget, and the score gets the share
+    ``score_share`` of mu squared. Otherwise each training gets the largest epsilon within the
+    budget, to a hundredth, and the score its share of the corresponding mu.
     """
 
     candidates: tuple[Candidate, ...]
@@ -151,7 +151,7 @@ class RepeatedSearch(_Search):
         training: PrivacyBudget,
         noise_multiplier: float,
     ) -> RepeatedSearchMethod:
-        """Give each training its budget, and the score its share of a Gaussian release."""
+        """Return the method with this budget for each training."""
         return RepeatedSearchMethod(
             data=data,
             adjacency=adjacency,
@@ -170,7 +170,7 @@ class RepeatedSearch(_Search):
         adjacency: Adjacency,
         mu: float,
     ) -> Plan:
-        """Find the largest budget of a training from what it would be if it were Gaussian."""
+        """Find the largest budget of a training, starting from that of Gaussian trainings."""
         limit = budget.as_approximate_dp()
         delta = (1.0 - self.score_share) * limit.delta / self.repetitions.mean
 
@@ -192,7 +192,7 @@ class RepeatedSearch(_Search):
 @final
 @dataclass(frozen=True, eq=False)
 class RepeatedSearchState:
-    """The best model so far, its candidate's number, from 0, and what is known of its noise."""
+    """The best model so far, the number of its candidate, and its noise covariance."""
 
     w: NDArray[np.float64] | None = None
     chosen: int | None = None
@@ -202,14 +202,14 @@ class RepeatedSearchState:
 @final
 @dataclass(frozen=True)
 class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
-    """Random repetition with every setting decided; ``parameters`` are those of each candidate."""
+    """Random repetition with every setting decided; ``parameters`` has one entry per candidate."""
 
     data: DataSpec
     adjacency: Adjacency
     parameters: tuple[Mapping[str, Any], ...]
     trainings: tuple[Training, ...]
     repetitions: Repetitions
-    score: Score
+    score: PredictionScore
     score_noise_multiplier: float
 
     algorithm = "private search with a random number of tries"
@@ -235,7 +235,7 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
 
     @property
     def n_steps(self) -> int:
-        # How many trainings there are stays secret.
+        # The number of trainings is secret.
         return 1
 
     @functools.cached_property
@@ -251,7 +251,7 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
 
     @property
     def gradient_evaluations(self) -> float:
-        # A loss of a row costs as much as its gradient.
+        # A row's loss costs as much as its gradient.
         single = super().gradient_evaluations / len(self.trainings) + self.data.n_rows
         return self.repetitions.mean * single
 
@@ -266,18 +266,18 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
         for curator in oracle.curator.tries(tries):
             number = uniform(curator.noise, len(self.trainings))
             asked = dataclasses.replace(oracle, curator=curator)
-            # Passes over rows would count the tries, whose number stays secret.
+            # A progress bar of passes would reveal the secret number of tries.
             with silent():
                 found = _train(self.trainings[number].plan, asked)
                 score = noisy_loss(asked, self.scores, found.w, self.score, self.score.bound)
-            # Of equal ones the first: which one came first says nothing about the rows.
+            # The first of equal scores wins; the order does not depend on the rows.
             if score < least:
                 least = score
                 state = RepeatedSearchState(found.w, number, found.noise_covariance)
         return state, StepInfo(1, math.nan)
 
     def finish(self, state: RepeatedSearchState) -> Outcome:
-        # Laws that allow for no try at all return the zero model.
+        # Without any try, which some distributions allow, the zero model is returned.
         w = np.zeros(self.data.coefficient_shape) if state.w is None else state.w
         return Outcome(w, state.noise, chosen=state.chosen)
 

@@ -16,10 +16,14 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.noise.scales import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import IdentityLink, Logistic, LogLink
-from dpglm.selection.choices import AbsoluteError, Errors
+from dpglm.selection.choices import AbsoluteError, Misclassification
 from tests.audit.attack import released_sums
 
-SCORES = [Errors(), AbsoluteError(IdentityLink(), -1.0, 3.0), AbsoluteError(LogLink(), 0.0, 2.0)]
+SCORES = [
+    Misclassification(),
+    AbsoluteError(IdentityLink(), -1.0, 3.0),
+    AbsoluteError(LogLink(), 0.0, 2.0),
+]
 every_score = pytest.mark.parametrize("score", SCORES, ids=lambda one: repr(one)[:24])
 
 
@@ -72,7 +76,7 @@ def test_one_row_changes_half_the_bound_at_most(score, kind, n, size):
     allowed = score.bound + loss_rounding(spec, 2.0 * score.bound)
     assert np.abs(moved).max() <= allowed
     # It is reached by errors, so half of it would be refuted.
-    if isinstance(score, Errors):
+    if isinstance(score, Misclassification):
         assert np.abs(moved).max() > 0.99 * allowed
         assert moved[0] != moved[1]
 
@@ -102,12 +106,12 @@ def test_noise_is_what_was_planned(score, adjacency):
 
 def test_noise_that_is_drawn_is_what_was_declared():
     rows, _ = rows_and_one(50, np.ones(3), 1.0, 1.0)
-    exact, std = total(rows, np.ones(3), Errors())
+    exact, std = total(rows, np.ones(3), Misclassification())
     drawn = [
         ask(
             Oracle(rows, Logistic(), Curator(Adjacency.ZERO_OUT, SeededNoise(seed))),
             np.ones(3),
-            Errors(),
+            Misclassification(),
             1.0,
             2.0,
         )
@@ -119,4 +123,4 @@ def test_noise_that_is_drawn_is_what_was_declared():
 
 def test_errors_of_many_classes():
     z = np.array([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    assert Errors().value(z, np.array([1, 2, 0])).tolist() == [0.0, 1.0, 0.0]
+    assert Misclassification().value(z, np.array([1, 2, 0])).tolist() == [0.0, 1.0, 0.0]
