@@ -191,7 +191,7 @@ def test_one_huge_row_stays_within_the_noise_s_sensitivity(steps):
 
 
 def test_mapped_rows_that_are_not_bounded_again_are_found_out(monkeypatch):
-    def unbounded(X, row_norm, in_place=False):
+    def unbounded(X, norms, row_norm, in_place=False):
         return X, np.full(len(X), row_norm)
 
     monkeypatch.setattr(prepare, "_within", unbounded)
