@@ -59,9 +59,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Whatever else begins with a capital letter is an estimator, which is listed where it is.
+    # Other names with a capital letter are estimators.
     home = _HOME.get(name, "dpglm.estimators" if name[:1].isupper() else None)
-    # Packages are found, too: `import dpglm` is enough for `dpglm.report.guidance(plan)`.
+    # Subpackages are imported on access, as in `dpglm.report.guidance(plan)`.
     is_package = home is None and name.isidentifier() and not name.startswith("_")
     if is_package and importlib.util.find_spec(f"dpglm.{name}") is not None:
         return importlib.import_module(f"dpglm.{name}")

@@ -1,4 +1,4 @@
-"""Whose line a warning is about."""
+"""All-or-nothing fits, and the stack level of warnings."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 
 def frames_to_the_user() -> int:
-    """Count the frames from the caller of this up to the first one outside the library."""
+    """Return the stack level of the first frame outside the library, for a warning."""
     depth, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("dpglm."):
         depth, frame = depth + 1, frame.f_back
     return depth + 1
 
 
-# A fit changes an estimator once, when it has succeeded, or not at all.
-
 E = TypeVar("E")
 P = ParamSpec("P")
 
-# Resources, not settings: a fit must use these objects, not copies.
+# Resources rather than settings: a fit uses these objects and not copies.
 _LIVE = frozenset({"callback", "ledger", "random_state"})
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
-    """Let ``fit`` work on a draft of the estimator, and install what it learned in one assignment.
+    """Run ``fit`` on a draft of the estimator, and install the result in a single assignment.
 
-    Whatever ``fit`` raises, the estimator is as before; no signal interrupts the assignment. The
-    draft has copies of all parameters, so changing these afterwards, in place or by ``set_params``,
-    changes nothing that a fitted attribute holds.
+    If ``fit`` raises, the estimator is unchanged; no signal interrupts the assignment. The draft
+    has copies of all parameters, so later changes of parameters, also in place, do not reach the
+    fitted attributes.
     """
 
     @functools.wraps(fit)
@@ -48,16 +46,16 @@ def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[
 
 
 def _is_learned(name: str) -> bool:
-    """Whether an attribute is what a fit sets, by scikit-learn's convention."""
+    """Whether an attribute is set by a fit, in scikit-learn's convention."""
     return name.endswith("_") and not name.startswith("_")
 
 
 def _draft(estimator: E) -> E:
-    """Copy an estimator with its parameters, but without what it has learned."""
+    """Copy an estimator with its parameters and without its fitted attributes."""
     draft = object.__new__(type(estimator))
     attributes = vars(estimator)
     live = [attributes[name] for name in _LIVE & set(attributes)]
-    # Objects that deepcopy finds here it takes as they are, also where they are parts of others.
+    # deepcopy keeps the objects in this table, also as parts of others.
     copies: dict[int, Any] = {id(value): value for value in live}
     for name, value in attributes.items():
         if _is_learned(name):
@@ -65,5 +63,5 @@ def _draft(estimator: E) -> E:
         try:
             setattr(draft, name, copy.deepcopy(value, copies))
         except TypeError as error:
-            raise ValueError(f"{name} must be of a kind that can be copied: {error}") from None
+            raise ValueError(f"{name} must be an object that can be copied: {error}") from None
     return draft

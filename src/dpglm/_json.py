@@ -1,4 +1,4 @@
-"""Untrusted JSON, read within bounds and strictly; every error says where."""
+"""Strict reading of untrusted JSON; errors name the place in the document."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ from typing import Any, final
 
 import numpy as np
 
-# Whether two names stand for one file, however they are spelled.
-
 
 def file_identity(path: str | os.PathLike[str]) -> Hashable:
-    """Return a value that two names share if and only if they stand for one file or folder.
+    """Return a value that two paths share if and only if they are the same file or folder.
 
-    What exists is known by device and number, as in ``os.path.samefile``: links, hard links and
-    other spellings are the same file. What does not exist yet is known by its folder and name;
-    names that differ only in case, or in how accents are composed, count as one, as they may on the
-    disk.
+    Existing files are identified by device and inode, as in ``os.path.samefile``. Others are
+    identified by folder and name, where names that differ only in case or Unicode composition
+    count as equal, as they may on disk.
     """
-    # Before links and ".." are resolved, a part that does not exist yet would hide what does.
+    # Links and ".." must be resolved before the first missing part.
     real = Path(os.path.realpath(path))
     try:
         found = real.stat()
@@ -37,7 +34,7 @@ def file_identity(path: str | os.PathLike[str]) -> Hashable:
 
 
 def is_below(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether a name stands for something in a folder, at any depth; neither need exist."""
+    """Whether a path lies in a folder at any depth; neither need exist."""
     around = file_identity(folder)
     return any(file_identity(one) == around for one in Path(os.path.realpath(path)).parents)
 
@@ -54,8 +51,8 @@ _shorten.maxlevel, _shorten.maxstring, _shorten.maxother, _shorten.maxlong = 2, 
 class DocumentError(ValueError):
     """A part of a document is invalid.
 
-    ``place`` is where, such as ``releases[2].event``, empty for the whole; ``problem`` begins with
-    "must" or "is" where it follows on the place.
+    ``place`` is the part, such as ``releases[2].event``, or empty for the whole. ``problem`` may
+    continue the sentence after the place with "must" or "is".
     """
 
     def __init__(self, place: str, problem: str) -> None:
@@ -69,7 +66,7 @@ class DocumentError(ValueError):
 
 @contextlib.contextmanager
 def at(place: str | int) -> Iterator[None]:
-    """Add to every ValueError of a block the key or position at which it arose."""
+    """Add a key or position to the place of each ValueError in a block."""
     is_name = isinstance(place, str) and place.isidentifier() and len(place) <= 80
     step = str(place) if is_name else f"[{shown(place)}]"
     try:
@@ -83,7 +80,7 @@ def at(place: str | int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add to every ValueError of a block the file that it is about."""
+    """Add a file name to each ValueError in a block."""
     try:
         yield
     except ValueError as error:
@@ -91,19 +88,19 @@ def in_file(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file of at most a gibibyte as ``parse`` does; ``in_file`` adds its name."""
+    """Read a JSON file of at most 1 GiB with ``parse``."""
     with Path(path).open("rb") as stream:
         content = stream.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
-        raise ValueError(f"must be at most {_MOST_BYTES} bytes to be read")
+        raise ValueError(f"must have at most {_MOST_BYTES} bytes")
     return parse(content)
 
 
 def parse(content: str | bytes) -> Any:
     """Read JSON strictly; bytes are UTF-8, with or without a byte order mark.
 
-    Refused, by a ValueError that names the place: more than 64 levels, repeated keys, NaN, infinite
-    floats, integers beyond 64 bits, and text that UTF-8 cannot hold (lone surrogates).
+    A ValueError names the place of more than 64 levels, repeated keys, NaN, infinite floats,
+    integers beyond 64 bits, or text that UTF-8 cannot encode (lone surrogates).
 
     >>> parse('{"steps": [{"noise": 1e400}]}')
     Traceback (most recent call last):
@@ -130,12 +127,12 @@ def parse(content: str | bytes) -> Any:
 
 
 def canonical_json(document: Mapping[str, Any]) -> str:
-    """Write a JSON object in the one way that digests are made of."""
+    """Write a JSON object in canonical form, for digests."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def check_text(value: str) -> str:
-    """Return text that can be written as UTF-8; lone surrogates are a ValueError."""
+    """Return text if UTF-8 can encode it, else raise ValueError."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -146,12 +143,12 @@ def check_text(value: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return the representation of a value for a message, shortened where it is long."""
+    """Return a short representation of a value for a message."""
     return _shorten.repr(value)
 
 
 def plain_json(value: Any) -> Any:
-    """Return ``value`` as what JSON can hold, so that writing and reading changes nothing."""
+    """Return ``value`` in types that JSON preserves."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -168,7 +165,7 @@ def plain_json(value: Any) -> Any:
 @final
 @dataclass(frozen=True)
 class _Refused:
-    """Takes the place of a refused part of a document until its place is known."""
+    """Stands for a refused part of a document until its place is known."""
 
     problem: str
 
@@ -183,14 +180,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Refused:
 
 
 def _integer(digits: str) -> int | _Refused:
-    # Python refuses more than 4300 digits by an error that knows no place.
+    # Python's own error for more than 4300 digits does not name the place.
     if len(digits) <= _MOST_DIGITS and int(digits) in _INTEGERS:
         return int(digits)
     return _Refused(f"must be an integer of at most 64 bits, got {shown(digits)}")
 
 
 def check_writable(value: Any, depth: int = 0) -> None:
-    """Check that ``parse`` would read a JSON value back; a ValueError names the place."""
+    """Check that ``parse`` can read a JSON value back; a ValueError names the place."""
     if depth > _DEEPEST:
         raise DocumentError("", f"must be nested at most {_DEEPEST} levels deep")
     entries: Iterable[tuple[str | int, Any]] = ()
@@ -208,7 +205,7 @@ def check_writable(value: Any, depth: int = 0) -> None:
         case _Refused():
             raise ValueError(value.problem)
     for place, entry in entries:
-        # A context manager for each number of a long list would take most of the time.
+        # A context manager for each number of a long list is slow.
         try:
             check_writable(entry, depth + 1)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Progress of long work: named stages with two public counts, reported to a listener."""
+"""Progress of long work: named stages with public counts, reported to a listener."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TENTHS = 10
 @final
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage of some work has come: ``done`` of ``total``, which is None if it is unknown.
+    """Progress of a stage: ``done`` of ``total``, which is None if unknown.
 
-    Privacy: names and counts are public, decided before a row is seen: steps of a plan, runs of an
-    audit, tenths of a pass over rows whose number may be private. When they are shown depends on
-    the rows, as time does, and so may how often a step passes over them.
+    Privacy: names and counts are public and do not depend on rows: steps of a plan, runs of an
+    audit, tenths of a pass over rows. When they are shown depends on the rows, and so may
+    the number of passes of a step.
     """
 
     name: str
@@ -47,7 +47,7 @@ class _Telling:
     failed: bool = False
 
     def tell(self, one: Stage) -> None:
-        """Call the listener, unless it has failed: showing progress must not end a paid run."""
+        """Call the listener unless it has failed, as its errors must not end a charged run."""
         if self.failed:
             return
         self.failed = True
@@ -60,7 +60,7 @@ _TELLING: ContextVar[_Telling | None] = ContextVar("dpglm_progress", default=Non
 
 
 def is_listening() -> bool:
-    """Whether progress is reported to anybody."""
+    """Whether there is a listener."""
     return _TELLING.get() is not None
 
 
@@ -68,7 +68,7 @@ def is_listening() -> bool:
 def listening(listener: Listener) -> Iterator[None]:
     """Call a listener with each stage of this block that begins, advances or ends.
 
-    What it raises is dropped, and it is not called again.
+    After an exception, which is dropped, it is not called again.
     """
     token = _TELLING.set(_Telling(listener))
     try:
@@ -81,10 +81,10 @@ def listening(listener: Listener) -> Iterator[None]:
 def stage(
     name: str, total: int | None = None, *, least_depth: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Report the progress of a piece of work; yields a function to be called with each advance.
+    """Report the progress of a block; yield a function to call with each advance.
 
-    Name and total are public. A ``least_depth`` of 1 marks a part of something larger, also where
-    nobody reports that.
+    Name and total are public. A ``least_depth`` of 1 marks a part of a larger stage, reported or
+    not.
     """
     telling = _TELLING.get()
     if telling is None:
@@ -109,7 +109,7 @@ def stage(
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Report nothing of this block: how often it does something is secret."""
+    """Report nothing of this block, as the number of its stages is secret."""
     token = _TELLING.set(None)
     try:
         yield
@@ -120,9 +120,9 @@ def silent() -> Iterator[None]:
 def tenths(
     name: str, items: Iterable[T], size: Callable[[T], int], total: int
 ) -> Generator[T, None, None]:
-    """Yield items, and report each tenth of them by size.
+    """Yield items and report each tenth of them by size.
 
-    ``total``, the sum of sizes, may be private: whatever it is, the same ten tenths are reported.
+    Privacy: ``total``, the sum of sizes, may be private; ten tenths are reported for any total.
     """
     with stage(name, _TENTHS, least_depth=1) as advance:
         seen = told = 0
@@ -139,30 +139,29 @@ def _ignore(by: int) -> None:
     """Report nothing."""
 
 
-# Progress shown as bars in a terminal or a notebook, or as lines in a log.
+# Progress as bars in a terminal or a notebook, or as lines in a log.
 
 Clock: TypeAlias = Callable[[], float]
 _LINES_OF_A_LOG = 4
 _PATIENCE = 1.0
-"""Seconds after which a stage within another one is worth a bar of its own."""
+"""Seconds after which a nested stage gets its own bar."""
 _SPEED = {"speed_estimate_period": 3600.0}
-"""Seconds from which rich guesses what is left; a step may take longer than its usual 30."""
+"""Window of rich's estimate in seconds, as a step may take longer than the default 30."""
 _PAUSE = 0.1
-"""Seconds between two looks at a bar."""
+"""Seconds between updates of a bar."""
 
 
 def is_watched() -> bool:
-    """Whether standard error is a terminal on which bars can be drawn, or this is a notebook."""
+    """Whether bars can be drawn: in a notebook, or a terminal with rich."""
     return _in_notebook() or _on_terminal()
 
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """Show the progress of everything that runs in this block.
+    """Show the progress of this block; no effect within another such block.
 
-    In a terminal with rich installed, and in a notebook, bars with the time that is left, which
-    vanish at the end; else a line on standard error after each quarter of the outermost stages.
-    Within another block of this kind it does nothing.
+    In a terminal with rich installed, and in a notebook, transient bars with the remaining time;
+    else a line on standard error after each quarter of the outermost stages.
     """
     if is_listening():
         yield
@@ -188,7 +187,7 @@ def _listener() -> Iterator[Listener]:
 @final
 @dataclass
 class Lines:
-    """Writes a line after each quarter of a stage that lies in no other."""
+    """Writes a line after each quarter of an outermost stage."""
 
     write: Callable[[str], None]
     _quarters: int = 0
@@ -205,7 +204,7 @@ class Lines:
 @final
 @dataclass
 class _Watched:
-    """An open stage: when it began, and when it was last drawn."""
+    """An open stage, with the times of its begin and its last update."""
 
     began: float
     drawn: float = -1e300
@@ -250,9 +249,9 @@ class Bars:
 @final
 @dataclass
 class NotebookBars:
-    """Draws bars as HTML in one output, which is replaced, and empty at the end.
+    """Draws bars as HTML in a single output, which is empty at the end.
 
-    ``display`` takes HTML and returns a handle whose ``update`` takes an object with
+    ``display`` takes HTML and returns a handle with a method ``update``, which takes an object with
     ``_repr_html_``.
     """
 
@@ -311,7 +310,7 @@ def _duration(seconds: float) -> str:
 
 
 def _in_notebook() -> bool:
-    """Whether a notebook's kernel runs this; IPython is not imported for it."""
+    """Whether this runs in a notebook; IPython is not imported for the test."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"
@@ -334,7 +333,7 @@ def _rich_bars() -> Any:
 
 
 def _columns() -> tuple[Any, ...]:
-    """Name, bar, counts, and the remaining time."""
+    """Return the columns of a bar: name, bar, counts and the remaining time."""
     rich = importlib.import_module("rich.progress")
     return (
         rich.TextColumn("{task.description}", markup=False),

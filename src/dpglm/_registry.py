@@ -1,4 +1,4 @@
-"""Registries that a package's exports fill: a new member is found by its export."""
+"""Registries filled by the exports of a package, optional packages, and short names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def snake_case(name: str) -> str:
 
 
 def makers_in(namespace: Mapping[str, Any], kind: type) -> dict[str, Callable[[], Any]]:
-    """Return, by name, the callables of a module that make an object of a kind without arguments.
+    """Return the callables of a module that make an object of a kind without arguments.
 
-    These are concrete subclasses, by their names in lower case with underscores, and functions
-    declared to return the kind.
+    These are concrete subclasses, under their names in snake case, and functions annotated to
+    return the kind.
     """
     return dict(sorted(_makers(namespace.values(), kind)))
 
@@ -53,11 +53,8 @@ def _needs_nothing(make: Callable[..., Any]) -> bool:
     )
 
 
-# Optional packages: imported when needed, with an error that says what to install.
-
-
 def require(module: str, extra: str) -> Any:
-    """Import an optional package; the ImportError says which extra of dpglm installs it."""
+    """Import an optional package; an ImportError names the extra of dpglm that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -66,8 +63,6 @@ def require(module: str, extra: str) -> Any:
             f"this needs {package}, which is not installed: pip install 'dpglm[{extra}]'"
         ) from error
 
-
-# Short names of the estimators, for command lines and files.
 
 ESTIMATORS: Mapping[str, str] = MappingProxyType(
     {
@@ -90,4 +85,4 @@ ESTIMATORS: Mapping[str, str] = MappingProxyType(
         "regressor": "GeneralizedLinearRegressor",
     }
 )
-"""Short names of classes in ``dpglm.estimators``; any of its linear models goes by its own, too."""
+"""Short names of linear models for command lines and files; class names work as well."""

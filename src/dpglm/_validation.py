@@ -1,4 +1,4 @@
-"""Checks of public arguments: errors that name the parameter, the value and what is allowed."""
+"""Checks of public arguments, and arrays of NumPy or torch."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _LARGEST_COUNT = 2**53
 
 
 def in_one_line(value: object) -> str:
-    """Show an estimator, a step or a setting of one in one line, shortened where it is long."""
+    """Return a short representation of an object in one line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def check_bool(name: str, value: object) -> bool:
-    """Return ``value`` as a bool, or raise ValueError if it is neither Python's nor NumPy's."""
+    """Return ``value`` as a bool, or raise ValueError if it is not a bool."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
 
 
 def check_bools(settings: Any) -> None:
-    """Check every field of a frozen dataclass that is declared as ``bool``, and make it one."""
+    """Check the fields of a frozen dataclass that are declared as ``bool``."""
     for field in dataclasses.fields(settings):
         if field.type == "bool":
             value = check_bool(field.name, getattr(settings, field.name))
@@ -42,10 +42,7 @@ def check_bools(settings: Any) -> None:
 
 
 def check_integer(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` as an int, or raise ValueError if it is not one of at least ``least``.
-
-    Integers beyond the floats are refused as well: few computations are made for them.
-    """
+    """Return ``value`` as an int of at least ``least`` and below 2**256, or raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if int(value).bit_length() > _MOST_BITS:
@@ -54,7 +51,7 @@ def check_integer(name: str, value: object, *, least: int) -> int:
 
 
 def check_list(name: str, value: Any, what: str = "a list") -> tuple[Any, ...]:
-    """Return a list, tuple or array of one dimension as a tuple, or raise ValueError."""
+    """Return a one-dimensional sequence as a tuple, or raise ValueError."""
     is_list = isinstance(value, Sequence | np.ndarray | Set) and not isinstance(value, str | bytes)
     if not is_list or np.ndim(value if isinstance(value, np.ndarray) else 0) > 1:
         raise ValueError(f"{name} must be {what}, got {in_one_line(value)}")
@@ -62,7 +59,7 @@ def check_list(name: str, value: Any, what: str = "a list") -> tuple[Any, ...]:
 
 
 def check_two(name: str, value: Any) -> tuple[float, float]:
-    """Return a list of two finite numbers, or raise ValueError."""
+    """Return two finite numbers, or raise ValueError."""
     found = check_list(name, value)
     if len(found) != 2:
         raise ValueError(f"{name} must be two numbers, got {in_one_line(value)}")
@@ -70,14 +67,14 @@ def check_two(name: str, value: Any) -> tuple[float, float]:
 
 
 def check_path(name: str, value: Any) -> Path:
-    """Return ``value`` as a Path, or raise ValueError if it is no path."""
+    """Return ``value`` as a Path, or raise ValueError."""
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise ValueError(f"{name} must be the path of a file, got {in_one_line(value)}")
     return Path(value)
 
 
 def check_count(name: str, value: object) -> int:
-    """Return ``value`` as an int, or raise ValueError unless it is from 1 to the largest count."""
+    """Return ``value`` as an int from 1 to 2**53, or raise ValueError."""
     count = check_integer(name, value, least=1)
     if count > _LARGEST_COUNT:
         raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got a larger integer")
@@ -111,7 +108,7 @@ def check_real(
 
 
 def _as_float(value: object) -> float:
-    """Return a number as a float, infinite where it is beyond them; NaN for all else."""
+    """Return a number as a float, infinite if it overflows; NaN for other values."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -131,35 +128,31 @@ def check_one_of(name: str, value: object, allowed: Sequence[str]) -> str:
 
 
 def namespace(x: Any) -> Any:
-    """Return the functions for arrays like ``x``: NumPy, or the Array API namespace of torch.
-
-    Code for both uses the standard, and beyond it only what both have: ``out=``, ``einsum``,
-    ``reciprocal`` and the like.
-    """
+    """Return the namespace of arrays like ``x``: NumPy, or the Array API of torch."""
     if type(x).__module__.partition(".")[0] != "torch":
         return np
     try:
         import array_api_compat.torch
     except ImportError:
         raise ImportError(
-            "tensors need the package array-api-compat: pip install 'dpglm[torch]'"
+            "tensors require the package array-api-compat: pip install 'dpglm[torch]'"
         ) from None
     return array_api_compat.torch
 
 
 def like(x: Any, values: Any, dtype: Any = None) -> Any:
-    """Return values as an array like ``x``, on the same device; not copied needlessly."""
+    """Return values as an array like ``x`` on the same device, without a needless copy."""
     xp = namespace(x)
     if xp is not np and isinstance(values, np.ndarray):
-        # Tensors share memory with arrays of this kind only.
+        # Tensors share memory with contiguous, writable arrays only.
         values = np.require(values, requirements=["C", "W"])
     return xp.asarray(values, dtype=dtype, device=x.device)
 
 
 def finite(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values with zero for what is not finite; the same array where everything is."""
+    """Return values with zeros in place of numbers that are not finite."""
     xp = namespace(values)
-    # One pass that a NaN or an infinity anywhere cannot leave finite.
+    # A single pass: a NaN or an infinity makes the sum NaN or infinite.
     if not xp.isfinite(values.sum()):
         values = xp.where(xp.isfinite(values), values, 0.0)
     return values
@@ -168,8 +161,7 @@ def finite(values: NDArray[Any]) -> NDArray[Any]:
 def weighted(slopes: NDArray[Any], weights: NDArray[Any] | None) -> NDArray[Any]:
     """Multiply finite slopes, of shape (rows,) or (rows, outputs), by weights; in place.
 
-    Privacy: a slope that overflows counts as zero, so that its row contributes nothing. It could be
-    within its bound only if the row were so short that the product fits again.
+    Privacy: a slope that overflows counts as zero, so its row contributes nothing.
     """
     if weights is None:
         return slopes
@@ -187,10 +179,10 @@ def rounded_up(values: Any, dtype: Any) -> Any:
 
 
 def contiguous(x: Any) -> Any:
-    """Return an array with its rows one after the other in memory; not copied needlessly."""
+    """Return an array in C order, without a needless copy."""
     return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
 
 
 def as_host(x: Any) -> Any:
-    """Return a NumPy array with the values of ``x``; not copied needlessly."""
+    """Return ``x`` as a NumPy array, without a needless copy."""
     return x if isinstance(x, np.ndarray) else np.asarray(x.cpu())

@@ -1,4 +1,4 @@
-"""Numbers in plain words, for certificates and pages."""
+"""Numbers in words, and HTML cards for notebooks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a privacy loss with few digits, never smaller than it is.
+    """Write a privacy loss with few digits, rounded up.
 
     >>> rounded_up(0.99999994), rounded_up(0.123401), rounded_up(1e-5)
     ('1', '0.1235', '1e-05')
     """
-    # repr, not the exact binary value: 1e-5 as a float is a little above one hundred-thousandth.
+    # repr, as the exact binary value of 1e-5 is slightly larger.
     short = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(repr(value)))
     return f"{float(short):.{digits}g}"
 
 
 def plain_number(value: float, digits: int = 4) -> str:
-    """Write a number with few digits, without an exponent where it has a usual size.
+    """Write a number with few digits, and with an exponent only for unusual sizes.
 
     >>> plain_number(32561), plain_number(0.25), plain_number(123456.7), plain_number(1.2e-7)
     ('32561', '0.25', '123457', '1.2e-07')
@@ -36,16 +36,14 @@ def times(count: int, noun: str) -> str:
 
 
 def each(count: int) -> str:
-    """Return "with" for one thing, "each with" for several."""
+    """Return "with" for a count of 1, else "each with"."""
     return "with" if count == 1 else "each with"
 
 
 def named_numbers(values: Mapping[str, float]) -> str:
-    """Write named numbers, such as a charge, on one line."""
+    """Write named numbers on one line."""
     return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
 
-
-# Short descriptions of objects as HTML, for notebooks, with all text escaped.
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -68,9 +66,9 @@ def card(
     warnings: Iterable[str] = (),
     sections: Iterable[tuple[str, Sequence[str]]] = (),
 ) -> str:
-    """Return a heading, a table, warnings, and sections to unfold, as one HTML element.
+    """Return a heading, a table, warnings and folded sections as one HTML element.
 
-    Without scripts, classes or references; every text is escaped.
+    All text is escaped; scripts, classes and references are absent.
     """
     rows = "".join(
         f'<tr><th style="text-align:left">{_text(name)}</th>'
@@ -95,5 +93,5 @@ def _text(value: object) -> str:
 
 
 def _shown(character: str) -> str:
-    # Control, format (such as a change of direction), surrogate, private and unassigned ones.
+    # Category C: control, format (such as direction), surrogate, private and unassigned.
     return _UNKNOWN if unicodedata.category(character)[0] == "C" else character

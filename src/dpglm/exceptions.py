@@ -1,4 +1,4 @@
-"""The errors and warnings of the library that are not plain ValueErrors."""
+"""Errors and warnings of the library."""
 
 __all__ = [
     "BudgetExceededError",
@@ -17,48 +17,48 @@ __all__ = [
 
 
 class LedgerError(ValueError):
-    """A budget ledger cannot be used: no ledger, damaged, busy, or that of other data."""
+    """A budget ledger cannot be used: missing, damaged, busy, or for other data."""
 
 
 class BudgetExceededError(LedgerError):
-    """A budget ledger refuses to spend more than it has; nothing was spent or released."""
+    """A charge exceeds the budget of the ledger; nothing was spent or released."""
 
 
 class EqualBoundsWarning(UserWarning):
-    """A lower bound equals its upper bound, so that all rows are given one and the same value."""
+    """A lower bound equals its upper bound, so all rows take this value."""
 
 
 class LowSignalWarning(UserWarning):
-    """Rows times budget are too few for the number of coefficients: noise will drown the signal."""
+    """The noise exceeds the signal: too few rows or budget for the number of coefficients."""
 
 
 class NearIdsWarning(UserWarning):
-    """Ids of groups differ in case or zero padding alone: a person may be in several groups."""
+    """Group ids differ only in case or zero padding, so a person may be in several groups."""
 
 
 class PlanMismatchError(RuntimeError):
-    """What happened, or what was about to happen, is not what the plan says."""
+    """The run deviates from its plan."""
 
 
 class PublicInformationWarning(UserWarning):
-    """A fact that privacy rests on was taken from the private data and treated as public."""
+    """A fact was taken from the private data and treated as public."""
 
 
 class RowsChangedError(OSError):
-    """A file of rows changed while a fit or a prediction was reading it."""
+    """A file of rows changed while it was read."""
 
 
 class SeededNoiseWarning(UserWarning):
-    """Noise follows from an integer seed, so the result can be reproduced and is not private."""
+    """Noise follows from an integer seed: the result is reproducible and not private."""
 
 
 class SlowSumsWarning(UserWarning):
-    """Sums over rows were not compiled when dpglm was installed: fits are the same, but slower."""
+    """Sums over rows were not compiled at installation, so fits are slower."""
 
 
 class TooCostlyError(ValueError):
-    """A computation would take more time or memory than it is allowed."""
+    """A computation would exceed its limits of time or memory."""
 
 
 class UnpaidReleaseWarning(UserWarning):
-    """Rows were fitted again without a ledger, or scored, which costs more than a single fit."""
+    """Rows were fitted again without a ledger, or scored, which costs more privacy."""

@@ -376,5 +376,5 @@ def test_bounds_changed_in_place_do_not_change_predictions():
 
 def test_what_cannot_be_copied_is_named():
     X, y = data()
-    with pytest.raises(ValueError, match="regularizer must be of a kind that can be copied"):
+    with pytest.raises(ValueError, match="regularizer must be an object that can be copied"):
         logistic(regularizer=(one for one in ())).fit(X, y)

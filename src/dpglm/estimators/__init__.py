@@ -1,4 +1,4 @@
-"""scikit-learn's surface: estimators that validate, assemble and store."""
+"""Private estimators with scikit-learn's interface."""
 
 # ruff: noqa: F403 - each module lists what it exports, so that a new estimator is listed once
 
@@ -15,5 +15,5 @@ from dpglm.estimators.linear.regressors import *
 
 _MODULES = (classifiers, regressors, models, pipeline, search)
 
-if not TYPE_CHECKING:  # type checkers read no computed list
+if not TYPE_CHECKING:  # type checkers do not evaluate it
     __all__ = sorted(name for module in _MODULES for name in module.__all__)

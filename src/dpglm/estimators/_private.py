@@ -68,7 +68,7 @@ class Family:
     estimators add up as well. Unpickled estimators share the family of the worker process.
 
     Privacy: a record in the memory of one process that is never released, saved or sent. Warnings
-    depend on the rows only through whether the caller fitted the same ones, which is no secret to
+    depend on the rows only through whether the caller fitted the same ones, a fact known to
     the caller.
     """
 
@@ -164,8 +164,8 @@ def _of_scores(plans: list[Plan], *, more: bool) -> str:
     least = "at least " * more
     cost = f", which cost {least}{_total(plans)} so far" if plans else ""
     return (
-        "The model is scored on rows that it, or a copy of it, was fitted on. The score has no "
-        f"noise, so publishing it reveals more about these rows than the fits do{cost}. No "
+        "The model is scored on rows that it, or a copy of it, was fitted on. The score is "
+        f"exact, so publishing it reveals more about these rows than the fits do{cost}. No "
         "ledger can account for it. Score public rows, or private ones by dpglm.evaluate within a "
         "budget."
     )
@@ -519,7 +519,7 @@ def warn_of_noise(plan: Plan) -> None:
     expected = guidance(plan)
     if expected.is_hopeless:
         warnings.warn(
-            f"{expected.sizes} {expected.verdict} What would help: {'; or '.join(expected.cures)}.",
+            f"{expected.sizes} {expected.verdict} Remedies: {'; or '.join(expected.cures)}.",
             LowSignalWarning,
             stacklevel=frames_to_the_user(),
         )
@@ -528,7 +528,7 @@ def warn_of_noise(plan: Plan) -> None:
 def warn_of_weights(solution: Solution) -> None:
     """Warn after a weighted fit unless a released sum exceeds its noise.
 
-    Privacy: post-processing of what was released. Whether all weights are zero is private.
+    Privacy: post-processing of releases. Whether all weights are zero is private.
     """
     if solution.signal is None:
         found = "This fit releases no sum before the model"

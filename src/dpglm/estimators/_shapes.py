@@ -129,8 +129,8 @@ class WithShapes(abc.ABC):
         Returns
         -------
         estimator
-            The edited model. Its certificate names the edit; it has no intervals, as these belong
-            to the fitted model.
+            The edited model. Its certificate names the edit. It lacks intervals, as these
+            belong to the fitted model.
 
         Raises
         ------

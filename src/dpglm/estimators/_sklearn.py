@@ -1,7 +1,4 @@
-"""scikit-learn's base classes with types, which it does not ship.
-
-With a base of unknown type, a type checker would let every argument of a constructor pass.
-"""
+"""scikit-learn's base classes with types, so that constructors are type-checked."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def shrunk_bends(
         sizes = [one.shape[1] for one in blocks]
         kept, slopes = _posterior(bends.T @ w, 0.5 * (known + known.T), sizes)
     except np.linalg.LinAlgError:
-        # Return what the fit was charged for, without shrinkage.
+        # Return the released coefficients without shrinkage.
         return unchanged
     back, same_bends = basis[:, :k] - basis[:, k:] @ drag, np.eye(k)
     moved, change = back @ (kept - same_bends) @ bends.T @ w, back @ (slopes - same_bends) @ bends.T

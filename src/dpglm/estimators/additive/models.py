@@ -67,8 +67,8 @@ class AdditiveClassifier(ClassifierMixin, AdditiveModel):
         classes = linear.classes  # type: ignore[attr-defined]
         if directions and (classes is None or len(classes) > 2):
             raise ValueError(
-                "monotone must be None unless two classes are declared: scores of several classes "
-                f"have no order, got {dict(directions)!r}"
+                "monotone must be None unless two classes are declared: several classes cannot be "
+                f"ordered by a score, got {dict(directions)!r}"
             )
 
 

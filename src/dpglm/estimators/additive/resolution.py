@@ -223,7 +223,7 @@ _MOST_ENTRIES = 2**28
 # For log links Newton is better up to larger signals: they multiply the noise in directions with
 # few rows, such as the end of a curve.
 _AMPLE_FOR_LOG_LINKS = 1200.0
-# The delta at which a budget with a delta of 0 is compared with others.
+# The delta for comparing a budget with a delta of 0 with others.
 _SOME_DELTA = 1e-6
 
 

@@ -39,7 +39,7 @@ _DENSE_IF_BELOW = 0.3
 @final
 @dataclass(frozen=True)
 class _Known:
-    """A class of transformers whose source was read.
+    """Facts about a class of transformers, from reading its source.
 
     ``learns`` returns the reason for which an object would learn from rows, or None; ``row_norm``
     the row-norm bound that its settings imply; ``parts`` the named parts of a composition, and
@@ -60,8 +60,7 @@ _UNKNOWN = _Known()
 def check_fixed(name: str, transformer: Any) -> None:
     """Check that a transformer is known to be row-wise and data-independent.
 
-    Privacy: the test is a list of classes whose source was read, not a tag; a subclass is another
-    class. Compositions (``ColumnTransformer``, ``FeatureUnion``, ``Pipeline``) map each row by
+    Privacy: the test is a list of classes that were reviewed, not a tag; a subclass is another class. Compositions (``ColumnTransformer``, ``FeatureUnion``, ``Pipeline``) map each row by
     itself if all parts do and nothing else reads rows: neither the choice of columns nor that
     between dense and sparse. With ``FrozenEstimator`` the caller declares that a transformer was
     fitted on public data.

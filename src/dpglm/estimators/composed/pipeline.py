@@ -189,7 +189,7 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
         estimator : estimator
             ``estimator_``, with the private steps undone.
         schema : Schema or None
-            That of the ``SchemaEncoder`` or ``SplineEncoder`` that comes first, if one does.
+            That of the ``SchemaEncoder`` or ``SplineEncoder`` that comes first, if any.
 
         Raises
         ------
@@ -282,7 +282,7 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         tags = super().__sklearn_tags__()
         steps = [step for _, step in self._named()]
         if not steps or not isinstance(steps[-1], PrivateLinearModel):
-            return tags  # fit says what is wrong
+            return tags  # fit raises the error
         last = get_tags(steps[-1])
         tags.estimator_type = last.estimator_type
         tags.target_tags = last.target_tags
@@ -387,7 +387,7 @@ def _(pipeline: Pipeline) -> Parts:
 
 
 def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
-    # What an encoder refuses it names by column and row.
+    # Errors of an encoder name the column and the row.
     if isinstance(transformer, TableEncoder):
         return encoded(transformer, X, fit=fit)
     try:
@@ -409,7 +409,7 @@ def _opened(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
         return opened(encoder, X)
     if transformers and not is_in_memory(X):
         raise ValueError(
-            f"steps must have no fixed transformers for {type(X).__name__}, got "
+            f"steps must not have fixed transformers for {type(X).__name__}, got "
             f"{transformers[0][0]!r}: transform the rows beforehand (each by itself, as in "
             "dask.array.map_blocks), or encode a table by a single SchemaEncoder or SplineEncoder"
         )

@@ -236,7 +236,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
                 yield name
 
     def _check_spending(self) -> None:
-        """Check that the estimator can be searched and has no budget of its own."""
+        """Check that the estimator can be searched and leaves its budget at the defaults."""
         if not isinstance(self.estimator, PrivateLinearModel | PrivatePipeline):
             raise ValueError(
                 "estimator must be a private linear model or a PrivatePipeline of dpglm, which "

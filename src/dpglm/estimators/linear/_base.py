@@ -60,8 +60,8 @@ from dpglm.tables.schema import Schema
 __all__ = ["PrivateLinearModel"]
 
 NO_INFERENCE = "inference_ requires a fit with inference=True or inference='robust'"
-# What identifies a fit to its checkpoint: its plan, and parameters other than these. The first are
-# parts of the plan; the second change nothing in a model.
+# A checkpoint identifies its fit by the plan and by all parameters but these. The first are parts
+# of the plan; the second do not change the model.
 _IN_THE_PLAN = frozenset({"adjacency", "budget", "delta", "epsilon", "solver"})
 _WITHOUT_EFFECT = frozenset({"callback", "ledger", "random_state", "verbose"})
 
@@ -405,7 +405,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             may_copy=rows.copies_cheaply,
             weighted=rows.is_weighted or task.weights is not None,
         )
-        # Refuse what a certificate cannot hold before anything is spent.
+        # Documents that a certificate cannot hold raise an error before anything is spent.
         _ = plan.document
         warn_of_noise(plan)
         if rows.is_numpy:
@@ -437,7 +437,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         scaling: ColumnScaling | None,
         task: Task,
     ) -> dict[str, Any]:
-        """Return what identifies a fit to its checkpoint besides its plan, all of it public."""
+        """Return the public facts that identify a fit to its checkpoint besides its plan."""
         parameters = self.get_params(deep=False)
         kept = sorted(set(parameters) - _IN_THE_PLAN - _WITHOUT_EFFECT)
         names = getattr(self, "feature_names_in_", None)

@@ -98,7 +98,7 @@ class BoundedTargets:
     """Clip targets to public bounds, subtract ``center`` and divide by ``scale``.
 
     Rounding does not leave ``scaled_bounds``. Numbers beyond the bounds raise an error if
-    ``strict``, as for proportions; so do numbers that the loss cannot take, such as negative
+    ``strict``, like proportions; so do numbers that the loss cannot take, such as negative
     counts. A second column holds offsets, which are clipped to ``offsets`` and centred.
     """
 

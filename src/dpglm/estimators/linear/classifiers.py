@@ -127,7 +127,7 @@ class RobustClassifier(PrivateMarginClassifier):
 
     Notes
     -----
-    Privacy: as for ``LogisticRegression``; the guarantee does not depend on convexity.
+    Privacy: as in ``LogisticRegression``; the guarantee does not depend on convexity.
 
     References
     ----------

@@ -203,7 +203,7 @@ class GammaRegressor(PenalizedRegressor):
 
 @final
 class TweedieRegressor(_NonNegativeRegressor):
-    """Private regression with a Tweedie family and a log link, such as for yearly claims.
+    """Private regression with a Tweedie family and a log link, for example for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
     variance of a target is proportional to the given power of its mean: 1 is quasi-Poisson (Poisson
@@ -234,7 +234,7 @@ class NegativeBinomialRegressor(_NonNegativeRegressor):
     """Private negative binomial regression with a log link, for overdispersed counts.
 
     Minimises ``(1/n) sum loss + alpha/2 |w|^2`` where the loss is the negative log-likelihood. The
-    variance at mean m is ``m + dispersion m^2``. By default there is no penalty.
+    variance at mean m is ``m + dispersion m^2``. The default has zero penalty.
 
     Parameters
     ----------
@@ -264,8 +264,8 @@ class BinomialRegressor(PenalizedRegressor):
     Minimises ``(1/n) sum m loss + alpha/2 |w|^2`` where m are the weights and the loss is the
     negative log-likelihood of a trial. For k successes in m trials give ``y = k / m`` and
     ``sample_weight=m``, with ``weight_bound`` no less than the largest number of trials (below it
-    standard errors come out too wide). ``predict`` returns probabilities of success. By default
-    there is no penalty.
+    standard errors come out too wide). ``predict`` returns probabilities of success. The default
+    has zero penalty.
 
     Parameters
     ----------
