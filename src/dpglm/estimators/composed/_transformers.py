@@ -60,7 +60,8 @@ _UNKNOWN = _Known()
 def check_fixed(name: str, transformer: Any) -> None:
     """Check that a transformer is known to be row-wise and data-independent.
 
-    Privacy: the test is a list of classes that were reviewed, not a tag; a subclass is another class. Compositions (``ColumnTransformer``, ``FeatureUnion``, ``Pipeline``) map each row by
+    Privacy: the test is a list of classes that were reviewed, not a tag; a subclass is another
+    class. Compositions (``ColumnTransformer``, ``FeatureUnion``, ``Pipeline``) map each row by
     itself if all parts do and nothing else reads rows: neither the choice of columns nor that
     between dense and sparse. With ``FrozenEstimator`` the caller declares that a transformer was
     fitted on public data.
