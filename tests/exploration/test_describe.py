@@ -461,5 +461,5 @@ def test_groups_that_may_be_empty_take_one_line():
         "== level 0",
         "== level 1",
     ]
-    assert lines[-1].startswith("Levels that may have no rows, and have at most ")
+    assert lines[-1].startswith("Levels that may be empty, with at most ")
     assert set(seen.by_level) == {*levels, "not listed", "missing"}

@@ -60,7 +60,7 @@ def test_groups_are_headings(table):
     assert "region: south" in text
     # There are none.
     assert "region: missing" not in text
-    assert "Levels whose counts cannot be" in text
+    assert "Levels that may be empty are not shown" in text
 
 
 def test_a_seed_is_said(table, tmp_path):

@@ -64,7 +64,7 @@ _SHARES = {"scores": 0.7, "log_loss": 0.1, "brier": 0.1, "prediction": 0.05, "po
 _POSITION_STD = 0.3
 # The least change of the false positive rate per change of the true one, for slopes of curves.
 _STEEPEST = 1e-3
-# Quantile beyond which scores are least known.
+# Scores beyond this quantile are least known.
 _OUTER = 0.01
 # The smallest class share that enters logarithms.
 _LEAST_SHARE = 1e-6
@@ -318,8 +318,7 @@ class BinaryResult(Result):
         false_positive_rates, true_positive_rates : ndarray of shape (n_cells + 1,)
             Increasing, from 0 to 1.
         thresholds : ndarray of shape (n_cells + 1,)
-            Scores from which rows are predicted positive; the first is infinite, as in
-            scikit-learn.
+            Thresholds of decisions; the first is infinite, as in scikit-learn.
         """
         false, true = roc_points(*self.noisy.by_class)
         return false, true, np.array([math.inf, *self.ends[::-1]])
@@ -358,7 +357,7 @@ class BinaryResult(Result):
     def calibration_curve(self) -> tuple[CalibrationBin, ...]:
         """Return cells with their shares of positive rows; ValueError without probabilities.
 
-        Cells whose counts cannot be distinguished from zero are left out.
+        Cells that may be empty are left out.
         """
         if not self.probabilities:
             raise ValueError("a calibration curve needs scores that are probabilities")
@@ -402,7 +401,7 @@ class BinaryResult(Result):
         return self._of_counts(lambda low, high: function(*at_cut(low, high, cut)))
 
     def _cut(self, threshold: float | None) -> int:
-        """Return the cell whose lower end is nearest to a threshold."""
+        """Return the cell with the lower end nearest to a threshold."""
         at = self.default_threshold if threshold is None else threshold
         ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
         at = check_real("threshold", at, **ends)
@@ -531,7 +530,7 @@ class BinaryResult(Result):
 
 
 def mean_of(values: Parts, name: str, largest: float) -> float:
-    """Return the mean over rows of numbers in [0, largest] whose sum was rescaled to [-1, 1]."""
+    """Return a mean of numbers in [0, largest] from their sum after rescaling to [-1, 1]."""
     return 0.5 * largest * (1.0 + float(values[name]) / max(float(values["counts"].sum()), 1.0))
 
 

@@ -238,7 +238,7 @@ class ClassesResult(Result):
         }
 
     def top_k(self, k: int) -> Number:
-        """Return the share of rows whose class is among the ``k`` most probable."""
+        """Return the share of rows with the true class among the ``k`` most probable ones."""
         k = check_integer("k", k, least=1)
         return self.ranks.number(
             lambda values: values["counts"][:k].sum() / _total(values["counts"]), self.z
@@ -274,7 +274,7 @@ class ClassesResult(Result):
         return self.classes.index(label)
 
     def accuracy(self) -> Number:
-        """Return the share of rows whose most probable class is the true one."""
+        """Return the share of rows with the true class as the most probable one."""
         return self.confusion.number(
             lambda values: np.trace(values["counts"]) / _total(values["counts"]), self.z
         )

@@ -1,4 +1,4 @@
-"""Numbers computed from noisy values, with intervals by the delta method."""
+"""Score cells of two classes: keys, merged cells, ROC curves and recalibration."""
 
 from __future__ import annotations
 
@@ -18,28 +18,25 @@ from dpglm.solvers.composite.tabulation import FoundCells, Refined
 from dpglm.tabulate.numbers import SHARE, Number
 from dpglm.tabulate.released import Noisy, Parts, by_class
 
-# Where scores are counted: keys in the order of the scores, and what is known of merged cells.
-
 Floats: TypeAlias = NDArray[np.float64]
 Keys: TypeAlias = NDArray[np.int64]
 LARGEST_LOSS = 8.0
-"""Log losses of rows are counted up to this, as of a probability of 0.0003."""
+"""Log losses are clipped to this, the loss of a probability of 0.0003."""
 LOG_ODDS = 10.0
-"""Log odds of scores count up to this in calibration, as of a probability of 0.00005."""
+"""Log odds are clipped to this in calibration, those of a probability of 0.00005."""
 LEAST_FINE, _MOST_FINE, _FINE = 160, 1280, 8.0
 _FEWEST, _MOST, _CELLS = 4, 16, 1.3
-# Cells in each round of the search: of one column, and of all columns together.
+# Cells in each round of the search: for one column, and for all columns together.
 _SEARCHED, _ALL_SEARCHED, _LEAST_SEARCHED = 1024, 16_384, 128
-# Bits of a float64's significand that a key leaves out: keys hold 12 digits of a score.
+# Bits of the significand that keys omit: keys keep 12 digits of a score.
 _LEFT_OUT = 12
-# Keys of the scores from one power of 2 to the next.
+# Number of keys from one power of 2 to the next.
 _OCTAVE = 2 ** (52 - _LEFT_OUT)
 # Ends of the first round's cells: probabilities, and magnitudes of decision values.
 _LEAST_PROBABILITY, _LEAST_VALUE, _LARGEST_VALUE = 2.0**-32, 2.0**-20, 2.0**20
-# A fine cell with this many times its equal share holds scores that are one or very near.
+# A fine cell with this many times its equal share contains equal or very close scores.
 _OVER_FULL = 4.0
-# Positions within a cell are from -1 to 1, in the mean at most this; steps that find a tilt, and
-# the most that there is.
+# Largest mean position within a cell, which ranges from -1 to 1; steps and limits of tilts.
 _FARTHEST, _TILTS, _MOST_BENT, _LEAST_SPREAD = 0.9, 8, 20.0, 0.01
 
 
@@ -55,10 +52,10 @@ _MIDDLE = int(_bits(np.array([0.5]))[0])
 
 
 def keys_of(scores: Floats, probabilities: bool) -> Keys:
-    """Return whole numbers in the order of the scores; equal scores have equal keys.
+    """Return integers in the order of the scores; scores that agree in 12 digits have equal keys.
 
-    They are floating-point numbers as the machine orders them, without their last 12 bits: scores
-    that agree in 12 digits are one. Probabilities have those of the nearer of 0 and 1.
+    Keys are the bits of floats without the last 12. Those of probabilities are relative to the
+    nearer of 0 and 1.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if probabilities:
@@ -70,7 +67,7 @@ def keys_of(scores: Floats, probabilities: bool) -> Keys:
 
 
 def scores_of(keys: Keys, probabilities: bool) -> Floats:
-    """Return the scores that keys stand for; those beyond all scores are the largest ones."""
+    """Return the scores of keys; keys beyond all scores have the largest score."""
     keys = np.asarray(keys, dtype=np.int64)
     if probabilities:
         nearer = _floats(np.maximum(_MIDDLE - np.abs(keys), 0))
@@ -85,20 +82,19 @@ def _largest(probabilities: bool) -> int:
 
 
 def n_fine_for(n_rows: int, mu: float) -> int:
-    """Return the number of fine cells, from the number of rows and the budget (mu-GDP).
+    """Return the number of fine cells for a number of rows under mu-GDP.
 
-    As fine as noise allows: that in a number of rows below a score has a standard deviation of
-    about sqrt(F) / mu of F fine cells.
+    With F fine cells the noise in the number of rows below a score is about sqrt(F) / mu.
     """
     return int(min(max(n_rows * mu / _FINE, LEAST_FINE), _MOST_FINE))
 
 
 def n_cells_for(n_rows: int, mu: float) -> int:
-    """Return the number of merged cells, from the number of rows and the budget (mu-GDP).
+    """Return the number of merged cells for a number of rows under mu-GDP.
 
-    The area under the curve has an error of order B^-4 of B cells, and noise of variance B / (n
-    mu)^2: their squares' sum is least at B of order (n mu)^(2/9); measured
-    (``experiments.evaluation --develop``), 1.3 (n mu)^(1/4) serves from n mu = 100 to 15,000.
+    With B cells the area under the curve has an error of order B^-4 and noise of variance
+    B / (n mu)^2. The optimal B is of order (n mu)^(2/9); 1.3 (n mu)^(1/4) was chosen for n mu from
+    100 to 15,000 (``experiments.evaluation --develop``).
     """
     return int(min(max(round(_CELLS * (n_rows * mu) ** 0.25), _FEWEST), _MOST))
 
@@ -114,7 +110,7 @@ def refined_column(
     n_columns: int = 1,
     position: int | None = None,
 ) -> Refined:
-    """Return how the cells of a column of keys are found, one of ``n_columns``."""
+    """Return the search for the cells of one of ``n_columns`` columns of keys."""
     if probabilities:
         nearest, farthest = 0, -int(keys_of(np.array([_LEAST_PROBABILITY]), True)[0])
         usual = (0, 4 * _OCTAVE)
@@ -131,17 +127,7 @@ def refined_column(
 @final
 @dataclass(frozen=True, eq=False)
 class MergedCells:
-    """Merged cells of scores, and what the fine cells say of each; public.
-
-    Parameters
-    ----------
-    found : FoundCells
-        The fine cells.
-    probabilities : bool
-        Whether scores are probabilities.
-    shares : ndarray
-        Shares of the rows in the fine cells.
-    """
+    """Merged cells of scores, and the shares of rows in the fine cells within them; public."""
 
     found: FoundCells
     probabilities: bool
@@ -149,13 +135,13 @@ class MergedCells:
 
     @classmethod
     def of(cls, found: FoundCells, probabilities: bool) -> Self:
-        """Make those of a column, with the shares that its counts say."""
+        """Return the merged cells of a column, with shares from its fine counts."""
         return cls(found, probabilities, found.shares)
 
     def tilted(self, positions: Floats) -> Self:
-        """Return them with shares whose mean positions within merged cells are given ones.
+        """Return the cells with shares that have these mean positions within merged cells.
 
-        Shares are multiplied by exponentials of positions: the least change in relative entropy.
+        Exponential tilting minimizes the relative entropy of the change.
         """
         middles, wanted = self.found.middles, np.clip(positions, -_FARTHEST, _FARTHEST)
         bend = np.zeros(len(self.there))
@@ -174,17 +160,17 @@ class MergedCells:
 
     @property
     def there(self) -> NDArray[np.intp]:
-        """Merged cells that fine cells are in; no row is in others."""
+        """Merged cells that contain fine cells."""
         return self.found.there
 
     @property
     def place(self) -> NDArray[np.intp]:
-        """Place of each fine cell's merged cell among those that are there."""
+        """Position of the merged cell of each fine cell within ``there``."""
         return self.found.place
 
     @functools.cached_property
     def ends(self) -> Floats:
-        """Score at which each merged cell begins; the first at the least that there is."""
+        """Lower end of each merged cell; that of the first is the least score."""
         first = np.searchsorted(self.place, np.arange(len(self.there)))
         ends = scores_of(self.found.grid.bounds[first], self.probabilities)
         ends[0] = 0.0 if self.probabilities else -np.inf
@@ -192,23 +178,23 @@ class MergedCells:
 
     @functools.cached_property
     def scores(self) -> Floats:
-        """Score in the middle of each fine cell."""
+        """Middle score of each fine cell."""
         lows, highs = self.found.grid.bounds[:-1], self.found.grid.bounds[1:] - 1
         return scores_of(lows + (highs - lows) // 2, self.probabilities)
 
     @functools.cached_property
     def log_odds(self) -> Floats:
-        """Log odds of the scores, within ``LOG_ODDS``."""
+        """Log odds of the scores, clipped to ``LOG_ODDS``."""
         return np.clip(logit(self.scores), -LOG_ODDS, LOG_ODDS)
 
     def mean(self, values: Floats) -> Floats:
-        """Return the mean over each merged cell's rows of a number for each fine cell."""
+        """Return the mean of values of fine cells over the rows of each merged cell."""
         weights = self.shares
         return np.bincount(self.place, weights * values) / np.bincount(self.place, weights)
 
     @functools.cached_property
     def _parts(self) -> Floats:
-        """Part of its merged cell's rows, in the mean of both classes, in each fine cell."""
+        """Share of its merged cell in each fine cell, averaged over both classes."""
         totals = np.maximum(self.found.counts.sum(axis=1, keepdims=True), 1.0)
         clear = np.where(self.found.clear, np.maximum(self.found.counts, 0.0), 0.0)
         masses = (clear / totals).sum(axis=0)
@@ -219,53 +205,51 @@ class MergedCells:
 
     @functools.cached_property
     def _over_full(self) -> NDArray[np.bool_]:
-        """Fine cells whose scores are one, or so near that the search could not tell them apart."""
+        """Whether the scores of a fine cell are equal, or too close for the search to separate."""
         least = _OVER_FULL * self.found.counts.sum() / len(self.place)
         found: NDArray[np.bool_] = self.found.clear & (self.found.counts.sum(axis=0) > least)
         return found
 
     @functools.cached_property
     def spread(self) -> Floats:
-        """How spread a merged cell's scores are: 0 if they are one, 1 if they all differ.
+        """Spread of the scores of each merged cell: 0 if all are equal, 1 if all differ.
 
-        That is 1 - sum a^3, where parts a of the cell's rows are in one over-full fine cell.
+        It is 1 - sum a^3 over the shares a of over-full fine cells.
         """
         shared = np.where(self._over_full, self._parts, 0.0) ** 3
         return np.asarray(np.maximum(1.0 - np.bincount(self.place, shared), 0.0), np.float64)
 
     @functools.cached_property
     def unknown(self) -> Floats:
-        """Share of a merged cell's pairs whose order is not known: sum a^2, unless scores are one.
+        """Share of the pairs of each merged cell with unknown order.
 
-        The over-full fine cells that hold more than one key have any order, or none.
+        It is sum a^2 over the shares a of over-full fine cells with more than one key.
         """
         loose = np.where(self._over_full & ~self.found.grid.single, self._parts, 0.0) ** 2
         return np.asarray(np.minimum(np.bincount(self.place, loose), 1.0), np.float64)
 
 
-# What counts of two classes in ordered cells of scores say: curves, and recalibration.
-
 _MOST_STEPS, _LONGEST_STEP, _CLOSE = 40, 2.0, 1e-9
-# Where information is lacking: part of a row that each direction has in any case.
+# Information that is added to each direction, in rows, so that matrices are not singular.
 _LEAST_INFORMATION = 1e-6
 _LEAST_SHARE = 1e-6
 _LEAST_DEVIATION = 1e-3
 _LEAST = 1e-12
-# Cells less spread than this hold one score, and little else.
+# A cell with less spread contains mainly one score.
 _ONE_SCORE = 0.5
 
 
 def area_under_roc(negatives: Floats, positives: Floats, spread: Floats | float = 1.0) -> float:
-    """Return the area under the ROC curve, from noisy counts in cells of increasing scores.
+    """Return the area under the ROC curve from noisy counts in cells of increasing scores.
 
-    Pairs in different cells are counted, and those within a cell by half and what their order is
-    worth: if the share r of the positives among rows of both classes, weighted alike, is linear in
-    the rank m of a score, with slope g, pairs in a cell of mass D add g D^3 / 3. Without that term
-    the error of B cells is of order B^-2, with it B^-4. Slopes are those of the isotonic shares,
-    falling ones where high scores are of negatives.
+    Pairs in different cells are counted. Pairs within a cell count by half, plus a correction for
+    their order: if the share of positives, with both classes weighted equally, is linear in the
+    rank of the score with slope g, pairs in a cell of mass D add g D^3 / 3. The correction reduces
+    the error of B cells from order B^-2 to B^-4. Slopes are those of isotonic shares, which
+    decrease if high scores belong to negatives.
 
-    ``spread`` is 1 where a cell's scores all differ. Where parts s of it share a score, whose order
-    is worth nothing, it is 1 - sum s^3.
+    ``spread`` is 1 for a cell with different scores, and 1 - sum s^3 if shares s of it have equal
+    scores.
     """
     p, q = _shares(positives), _shares(negatives)
     below = np.cumsum(q) - q
@@ -283,14 +267,13 @@ def area_under_roc(negatives: Floats, positives: Floats, spread: Floats | float 
 
 
 def change_of_area(negatives: Floats, positives: Floats, spread: Floats) -> float:
-    """Return how much the area differs from that of cells that are joined two by two.
+    """Return the change of the area if neighbouring cells are joined, averaged over both ways.
 
-    The mean of both ways to join them. It is large where the shares of classes within cells are
-    not what the shares of their neighbours suggest.
+    It is large if class shares within cells differ from an interpolation between neighbours.
     """
     whole, joined = area_under_roc(negatives, positives, spread), []
     masses = np.abs(_shares(negatives)) + np.abs(_shares(positives)) + _LEAST
-    # Cells of one score have no order to find.
+    # Cells with one score are not joined.
     apart = np.minimum(spread[1:], spread[:-1]) < _ONE_SCORE
     for first in (0, 1):
         second = np.arange(1, len(spread)) % 2 != first
@@ -302,11 +285,10 @@ def change_of_area(negatives: Floats, positives: Floats, spread: Floats) -> floa
 
 
 def order_variance(negatives: Floats, positives: Floats, spread: Floats | float = 1.0) -> float:
-    """Return the variance of the area over the orders that rows may have within their cells.
+    """Return the variance of the area over random orders of the rows within cells.
 
-    That of Mann and Whitney's statistic in each cell, n0 n1 (n0 + n1 + 1) / 12 of so many pairs,
-    times ``spread`` where scores are shared (Annals of Mathematical Statistics 1947, with Kendall's
-    correction for ties).
+    For each cell it is that of the Mann-Whitney statistic, n0 n1 (n0 + n1 + 1) / 12 (Annals of
+    Mathematical Statistics 1947), times ``spread`` (Kendall's correction for ties).
     """
     low, high = np.maximum(negatives, 0.0), np.maximum(positives, 0.0)
     pairs = max(low.sum(), 1.0) * max(high.sum(), 1.0)
@@ -315,7 +297,7 @@ def order_variance(negatives: Floats, positives: Floats, spread: Floats | float 
 
 
 def unknown_order(negatives: Floats, positives: Floats, unknown: Floats) -> float:
-    """Return the most that an unknown order of a share of each cell's pairs adds to the area."""
+    """Return the largest change of the area by pairs with unknown order."""
     pairs = np.maximum(_shares(negatives), 0.0) * np.maximum(_shares(positives), 0.0)
     return 0.5 * float(pairs @ unknown)
 
@@ -337,7 +319,7 @@ def precision_recall_points(negatives: Floats, positives: Floats) -> tuple[Float
 def at_cut(negatives: Floats, positives: Floats, cut: int) -> tuple[float, float, float, float]:
     """Return true negatives, false positives, false negatives and true positives.
 
-    Rows in cells from ``cut`` on are called positive.
+    Rows in cells from ``cut`` on are predicted positive.
     """
     return (
         float(negatives[:cut].sum()),
@@ -350,7 +332,7 @@ def at_cut(negatives: Floats, positives: Floats, cut: int) -> tuple[float, float
 def largest_gap(negatives: Floats, positives: Floats, first: Floats | float = 0.0) -> float:
     """Return the largest difference of true and false positive rate at an end of a cell.
 
-    With ``first``, or within one, of which this part of the negatives has the least scores.
+    With ``first`` also within cells, if this share of the negatives of a cell has the least scores.
     """
     p, q = _shares(positives), _shares(negatives)
     gaps = np.cumsum(q - p)
@@ -372,11 +354,10 @@ def shrunk_positions(
 @final
 @dataclass(frozen=True, eq=False)
 class Recalibration:
-    """Logistic regression of the class on log odds, of which counts in merged cells are known.
+    """Logistic regression of the class on log odds, from counts in merged cells.
 
-    The scores of a merged cell are distributed over its fine cells as their counts say.
-
-    Log odds beyond the quantiles of ``outer`` and 1 - ``outer`` count as these.
+    Scores of a merged cell are distributed over its fine cells by their shares. Log odds are
+    clipped to their quantiles ``outer`` and 1 - ``outer``.
     """
 
     cells: MergedCells
@@ -391,9 +372,9 @@ class Recalibration:
         return np.clip(self.cells.log_odds, low, high)
 
     def intercept(self, rows: Floats, positives: float, predicted: float) -> float:
-        """Return the shift of all log odds that makes predictions add up to the positives.
+        """Return the shift of all log odds for which predictions add up to the positives.
 
-        ``predicted`` is the sum of the predictions without it.
+        ``predicted`` is the sum of the predictions without the shift.
         """
         share = float(rows.sum())
         shift = 0.0
@@ -408,23 +389,23 @@ class Recalibration:
         return shift
 
     def steepness(self, rows: Floats) -> float:
-        """Return how fast the mean prediction rises with the shift, for counts of rows."""
+        """Return the derivative of the mean prediction with respect to the shift."""
         _, slopes = self._responses(self.log_odds)
         return float(rows @ slopes) / max(float(rows.sum()), 1.0)
 
     def slope(self, negatives: Floats, positives: Floats) -> float:
-        """Return the factor of log odds that fits best, with an intercept of its own.
+        """Return the coefficient of the log odds, next to an intercept.
 
-        Solves the score equations of the counts, with each merged cell's mean log odds.
+        It solves the score equations of the counts, with the mean log odds of each merged cell.
         """
         rows = negatives + positives
         positions, deviation = self._positions(rows)
         return float(self._fit(rows, positives, positions)[1]) / deviation
 
     def unseen(self, negatives: Floats, positives: Floats) -> float:
-        """Return the variance of what the rows' own slope has and the counts do not say.
+        """Return the variance of the slope of the rows given the counts.
 
-        The inverse information of the counts less that of the rows.
+        It is the inverse information of the counts minus that of the rows.
         """
         rows = negatives + positives
         positions, deviation = self._positions(rows)
@@ -444,7 +425,7 @@ class Recalibration:
         squares = design * (rows * response * (1.0 - response)) @ design.T
         inverse = np.linalg.inv(information)
         counted = (inverse @ squares @ inverse.T)[1, 1]
-        known = np.linalg.inv(_steadied(whole, rows))[1, 1]
+        known = np.linalg.inv(_regularized(whole, rows))[1, 1]
         return max(float(counted - known), 0.0) / deviation**2
 
     def _responses(self, scores: Floats) -> tuple[Floats, Floats]:
@@ -453,7 +434,7 @@ class Recalibration:
         return self.cells.mean(means), self.cells.mean(means * (1.0 - means))
 
     def _positions(self, rows: Floats) -> tuple[Floats, float]:
-        """Return the log odds of fine cells in standard deviations from their mean."""
+        """Return the standardized log odds of fine cells, and their standard deviation."""
         weights = np.maximum(rows, 0.0)
         weights = weights / max(float(weights.sum()), 1e-300)
         odds = self.log_odds
@@ -467,7 +448,7 @@ class Recalibration:
         middle = self.cells.mean(positions)
         pulls = [rows * self.cells.mean(slopes), rows * self.cells.mean(slopes * positions)]
         found = np.array([[one.sum() for one in pulls], [float(middle @ one) for one in pulls]])
-        return _steadied(found, rows), slopes
+        return _regularized(found, rows), slopes
 
     def _fit(self, rows: Floats, positives: Floats, positions: Floats) -> Floats:
         there, middle = np.maximum(rows, 0.0), self.cells.mean(positions)
@@ -487,8 +468,8 @@ class Recalibration:
         return fitted
 
 
-def _steadied(information: Floats, rows: Floats) -> Floats:
-    """Add a little, so that it has an inverse whatever the rows are."""
+def _regularized(information: Floats, rows: Floats) -> Floats:
+    """Return an information matrix that is not singular."""
     least = _LEAST_INFORMATION * max(float(rows.sum()), 1.0)
     found: Floats = information + least * np.eye(2)
     return found
@@ -501,21 +482,21 @@ def _shares(counts: Floats) -> Floats:
 
 
 def _upwards(shares: Floats) -> Floats:
-    """Sum shares from the highest cell down, kept increasing, from 0 to 1."""
+    """Return increasing sums of shares from the highest cell down, from 0 to 1."""
     sums = np.concatenate([[0.0], np.cumsum(shares[::-1])])
     sums[-1] = 1.0
     return np.clip(np.maximum.accumulate(sums), 0.0, 1.0)
 
 
-# Part of what the order within B cells is worth that is taken for an error of that estimate, times
-# B^2: the error is of the next order, and was so large where scores tell classes best apart.
+# Error of the correction for the order within B cells, relative to it and times B^2: it is of the
+# next order, and was largest for scores that separate classes well.
 _UNSURE = 7.5
-# Part of what half as many cells change that is taken for the error: a third if it falls as B^-2.
+# Error relative to the change by half as many cells: a third for an error of order B^-2.
 _OF_CHANGE = 0.7
 
 
 def area_number(noisy: Noisy, cells: MergedCells, z: float) -> Number:
-    """Return the area under the ROC curve, from counts of negatives and positives in cells.
+    """Return the area under the ROC curve from counts in cells.
 
     Its intervals contain the area for every order of the scores that the search left unordered.
     """

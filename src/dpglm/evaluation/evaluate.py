@@ -73,8 +73,8 @@ def task_of(
         raise ValueError(
             f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
             f"{type(model).__name__} does not: give dpglm.evaluate_predictions scores in [0, 1], "
-            "such as scipy.special.softmax(model.decision_function(X), axis=1), whose log loss is "
-            "not meaningful"
+            "such as scipy.special.softmax(model.decision_function(X), axis=1); ignore their "
+            "log loss"
         )
     return ClassesTask(tuple(classes))
 
@@ -143,7 +143,7 @@ def _certificate(model: Any) -> Certificate | None:
 
 
 def _labels(model: Any) -> tuple[Any, Any] | None:
-    """Return the two labels of a regressor whose means are probabilities."""
+    """Return the two labels of a regressor of labels, which predicts probabilities."""
     certificate = _certificate(model)
     fact = None if certificate is None else certificate.fact(LABELS)
     return None if fact is None else (fact.value[0], fact.value[1])
@@ -152,7 +152,7 @@ def _labels(model: Any) -> tuple[Any, Any] | None:
 @final
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """What an evaluation needs of the rows, in memory, and the name and levels of ``by``."""
+    """Rows, targets, levels and groups as arrays, and the name of ``by``."""
 
     X: Any
     y: Any
@@ -263,7 +263,7 @@ def evaluate(
     target_bounds : pair of float, optional
         Public bounds on numeric targets; by default those of the model.
     thresholds : sequence of float, optional
-        Thresholds of decisions between two classes. Metrics at them have no error but noise; other
+        Thresholds of decisions between two classes. Metrics at them are exact up to noise; other
         thresholds are moved to the nearest end of a cell. By default 0.5 for probabilities, which
         allow values in (0, 1), and 0 for decision values.
     by : array_like of shape (n,) or str, optional

@@ -94,7 +94,7 @@ class Evaluation:
         Raises
         ------
         ValueError
-            If there is no such metric; the message lists all.
+            If the metric does not exist; the message lists all.
         """
         return self.all_rows.number(name, threshold)
 
@@ -152,8 +152,8 @@ class Evaluation:
         level : float, optional
             Confidence level in (0, 1); by default that of the evaluation.
         of : {"population", "rows"}, default="population"
-            "population": the value in the population from which the rows were sampled, with
-            sampling error and noise. "rows": the value in these rows, with noise only.
+            "population": the value in the population of the rows, with sampling error and noise.
+            "rows": the value in these rows, with noise only.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class Evaluation:
         Raises
         ------
         ValueError
-            If there is no such metric, or an argument is out of range.
+            If the metric does not exist, or an argument is out of range.
         """
         if of not in ("population", "rows"):
             raise ValueError(f"of must be 'population' or 'rows', got {of!r}")
@@ -283,7 +283,7 @@ class Evaluation:
         lines = [self._title(), intervals]
         every = [("all rows" if self.plan.levels else "", self.all_rows)]
         for label, one in self.by_level.items():
-            # Metrics of rows whose count cannot be distinguished from zero are noise.
+            # Metrics of levels that may be empty are noise.
             if one.rows.low > 0.0:
                 every.append(("other rows" if label is None else str(label), one))
         for name, one in every:

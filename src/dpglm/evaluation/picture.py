@@ -30,7 +30,7 @@ _QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 @final
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a result: its title, what it shows, and the function that draws it on axes."""
+    """A picture of a result: title, caption, and the function that draws it on axes."""
 
     title: str
     text: str
@@ -41,7 +41,7 @@ class Picture:
 def _picture_of(name: str, result: Result) -> Picture:
     if name not in result.task.pictures:
         known = ", ".join(result.task.pictures)
-        raise ValueError(f"there is no picture {name!r} of this evaluation, only {known}")
+        raise ValueError(f"picture must be one of {known} for this evaluation, got {name!r}")
     return PICTURES[name]
 
 

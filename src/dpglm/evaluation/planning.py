@@ -1,4 +1,4 @@
-"""An evaluation before there are rows: its tables, their noise, and what to expect."""
+"""Plan and run evaluations of predictions."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _NAME = "Evaluation"
 @final
 @dataclass(frozen=True, eq=False)
 class EvaluationPlan:
-    """What an evaluation will release, decided before a row is seen.
+    """The planned releases of an evaluation.
 
     Parameters
     ----------
     task : Task
-        What is evaluated.
+        Kind of predictions.
     levels : tuple
-        Public levels by which rows are told apart; none for all rows together.
+        Public levels of an attribute, which are evaluated too; may be empty.
     plan : Plan
-        The releases that execute it.
+        The releases.
     level : float
-        Level of intervals.
+        Confidence level of intervals.
     chosen : bool, default=False
-        Whether rows count by a private condition, so that their number is private.
+        Whether a private condition selects rows, so that their number is private.
     """
 
     task: Task
@@ -59,18 +59,18 @@ class EvaluationPlan:
 
     @property
     def n_levels(self) -> int:
-        """Number of groups of rows: one for each level and one for the rows of none."""
+        """Number of levels, including one for rows with other values."""
         return len(self.levels) + 1 if self.levels else 1
 
     def precision(self) -> tuple[tuple[str, float], ...]:
-        """Say how precise the result will be, from public facts alone.
+        """Return the expected precision, from public facts.
 
         Returns
         -------
         tuple of (str, float)
-            What, and the expected half width of its interval, of privacy noise alone: for shares of
-            rows, which accuracy, recall and areas under curves resemble, with half of the rows in
-            each class; and for means over all rows.
+            Names and half widths of intervals with privacy noise only: for a share of rows, with
+            half of the rows in each class (accuracy, recall and AUC are similar), and for means
+            over all rows.
         """
         tables = self.task.tables(self.plan)
         half = normal_quantile(self.level) * self.plan.coefficient_noise / self.plan.data.n_rows
@@ -102,18 +102,18 @@ class EvaluationPlan:
         y : array_like of shape (n,)
             Targets.
         predictions : array_like of shape (n,) or (n, n_classes)
-            Scores, or numbers.
+            Scores or numbers.
         by : array_like of shape (n,), optional
-            The level of each row; what is none of the plan's levels is one of its own.
+            Attribute of each row, for a plan with levels; other values form a further level.
         groups : array_like of shape (n,), optional
-            Whose each row is, for a plan with ``groups``, which limits the rows of each.
+            Person (group) id of each row, for a plan with ``groups``.
         where : array_like of bool of shape (n,), optional
             Which rows count, for a plan with ``chosen=True``.
         ledger, random_state
-            As for ``evaluate``.
+            See ``evaluate``.
         checkpoint : path-like, optional
-            File that keeps what was released: run again with it, the same plan returns the same
-            evaluation and spends nothing twice.
+            File for the releases. Running the plan again with it returns the same evaluation at no
+            further cost.
 
         Returns
         -------
@@ -122,11 +122,11 @@ class EvaluationPlan:
         Raises
         ------
         ValueError
-            If an argument is wrong; nothing is released or spent then.
+            If an argument is invalid; nothing is spent then.
         PlanMismatchError
-            If the number of rows is public and not the planned one; nothing is released or spent.
+            If the public number of rows is not the planned one; nothing is spent then.
         LedgerError
-            If the ledger refuses; nothing is released or spent then.
+            If the ledger refuses the charge; nothing is spent then.
         """
         if self.chosen is not (where is not None):
             raise ValueError("where must be given for a plan with chosen=True, and only then")
@@ -134,7 +134,7 @@ class EvaluationPlan:
             where = Where.of(where, y)
             y, predictions, by = map(where.rows, (y, predictions, by))
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
-        X = np.column_stack([self._group_of(by, len(X)), X])
+        X = np.column_stack([self._levels_of(by, len(X)), X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
 
         def rows(noise: NoiseSource) -> Rows:
@@ -152,7 +152,7 @@ class EvaluationPlan:
         )
         return Evaluation(self, solution, certificate)
 
-    def _group_of(self, by: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
+    def _levels_of(self, by: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
         if not self.levels:
             if by is not None:
                 raise ValueError("by must be None for a plan without levels")
@@ -167,7 +167,7 @@ class EvaluationPlan:
         return codes
 
     def _in_groups(self, rows: MatrixRows, groups: Any, noise: NoiseSource) -> MatrixRows:
-        """Put rows into their groups, as many of each as planned; all rows without groups."""
+        """Return the rows in their groups, at most as many of each as planned."""
         data, adjacency = self.plan.data, self.plan.adjacency
         if data.groups is not None or groups is not None:
             limited = LimitedGroups.planned(groups, data, adjacency, rows.shape[0])
@@ -201,22 +201,23 @@ def plan_evaluation(
     Parameters
     ----------
     task : Task
-        ``BinaryTask``, ``ClassesTask`` or ``RegressionTask``; ``task_of`` makes it of a model.
+        ``BinaryTask``, ``ClassesTask`` or ``RegressionTask``; for a model, ``task_of(model)``.
     n_rows : int
         Public number of rows, at least 1.
     budget : PrivacyBudget
-        What may be spent: ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta
-        above 0.
+        ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta above 0.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation.
     levels : sequence, optional
-        Public levels of an attribute, by which rows are evaluated as well.
+        Public levels of an attribute, which are evaluated too.
     level : float, default=0.95
-        Level of intervals, in (0, 1).
+        Confidence level of intervals, in (0, 1).
     groups : GroupBound, optional
-        Number of groups whose rows are protected together, and the most rows that one has.
+        Number of people (groups) that are protected with all of their rows, and the maximum rows
+        per group.
     chosen : bool, default=False
-        Whether rows count by a private condition (``where`` of ``run``); their number is private.
+        Whether a private condition selects rows (``where`` of ``run``), so that their number is
+        private.
 
     Returns
     -------
@@ -225,14 +226,14 @@ def plan_evaluation(
     Raises
     ------
     ValueError
-        If an argument is wrong; the message names it, the value and what is allowed.
+        If an argument is invalid.
 
     Notes
     -----
-    Privacy: Gaussian releases, in each of which a row is in one cell of each table, so that its
-    contribution to all tables together has a length of at most 1, weights included;
-    ``replace_one`` moves it by up to twice that. Levels cost nothing: a row has one. A group of at
-    most k rows contributes at most k.
+    Privacy: Gaussian releases. A row is in one cell of each table, so that its weighted
+    contributions to all tables of a release have an L2 norm of at most 1 (a change by
+    ``replace_one`` at most 2), and those of a group with k rows at most k. Levels are free,
+    because a row has one level.
 
     Examples
     --------

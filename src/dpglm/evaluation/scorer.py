@@ -89,7 +89,7 @@ def private_scorer(
     target_bounds: tuple[float, float] | None = None,
     threshold: float | None = None,
 ) -> PrivateScorer:
-    """Make a scorer for scikit-learn's ``scoring=`` whose calls are charged to a ledger.
+    """Make a scorer for scikit-learn's ``scoring=`` that charges a ledger for each call.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def private_scorer(
     models their own ledger. ``cross_val_score`` catches errors of scorers, so that a refusal by the
     ledger becomes a missing score with a warning; ``error_score="raise"`` stops the search instead.
 
-    Privacy: each call is an ``evaluate``, whose cost the ledger records before anything is
+    Privacy: each call is an ``evaluate``, and the ledger records its cost before anything is
     released. Only the metric is returned.
 
     Examples

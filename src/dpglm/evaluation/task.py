@@ -163,7 +163,7 @@ class Result(abc.ABC):
     @property
     @abc.abstractmethod
     def rows(self) -> Number:
-        """Number of rows, which has no population interval."""
+        """Number of rows, without a population interval."""
 
     @property
     def measures(self) -> Mapping[str, Callable[[], Number]]:

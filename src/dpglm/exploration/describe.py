@@ -1,4 +1,4 @@
-"""describe: look at a private table on one budget."""
+"""Plan and run descriptions of private tables."""
 
 from __future__ import annotations
 
@@ -42,30 +42,28 @@ from dpglm.tables.described import CellEncoder, counted_columns
 from dpglm.tables.schema import Schema
 from dpglm.tabulate.numbers import normal_quantile
 
-# A description before there are rows: its tables, their noise, and what to expect of them.
-
 _NAME = "Description"
 _FEWEST, _MOST = 4, 20
-# Of a bell curve that is a sixth of the range wide, see ``_bins``.
+# For a normal density with a sixth of the range as standard deviation, see ``_bins``.
 _BEND = 1.26
-# Variance of a uniform x in [-1, 1].
+# Variance of the uniform distribution on [-1, 1].
 _UNIFORM = 1.0 / 3.0
 
 
 @final
 @dataclass(frozen=True)
 class Precision:
-    """What to expect of one kind of number.
+    """Expected precision of one kind of number.
 
     Parameters
     ----------
     columns : tuple of str
-        What it is about; empty for sizes of groups.
+        Names of the columns; empty for the sizes of levels of ``by``.
     quantity : str
-        ``"share of rows"``, ``"rank of a quantile"`` (as a share of rows), ``"mean"`` (in the
-        column's units) or ``"correlation"``.
+        ``"share of rows"``, ``"rank of a quantile"`` (as a share of rows), ``"mean"`` (in the units
+        of the column) or ``"correlation"``.
     half_width : float
-        Expected half width of its interval for the table (of privacy noise).
+        Expected half width of its interval for the table, with privacy noise only.
     """
 
     columns: tuple[str, ...]
@@ -76,20 +74,20 @@ class Precision:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class DescriptionPlan:
-    """What a description will release, decided before a row is seen.
+    """The planned release of a description.
 
     Parameters
     ----------
     schema : Schema
-        The public facts about the table.
+        Public facts about the table.
     design : Design
-        Its tables.
+        Tables of the description.
     plan : Plan
-        The release that executes it.
+        The release.
     level : float
-        Level of intervals.
+        Confidence level of intervals.
     chosen : bool, default=False
-        Whether rows count by a private condition, so that their number is private.
+        Whether a private condition selects rows, so that their number is private.
     """
 
     schema: Schema
@@ -113,13 +111,13 @@ class DescriptionPlan:
         return self.plan.data.n_rows
 
     def precision(self) -> tuple[Precision, ...]:
-        """Say how precise the numbers will be, from public facts alone.
+        """Return the expected precision of numbers, from public facts.
 
         Returns
         -------
         tuple of Precision
-            Shares of rows in each table, ranks of quantiles (the median's), means and correlations
-            (of evenly spread columns).
+            For shares of rows in each table, the rank of each median, means and correlations (of
+            uniformly distributed columns).
         """
         found = []
         for part in self.design.parts:
@@ -129,7 +127,7 @@ class DescriptionPlan:
             if kind == COUNTS:
                 found.append(Precision(tuple(columns), "share of rows", reach))
             if kind == PARTS:
-                # Half of the cells before the median, each with its share of what they exceed.
+                # The rank of the median adds up half of the cells.
                 n_cells = self.design.encoder[columns[0]].n_cells
                 own = math.sqrt(self.design.variance(self.noise_std, COUNTS, *columns))
                 rank = self.z * own * math.sqrt(n_cells / 4.0) / self._n_rows
@@ -147,7 +145,7 @@ class DescriptionPlan:
 
     def _lines(self) -> Iterable[str]:
         for one in self.precision():
-            name = " x ".join(one.columns) or f"groups by {self.design.by}"
+            name = " x ".join(one.columns) or f"levels of {self.design.by}"
             yield f"{name}: {one.quantity} ± {plain_number(one.half_width, 2)}"
 
     def __repr__(self) -> str:
@@ -183,10 +181,10 @@ class DescriptionPlan:
         Parameters
         ----------
         table, groups, where, ledger, random_state
-            As for ``describe``.
+            See ``describe``.
         checkpoint : path-like, optional
-            File that keeps what was released: run again with it, the same plan returns the same
-            description and spends nothing twice.
+            File for the release. Running the plan again with it returns the same description at no
+            further cost.
 
         Returns
         -------
@@ -195,11 +193,11 @@ class DescriptionPlan:
         Raises
         ------
         ValueError
-            If the table, or a cell of it, is wrong; nothing is released or spent then.
+            If the table or one of its cells is invalid; nothing is spent then.
         PlanMismatchError
-            If the number of rows is public and not the planned one; nothing is released or spent.
+            If the public number of rows is not the planned one; nothing is spent then.
         LedgerError
-            If the ledger refuses; nothing is released or spent then.
+            If the ledger refuses the charge; nothing is spent then.
         """
         if self.chosen is not (where is not None):
             raise ValueError("where must be given for a plan with chosen=True, and only then")
@@ -222,7 +220,7 @@ class DescriptionPlan:
         return Description(self, solution, certificate)
 
     def _ids(self, rows: TableRows, groups: Any) -> Any:
-        """Return the group of each row, for a plan with groups, after a check of their numbers."""
+        """Return the group of each row, for a plan with groups, after checks."""
         data = self.plan.data
         if data.groups is None and groups is None:
             return None
@@ -259,20 +257,21 @@ def plan_description(
     Parameters
     ----------
     schema : Schema or mapping
-        The public facts about the table, or their JSON form.
+        Public facts about the table, or their JSON form.
     n_rows : int
         Public number of rows, at least 1.
     budget : PrivacyBudget
-        What may be spent: ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta
-        above 0.
+        ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta above 0.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation.
     columns, two_way, correlations, by, bins, level
-        As for ``describe``.
+        See ``describe``.
     groups : GroupBound, optional
-        Number of groups whose rows are protected together, and the most rows that one has.
+        Number of people (groups) that are protected with all of their rows, and the maximum rows
+        per group.
     chosen : bool, default=False
-        Whether rows count by a private condition (``where`` of ``run``); their number is private.
+        Whether a private condition selects rows (``where`` of ``run``), so that their number is
+        private.
 
     Returns
     -------
@@ -281,13 +280,13 @@ def plan_description(
     Raises
     ------
     ValueError
-        If an argument is wrong; the message names it, the value and what is allowed.
+        If an argument is invalid.
 
     Notes
     -----
-    Privacy: one Gaussian release. A row is in one cell of each table, so that its contribution to
-    all tables together has a length of at most 1, weights included; ``replace_one`` moves it
-    by up to twice that.
+    Privacy: one Gaussian release. A row is in one cell of each table, so that its weighted
+    contributions to all tables have an L2 norm of at most 1 (a change by ``replace_one`` at most
+    2).
 
     Examples
     --------
@@ -349,11 +348,11 @@ def _designed(
 def _bins(draft: Design, noise: float, n_rows: int) -> int:
     """Return the maximum number of bins of a column, from public facts.
 
-    K bins over a range of length 1 estimate a density f with an integrated squared error of K^2
-    t^2, t being the standard deviation of the noise in the share of a bin, and a squared bias of
-    about R / (12 K^2), R being the integral of f'^2 (Scott, "On optimal and data-based histograms",
-    Biometrika 1979). The sum is least at K = (R / (12 t^2))^(1/4), which for a normal density with
-    a sixth of the range as standard deviation, R = 216 / (4 sqrt(pi)), is 1.26 / sqrt(t).
+    Let t be the noise scale of the share of a bin, and R the integral of f'^2 for the density f on
+    a range of length 1. K bins have an integrated squared error of K^2 t^2 and a squared bias of
+    about R / (12 K^2) (Scott, "On optimal and data-based histograms", Biometrika 1979). The sum is
+    minimal at K = (R / (12 t^2))^(1/4). For a normal density with a sixth of the range as standard
+    deviation, R = 216 / (4 sqrt(pi)), and K = 1.26 / sqrt(t).
     """
     noises = [
         draft.variance(noise, COUNTS, column.name) for column in draft.described if column.n_bins
@@ -365,7 +364,7 @@ def _bins(draft: Design, noise: float, n_rows: int) -> int:
 
 
 def _spec(encoder: CellEncoder, *, n_rows: int, groups: GroupBound | None) -> DataSpec:
-    """Return what is public about encoded rows."""
+    """Return the public facts about encoded rows."""
     return DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm, groups=groups)
 
 
@@ -391,58 +390,57 @@ def describe(
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
 ) -> Description:
-    """Describe a private table: one release, one certificate, one entry in the ledger.
+    """Describe a private table with one release, one certificate and one ledger entry.
 
     Parameters
     ----------
     table : mapping, DataFrame, ParquetRows, Dask DataFrame or path-like
-        Columns by name (a dict of arrays, pandas, polars), the target's among them; or a CSV or
-        Parquet file, or a folder of Parquet files, which are read by blocks.
+        Columns by name, including the target (a dict of arrays, pandas, polars); or a CSV or
+        Parquet file, or a folder of Parquet files, which are read in blocks.
     schema : Schema or mapping
-        The public facts about the columns, or their JSON form.
+        Public facts about the columns, or their JSON form.
     epsilon : float, default=1.0
         Privacy budget epsilon, above 0.
     delta : float or "auto", default="auto"
-        Privacy budget delta, in (0, 1); "auto" as for estimators
-        (``dpglm.privacy.default_delta``).
+        Privacy budget delta, in (0, 1); "auto" is ``dpglm.privacy.default_delta``.
     budget : PrivacyBudget, optional
         Replaces ``epsilon`` and ``delta``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
         Neighbouring relation, see ``dpglm.privacy.Adjacency``.
     n_rows : int, optional
-        Public number of rows; needed for "add_remove" only, where a rough figure will do.
+        Public number of rows, which may be approximate; required for "add_remove" only.
     columns : sequence of str, optional
-        Columns to describe; by default all of the schema, the target last.
+        Columns to describe; by default all of the schema, with the target last.
     two_way : iterable of (str, str), optional
-        Pairs of columns whose joint counts are wanted.
+        Pairs of columns for two-way tables.
     correlations : iterable of (str, str), or bool, optional
-        Pairs of columns (numeric, or of two categories) whose correlation is wanted; True: all
-        pairs of numeric columns and a target of two classes.
+        Pairs of columns for correlations: numeric columns, or columns with two categories. True:
+        all pairs of numeric columns and a target of two classes.
     by : str, optional
-        Column of categories, by whose levels everything is described, at the price of one
-        description (a row is in one group).
+        Column of categories. The rows of each category are described separately, for the cost of
+        one description, because a row has one category.
     bins : mapping from str to int or sequence of float, optional
-        Of numeric columns, how many bins there are at most, or their edges (values outside are
-        counted as such). By default edges are round numbers between the schema's bounds, as many as
-        the noise allows.
+        Maximum number of bins of a numeric column, or their edges; values outside are counted
+        separately. By default edges are round numbers between the bounds of the schema, and the
+        noise determines their number.
     groups : array_like of shape (n,) or str, optional
-        Whose each row is, or the name of the column that says it (not for Dask): then all rows of a
-        group are protected together.
+        Person (group) id of each row, or the name of its column (not for Dask); all rows of a group
+        are protected together.
     max_rows_per_group : int, optional
-        How many rows of a group are used at most; of groups with more, so many are drawn at random.
-        Needed with ``groups``: noise is made for so many rows.
+        Maximum rows per group; larger groups are subsampled. It is required with ``groups``, since
+        it sets the noise scale.
     n_groups : int, optional
-        Public number of groups; needed for "add_remove" only.
+        Public number of groups; required for "add_remove" only.
     where : array_like of bool of shape (n,), optional
-        Which rows count, by a private condition; all others add nothing, and their cells are not
-        looked at. How many count stays private, and is estimated. For rows in memory.
+        Private condition: only rows with True count, and the cells of others are not read. The
+        number of rows that count stays private, and is estimated. For rows in memory.
     level : float, default=0.95
-        Level of intervals, in (0, 1).
+        Confidence level of intervals, in (0, 1).
     ledger : PrivacyLedger or path-like, optional
         Ledger of the data set, which is charged before anything is released.
     random_state : int or NoiseSource, optional
-        None: noise from the operating system. An integer makes the description reproducible and
-        NOT private, and ``privacy_`` says so.
+        None: noise from the operating system. With an integer the description is reproducible and
+        NOT private, and ``privacy_`` states this.
 
     Returns
     -------
@@ -451,20 +449,20 @@ def describe(
     Raises
     ------
     ValueError
-        If an argument or a cell of the table is wrong; nothing is released or spent then.
+        If an argument or a cell of the table is invalid; nothing is spent then.
     LedgerError
-        If the ledger refuses; nothing is released or spent then.
+        If the ledger refuses the charge; nothing is spent then.
 
     Notes
     -----
-    What is released: for every column the counts of its levels or bins, with missing values and
-    such that the schema does not list; for numeric ones counts in parts of the bins (for quantiles)
-    and sums of values and squares; tables of two columns, and sums of products. Weights between
-    them make the variance of what is shown least (``docs/exploration.md``).
+    The release contains counts of the categories or bins of each column, of its missing values and
+    of values that the schema does not list. Numeric columns also have counts in parts of the bins
+    (for quantiles) and sums of values and squares. Further tables are two-way tables and sums of
+    products. Weights minimize the variance of the numbers shown.
 
     Privacy: one Gaussian release under ``adjacency``. A row is in one cell of each table, so that
-    its weighted contributions to all tables together have an L2 norm of at most 1, and those of a
-    group with k rows one of at most k. What ``Description`` computes from it costs nothing more.
+    its weighted contributions to all tables have an L2 norm of at most 1, and those of a group with
+    k rows at most k. The numbers of ``Description`` are post-processing.
 
     References
     ----------

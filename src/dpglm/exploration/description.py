@@ -60,7 +60,7 @@ def _records(rows: RowsDescription) -> Iterator[dict[str, Any]]:
 
 def _lines(levels: Mapping[str | None, RowsDescription]) -> Iterator[str]:
     """Write all levels as text."""
-    # Numbers of rows whose count cannot be distinguished from zero are noise.
+    # Numbers of levels that may be empty are noise.
     hidden = {
         str(label): rows.n_rows.high
         for label, rows in levels.items()
@@ -81,7 +81,7 @@ def _lines(levels: Mapping[str | None, RowsDescription]) -> Iterator[str]:
     if hidden:
         most = plain_number(math.ceil(max(hidden.values())))
         yield ""
-        yield f"Levels that may have no rows, and have at most {most}: {listed(list(hidden))}"
+        yield f"Levels that may be empty, with at most {most} rows each: {listed(list(hidden))}"
 
 
 def _correlations(found: Mapping[tuple[str, str], Number]) -> Iterator[str]:
@@ -252,7 +252,7 @@ class Description:
         found = self.columns.get(name)
         if found is None:
             raise ValueError(
-                f"there is no column {name!r} among {', '.join(map(repr, self.columns))}"
+                f"column {name!r} does not exist among {', '.join(map(repr, self.columns))}"
             )
         return found
 

@@ -33,9 +33,9 @@ class ColumnDescription:
         present, clipped to the bounds. None for categories, and if the number of values cannot be
         distinguished from zero.
     quantiles : mapping from float to Number
-        Quantiles of the same values; empty if there is no mean.
+        Quantiles of the same values; empty without a mean.
     ranks : Ranks or None
-        Counts up to each edge, from which all quantiles follow; None if there is no mean.
+        Counts up to each edge, for further quantiles; None without a mean.
     """
 
     column: CountedColumn
@@ -86,7 +86,7 @@ class ColumnDescription:
                 if self.column.n_bins
                 else "it is not numeric"
             )
-            raise ValueError(f"column {self.name!r} has no quantiles: {lack}")
+            raise ValueError(f"column {self.name!r} does not have quantiles: {lack}")
         return self.ranks.quantile(q, self.z)
 
     def to_dict(self) -> dict[str, Any]:

@@ -240,7 +240,7 @@ class Estimates:
 @final
 @dataclass(frozen=True)
 class TargetScale:
-    """Loss of a fit, and the factor by which its targets were divided; 1 for labels."""
+    """Loss of a fit, and the divisor of its targets; 1 for labels."""
 
     loss: Loss
     scale: float

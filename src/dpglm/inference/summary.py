@@ -31,7 +31,7 @@ Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share"]
 """Kind of the numbers in a column, which decides their format."""
 _WIDTH = 78
 _MOST_DECIMALS = 15
-# Characters by which fixed notation may be longer than scientific: R's option scipen.
+# Fixed notation may be this many characters longer than scientific: R's option scipen.
 _FAVOUR_FIXED = 2
 
 
@@ -273,7 +273,7 @@ def notes(
         "and coefficients describe the clipped values."
     )
     shrunk = (
-        "Intervals are for the minimizer of the penalized expected loss, whose coefficients are "
+        "Intervals are for the minimizer of the penalized expected loss; its coefficients are "
         "shrunk towards zero."
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()

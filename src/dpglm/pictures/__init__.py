@@ -1,1 +1,1 @@
-"""What all pictures share: figures, colours, quiet axes, text that fits its place."""
+"""Figures, colours, quiet axes, text that fits its place."""

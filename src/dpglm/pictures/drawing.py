@@ -1,4 +1,4 @@
-"""Shared by all pictures: colours, type sizes, titles, axes, labels that do not collide."""
+"""Text, colours, titles, axes and labels of all pictures."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ import numpy as np
 from dpglm._registry import require
 from dpglm._words import plain_number, visible
 
-# Text in pictures: literal, on one line or wrapped, never wider than its place.
-
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 _BLANK = "(blank)"
-# Letters fitted to pixels are wider than their outlines.
+# Hinted letters are wider than their outlines.
 _HINTING = 1.04
-# More characters than any place has room for.
+# Longer texts do not fit anywhere.
 _LONGEST = 400
 
 
 def one_line(text: str) -> str:
-    r"""Put text on one line: white space becomes a space, unprintable characters a mark.
+    r"""Return text on one line, with spaces for white space and marks for unprintable characters.
 
     >>> one_line("100 %\nof it"), one_line(" "), one_line("\x07bell") == "\ufffdbell"
     ('100 % of it', '(blank)', True)
@@ -34,15 +32,15 @@ def one_line(text: str) -> str:
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
-    """Return the width of one line of text in inches, at most; ``size`` is in points."""
+    """Return an upper bound on the width of text in inches; ``size`` is in points."""
     width, _, _ = _paths().get_text_width_height_descent(text, _font(size, bold), ismath=False)
     return _HINTING * float(width) / 72.0
 
 
 def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str:
-    """Put text on one line of at most ``most`` inches, with an ellipsis in its middle.
+    """Return text on one line of at most ``most`` inches, with an ellipsis in its middle.
 
-    Names that begin alike stay different; ``size`` is in points.
+    Names with equal beginnings stay different; ``size`` is in points.
     """
     text = one_line(text)
     if len(text) <= _LONGEST and width_of(text, size, bold=bold) <= most:
@@ -58,10 +56,9 @@ def shortened(text: str, size: float, most: float, *, bold: bool = False) -> str
 
 
 def told_apart(texts: Sequence[str], size: float, most: float) -> list[str]:
-    """Shorten different texts as ``shortened`` does, so that they stay different.
+    """Shorten texts as ``shortened`` does, but keep different ones different.
 
-    Of those that would become the same only what they do not have in common is kept, or else their
-    number.
+    Texts that would become equal lose their common beginning and end, or else are numbered.
     """
     short = [shortened(text, size, most) for text in texts]
     for again in (_without_common, _numbered):
@@ -93,9 +90,9 @@ def _numbered(texts: Mapping[int, str], size: float, most: float) -> dict[int, s
 
 
 def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[str]:
-    """Break text at spaces into lines of at most ``most`` inches; keep its own breaks.
+    """Wrap text into lines of at most ``most`` inches, keeping line breaks.
 
-    ``size`` is in points. A word too long for a line is shortened.
+    ``size`` is in points. Words that are too long for a line are shortened.
     """
     lines: list[str] = []
     for paragraph in text.splitlines():
@@ -111,7 +108,7 @@ def wrapped(text: str, size: float, most: float, *, bold: bool = False) -> list[
 
 
 def _in_common(texts: Sequence[str]) -> int:
-    """Return with how many letters all of the texts begin."""
+    """Return the length of the common beginning of the texts."""
     letters = zip(*texts, strict=False)
     differ = (place for place, found in enumerate(letters) if len(set(found)) > 1)
     return next(differ, min(map(len, texts)))
@@ -133,7 +130,7 @@ def _font(size: float, bold: bool) -> Any:
     return fonts.FontProperties(size=size, weight="bold" if bold else "normal")
 
 
-# Okabe and Ito's palette, told apart by every kind of colour vision.
+# Okabe and Ito's palette for all kinds of colour vision.
 BLUE, ORANGE, GREEN, PURPLE, YELLOW = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, YELLOW)
 INK, GREY, LIGHT = "#1F2933", "#6B7785", "#E4E8EC"
@@ -143,10 +140,9 @@ _LEADING = 1.35
 
 
 def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
-    """Return a figure with a wrapped title and subtitle; ``width`` and ``body`` are in inches.
+    """Return a figure with a wrapped title and subtitle, not registered with pyplot.
 
-    ``body`` is the height of the axes. It is not registered with pyplot, so nothing has to be
-    closed.
+    ``width``, and ``body``, the height of the axes, are in inches.
     """
     require("matplotlib", "plot")
     from dpglm.pictures.picture import Picture
@@ -154,7 +150,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     room = width - 2.0 * _MARGIN
     heading = wrapped(title, _TITLE, room, bold=True)
     below = wrapped(subtitle, _SUBTITLE, room)
-    # Lines of type with the space between them, in inches.
+    # Height of the lines in inches.
     tall = _LEADING * _TITLE / 72.0 * len(heading)
     head = _MARGIN + tall + _LEADING * _SUBTITLE / 72.0 * len(below) + 0.08
     height = body + head
@@ -172,7 +168,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
 
 
 def quiet(axes: Any, *, grid: str = "y") -> None:
-    """Remove from axes what carries no information."""
+    """Remove spines and ticks, and add a light grid."""
     for side in ("top", "right", "left" if grid == "y" else "bottom"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -186,7 +182,7 @@ def quiet(axes: Any, *, grid: str = "y") -> None:
 
 
 def log_scale(axes: Any) -> None:
-    """Make the y axis logarithmic, with plain numbers at 1, 2 and 5."""
+    """Set a logarithmic y axis with ticks at 1, 2 and 5."""
     ticker = require("matplotlib.ticker", "plot")
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -195,7 +191,7 @@ def log_scale(axes: Any) -> None:
 
 
 def whole_numbers(axes: Any) -> None:
-    """Put ticks of the x axis at whole numbers only."""
+    """Set ticks of the x axis at integers only."""
     ticker = require("matplotlib.ticker", "plot")
     axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
 
@@ -203,9 +199,9 @@ def whole_numbers(axes: Any) -> None:
 def label_at_end(
     axes: Any, ys: Sequence[float], texts: Sequence[str], colors: Sequence[str], height: float
 ) -> None:
-    """Write labels right of axes (``height`` in inches), at their lines, moved apart."""
+    """Write labels to the right of axes (``height`` in inches), without overlap."""
     low, high = axes.get_ylim()
-    # Two lines of type in units of the y axis.
+    # Height of two lines in units of the y axis.
     gap = (high - low) * 2.0 * 1.3 * 9.5 / 72.0 / height
     for y, text, color in zip(spread(ys, gap), texts, colors, strict=True):
         axes.annotate(
@@ -224,13 +220,13 @@ def label_at_end(
 
 
 def spread(ys: Sequence[float], gap: float) -> list[float]:
-    """Move numbers as little as possible so that any two are at least ``gap`` apart.
+    """Move numbers by least squares so that any two are at least ``gap`` apart.
 
     >>> spread([1.0, 1.0, 5.0], 1.0)
     [0.5, 1.5, 5.0]
     """
     order = np.argsort(np.asarray(ys), kind="stable")
-    # Least squares under order constraints: pool neighbours whose blocks would overlap.
+    # Isotonic regression: pool neighbouring blocks that would overlap.
     blocks: list[tuple[float, int]] = []
     for rank, position in enumerate(order):
         center, size = float(ys[position]) - rank * gap, 1
@@ -246,7 +242,7 @@ def spread(ys: Sequence[float], gap: float) -> list[float]:
 
 
 def as_data_uri(figure: Any) -> str:
-    """Return a figure as an SVG data URI, the same for the same figure, with text as outlines."""
+    """Return a figure as a reproducible SVG data URI, with text as outlines."""
     matplotlib = require("matplotlib", "plot")
     stream = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "dpglm", "svg.fonttype": "path"}):

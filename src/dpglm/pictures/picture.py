@@ -1,4 +1,4 @@
-"""The figure that pictures are drawn on: a notebook shows it by itself, without pyplot."""
+"""A Matplotlib figure that notebooks show without pyplot."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _DOTS_PER_INCH = 72.0
 
 
 def __getattr__(name: str) -> Any:
-    # Matplotlib need not be installed, and kept figures are found by this name.
+    # Matplotlib is optional, and pickled figures refer to this name.
     if name == "Picture":
         return _picture_class()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} does not have attribute {name!r}")
 
 
 @functools.cache
@@ -26,9 +26,8 @@ def _picture_class() -> Any:
     class Picture(Figure):
         """A Matplotlib figure that is not registered with pyplot and shows itself in notebooks.
 
-        IPython knows how to show a plain ``Figure`` only after pyplot was set up for it, which
-        other code may or may not have done. Where it was, that way is taken, and this one is not:
-        an output has one image in any case.
+        IPython shows a plain ``Figure`` only after pyplot was set up. If it was, IPython ignores
+        this method, so that an output has one image.
         """
 
         __qualname__ = "Picture"
@@ -37,7 +36,7 @@ def _picture_class() -> Any:
             stream = io.BytesIO()
             self.savefig(stream, format="png")
             width, height = self.get_size_inches()
-            # As large as on paper, whatever the resolution.
+            # The size on paper, for every resolution.
             points = [round(inches * _DOTS_PER_INCH) for inches in (width, height)]
             return stream.getvalue(), {"width": points[0], "height": points[1]}
 

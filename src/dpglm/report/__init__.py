@@ -1,4 +1,4 @@
-"""What a fit says about itself: certificate, independent check, model file, pictures, page."""
+"""Certificates, model files, plots and pages of fits."""
 
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, Spending

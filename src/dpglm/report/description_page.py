@@ -189,7 +189,7 @@ def _signed(number: Number) -> dict[str, str]:
 
 def _table(table: TwoWayTable) -> dict[str, Any]:
     """Return a two-way table of shares within each row, with shades."""
-    # Rows and columns whose counts cannot be distinguished from zero would show noise.
+    # Rows and columns that may be empty would show noise.
     columns = [
         place
         for place in range(len(table.column_labels))

@@ -182,7 +182,7 @@ def _by_class(rows: Result) -> Iterator[dict[str, Any]]:
 
 
 def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
-    # Metrics of rows whose count cannot be distinguished from zero are noise.
+    # Metrics of levels that may be empty are noise.
     levels = {
         "others" if label is None else str(label): one
         for label, one in evaluation.by_level.items()
@@ -198,7 +198,7 @@ def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
         headings = ["rows", *(one.metric.label for one in found)]
         table.append((label, [(_count(rows.rows), ""), *(_both(one.number) for one in found)]))
     decided = "" if threshold is None else f" Decisions use threshold {threshold:g}."
-    hidden = " Levels whose counts cannot be distinguished from zero are not shown."
+    hidden = " Levels that may be empty are not shown."
     yield {
         "title": f"By {by}",
         "about": "With population intervals. All levels together cost as much as one, because each "

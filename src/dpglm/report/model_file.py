@@ -262,7 +262,7 @@ class LinearModel:
 
 
 FORMAT = Format("dpglm model", 5, LinearModel, {2: "0.1", 3: "0.1", 4: "0.1"})
-"""The format of model files, whose key "digest" seals the rest."""
+"""The format of model files; the key "digest" seals the rest."""
 
 
 def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | None = None) -> None:

@@ -18,7 +18,7 @@ _MOST_ROUNDS, _CLOSE, _LEAST = 500, 1e-9, 1e-9
 @final
 @dataclass(frozen=True, eq=False)
 class Total:
-    """An estimate of one number, and its variance; a variance of 0 says that it is known."""
+    """An estimate of one number and its variance, which is 0 for a known number."""
 
     value: float
     variance: float
@@ -39,14 +39,14 @@ def pooled(estimates: list[Total]) -> Total:
 @final
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """Parts of a whole by least squares: independent estimates, moved so that they add up.
+    """Least squares estimates of parts that add up to a whole.
 
-    ``values`` are the moved estimates, ``variances`` those before. The whole is estimated from
-    these parts and from others, or known.
+    ``values`` are the adjusted estimates, ``variances`` those before. The whole is known, or
+    estimated from these parts and from others.
 
-    With v the variances, S their sum and T the whole, each part moves by the share v / S of what
-    is lacking. What parts deviate from their shares is independent of their sum, and so of the
-    whole: hence ``variance``.
+    With variances v, their sum S and the whole T, each part moves by the share v / S of the
+    difference between T and the sum of the parts. Deviations of the parts from their shares are
+    independent of their sum and of the whole, which gives ``variance``.
     """
 
     values: _Floats
@@ -66,16 +66,15 @@ class Whole:
 
 
 def whole_of(estimates: _Floats, variances: _Floats, whole: Total) -> Whole:
-    """Move independent estimates as little as possible so that they add up to a whole."""
+    """Adjust independent estimates by least squares so that they add up to a whole."""
     lacking = whole.value - estimates.sum()
     return Whole(estimates + variances / variances.sum() * lacking, variances, whole)
 
 
 def nearest_counts(estimates: _Floats, variances: _Floats, total: float) -> _Floats:
-    """Return the nearest numbers that add up to a total of at least 0, none below 0.
+    """Return the nearest nonnegative numbers that add up to a total.
 
-    Distances are counted in standard deviations. They are ``max(x - t v, 0)``, with t found
-    exactly.
+    Distances are in standard deviations. The result is ``max(x - t v, 0)`` for an exact t.
 
     >>> nearest_counts(np.array([6.0, 5.0, -3.0]), np.ones(3), 9.0)
     array([5., 4., 0.])
@@ -92,7 +91,7 @@ def nearest_counts(estimates: _Floats, variances: _Floats, total: float) -> _Flo
 
 
 def nearest_table(estimates: _Floats, rows: _Floats, columns: _Floats) -> _Floats:
-    """Return the nearest table with the given sums, of equal total, and no cell below 0.
+    """Return the nearest nonnegative table with the given row and column sums.
 
     By Dykstra's alternating projections (Boyle and Dykstra, "A method for finding projections onto
     the intersection of convex sets in Hilbert spaces", 1986).
@@ -119,7 +118,7 @@ def nearest_table(estimates: _Floats, rows: _Floats, columns: _Floats) -> _Float
 @final
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Counts of a column's numbers up to each edge of its parts.
+    """Counts of the numbers of a column up to each edge of its parts.
 
     Parameters
     ----------
@@ -128,15 +127,15 @@ class Ranks:
     cells : Whole
         Counts in the column's cells; the last is that of missing values.
     bins : slice
-        Where the bins are among them.
+        Positions of the bins among the cells.
     parts : ndarray of shape (n_bins, n_parts)
-        Counts in the parts of each bin, which add up to the bin's.
+        Counts in the parts of each bin, which add up to the count of the bin.
     part_variance : float
-        Variance of a part before it was made to add up.
+        Variance of a part before adjustment.
     nearest : ndarray of shape (m + 2,)
         The nearest counts that are not negative: at or below the low bound, in each part, above.
     clustering : float, default=1.0
-        Factor on variances over samples, for rows that belong together.
+        Factor on sampling variances for similar rows of a person.
     """
 
     edges: _Floats
@@ -148,11 +147,11 @@ class Ranks:
     clustering: float = 1.0
 
     def quantile(self, q: float, z: float) -> Number:
-        """Return a quantile of the values that are not missing, with those outside at the bounds.
+        """Return a quantile of the present values, clipped to the bounds.
 
-        Of the cells that may hold it, which are those where no test of a width of z standard
-        deviations speaks against either end, the interval holds all. The cell that does hold it is
-        among them unless one of the two tests of its own ends errs.
+        The interval contains all cells that may contain the quantile: those with neither end
+        rejected by a test at z standard deviations. It misses the quantile only if one of the two
+        tests for the ends of the true cell errs.
         """
         q = check_real("q", q, least=0.0, most=1.0)
         excess, noise, present = self._excess(q)
@@ -167,10 +166,10 @@ class Ranks:
         )
 
     def _excess(self, q: float) -> tuple[_Floats, _Floats, float]:
-        """Return by how much the counts up to each edge exceed the rank, and their variances."""
+        """Return the counts up to each edge minus the rank, and their variances."""
         n_bins, n_parts = self.parts.shape
         whole = self.cells
-        # Up to an edge count all cells before its bin, and of that bin as many parts.
+        # Coefficients of whole cells before an edge, and of the parts of its bin.
         bins, parts = np.divmod(np.arange(n_bins * n_parts + 1), n_parts)
         c = np.zeros((len(bins), len(whole.values)))
         c[:, : self.bins.start] = 1.0

@@ -44,8 +44,8 @@ class Number:
     low, high : float
         Interval for the value in these rows: privacy noise only.
     population_low, population_high : float or None
-        Interval for the population from which the rows were sampled independently: noise and
-        sampling error. None for numbers of rows, which are not properties of a population.
+        Interval for the population of independently sampled rows: noise and sampling error. None
+        for numbers of rows, which are not properties of a population.
 
     Notes
     -----

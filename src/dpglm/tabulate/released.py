@@ -48,9 +48,9 @@ class Released(Generic[Key]):
     n_rows : int or None
         Number of rows, if it is public.
     clustering : float
-        Bound on the factor by which similar rows of a person increase sampling variances. For sums
-        of k equal rows it is k: the variance of a sum of k numbers is at most k times the sum of
-        their variances.
+        Bound on the increase of sampling variances by similar rows of a person. For sums of k equal
+        rows it is k: the variance of a sum of k numbers is at most k times the sum of their
+        variances.
     """
 
     tables: Mapping[Key, Floats]
@@ -70,7 +70,7 @@ class Released(Generic[Key]):
     ) -> Released[Key]:
         """Read a released vector that ends with these tables.
 
-        Without ``has_levels`` tables have no axis of levels, and get one of length 1.
+        Without ``has_levels`` an axis of levels with length 1 is added.
         """
         sizes = [one.size for one in cells.values()]
         stops = list(itertools.accumulate(sizes, initial=len(released) - sum(sizes)))
@@ -114,14 +114,14 @@ class Noisy:
     ----------
     values : mapping from str to ndarray
         Noisy values; ``"counts"`` contains numbers of rows that add up to all rows. Their variance
-        over samples whose size varies, too, is the count. For numbers that do not change if all
+        over samples of random size is the count. For numbers that do not change if all
         values double, that is the variance for a fixed size.
     noise : mapping from str to float or ndarray
         Standard deviations of the noise.
     known_sum : bool
         Whether the number of all rows is public, and counts have been moved to it by equal parts.
     clustering : float
-        Bound on the factor by which similar rows of a person increase sampling variances.
+        Bound on the increase of sampling variances by similar rows of a person.
     """
 
     values: Parts
