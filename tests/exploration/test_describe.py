@@ -363,7 +363,7 @@ def test_plans_say_how_precise_and_how_weak(schema):
     weak = plan_description(schema, N, ApproximateDP(21.0, 1e-6), columns=["age"], by="region")
     assert [one.name for one in weak.design.described] == ["age"]
     lines = str(weak).splitlines()
-    assert lines[1].startswith("  groups by region: share of rows ±")
+    assert lines[1].startswith("  levels of region: share of rows ±")
     assert lines[-1].startswith("  Caution: epsilon 21 protects little")
     assert "protects little" in weak._repr_html_()
     assert "Caution" not in str(plan_description(schema, N, GaussianDP(0.3)))
