@@ -1,5 +1,5 @@
 """
-Survival of persons
+Survival of people
 ===================
 
 A discrete-time hazard model of a person-period table, where all rows of a person are protected.
