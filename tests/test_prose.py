@@ -1,0 +1,42 @@
+"""Documentation stays in plain English, as far as counting can tell, and within its size."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import prose
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARK = re.compile(r"^<!-- begin", re.MULTILINE)
+PER_PAGE, TOGETHER = 15, 12
+# A single construction in a short page is not more than that.
+SHORTEST = 1000
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_is_in_plain_english(page):
+    text = prose.text_of(page)
+    assert prose.found(text) <= PER_PAGE * max(prose.words(text), SHORTEST) / 1e4
+
+
+def test_documentation_is_in_plain_english():
+    assert prose.score([ROOT / "README.md", ROOT / "docs"]) <= TOGETHER
+
+
+def test_bad_prose_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("What it costs is no problem of the rows, whose noise hides so much.\n")
+    assert prose.found(prose.text_of(page)) == 5
+    assert prose.score([page]) > 1000
+
+
+def test_only_evidence_has_generated_tables():
+    marked = {page for page in PAGES if MARK.search(page.read_text())}
+    assert {page.parent for page in marked} == {ROOT / "docs" / "evidence"}
+
+
+def test_readme_and_docs_stay_within_their_size():
+    assert len((ROOT / "README.md").read_text().split()) <= 1000
+    assert sum(prose.words(prose.text_of(page)) for page in PAGES) <= 70_000
