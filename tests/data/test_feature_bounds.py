@@ -177,7 +177,7 @@ def test_estimators_read_bounds_by_the_names_of_columns():
     swapped = LogisticRegression(feature_bounds=BY_NAME, **options).fit(X[["pay", "age"]], y)
     assert swapped.feature_bounds_.tolist() == [[0, 18], [9000, 90]]
     assert model.plan(400, 2) == by_position.plan(400, 2)
-    with pytest.raises(ValueError, match="where X has no names of columns"):
+    with pytest.raises(ValueError, match="where X lacks column names"):
         model.fit(X.to_numpy(), y)
     np.testing.assert_array_equal(model.predict(X), by_position.predict(X))
 
@@ -199,7 +199,7 @@ def test_columns_of_one_value_are_warned_of():
         model.fit(X, y)
     assert caught[0].filename == __file__
     model.set_params(feature_bounds=BY_NAME, target_bounds=(1, 1))
-    message = r"target_bounds has low equal to high, 1\.0: every target is given this value"
+    message = r"target_bounds has low equal to high, 1\.0: every target takes this value"
     with pytest.warns(EqualBoundsWarning, match=message) as caught:
         model.fit(X, y)
     assert caught[0].filename == __file__

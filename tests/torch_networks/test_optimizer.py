@@ -198,7 +198,7 @@ def test_the_network_is_stepped_in_place_and_what_happens_to_it_is_overwritten()
 def test_there_is_no_certificate_of_part_of_a_plan():
     made = optimizer()
     made.step()
-    with pytest.raises(RuntimeError, match="4 planned steps, of which 1"):
+    with pytest.raises(RuntimeError, match="4 planned steps; 1"):
         made.certificate()
 
 

@@ -1,4 +1,4 @@
-"""What estimators ask of rows, which need not be one matrix in memory."""
+"""The interface between estimators and rows, in memory or elsewhere."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Collection(abc.ABC):
 
     @property
     def offset_column(self) -> OffsetColumn:
-        """What the offsets of such rows came as, and the name of their column, if known."""
+        """Argument name of the offsets, and the name of their column, if known."""
         return OffsetColumn("offset")
 
     def with_offset(self, offset: Any) -> Collection:
@@ -200,7 +200,7 @@ class Collection(abc.ABC):
         return None
 
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> Collection:
-        """Return rows in groups, at most so many of each, whose prepared rows are protected so.
+        """Return rows in groups, at most ``most`` of each, to be protected by group.
 
         ``ids`` names the group of each row. ``ValueError`` if it does not, or rows of this kind
         cannot be summed by groups.
@@ -241,7 +241,7 @@ class Collection(abc.ABC):
         return self._prepared(Preparation(spec, scaling, targets, weights))
 
     def mark(self) -> bytes | None:
-        """Return what matrices in memory with the same rows share, in this process; else None.
+        """Return a fingerprint of a matrix in memory, for comparisons in this process; else None.
 
         Privacy: a function of private rows, to be compared, and never released or saved.
         """
@@ -254,7 +254,7 @@ class Collection(abc.ABC):
     def apply(self, function: Callable[..., NDArray[Any]]) -> Any:
         """Apply a function, row by row, to the features of each row, where these are.
 
-        Of rows with offsets of their own these are its second argument.
+        Offsets of the rows, if any, are its second argument.
         The function can be pickled, and returns an array on the host with one entry or row for
         each row. The results are of the rows' kind: an array of Dask is computed when it is asked
         for, and numbers about a tensor are where that is.
@@ -264,7 +264,7 @@ class Collection(abc.ABC):
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterable[T]:
         """Return a function's results for features, targets and weights of each part, in order.
 
-        The function can be pickled; weights may be None. ``ValueError`` if there are no targets,
+        The function can be pickled; weights may be None. ``ValueError`` if targets are missing,
         or a value is not a finite number.
         """
 

@@ -1,4 +1,4 @@
-"""Which row belongs to which group; rows that are kept of each, and bounded sums over groups."""
+"""Groups of rows: ids, limits on their rows, and bounded sums over groups."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MISSING = f"groups must name a group for every row, got missing values. {WHOSE_
 _UNIT = 2.0**-53
 _ENTRIES = 1 << 21
 GROUP_BATCH = 1024
-"""Rows whose groups' sums are computed at once, at most; and groups that are added at once."""
+"""Most rows, and most groups, in a batch of groups' sums."""
 
 
 @final
@@ -67,8 +67,8 @@ GROUP_BATCH = 1024
 class Groups:
     """The group of each row, by number. Private.
 
-    ``codes`` has the shape ``(n_rows,)`` and numbers from 0 to ``n_groups - 1``; a group may have
-    no rows.
+    ``codes`` has the shape ``(n_rows,)`` and numbers from 0 to ``n_groups - 1``; groups may be
+    empty.
     """
 
     codes: NDArray[np.intp]
@@ -128,8 +128,8 @@ class Groups:
         The sum over the rows of a group that is longer than ``bound`` in L2 norm is scaled down to
         it; all others enter as they are. Private.
 
-        Privacy: a group contributes at most ``bound``; ``dpglm.oracle.rounding.group_rounding``
-        says what rounding adds.
+        Privacy: a group contributes at most ``bound``, and ``dpglm.oracle.rounding.group_rounding``
+        bounds the rounding error.
         """
         order, starts = self.sorted()
         size = values.shape[1]
@@ -149,8 +149,8 @@ class Groups:
 class Ids:
     """The different ids of some rows, as they are compared, and the number of each row's. Private.
 
-    ``names`` are in the order of their first rows, as numbers or texts; ``is_text`` says what the
-    ids were given as, None where there are no rows.
+    ``names`` are in the order of their first rows, as numbers or texts. ``is_text`` states the type
+    of the given ids, and is None for an empty table.
     """
 
     names: list[Any]
@@ -218,7 +218,7 @@ def _one_for_each_row(ids: Any, n_rows: int) -> NDArray[Any]:
     values = unmasked("groups", ids)
     if isinstance(values, list | tuple):
         array = np.asarray(values) if all(type(one) is int for one in values) else np.empty(0)
-        # Of a mixed list NumPy would spell the numbers, equal ones in several ways.
+        # NumPy would spell equal numbers of a mixed list in several ways.
         is_exact = array.dtype.kind in "iu"
         values = array if is_exact else np.fromiter(values, dtype=object, count=len(values))
     array = plain_array(values)
@@ -245,7 +245,7 @@ def _check_exact(values: NDArray[Any]) -> None:
 
 
 def _name(one: Any) -> Any:
-    """Return what an id is compared by: a number, or a text."""
+    """Return the number or text that stands for an id in comparisons."""
     if is_missing(one):
         raise ValueError(_MISSING)
     if isinstance(one, bytes):
@@ -265,7 +265,7 @@ def _name(one: Any) -> Any:
 def batches(starts: NDArray[np.intp], size: int) -> list[tuple[int, int]]:
     """Cut groups into ranges of whole groups with few rows, or of one group.
 
-    ``size`` is that of a group's sum, of which there is room for so many at a time.
+    ``size`` is that of a group's sum; it limits the number of groups in a range.
     """
     rows = max(1, min(GROUP_BATCH, _ENTRIES // size))
     cuts, last = [0], len(starts) - 1
@@ -302,8 +302,8 @@ def segment_sums(rows: Values, factors: NDArray[Any], starts: NDArray[np.intp]) 
 def clipped(sums: Values, bound: float, step: float | None = None) -> NDArray[np.float64]:
     """Add up rows of shape ``(groups, size)``, each scaled down to L2 norm ``bound`` if longer.
 
-    Privacy: a number that is not finite counts as zero. Of whole numbers within the bound the sum
-    is exact. With a ``step`` it is always: rows are rounded to multiples of it (``on_grid``).
+    Privacy: a number that is not finite counts as zero. Sums of whole numbers within the bound are
+    exact. With a ``step`` all sums are: rows are rounded to multiples of it (``on_grid``).
     """
     if sparse.issparse(sums):
         sums.data = finite(sums.data)
@@ -320,13 +320,13 @@ def clipped(sums: Values, bound: float, step: float | None = None) -> NDArray[np
     return np.asarray(factors @ sums, dtype=np.float64)
 
 
-# Groups of at most so many rows, whose sums need no cut: noise is made for the largest.
+# Groups with a limited number of rows: the noise covers the largest.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LimitedGroups:
-    """Groups, of whose rows at most ``most`` are used. Private."""
+    """Groups with at most ``most`` rows in use. Private."""
 
     whose: Groups
     most: int
@@ -340,8 +340,7 @@ class LimitedGroups:
             return None
         if most is None:
             raise ValueError(
-                "max_rows_per_group must be given with groups, got None: noise is made for so many "
-                "rows of each"
+                "max_rows_per_group must be given with groups, got None: it sets the noise scale"
             )
         return cls(Groups.of(groups, n_rows), check_integer("max_rows_per_group", most, least=1))
 
@@ -354,7 +353,7 @@ class LimitedGroups:
     def planned(
         cls, groups: Any, data: DataSpec, adjacency: Adjacency, n_rows: int
     ) -> LimitedGroups:
-        """Read ``groups`` for a plan: as many groups and rows as it says, where that is public."""
+        """Read ``groups`` for a plan, and compare public numbers of groups and rows with it."""
         bound = data.groups
         if groups is None or bound is None:
             raise ValueError("groups must be given for a plan with groups, and for no other")
@@ -413,7 +412,7 @@ def _public(
     return true
 
 
-# Rows in groups: sums over rows become sums over groups of what each contributes, bounded.
+# Rows in groups: sums over rows become sums of bounded contributions of groups.
 
 
 class InGroups(Rows):
@@ -425,9 +424,9 @@ class InGroups(Rows):
     predictions where neighbours shift rows). In ``sum`` it is scaled down to the bound that
     ``bounded`` set, whatever the kernel returned for it, and the groups' sums are added in
     float64. So one group, with all its rows, changes a sum by at most the bound and what
-    ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed. Of a
-    Poisson sample, which has a ``step``, each group's part is rounded to multiples of it, so that
-    sums are exact (``dpglm.data.sampled``).
+    ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed. In a
+    Poisson sample each group's part is rounded to multiples of ``step``, so that sums are exact
+    (``dpglm.data.sampled``).
     """
 
     unit = Unit.GROUP
@@ -449,7 +448,7 @@ class InGroups(Rows):
         """Put rows of this backend, or rows in memory, in groups."""
 
     def held(self, bound: float, step: float | None) -> InGroups:
-        """Hold each group to a bound, and put what it contributes on the grid of ``step``."""
+        """Clip each group's contribution to a bound, and round it to the grid of ``step``."""
         return self._with(self._rows, self._starts, bound, step)
 
     @abc.abstractmethod
@@ -460,9 +459,9 @@ class InGroups(Rows):
 
     @property
     def _most(self) -> float:
-        """The bound on what a group contributes."""
+        """The bound on a group's contribution."""
         if self._bound is None:
-            raise PlanMismatchError("sums over groups need a bound on what a group contributes")
+            raise PlanMismatchError("sums over groups need a bound on a group's contribution")
         return self._bound
 
     @property
@@ -497,7 +496,7 @@ class InGroups(Rows):
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
-        """Add up what a kernel returns for each group, scaled down to the bound where longer."""
+        """Add up a kernel's sums over groups, each clipped to the bound."""
         shape = self.spec.coefficient_shape if shape is None else shape
         size = int(np.prod(shape))
         total = compensated_sum(self.batch_sums(kernel, size, map_blocks), np.zeros(size))
@@ -520,7 +519,7 @@ class GroupedRows(InGroups):
         self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
     ) -> Iterable[NDArray[np.float64]]:
         bound, step = self._most, self._step
-        # Of a sample each group is summed alone: how is a function of its own rows.
+        # Groups of a sample are summed one by one, each by its own rows alone.
         apart = isinstance(kernel, AnyArrays) and kernel.apart and step is None
 
         def group(at: int) -> Block:
@@ -547,7 +546,7 @@ class GroupedRows(InGroups):
 
 @final
 class _GroupBlock(Block):
-    """The rows of several groups, whose sums are returned one by one."""
+    """The rows of several groups; sums are returned group by group."""
 
     def __init__(self, block: Block, starts: NDArray[np.intp], intercept: float) -> None:
         self._block, self._intercept = block, intercept

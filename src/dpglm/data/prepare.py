@@ -24,11 +24,11 @@ from dpglm.exceptions import EqualBoundsWarning
 from dpglm.tables.cells import NUMBER_KINDS, check_unique, column_in_words, spelled_in
 from dpglm.tables.encoding import LinearUnits
 
-# Backends by the packages whose objects they take; each is loaded when it is first needed.
+# Backends for the objects of other packages; each is loaded when it is first needed.
 #
-# The module or folder of ``dpglm.data`` that is called as another package takes the objects of that
-# package. Its ``collection_of`` (X, y, weights) returns a Collection, or None for what is read as a
-# matrix in memory; its ``rows_of`` is the class of rows that keeps dense matrices where they are.
+# The folder of ``dpglm.data`` with the name of another package reads the objects of that package.
+# Its ``collection_of`` (X, y, weights) returns a Collection, or None for a matrix in memory; its
+# ``rows_of`` is the class of rows that keeps dense matrices where they are.
 
 
 def maker_of_collections(kind: type) -> Callable[..., Any] | None:
@@ -100,7 +100,7 @@ class ColumnScaling:
         """Return dense or sparse rows with their values clipped."""
         if isinstance(X, np.ndarray):
             return self.clip(X)
-        # Duplicate entries are one value, which is what must be clipped.
+        # Duplicate entries are one value, which must be clipped as a whole.
         rows = sparse.csr_array(X, copy=True)
         rows.sum_duplicates()
         return self.clip_sparse(rows)
@@ -187,8 +187,8 @@ def prepare_rows(
 
     Privacy: every repair depends on its own row only: columns are clipped, then a row longer than
     ``spec.row_norm`` is scaled down to it. Norms are computed in float64 and rounded up. Scaling
-    one row makes a new array, whose memory is ordered as before, so that the sums over all other
-    rows are computed in the same way.
+    one row keeps the memory order, so that the sums over all other rows are computed in the same
+    way.
     """
     if not namespace(y).all(namespace(y).isfinite(y)):
         raise ValueError("y must be finite, but y contains NaN or infinity")
@@ -272,7 +272,7 @@ def _scaled(
 
 
 def _within(X: Matrix, norms: Any, row_norm: float, in_place: bool = False) -> tuple[Matrix, Any]:
-    """Shorten rows whose norms are above a bound; return all rows and their norms."""
+    """Scale down rows with norms above a bound; return all rows and their norms."""
     xp = namespace(X)
     too_long = norms > row_norm
     if not too_long.any():
@@ -461,7 +461,7 @@ def warn_of_equal_bounds(
     *,
     stacklevel: int = 2,
 ) -> None:
-    """Warn of columns whose bounds are equal, so that every row has the same value there."""
+    """Warn of columns with equal bounds, where every row gets the same value."""
     equal = np.flatnonzero(scaling.low == scaling.high).tolist()
     if equal:
         shown = ", ".join(column_in_words(names, column) for column in equal[:_SHOWN])
@@ -482,7 +482,7 @@ def _by_column(
     if names is None and not by_number:
         raise ValueError(
             f"feature_bounds must have the numbers 0 to {n_features - 1} of columns as keys where "
-            f"X has no names of columns, got {list(bounds)[:_SHOWN]!r}"
+            f"X lacks column names, got {list(bounds)[:_SHOWN]!r}"
         )
     columns = list(range(n_features)) if by_number or names is None else list(names)
     texts = [key for key in bounds if isinstance(key, str)]

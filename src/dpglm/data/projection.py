@@ -19,15 +19,6 @@ from dpglm.data.prepare import derived_rows, prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, FloatType
 
-__all__ = [
-    "Embedding",
-    "GaussianEmbedding",
-    "SparseEmbedding",
-    "Transform",
-    "embedded_rows",
-    "embedded_spec",
-]
-
 Transform: TypeAlias = "NDArray[np.float64] | sparse.csr_array"
 
 
@@ -143,7 +134,7 @@ def embedded_rows(rows: Rows, transform: Transform, spec: DataSpec) -> Rows:
 
 @embedded_rows.register
 def _(rows: SparseRows, transform: Transform, spec: DataSpec) -> Rows:
-    # Blocks only multiply by dense matrices, which would lose what a sparse one saves.
+    # Blocks only multiply by dense matrices, without the savings of a sparse one.
     matrix = transform.astype(rows.spec.dtype)
     X = np.empty((rows.n_rows, spec.n_features), spec.dtype)
     for start in range(0, rows.n_rows, BLOCK_ROWS):

@@ -11,8 +11,6 @@ from dpglm.data.spec import GroupBound
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, default_delta
 
-__all__ = ["Protection"]
-
 
 @final
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class Rows(abc.ABC):
 
     @property
     def unit(self) -> Unit:
-        """What is protected as a whole: each row, or the rows of each group."""
+        """The unit of protection: a row, or all rows of a group."""
         return Unit.ROW
 
     @property
@@ -129,10 +129,10 @@ class Rows(abc.ABC):
         return self.n_rows
 
     def bounded(self, bound: float) -> Rows:
-        """Return rows whose sums hold each unit's contribution to a bound on its L2 norm.
+        """Return rows that clip each unit's contribution to a sum to an L2 norm.
 
-        Rows as they are for sums over rows, whose kernels bound each row. Rows in groups can be
-        summed only after this.
+        Rows alone stay as they are, since kernels bound each row. Rows in groups can be summed
+        only after this.
         """
         if self.spec.unit is not self.unit:
             raise PlanMismatchError(
@@ -146,7 +146,7 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """All rows, in order, in blocks whose boundaries depend on their number only."""
+        """All rows, in order, in blocks with boundaries that depend on their number only."""
 
     def map_native(
         self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
@@ -220,7 +220,7 @@ def block_map(rows: Rows) -> contextlib.AbstractContextManager[BlockMap]:
 
 @contextlib.contextmanager
 def threads_over(n_entries: int) -> Iterator[BlockMap]:
-    """Threads over parts of so many entries, each with a single-threaded BLAS, where that pays."""
+    """Threads over parts of ``n_entries``, each with a single-threaded BLAS, where that pays."""
     threads = cpu_count()
     if threads == 1 or n_entries < _PARALLEL_ENTRIES:
         yield SERIAL

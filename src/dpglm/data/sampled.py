@@ -1,4 +1,4 @@
-"""Poisson samples of rows, whose sums do not depend on which other rows were drawn.
+"""Poisson samples of rows, with sums that do not depend on the draw of other rows.
 
 Amplification by sampling compares, for every draw of the other rows, the sum S with a row that was
 drawn to the sum without it. Its proof needs more than a bound on the row's contribution: S minus
@@ -10,15 +10,15 @@ drawn. Two things make that harmless.
    same order wherever the row stands: by compiled code, or by elementwise products that are added
    elementwise. Losses and clipping work row by row.
 2. *Sums are exact.* Each coordinate of a contribution is rounded to a multiple of ``step``
-   (``on_grid``). With ``n bound <= 2^51 step`` all sums of at most n contributions, whose
-   coordinates are within ``1.01 bound``, are multiples of ``step`` below ``2^53 step``: float64
+   (``on_grid``). With ``n bound <= 2^51 step`` all sums of at most n contributions with
+   coordinates within ``1.01 bound`` are multiples of ``step`` below ``2^53 step``: float64
    adds them without an error, in any order, in blocks, on threads or on workers.
 
-So with b the sum of the other drawn rows, a the sum with the row and a' that with what it is in
-the neighbouring data, the two runs are ``(1-q) N(b) + q N(a)`` and ``(1-q) N(b) + q N(a')`` with
-the same b, ``|a - b| <= bound + rounding``, and ``a' = b`` where the row is erased: exactly
-``PoissonSampled``. A contribution grows by at most ``sqrt(m) step / 2`` for m coordinates, which
-``oracle.rounding.sum_rounding`` adds.
+So with b the sum of the other drawn rows, a the sum with the row and a' the sum with its
+replacement in the neighbouring data, the two runs are ``(1-q) N(b) + q N(a)`` and ``(1-q) N(b) +
+q N(a')`` with the same b, ``|a - b| <= bound + rounding``, and ``a' = b`` where the row is erased:
+exactly ``PoissonSampled``. A contribution grows by at most ``sqrt(m) step / 2`` for m coordinates,
+which ``oracle.rounding.sum_rounding`` adds.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from dpglm.data.compiled import kernels
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
 
-__all__ = ["SampledBlock", "SampledRows", "grid_step", "on_grid", "sampled_rows"]
-
 # Entries of a block that are multiplied at a time, which stay in cache.
 _ENTRIES = 1 << 15
 # In units of a grid's step: numbers around it are one step apart.
@@ -45,7 +43,7 @@ _LARGE = 1.5 * 2.0**52
 
 
 def grid_step(n: int, bound: float) -> float:
-    """Return the power of two to whose multiples n contributions of up to ``bound`` are rounded.
+    """Return the grid step, a power of two, for n contributions of up to ``bound``.
 
     It is at most ``2^-50 n bound``.
     """

@@ -1,4 +1,4 @@
-"""What is public about the rows: all that a plan may depend on."""
+"""Public facts about the rows: all that a plan may depend on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Literal, final
 
 from dpglm._validation import check_bools, check_count, check_one_of, check_real
 from dpglm.privacy.adjacency import Unit
-
-__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound"]
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
@@ -36,11 +34,10 @@ class GroupBound:
 
     Notes
     -----
-    Independent contributions that point to every side, as scores do, add up to about ``sqrt(m)``
-    times one of them; products ``z z^T`` of rows that have the same spread in d directions to
-    ``sqrt(m (1 + (m - 1) / d))`` times one (in Frobenius norm); what cannot cancel, as counts, to m
-    times one, and so does everything where the rows of a group repeat each other. ``reach`` is the
-    geometric mean of the two extremes.
+    Independent contributions in all directions, such as scores, add up to about ``sqrt(m)`` times
+    one of them. Products ``z z^T`` of rows with the same spread in d directions add up to
+    ``sqrt(m (1 + (m - 1) / d))`` times one (in Frobenius norm). Counts, and contributions of equal
+    rows, add up to m times one. ``reach`` is the geometric mean of the two extremes.
 
     Examples
     --------
@@ -148,12 +145,12 @@ class DataSpec:
 
     @property
     def unit(self) -> Unit:
-        """Whose data neighbouring data sets differ in."""
+        """The unit of protection: a row, or all rows of a group."""
         return Unit.ROW if self.groups is None else Unit.GROUP
 
     @property
     def n_units(self) -> int:
-        """Number of rows, or of groups, each of which is protected as a whole."""
+        """Number of units of protection: rows, or groups."""
         return self.n_rows if self.groups is None else self.groups.n_groups
 
     @property
@@ -165,8 +162,8 @@ class DataSpec:
     def typical_weight(self) -> float:
         """Mean weight of the rows to plan for, as the true one is private.
 
-        Between 1, which rows without weights have, and the bound: their geometric mean. A bound
-        below 1 is what rows without weights have.
+        The geometric mean of the bound and 1, the weight of rows without weights; a bound below 1
+        is the weight of all rows without weights.
         """
         return min(self.weight_bound, math.sqrt(self.weight_bound))
 
@@ -187,7 +184,7 @@ class DataSpec:
 
     @property
     def centers_columns(self) -> bool:
-        """Whether prepared columns may be centred: dense ones, beside an intercept."""
+        """Whether prepared columns may be centred: dense ones, with an intercept."""
         return self.intercept > 0.0 and not self.sparse
 
     @property
@@ -216,7 +213,7 @@ class DataSpec:
 
 
 def check_target_bounds(low: float, high: float) -> None:
-    """Refuse bounds on targets whose squares overflow or vanish; infinite ends are none."""
+    """Refuse bounds on targets if their squares overflow or vanish; infinite ends are none."""
     finite = [abs(end) for end in (low, high) if math.isfinite(end)]
     if max(finite, default=0.0) > _LARGEST_TARGET or 0.0 < high - low < 1.0 / _LARGEST_TARGET:
         raise ValueError(

@@ -111,7 +111,7 @@ def choose_coordinate(
 
 
 def norm_rounding(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
-    """Bound on what rounding adds to the distance of two neighbours' norms.
+    """Bound the rounding error in the distance of two neighbours' norms.
 
     It is added to ``bound``, the bound on one row's exact contribution to the gradient sum, before
     the relation's factor multiplies it.
@@ -156,7 +156,7 @@ def choose_shortest_gradient(
     shifts: Sequence[NDArray[np.float64]],
     clipping: Clipping,
 ) -> int:
-    """Choose the candidate at which the shifted, clipped gradient sum has the least norm.
+    """Choose the candidate with the shortest shifted and clipped gradient sum.
 
     Candidates and shifts (n times a penalty's gradient at each) are public. Returned is the
     position; all norms stay private, the chosen candidate's included.
@@ -183,9 +183,9 @@ def least_loss_release(
 ) -> ScoreRelease:
     """Declare the choice that ``choose_least_loss`` makes; the number of rows is public.
 
-    Privacy: ``Pure(epsilon)``, by permute-and-flip. It only sees differences of scores, so
-    what matters is the length of an interval that contains the moves of all scores, and half
-    of that counts as the sensitivity (``dpglm.privacy.selection.choices``). A row contributes
+    Privacy: ``Pure(epsilon)``, by permute-and-flip. It uses differences of scores only, so the
+    sensitivity is half the length of an interval that contains the moves of all scores
+    (``dpglm.privacy.selection.choices``). A row contributes
     between 0 and the bound: erasing it moves all scores down by at most the bound, so half the
     bound is the sensitivity; replacing it moves scores up or down by at most the bound, which is
     twice half the bound, as ``Adjacency.sum_sensitivity`` has it.
@@ -254,9 +254,9 @@ def choose_least_generalized(
 ) -> int:
     """Choose the candidate with the least sum of losses, each clipped at its own bound.
 
-    Candidate 0 has no sensitivity: its score is ``public_loss``, a public bound on its mean loss;
-    position j is ``candidates[j - 1]``, whose mean loss counts with a public penalty. The number of
-    rows is public; all losses stay private, the chosen candidate's included.
+    The sensitivity of candidate 0 is zero: its score is ``public_loss``, a public bound on its mean
+    loss. Position j is ``candidates[j - 1]``; a public penalty is added to its mean loss. The
+    number of rows is public; all losses stay private, the chosen candidate's included.
 
     Privacy: adding a penalty rounds a sum of at most n bounds once more, for either of two
     neighbours.
@@ -410,7 +410,7 @@ def noisy_medians(
 
     Privacy: ``declared.event`` (``rank_release``) for each direction. Positions are within a row
     norm of zero and computed from each row alone: where one row more shifts others, without matrix
-    products, whose last bits could depend on a row's place.
+    products; their last bits could depend on a row's place.
     """
     spec, curator = oracle.rows.spec, oracle.curator
     width = 2.0 * spec.row_norm / _FINE_CELLS

@@ -1,4 +1,4 @@
-"""Clipping: how a row's gradient norm becomes the factor by which the row is scaled."""
+"""Clipping of row gradients: scale factors from gradient norms."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy as np
 from dpglm._validation import check_real, finite, namespace
 from dpglm.data.rows import Floats
 
-__all__ = ["AutomaticClipping", "Clipping", "FlatClipping"]
-
 
 class Clipping(abc.ABC):
     """A rule that bounds the L2 norm of every row's gradient."""
@@ -22,7 +20,7 @@ class Clipping(abc.ABC):
 
     @abc.abstractmethod
     def factor(self, norms: Floats) -> Floats:
-        """Factors by which gradients of these norms are scaled; may overwrite ``norms``."""
+        """Scale factors for gradients of these norms; may overwrite ``norms``."""
 
     def scale(self, slopes: Floats, row_norms: Floats) -> Floats:
         """Scale slopes so that no slope times its row is longer than ``bound``; in place.

@@ -96,7 +96,7 @@ def clipped_difference_sum(
     difference_clipping = FlatClipping(bound)
 
     def block_sum(block: Block) -> NDArray[np.float64]:
-        # Overflow is harmless: what is not finite is zeroed before it is clipped.
+        # Overflow is harmless: infinite values are zeroed before they are clipped.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             slopes = clipped_slopes(block, loss, clipping, w)
             slopes -= clipped_slopes(block, loss, clipping, anchor)
@@ -192,8 +192,8 @@ def locally_noised_gradient(
     """Release the mean of one block's clipped gradients, each with Gaussian noise of its own.
 
     Privacy: ``declared.event`` for each row, also against whoever collects the messages. Here one
-    noise vector with the law of the sum of their noises is drawn; where nobody may see rows, each
-    device has to draw its own.
+    noise vector with the law of the sum of their noises is drawn. Without a trusted aggregator,
+    each device has to draw its own.
     """
     spec = oracle.rows.spec
     total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)

@@ -81,14 +81,14 @@ class Accuracy:
 
 
 def block_rows(n_rows: int) -> int:
-    """Bound the size of a block among so many rows."""
+    """Bound the size of a block among ``n_rows`` rows."""
     return min(max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS), n_rows)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What is added to the sum of the rows' losses.
+    """Public terms of an objective, next to the sum of the rows' losses.
 
     ``ridge`` holds the coefficient of ``w_j^2 / 2``, above 0, for each row of the parameter;
     ``linear``, of the parameter's shape, is private where it is noise; ``prox`` stands for a
@@ -167,7 +167,7 @@ class Objective:
         return self._share * curvature + np.diag(self.terms.ridge)
 
     def prox(self, w: Vector, step: float) -> Vector:
-        """Prox of what is not smooth, up to ``accuracy.prox``."""
+        """Prox of the terms that are not smooth, up to ``accuracy.prox``."""
         return w if self.terms.prox is None else self.terms.prox(w, step)
 
 
@@ -198,7 +198,7 @@ class Certified:
 def attainable(accuracy: Accuracy, strength: float, norm: float) -> float:
     """Tolerance that ``certified_minimizer`` always reaches.
 
-    ``norm`` bounds every point at which the objective is no larger than at zero. Write rho for the
+    ``norm`` bounds every point where the objective is at most its value at zero. Write rho for the
     gradient's error, e for the prox's, both within twice that norm, M for the smoothness and m for
     the strong convexity. A proximal gradient step s of size 1/M with a gradient that errs by e
     lowers the objective by at least ``M |s|^2 / 2 - e |s|``. While ``M |s| >= 4 rho'``, with
@@ -236,7 +236,7 @@ def certified_minimizer(
 ) -> Vector:
     """Find a point within ``tolerance`` of the exact minimiser. Private.
 
-    ``norm`` bounds every point at which the objective is no larger than at zero. With a finite
+    ``norm`` bounds every point where the objective is at most its value at zero. With a finite
     ``radius`` all terms are smooth, ``norm`` is that radius, and beyond it the tolerance is
     ``tolerance |w| / radius``: Lemma 5 of ``docs/proofs/objective-perturbation.md``. For
     tolerances that are at least ``attainable``, ``CertificateError`` would tell of a bug and not
@@ -370,7 +370,7 @@ def minimizer_release(
     ``bound`` limits how far erasing one row moves the computed minimisers, all columns together,
     twice their tolerance included.
     """
-    # Twice what the projection may err by.
+    # Twice the error of the projection.
     rounding = 8 * (coordinates + 16) * UNIT * norm
     return Release(
         quantity,

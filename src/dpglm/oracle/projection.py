@@ -73,7 +73,7 @@ class GaussianMatrix:
         return total / math.sqrt(self.columns)
 
     def lift(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compute ``A values / sqrt(p)``, of shape (m,), whose mean over A undoes ``project``."""
+        """Compute ``A values / sqrt(p)``, of shape (m,); its mean over A undoes ``project``."""
         scaled = values / math.sqrt(self.columns)
         return np.concatenate([block @ scaled for block in self.blocks()])
 
@@ -109,7 +109,7 @@ def projected_rounding(
     blocks: int = 1,
     sampling_rate: float = 1.0,
 ) -> float:
-    """Bound on what rounding adds to the sensitivity of a projected sum.
+    """Bound the rounding error in the sensitivity of a projected sum.
 
     It is added to ``bound``, the bound on one row's exact contribution to s, before the relation's
     factor multiplies it. With fewer than 2 columns no such bound exists. With k ``blocks``, as in
@@ -127,10 +127,10 @@ def projected_rounding(
     ``gamma_{b + m/b + 3} |A|^T |s|`` in each coordinate, the division included (Higham 2002,
     section 3.1), so by ``gamma |A|_F |s| / sqrt(p)`` in L2 norm: for either of two neighbours.
 
-    With k blocks, each of which changes by at most ``D / sqrt(k)`` (all that bounds a sum holds for
-    each of its blocks with bound / sqrt(k)), ``mu <= (chi D / sqrt(k p) + E) / std`` with chi the
-    length of k p standard normals: the same with k p in place of p. The errors of the blocks'
-    products are orthogonal, so that the longest ``|A_b|_F / sqrt(p)`` stands for all.
+    With k blocks that change by at most ``D / sqrt(k)`` each (every bound on a sum holds for each
+    of its blocks with bound / sqrt(k)), ``mu <= (chi D / sqrt(k p) + E) / std`` with chi the length
+    of k p standard normals: the same with k p in place of p. The errors of the blocks' products are
+    orthogonal, so that the longest ``|A_b|_F / sqrt(p)`` stands for all.
     """
     if columns < 2:
         raise ValueError(f"dimension must be an integer of at least 2, got {columns!r}")
@@ -211,10 +211,10 @@ _LEAST_CLIP, _MOST_CLIP = 1e-10, 1e10
 def type_in_basis(data: DataSpec, adjacency: Adjacency, loss: Loss, bound: float) -> FloatType:
     """Type of the rows in a basis: single precision where they are many and targets are classes.
 
-    It halves what each step reads from memory. Its rounding is declared and, of up to 4000 classes,
-    adds less than a thousandth to the sensitivity. It costs no accuracy where targets are classes;
-    others may be far larger than their differences. ``bound`` limits a row's contribution. Public
-    facts alone decide.
+    Single precision halves the memory traffic of a step. Its rounding is declared and, with up to
+    4000 classes, adds less than a thousandth to the sensitivity. It costs no accuracy where targets
+    are classes; others may be far larger than their differences. ``bound`` limits a row's
+    contribution. Only public facts decide.
     """
     classifies = loss.target in (Target.BINARY, Target.CLASS)
     many = data.n_rows * data.n_columns >= _MANY_ENTRIES
@@ -253,12 +253,12 @@ def noisy_preconditioned_gradient(
     Declared by ``preconditioned_release`` for this clip; the divisor is the public n.
 
     Privacy: ``declared.event``; the contribution bound is ``clip * spec.weight_bound``, whatever
-    the rows, the basis and v are, as the rows that are clipped are the computed ``B^T x_i``. They
-    are dense. In float32 they are summed as ``sum_rounding`` says of such rows, by which they are
-    declared. In float64 a block of at most 16384 of them is summed with an error below ``330 u``
-    times the sum of the norms: runs of 64 rows, and at most 256 runs; ``sum_rounding`` allows for
-    more whatever the rows were stored as (at least ``gamma_4096`` times 4096 rows for sparse ones).
-    For rows on a device see ``dpglm.data.torch.tensors``.
+    the rows, the basis and v are, as the clipped rows are the computed ``B^T x_i``. They are dense.
+    In float32 they are declared and summed as in ``sum_rounding``. In float64 a block of at most
+    16384 of them is summed with an error below ``330 u`` times the sum of the norms: runs of 64
+    rows, and at most 256 runs; ``sum_rounding`` allows for more whatever the rows were stored as
+    (at least ``gamma_4096`` times 4096 rows for sparse ones). For rows on a device see
+    ``dpglm.data.torch.tensors``.
     """
 
     def kernel(_: Rows) -> NDArray[np.float64]:
@@ -271,7 +271,7 @@ def noisy_preconditioned_gradient(
 def rows_turned(oracle: Oracle, basis: NDArray[np.float64], dtype: FloatType = "float64") -> Rows:
     """Return the rows ``B^T x_i`` for a public matrix B, dense and of the type. Private.
 
-    In float64, whose rounding is less, where B could make rows so long that float32 overflows.
+    The type is float64, with less rounding, where B could make float32 overflow.
     """
     rows, spec = oracle.rows, oracle.rows.spec
     row_by_row = not oracle.places_are_fixed

@@ -1,4 +1,4 @@
-"""What floating point can add to the sensitivity of a clipped gradient sum."""
+"""Rounding errors in the sensitivity of bounded sums."""
 
 from __future__ import annotations
 
@@ -13,27 +13,13 @@ from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Mechanism, Release
 
-__all__ = [
-    "MOST_ROWS",
-    "UNIT",
-    "contribution_rounding",
-    "diameter",
-    "group_rounding",
-    "least_product",
-    "norm_margin",
-    "sum_magnitude",
-    "sum_release",
-    "sum_rounding",
-    "target_size",
-]
-
 V = TypeVar("V")
 R = TypeVar("R")
 
 UNIT = 2.0**-53
 """Unit roundoff of float64."""
 _TREE = 2**15
-"""Bound on the additions by which sums of partitions can exceed one chain of blocks."""
+"""Bound on the additions in sums of partitions beyond those of one chain of blocks."""
 MOST_ROWS = 2**31
 """Bound on the number of rows of any data set; stands in for n where n is private."""
 
@@ -53,7 +39,7 @@ def contribution_rounding(spec: DataSpec) -> float:
 
 
 def target_size(spec: DataSpec) -> float:
-    """Bound on the terms, besides itself, whose rounding enters a slope: the targets, and 1."""
+    """Bound on the other terms with a rounding error in a slope: the targets, and 1."""
     size = max(abs(spec.target_low), abs(spec.target_high), 1.0)
     return size if math.isfinite(size) else 1.0
 
@@ -74,12 +60,12 @@ def sum_magnitude(spec: DataSpec, adjacency: Adjacency, bound: float) -> float:
 def sum_rounding(
     spec: DataSpec, adjacency: Adjacency, bound: float, sampling_rate: float = 1.0
 ) -> float:
-    """Bound on what rounding adds to the distance of two neighbours' sums.
+    """Bound the rounding error in the distance of two neighbours' sums.
 
     It is added to ``bound``, the bound C on one row's exact contribution (weight included), before
     the relation's factor multiplies it. Refused: dense float32 rows under ``add_remove``, where
-    one row more shifts all others and no useful bound exists, and contributions whose sum could
-    overflow.
+    one row more shifts all others and no useful bound exists, and contributions so large that
+    their sum could overflow.
 
     Privacy: a floating-point sum of m terms, in any order, is within ``gamma_m = m u / (1 - m u)``
     times the sum of their absolute values of the exact sum (Higham 2002, section 4.2), coordinate
@@ -88,7 +74,7 @@ def sum_rounding(
     their own precision, the runs in float64; sparse ones one after the other in float64. With n
     public, neighbouring data sets are cut alike and differ in one run of one block; all else is
     computed identically. Under ``add_remove`` every block may change. Blocks are added by
-    ``Rows.sum``, or partitions by ``DaskRows.sum``, whose error over all n terms enters for both
+    ``Rows.sum``, or partitions by ``DaskRows.sum``; the error over all n terms enters for both
     data sets. Casacuberta et al. (CCS 2022) attack libraries that leave this out.
 
     Sums over Poisson samples are exact, of contributions that are rounded to a grid, whichever
@@ -98,10 +84,10 @@ def sum_rounding(
     most the smallest normal number, even where results are flushed to zero.
 
     The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
-    wherever the row stands. Not covered: what they do not know (more than 64 classes, other
-    losses, other solvers' sums) goes through BLAS, which under ``add_remove`` may round a row's
-    prediction by the row's place in its block, so that one row more could change the last bits of
-    other rows' contributions, and all of one whose prediction lies at a jump of its loss's slope.
+    wherever the row stands. Not covered: other sums (more than 64 classes, other losses, other
+    solvers) go through BLAS. Under ``add_remove`` it may round a row's prediction by the row's
+    place in its block. One row more could then change the last bits of other rows' contributions,
+    and the whole contribution of a row with its prediction at a jump of the slope.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
@@ -147,9 +133,9 @@ def sum_release(
     sensitivity where a method's proof asks for more than one sum's. The inner product of any two
     contributions is at least ``-opposition * bound**2``; see ``diameter``.
 
-    Of rows in groups the bound on a group's contribution is ``groups.reach(directions)`` times as
+    For rows in groups the bound on a group's contribution is ``groups.reach(directions)`` times as
     large, to the ``power`` of 2 for products of a group's sum with itself. ``Oracle.noisy_sum``
-    holds groups to it.
+    clips groups to it.
 
     Privacy: a group's contribution is the sum of its rows', scaled down. If no inner product of
     rows is negative, none of groups is, up to ``_acute_rounding``. Otherwise nothing is known of
@@ -184,7 +170,7 @@ def sum_release(
 
 
 def _acute_rounding(bound: float, size: int) -> float:
-    """Bound on what rounding of two groups' sums adds to their distance, half of it for each.
+    """Bound the rounding error in the distance of two groups' sums, half of it for each.
 
     No inner product of rows' contributions ``u_i``, of ``size`` numbers, is negative.
 
@@ -223,14 +209,14 @@ def least_product(signed: float, squared: float) -> float:
 
 
 def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int) -> float:
-    """Bound on what rounding adds to the distance of two neighbours' sums over groups.
+    """Bound the rounding error in the distance of two neighbours' sums over groups.
 
-    ``bound`` limits what a group contributes to each of the two sums of ``size`` numbers.
+    ``bound`` limits the contribution of a group to each of the two sums of ``size`` numbers.
 
-    Privacy: what a group contributes is, by definition, its computed sum, scaled down: a function
-    of its own rows. (Where neighbours shift rows, predictions round by the row's place; in float64
-    that is far below what is allowed for a batch, and float32 is refused.) Its length is computed
-    with a relative error of at most ``(size + 2) u``, so no contribution is longer than
+    Privacy: the contribution of a group is, by definition, its computed sum, scaled down: a
+    function of its own rows. (Where neighbours shift rows, predictions round by the row's place. In
+    float64 that is far below the allowance for a batch, and float32 is refused.) Its norm has
+    a relative error of at most ``(size + 2) u``, so no contribution is longer than
     ``(1 + 16 (size + 16) u) bound``. Contributions are added in float64: in batches of at most
     ``GROUP_BATCH`` groups, with an error of at most ``gamma_m`` times the sum of lengths for m of
     them (Higham 2002, section 4.2), and batches by ``compensated_sum``. The error enters for both
@@ -245,7 +231,7 @@ def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int)
 
 
 def _on_grid(n: int, bound: float, size: int) -> float:
-    """Bound what rounding to ``grid_step(n, bound)`` adds to a contribution of ``size`` numbers."""
+    """Bound the error of rounding ``size`` numbers to ``grid_step(n, bound)``."""
     return math.sqrt(size) * 2.0**-51 * n * bound
 
 
@@ -263,7 +249,7 @@ def _check_places(spec: DataSpec, adjacency: Adjacency) -> None:
 
 
 def _check_overflow(spec: DataSpec, bound: float) -> None:
-    """Refuse contributions whose sum could overflow in the precision it is computed in."""
+    """Refuse contributions if their sum could overflow in the precision of the sum."""
     single = spec.dtype == "float32" and not spec.sparse
     limits = np.finfo(np.float32 if single else np.float64)
     terms = dense.RUN_ROWS if single else MOST_ROWS
@@ -276,7 +262,7 @@ def _check_overflow(spec: DataSpec, bound: float) -> None:
 
 
 def _underflow(spec: DataSpec, affected: int) -> float:
-    """Bound what operations below the normal range can add, for two sums."""
+    """Bound the error of operations below the normal range, for two sums."""
     tiny = float(np.finfo(spec.dtype).tiny)
     slopes = 8.0 * math.sqrt(spec.n_outputs) * spec.augmented_row_norm
     return tiny * (slopes + 4.0 * (affected + 1) * math.sqrt(spec.n_coefficients))

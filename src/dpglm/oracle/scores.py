@@ -372,8 +372,8 @@ def limit_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism)
 def _curvatures(data: DataSpec, clip: float, square: float, with_variance: bool) -> RowSum:
     """Sum of Hessians, and of the variance of scores.
 
-    Privacy: a Hessian is at most ``square`` in Frobenius norm, the variance at most ``clip^2``, of
-    which half counts. Both are ``z z^T`` times a factor of at least 0, so no inner product is
+    Privacy: a Hessian is at most ``square`` in Frobenius norm, the variance at most ``clip^2``
+    and counts half. Both are ``z z^T`` times a factor of at least 0, so no inner product is
     negative.
     """
     return RowSum(

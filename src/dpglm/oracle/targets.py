@@ -296,7 +296,7 @@ def targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.f
 # Noisy counts of rows by the length of their scores.
 
 N_SHELLS = 32
-"""Number of shells. Scores within the first are not counted; the last has no end."""
+"""Number of shells. Scores within the first are not counted; the last is unbounded."""
 # Squares of norms below this, in units of the first shell, might underflow.
 _SHORTEST = 1e-140
 

@@ -17,8 +17,6 @@ from dpglm.data.sampled import SampledRows, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Unit
 
-__all__ = ["View", "view_spec"]
-
 
 def view_spec(data: DataSpec, intercept_scale: float, n_outputs: int) -> DataSpec:
     """Public facts of a view with the intercept column scaled and ``n_outputs`` predictions."""
@@ -28,7 +26,7 @@ def view_spec(data: DataSpec, intercept_scale: float, n_outputs: int) -> DataSpe
 
 @final
 class View(Rows):
-    """Rows whose intercept column is scaled, and whose targets may be one class against the rest.
+    """Rows with a scaled intercept column, and perhaps one class against the rest as targets.
 
     With a ``positive_class`` targets become +1 for its rows and -1 for all others, with one
     prediction for each row.

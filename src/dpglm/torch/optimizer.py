@@ -1,4 +1,4 @@
-"""DP-SGD, D2P2-SGD and what is between them, for any network of torch."""
+"""DP-SGD, D2P2-SGD and variants, for any PyTorch network."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def plan_network(
     Parameters
     ----------
     network : torch.nn.Module
-        What is to be trained: its parameters that require gradients, float32 or float64.
+        The network to train: its float32 or float64 parameters that require gradients.
     loss : callable
-        As for ``D2P2Optimizer``.
+        See ``D2P2Optimizer``.
     budget : PrivacyBudget
-        What may be spent; (epsilon, delta) where gradients are projected or rows sampled.
+        Privacy budget: (epsilon, delta) if gradients are projected or rows sampled.
     solver : D2P2
-        As for ``D2P2Optimizer``.
+        See ``D2P2Optimizer``.
     n_rows : int
         Public number of rows, or under ``add_remove`` a public stand-in for it, at least 1.
     adjacency : Adjacency or str, default="zero_out"
         The neighbouring relation.
     block_size : int or None, default=256
-        As for ``D2P2Optimizer``.
+        See ``D2P2Optimizer``.
     momentum : float, default=0.0
-        As for ``D2P2Optimizer``.
+        See ``D2P2Optimizer``.
 
     Returns
     -------
@@ -91,62 +91,62 @@ def plan_network(
 
 @final
 class D2P2Optimizer:
-    """Trains a network of torch on private rows, a planned and paid-for step at a time.
+    """Train a PyTorch network on private rows, one planned step at a time.
 
     Each step draws a batch (each row enters with the sampling rate), bounds each row's gradient,
-    sums, projects if that is asked for, adds noise, divides by the expected size of the batch, and
-    moves the network's parameters. Nothing else about the rows ever leaves this object.
+    sums, perhaps projects, adds noise, divides by the expected size of the batch, and moves the
+    network's parameters. Nothing else about the rows leaves this object.
 
     Parameters
     ----------
     network : torch.nn.Module
-        What is trained, in place; its parameters that require gradients, float32 or float64. A
-        module that learns from batches (batch normalisation in training) is refused.
+        The network to train in place: its float32 or float64 parameters that require gradients.
+        A module that learns from batches (batch normalisation in training) is refused.
     loss : callable
         ``loss(network(inputs), targets)`` of a batch of one row, such as
         ``torch.nn.functional.cross_entropy``: a tensor of one number.
     inputs, targets : torch.Tensor of shape (n, ...)
         The private rows, on the network's device.
     budget : PrivacyBudget
-        What may be spent; (epsilon, delta) where gradients are projected or rows sampled.
+        Privacy budget: (epsilon, delta) if gradients are projected or rows sampled.
     solver : D2P2
-        Which algorithm: ``D2P2.dp_sgd``, ``D2P2.d2p_sgd``, ``D2P2.dp2_sgd``, ``D2P2`` itself or
+        Algorithm: ``D2P2.dp_sgd``, ``D2P2.d2p_sgd``, ``D2P2.dp2_sgd``, ``D2P2`` itself or
         ``D2P2.priv_sgd``; with ``normalize=True``, the default, automatic clipping, with False
         clipping. ``n_steps``, ``step_size`` and ``clip`` must be given.
     adjacency : Adjacency or str, default="zero_out"
         The neighbouring relation. Under ``add_remove`` gradients are computed with one row at a
         time, which is slow, and networks may not draw random numbers.
     block_size : int or None, default=256
-        Where gradients are projected: in blocks of at most so many parameters, each with a matrix
-        of its own, and each bounded by ``clip / sqrt(blocks)``; at least 2. None for one matrix,
-        whose drawing takes time in proportion to the number of parameters squared.
+        Most parameters in a block of projected gradients, at least 2. Each block has a matrix of
+        its own and is clipped to ``clip / sqrt(blocks)``. None for one matrix; drawing it takes
+        time in proportion to the squared number of parameters.
     momentum : float, default=0.0
-        As of ``torch.optim.SGD``, in [0, 1).
+        Momentum of ``torch.optim.SGD``, in [0, 1).
     n_rows : int, optional
         Public stand-in for the number of rows, needed under ``add_remove`` only.
     noise : NoiseSource, optional
-        Where all randomness comes from; the operating system by default.
+        Source of all randomness; the operating system by default.
     ledger : PrivacyLedger, optional
-        Where the plan is recorded, for good, before the first step releases anything.
+        Ledger that records the plan before the first release.
 
     Attributes
     ----------
     plan : Plan
-        What will be released.
+        All planned releases.
     history : tuple of StepInfo
         Public diagnostics of the steps taken.
 
     Raises
     ------
     ValueError
-        If a setting, the network or a tensor is not as above, or a row makes the network fail;
-        nothing is released or spent then.
+        If a setting, the network or a tensor is invalid, or a row makes the network fail. Nothing
+        is released or spent then.
 
     Notes
     -----
     Privacy: ``plan.event``, under ``plan.adjacency``, however many steps are taken. The network,
-    its initial parameters, shapes and types of rows are public. The network is copied: what
-    happens to the given one between steps is overwritten.
+    its initial parameters, shapes and types of rows are public. The network is copied:
+    changes of the given one between steps are overwritten.
 
     References
     ----------
@@ -232,20 +232,20 @@ class D2P2Optimizer:
         LedgerError
             If the ledger refuses; nothing is released or spent then.
         PlanMismatchError
-            If what was released by the last step is not what was planned.
+            If the releases of the last step differ from the plan.
 
         Notes
         -----
         Privacy: the first step records the whole plan in the ledger. After the last one the
-        network has what the solver's ``output`` says: the last iterate, or an average.
+        network holds the output of the solver: the last iterate, or an average.
         """
         if self.done or self._begun > len(self.history):
             what = "all planned steps were taken" if self.done else "a step was interrupted"
-            raise RuntimeError(f"there is no step to take: {what}; a new optimizer is a new spend")
+            raise RuntimeError(f"no step is left: {what}. A new optimizer spends its own budget")
         if self._ledger is not None and self._entry is None:
             self._entry = record_plan(self.plan, self._ledger, self._noise)
         self._begun += 1
-        # Whether arithmetic overflows depends on the rows, and must not end what has been paid for.
+        # Overflow depends on the rows, and must not end a run that has been charged.
         with np.errstate(all="ignore"):
             self._state, info = self.plan.method.step(self._state, self._oracle)
         self.history = (*self.history, info)
@@ -275,7 +275,7 @@ class D2P2Optimizer:
         Returns
         -------
         Certificate
-            Of all steps; its digest is ``network_digest`` of the network as it was left.
+            Certificate of all steps; its digest is ``network_digest`` of the trained network.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class D2P2Optimizer:
         """
         if self._certificate is None:
             raise RuntimeError(
-                f"a certificate is about all {self.plan.n_steps} planned steps, of which "
+                f"a certificate needs all {self.plan.n_steps} planned steps; "
                 f"{len(self.history)} were taken"
             )
         return self._certificate

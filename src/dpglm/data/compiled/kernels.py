@@ -33,7 +33,7 @@ class Rule(ctypes.Structure):
     """How a row's prediction becomes its contribution; made by ``oracle.compiled_rule``.
 
     ``loss`` and ``clipping`` are numbers of the enumerations in ``_kernels.c``, ``parameter`` is
-    the threshold of ``Huber``, and ``stability`` what automatic clipping adds to a length.
+    the threshold of ``Huber``, and ``stability`` the constant of automatic clipping.
     """
 
     _fields_ = (
@@ -204,7 +204,8 @@ def predictions(X: Any, w: NDArray[np.float64]) -> NDArray[Any] | None:
 def sum_on_grid(X: Any, slopes: Any, large: float) -> NDArray[np.float64] | None:
     """Sum of slopes, of shape (rows, outputs), times row; shape (columns, outputs).
 
-    Each product is rounded to float64's spacing at ``large``. None as for ``predictions``.
+    Each product is rounded to float64's spacing at ``large``. None is returned like in
+    ``predictions``.
     """
     if not _rows_in_order(X) or slopes.dtype != X.dtype:
         return None
@@ -263,7 +264,7 @@ def prepare(
     """Return the norms of rows in C order, written to ``scaled`` within ``limits``.
 
     ``limits`` are the lower and upper bounds of the columns, their centers and scales; None leaves
-    the rows as they are. None is returned as for ``predictions``.
+    the rows as they are. None is returned like in ``predictions``.
     """
     if not (_rows_in_order(X) and scaled.flags.c_contiguous):
         return None
@@ -302,7 +303,7 @@ def _can_sum(X: NDArray[Any] | sparse.csr_array, *facts: NDArray[Any] | None) ->
 
 
 def check_shapes(n_rows: int, n_columns: int, w: NDArray[Any], *facts: NDArray[Any] | None) -> None:
-    """Check what the C code relies on."""
+    """Check the shapes that the C code relies on."""
     if not all(values is None or values.shape == (n_rows,) for values in facts):
         raise ValueError(f"targets, norms and weights must have shape {(n_rows,)}")
     if w.shape != (n_columns,):
@@ -320,8 +321,8 @@ def _with_intercept(total: NDArray[np.float64], intercept: float) -> NDArray[np.
 def _panels_are_better(columns: int, classes: int, size: int) -> bool:
     """Say which layout of classes is faster.
 
-    Each fills up the classes to a whole number of what it takes at once, and costs for each row and
-    class about as much as some more columns would; how many was measured.
+    Each pads the classes to a multiple of its width, and its overhead for each row and class equals
+    that of a few columns more, as measured.
     """
     lanes = _VECTOR // size
     by_panels = _whole(classes, 2 * lanes) * (columns + 4 * lanes)
@@ -383,7 +384,7 @@ def pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if values is None else values.__array_interface__["data"][0])
 
 
-# What decides how a process rounds.
+# Libraries and processor, which decide how a process rounds.
 
 
 @functools.cache
@@ -413,12 +414,12 @@ _PANEL = 4
 """As there."""
 _SUMS = {"scores": 0, "curvature": 1, "squares": 2, "variance": 3}
 ScoreSum: TypeAlias = Literal["scores", "curvature", "squares", "variance"]
-"""What is added up: f s z, or z z^T times f h, (f s)^2, or f^2 h."""
+"""Summands: f s z, or z z^T times f h, (f s)^2, or f^2 h."""
 
 
 @final
 class ScoreRule(ctypes.Structure):
-    """How a row in the basis becomes its contribution: ``Scores`` says what the numbers mean."""
+    """Limits of a row's contribution; ``Scores`` explains the numbers."""
 
     _fields_ = (
         ("loss", ctypes.c_int64),
@@ -445,8 +446,8 @@ def score_sum(
 
     ``limits`` are the largest slope and curvature, those of ``f |z|`` and ``f |z|^2``, and the
     margin of the norm.
-    None is returned where no compiled code takes such arrays. Of a matrix only the diagonal and
-    what is above it counts.
+    None is returned where no compiled code takes such arrays. Only the diagonal of a matrix, and
+    the entries above it, count.
     """
     if not isinstance(X, np.ndarray) or X.dtype not in (np.float32, np.float64):
         return None

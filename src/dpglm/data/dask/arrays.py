@@ -263,7 +263,7 @@ def _array(name: str, value: Any) -> Any:
 @final
 @dataclass(frozen=True, eq=False)
 class _Settings:
-    """What all partitions are prepared with."""
+    """Settings for the preparation of all partitions."""
 
     how: Preparation
     name: Callable[[int], str]
@@ -291,7 +291,7 @@ def _called(
 
 
 def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
-    """Return the features of a chunk that holds what the collection declares."""
+    """Return the features of a chunk after comparing it with the collection's declaration."""
     if not isinstance(X, np.ndarray):
         raise ValueError(f"X must have chunks that are NumPy arrays, got {type(X).__name__}")
     features: NDArray[Any] = unmasked("X", X)
@@ -346,7 +346,7 @@ def _prepare(
 
 
 def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:
-    """Keyed fingerprint of values, which reveals changes; without the key it says nothing."""
+    """Keyed fingerprint of values to find changes; useless without the key."""
     code = hashlib.blake2b(key=key, digest_size=16)
     for array in arrays:
         if array is not None:

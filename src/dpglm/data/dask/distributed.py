@@ -74,7 +74,7 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def share(self, value: bytes) -> Any:
-        """Send a value to all workers once; return what stands for it in ``map``."""
+        """Send a value to all workers once; return its handle for ``map``."""
 
     @abc.abstractmethod
     def groups(self, handles: Sequence[Any]) -> list[list[int]]:
@@ -84,8 +84,8 @@ class Workers(abc.ABC):
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
         """Call a pure function for each position of columns of values, handles or lists of them.
 
-        ``name`` is never given twice: with the position it names a result, so that what is
-        computed twice replaces itself.
+        ``name`` is never given twice: with the position it names a result, so that a repeated
+        computation replaces its own result.
         """
 
     @abc.abstractmethod
@@ -209,7 +209,7 @@ _LIMITED = threading.local()
 def _with_one_blas_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with one BLAS thread: a worker runs a task in each of its threads.
 
-    The limit stays: lifting it at the end of a task would lift it for the tasks beside it.
+    The limit stays: lifting it at the end of a task would lift it for other tasks.
     """
     if not hasattr(_LIMITED, "limit"):
         _LIMITED.limit = _blas_libraries().limit(limits=1, user_api="blas")
@@ -233,7 +233,7 @@ _ALIKE = "workers must have the same processors, NumPy, SciPy and BLAS, as these
 @final
 @dataclass(frozen=True)
 class PartitionFacts:
-    """What the driver knows of a partition, and what its tasks must find again.
+    """Facts about a partition on the driver, which its tasks compare with their own.
 
     ``index`` is the partition's place in the collection, ``digest`` that of the values it was
     prepared from, ``arithmetic`` that of the worker, ``sizes`` the numbers of rows of its groups,
@@ -266,9 +266,9 @@ class PartitionFacts:
 class Partition:
     """Prepared rows as they lie on a worker.
 
-    Arrays that travel beside a message may come to lie at any address. Where that is no multiple
-    of their items' size, NumPy sums them in another order and so to other bits. A partition
-    travels as one string of bytes, out of which arrays are copied.
+    Arrays that are sent outside a message may arrive at any address. At an unaligned address NumPy
+    sums them in another order and so to other bits. A partition is sent as one string of bytes, and
+    its arrays are copied on arrival.
     """
 
     facts: PartitionFacts
@@ -277,7 +277,7 @@ class Partition:
     def __reduce__(self) -> tuple[Any, ...]:
         import cloudpickle
 
-        # The last protocol in which NumPy's arrays are not views of what they are read from.
+        # The last protocol that copies NumPy's arrays.
         return _unpacked, (cloudpickle.dumps((self.facts, self.rows), protocol=4),)
 
 
@@ -296,15 +296,16 @@ class _Answer:
 
 @final
 class DaskRows(Rows):
-    """Rows whose partitions lie on workers and never come to the driver; see ``rows_on``.
+    """Rows in partitions that stay on their workers; see ``rows_on``.
 
     ``chosen`` holds the ascending positions of the rows, or groups, that count in each partition;
-    None for all. A group lies in one partition, and its part of a sum is held to ``bound`` there.
+    None for all. A group lies in one partition, and its part of a sum is clipped to ``bound``
+    there.
 
-    What is sent to a worker is a function of blocks; what comes back is a sum. The driver draws
-    the noise, once, after every partition has answered.
+    Workers receive a function of blocks and return a sum. The driver draws the noise, once, after
+    every partition has answered.
 
-    The sum of a partition is a pure function of the partition and of what was sent. One task
+    The sum of a partition is a pure function of the partition and of the message. One task
     computes those of the partitions that lie together, and is named after this sum and them. Run
     again, elsewhere, or twice at a time, it replaces its result. The driver takes one result for
     each partition and nothing else, so no row counts twice; where it cannot have that, the fit
@@ -425,23 +426,23 @@ class DaskRows(Rows):
 
         The kernel must be a closure over public values that can be pickled. The error of the
         result is at most ``u |sum| + gamma_k**2 sum |parts|``, k = b + 30, with b the most blocks
-        of any partition. Every sum is a pair: a rounded value and the sum of its rounding errors,
-        each of which is exact (Knuth's TwoSum). Blocks are added one after the other, partitions
-        in a binary tree whose shape depends on their number only, of at most 14 levels. So a part
-        passes at most b + 14 additions, which lose at most ``gamma_{b + 14} sum |parts|``
-        together, and an error at most b + 28 more, two in each level; what the pair ends as is
-        rounded once. This is the argument of Ogita, Rump and Oishi (2005), Proposition 4.5, with
-        the height of a tree for the number of terms.
+        of any partition. Every sum is a pair: a rounded value and the sum of its exact rounding
+        errors (Knuth's TwoSum). Blocks are added one after the other, partitions in a binary tree
+        of at most 14 levels; its shape depends on their number only. So a part passes at most
+        b + 14 additions, which lose at most ``gamma_{b + 14} sum |parts|`` together, and an error
+        at most b + 28 more, two in each level; the final pair is rounded once. This is the argument
+        of Ogita, Rump and Oishi (2005), Proposition 4.5, with the height of a tree for the number
+        of terms.
 
         Privacy: ``oracle.rounding.sum_rounding`` covers this. It allows for ``gamma_m**2 sum
         |parts|`` with m at least b. The rest is below ``(60 m + 900) u**2`` for each of the n
-        rows, and so, for all n up to ``MOST_ROWS``, far below what the allowance for a block,
-        ``gamma_16384`` for each of its rows, leaves over: no block adds up more than some thousand
-        terms one after the other. Of rows in groups read "batch of groups" for "block": the
-        allowance of ``oracle.rounding.group_rounding`` for a batch has two additions to spare.
+        rows. For all n up to ``MOST_ROWS`` that is far below the unused allowance for a block,
+        ``gamma_16384`` for each of its rows: no block adds up more than some thousand terms one
+        after the other. For rows in groups read "batch of groups" for "block": the allowance of
+        ``oracle.rounding.group_rounding`` for a batch has two additions to spare.
         """
         if self.unit is Unit.GROUP and self._bound is None:
-            raise PlanMismatchError("sums over groups need a bound on what a group contributes")
+            raise PlanMismatchError("sums over groups need a bound on a group's contribution")
         array_shape = self.spec.coefficient_shape if shape is None else shape
         count, size = len(self._partitions), 16 * math.prod(array_shape)
         few = count <= _FAN_IN or size * count <= _DRIVER_BYTES
@@ -479,7 +480,7 @@ class DaskRows(Rows):
         return f"{name}-{self._token}-{next(self._asked)}"
 
     def _sent(self, function: Callable[..., Any]) -> Any:
-        """Pickle what all workers need: with each task if it is short, else once."""
+        """Pickle a message for all workers: with each task if it is short, else once."""
         import cloudpickle
 
         message: bytes = cloudpickle.dumps(function)
@@ -531,8 +532,8 @@ def _checked(partition: Partition, facts: PartitionFacts, chosen: NDArray[Any] |
     found = partition.facts
     if (found.index, found.digest) != (facts.index, facts.digest):
         raise RuntimeError(
-            "a partition was lost with its worker, and what its source gave the second time is "
-            "not what it gave the first time; nothing is released of this sum"
+            "a partition was lost with its worker, and its source returned other values the second "
+            "time; nothing of this sum is released"
         )
     if len(kinds := {facts.arithmetic, found.arithmetic, arithmetic()}) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(sorted(kinds))}")

@@ -13,13 +13,11 @@ from dpglm.data.compiled import kernels
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 
-__all__ = ["BLOCK_ROWS", "RUN_ROWS", "DenseRows"]
-
 RUN_ROWS = 64
 """Rows that are summed in the rows' own precision; runs are added up in float64."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 23, 1 << 25
-"""Of a block; with several outputs the least is a quarter, as each row takes more work. Large
-blocks cost less overhead, but every core should get some."""
+"""Sizes of a block; the least is a quarter of this with several outputs, as each row takes more
+work. Large blocks cost less overhead, but every core should get some."""
 _BLOCKS = 16
 """Number of blocks, about, within these sizes."""
 _COLUMN_BLOCKS = 4
@@ -30,7 +28,7 @@ BLOCK_ROWS = 16384
 
 @final
 class DenseRows(Rows):
-    """Rows of a dense array whose norms are at most ``spec.row_norm``.
+    """Rows of a dense array, with norms of at most ``spec.row_norm``.
 
     ``norms`` are upper bounds on row norms with the intercept column; ``which`` holds the
     positions of the rows in ``X``, which are not copied.

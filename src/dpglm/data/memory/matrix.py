@@ -22,8 +22,6 @@ from dpglm.data.spec import FloatType
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.given import as_floats, as_offset
 
-__all__ = ["MatrixRows"]
-
 T = TypeVar("T")
 
 # Rows that tell matrices apart.

@@ -14,8 +14,6 @@ from dpglm.data.compiled import kernels
 from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 
-__all__ = ["BLOCK_ROWS", "SparseRows"]
-
 BLOCK_ROWS = 4096
 """Rows in a block, which are added one after the other."""
 

@@ -44,7 +44,7 @@ _SUFFIXES = frozenset({".parquet", ".pq"})
 _NONE: NDArray[Any] = np.empty(0)
 # Stands for a missing value in the name of a folder.
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-# Files by which tables with versions are known.
+# Files that mark tables with versions.
 _TABLE_LOGS: Mapping[str, str] = MappingProxyType(
     {
         "_delta_log": "a table of Delta Lake",
@@ -57,9 +57,9 @@ _TABLE_LOGS: Mapping[str, str] = MappingProxyType(
 @final
 @dataclass(frozen=True, eq=False)
 class ParquetFile:
-    """What a file's footer says: column types and first rows of the row groups, with their end.
+    """Facts from a file's footer: column types and first rows of the row groups, with their end.
 
-    ``types`` has names of columns in their normal form; ``stored`` says how the file spells them.
+    ``types`` has names of columns in their normal form; ``stored`` has their spelling in the file.
     ``folders`` has the columns that names of folders hold, as in ``year=2024/part.parquet``: text,
     or None where the value is missing. ``mark`` identifies the file as it was when its footer had
     been read.
@@ -81,8 +81,8 @@ class ParquetFile:
         found = parquet_files(path)
         if not found:
             raise ValueError(
-                f"{path}: the folder has no file whose name ends in .parquet or .pq (files and "
-                "folders whose names begin with '.' or '_' are left out)"
+                f"{path}: the folder must contain a .parquet or .pq file (names that begin with "
+                "'.' or '_' are left out)"
             )
         files = [cls.of(one, _in_folders(one.relative_to(path))) for one in found]
         first: dict[tuple[int, int], Path] = {}
@@ -91,7 +91,7 @@ class ParquetFile:
             if same != file.path:
                 raise ValueError(
                     f"{path}: {same.name} and {file.path.name} must be different files, but are "
-                    "one, whose rows would count twice: remove one of the two names"
+                    "one file, and its rows would count twice: remove one of the two names"
                 )
         return files
 
@@ -274,7 +274,7 @@ class TableColumns(Decoder):
         )
 
     def targets(self, column: Any) -> NDArray[Any]:
-        raise AssertionError("there is no column of targets")
+        raise AssertionError("a column of targets is missing")
 
 
 @final
@@ -353,7 +353,7 @@ class ParquetSource(Source):
 
 
 def column_of(files: Sequence[ParquetFile], name: str) -> NDArray[Any]:
-    """Read the column of all files that says whose each row is: numbers or texts without gaps."""
+    """Read the column of group ids of all files: numbers or texts without gaps."""
     found = []
     for file in files:
         file.require([name])
@@ -363,7 +363,7 @@ def column_of(files: Sequence[ParquetFile], name: str) -> NDArray[Any]:
                 _require_values(values, name, WHOSE_CURE)
                 found.append(plain_array(values))
     if len({one.dtype for one in found}) > 1:
-        # Numbers of several types would become floats, of which large ones are no longer apart.
+        # Numbers of several types would become floats, and large ones would coincide.
         found = [one.astype(object) for one in found]
     return np.concatenate(found) if found else np.empty(0)
 
@@ -377,17 +377,17 @@ def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
 def parquet_files(path: Path) -> list[Path]:
     """Return the files of a data set: the path itself, or those in the folder, by name.
 
-    Files and folders below it whose names begin with a dot or an underscore are left out, as
-    pyarrow, Spark and Dask do: they hold drafts, copies and logs of the same rows.
+    Files and folders below it with names that begin with a dot or an underscore are left out, as
+    in pyarrow, Spark and Dask: they hold drafts, copies and logs of the same rows.
     """
     if not path.is_dir():
         return [path]
     for mark, kind in _TABLE_LOGS.items():
         if next(path.glob(mark), None) is not None:
             raise ValueError(
-                f"{path}: must be a plain folder of Parquet files, got {kind}, which keeps rows of "
-                "earlier versions beside those of today. Read today's with its own library, and "
-                "write them to a new folder"
+                f"{path}: must be a plain folder of Parquet files, got {kind}, which also keeps "
+                "rows of earlier versions. Read the current rows with its own library, and write "
+                "them to a new folder"
             )
     return sorted(
         one
@@ -474,8 +474,8 @@ class ParquetRows(StoredRows):
     Parameters
     ----------
     path : path-like
-        A file, or a folder whose files ending in .parquet or .pq, also in its subfolders, are
-        read in the order of their names. Names that begin with ``.`` or ``_`` are left out, files
+        A file, or a folder. The .parquet and .pq files of a folder and its subfolders are read in
+        the order of their names. Names that begin with ``.`` or ``_`` are left out, files
         and folders alike. A folder ``year=2024`` gives its rows the column ``year``, as text.
     target : str, optional
         Name of the target's column; with a schema, that of the schema. Rows that are only predicted
@@ -490,26 +490,26 @@ class ParquetRows(StoredRows):
     sample_weight : str, optional
         Name of a column of weights; the estimator's ``weight_bound`` must be declared.
     offset : str, optional
-        Name of a column of offsets, as of the estimator's ``fit``.
+        Name of a column of offsets, see the estimator's ``fit``.
     exposure : str, optional
-        Name of a column of exposures, whose logarithms are offsets. Predictions are for them.
+        Name of a column of exposures; their logarithms are offsets. Predictions include them.
     groups : str, optional
-        Name of a column of numbers or texts that says whose each row is (a person, a household),
-        where all rows of a group are protected together; it must not be among the features. A fit
+        Name of a column of person (group) ids, numbers or texts. All rows of a group are then
+        protected together. It must not be among the features. A fit
         reads it into memory. Without a cache the rows of each group must stand together, in one
         file or across the end of one; no group is ever split.
     dtype : {"float32", "float64"}, default="float32"
-        What features become.
+        Type of the features in memory.
     cache : path-like, optional
         Folder for a copy of the prepared rows while a fit lasts: decoding Parquet at every step
         takes several times as long as reading this copy. It holds private rows: keep it where
-        you keep the file. It has no name, and vanishes with the process. By default there is
-        none.
+        you keep the file. The copy is unnamed and vanishes with the process. By default nothing
+        is copied.
 
     Raises
     ------
     ValueError
-        If there is no file, a column is missing or of a type that is no number, or the folder
+        If files are missing, a column is missing or not of numbers, or the folder
         for the cache does not exist.
     ImportError
         If pyarrow is not installed.

@@ -35,7 +35,7 @@ class Source(abc.ABC):
     shape: tuple[int, int]
     """Rows and features."""
     dtype: FloatType
-    """What features come as."""
+    """Type of the features."""
     is_weighted: bool
     """Whether rows have weights."""
     has_offset: bool
@@ -49,7 +49,7 @@ class Source(abc.ABC):
     def pieces(
         self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
     ) -> Iterator[Piece]:
-        """Read rows in pieces of at most ``rows``; all pieces of views but the last have so many.
+        """Read rows in pieces of at most ``rows``; all pieces of views but the last have that many.
 
         ``indices`` lists the positions of the rows wanted, in order; by default all, as they are
         stored. ``ValueError`` if a value is not of the right kind, or rows cannot be had in this
@@ -139,7 +139,7 @@ class ArraySource(Source):
 def _mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
     """Return the mapping in which an array lies, if its pages may be dropped."""
     maps = list(memory_maps(array))
-    # Pages that belong to no file, or to this process alone, would lose what was written to them.
+    # Changes of pages without a file, or of this process alone, would be lost.
     is_shared = bool(maps) and {one.mode for one in maps} <= {"r", "r+", "w+"}
     base: Any = maps[-1].base if is_shared else None
     return base if isinstance(base, mmap.mmap) else None

@@ -111,7 +111,7 @@ class StoredRows(Collection):
 # Memory-mapped arrays as a collection: rows are read where they lie.
 
 STREAMED_BYTES = 1 << 27
-"""Size from which a memory-mapped X is streamed by default."""
+"""Least size of a memory-mapped X that is streamed by default."""
 
 
 @final
@@ -127,11 +127,12 @@ class MappedRows(StoredRows):
     sample_weight : array_like of shape (n,), optional
         Weights; the estimator's ``weight_bound`` must be declared.
     offset : array_like of shape (n,), optional
-        Offsets, as of the estimator's ``fit``.
+        Offsets, see the estimator's ``fit``.
     cache : path-like, optional
         Folder for a copy of the prepared rows while a fit lasts, which makes steps as fast as in
         memory where rows have to be scaled or shortened. It holds private rows: keep it where
-        you keep X. It has no name, and vanishes with the process. By default there is none.
+        you keep X. The copy is unnamed and vanishes with the process. By default nothing is
+        copied.
 
     Raises
     ------

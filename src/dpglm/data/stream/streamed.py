@@ -53,7 +53,7 @@ class _Recipe:
 @final
 @dataclass(frozen=True)
 class _Facts:
-    """Targets, norms and weights of rows whose features satisfy the bounds as they are stored."""
+    """Targets, norms and weights of rows with stored features that satisfy the bounds."""
 
     targets: NDArray[Any]
     norms: Floats
@@ -126,7 +126,7 @@ class StreamedRows(Rows):
 
     @property
     def _costs_nothing(self) -> bool:
-        """Whether chunks are used as views of what is stored."""
+        """Whether chunks are used as views of the storage."""
         return self._facts is not None and self._entry_bound == np.inf and self._are_views
 
     @property
@@ -149,7 +149,7 @@ class StreamedRows(Rows):
         try:
             yield from _chunks(source, self.spec, self._indices, features_only=features_only)
         except Exception:
-            # Half a file may be anything to a reader: what is wrong with it is that it changes.
+            # A file that changes may fail in any way: report the change.
             self.watch.check()
             raise
 
@@ -181,7 +181,7 @@ def prepared_stream(source: Source, how: Preparation, cache: Path | None) -> Str
 
     Where no row had to be changed, later passes read features alone and use targets, norms and
     weights of this one, which stay in memory up to 256 MiB; otherwise each pass prepares rows
-    anew. With a ``cache`` folder nothing is prepared twice: its files have no names and vanish
+    anew. With a ``cache`` folder nothing is prepared twice: its files are unnamed and vanish
     when they are no longer used, even if the process is killed.
 
     Privacy: nothing is released. The rows must not change while they are in use, which is checked
@@ -199,7 +199,7 @@ def prepared_stream(source: Source, how: Preparation, cache: Path | None) -> Str
             store.append(rows)
         recipe.watch.check()
         if cache is not None:
-            # An unnamed file, to which nobody else writes.
+            # An unnamed file: no other process writes to it.
             kept = ArraySource(store.features())
             recipe = dataclasses.replace(recipe, source=kept, watch=kept.watch())
         ready = store.is_open and (unchanged or cache is not None)
@@ -208,7 +208,7 @@ def prepared_stream(source: Source, how: Preparation, cache: Path | None) -> Str
 
 @final
 class _Store:
-    """What the first pass keeps: facts about rows, as far as there is room, and a cache's rows."""
+    """Facts about rows from the first pass, as far as there is room, and a cache's rows."""
 
     def __init__(self, recipe: _Recipe, spec: DataSpec, cache: Path | None) -> None:
         n_rows = recipe.source.shape[0]
@@ -234,7 +234,7 @@ class _Store:
                 self._features.append(block.features())
 
     def close(self) -> None:
-        """Close the files; what was read back from them stays."""
+        """Close the files; arrays that were read from them stay."""
         for spool in (*self._facts, *([] if self._features is None else [self._features])):
             spool.close()
 
@@ -332,7 +332,7 @@ def _read_ahead(items: Generator[T]) -> Generator[T]:
 
 @final
 class GroupedStream(InGroups):
-    """Rows in storage, visited group by group; ``starts`` as for ``InGroups``.
+    """Rows in storage, visited group by group; see ``InGroups`` for ``starts``.
 
     Chunks are cut between groups: rows of a group that lie in several are put together in memory
     first, so that each group is summed and bounded once, as a whole.
@@ -361,7 +361,7 @@ class GroupedStream(InGroups):
             assert isinstance(chunk, DenseRows)
             last, offset = first + chunk.n_rows, 0
             if begun:
-                # What the chunk has of the group that an earlier one began.
+                # The rows here of a group that began in an earlier chunk.
                 offset = int(min(starts[done + 1], last)) - first
                 begun.append(chunk.take(np.arange(offset)))  # type: ignore[arg-type]
                 if starts[done + 1] > last:

@@ -1,32 +1,31 @@
 """Rows with which a network is trained: bounded sums of their gradients.
 
-Privacy: what a computed sum can differ by, when one row changes.
+Privacy: the difference of computed sums, when one row changes.
 
 Let n be public, and all rows enter. Neighbours then have a row of interest in the same place. With
 the schedule of ``dpglm.data.torch.tensors`` (which kernels run in which order depends on shapes,
 settings and chance, never on values), each other row's gradient is computed to the same bits, by
-whatever arithmetic, and what a network draws comes from one public seed: the sums differ in one
+whatever arithmetic, and the draws of a network come from one public seed: the sums differ in one
 row's contribution. Where n is private, a row more would shift others within their batch: gradients
 are then computed with one row at a time (``alone``), and nothing may be drawn.
 
-Of a Poisson sample more is asked (``dpglm.data.sampled``): no other row's contribution may depend
+A Poisson sample needs more (``dpglm.data.sampled``): no other row's contribution may depend
 on whether a row was drawn. Moved together into one batch, rows would stand where earlier draws put
 them, and get the masks and the rounding of that place. Here all batches of a step have one shape.
-Row i stands in slot ``i mod slots`` of some batch, however many rows were drawn, and what a network
-draws for a slot is the same in all batches of its group, ``(i // slots) mod groups``. Empty slots
-hold a row that counts as zero. So a gradient is a function of its row, its number, the step and
-public facts; which batch it is in, and beside whom, changes nothing. Contributions are rounded to a
-grid, and their sum is exact. The price: rows whose numbers are equal modulo ``slots groups``, at
-least ``_MASKS``, share their masks in a step, and 1.01 to 2.4 times as many gradients are computed.
+Row i stands in slot ``i mod slots`` of some batch, however many rows were drawn, and the draws of
+the network for a slot are the same in all batches of its group, ``(i // slots) mod groups``. Empty
+slots hold a row that counts as zero. So a gradient is a function of its row, its number, the step
+and public facts; its batch, and the other rows there, change nothing. Contributions are rounded to
+a grid, and their sum is exact. The price: rows with equal numbers modulo ``slots groups``, at least
+``_MASKS``, share their masks in a step, and 1.01 to 2.4 times as many gradients are computed.
 
 A contribution is bounded after it is computed, in float64: its squared length is a sum of P
 squares (relative error P u at most, u the unit roundoff; with the root P u / 2 + u), its factor
 takes 5 roundings more, its product one. So it is within the ``contribution_rounding`` of P columns.
-What is not finite in it counts as zero; a length that overflows has the factor 0. Contributions
-are added in float64, in any order within a block of at most ``BLOCK_ROWS`` rows, and blocks as
-``Rows.sum`` adds them, of which there are no more than of dense rows: ``sum_rounding`` holds; of a
-sample sums are exact.
-Neither products of matrices nor TF32 are used after the gradients.
+Values that are not finite count as zero; a norm that overflows has the factor 0. Contributions are
+added in float64, in any order within a block of at most ``BLOCK_ROWS`` rows, and blocks by
+``Rows.sum``. There are at most as many blocks as for dense rows, so ``sum_rounding`` holds. Sums
+over a sample are exact. Neither products of matrices nor TF32 are used after the gradients.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ class RowGradients:
                     ) from error
 
     def check(self, inputs: Any, targets: Any, randomness: str) -> None:
-        """Try made-up rows of these shapes and types; raise ValueError for what cannot work."""
+        """Try made-up rows of these shapes and types; raise ValueError if they fail."""
         import torch
 
         x, y = _made_up(inputs), torch.zeros_like(targets[:1]).expand(2, *targets.shape[1:])
@@ -211,8 +210,8 @@ def write_parameters(network: Any, flat: NDArray[np.float64]) -> None:
 def drawn_from(device: Any, seed: Sequence[int]) -> Iterator[None]:
     """Have torch's generators start from a public seed for a while.
 
-    What a network draws (dropout) is then public and the same for neighbours, and how much it
-    drew shows in no later draw of the caller's.
+    The draws of a network (dropout) are then public and the same for neighbours. Later draws of the
+    caller do not depend on them.
     """
     import torch
 
@@ -227,7 +226,7 @@ def drawn_from(device: Any, seed: Sequence[int]) -> Iterator[None]:
 
 
 def _check_modules(network: Any) -> None:
-    """Refuse what mixes rows, or learns from them beside gradients."""
+    """Refuse modules that mix rows, or learn from them other than by gradients."""
     import torch
 
     normalising = torch.nn.modules.batchnorm
@@ -268,7 +267,7 @@ def _device(tensors: list[Any]) -> Any:
 
 
 def _made_up(inputs: Any) -> Any:
-    """Two different rows, or rows of zeros where entries are no real numbers."""
+    """Two different rows, or rows of zeros where entries are not real numbers."""
     import torch
 
     zeros = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=inputs.device)
@@ -296,7 +295,7 @@ _MASKS, _ROWS_PER_SLOT = 32, 8
 @final
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """The numbers of the rows that were drawn, at which public rate, and the grid. Private."""
+    """The numbers of the drawn rows, the public rate, and the grid step. Private."""
 
     places: NDArray[np.intp]
     rate: float
@@ -306,7 +305,7 @@ class _Sample:
 @final
 @dataclass(frozen=True, eq=False)
 class NetworkRows(Rows):
-    """Inputs and targets, as tensors on the network's device, whose gradients are the rows."""
+    """Inputs and targets as tensors on the network's device; their gradients are the rows."""
 
     gradients: RowGradients
     inputs: Any
@@ -440,7 +439,7 @@ def _(rows: NetworkRows, indices: NDArray[np.intp], rate: float, step: float) ->
 def _batches(
     places: NDArray[np.intp], slots: int, groups: int
 ) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Yield batches of rows by their numbers, each in its slot, and the group; -1 for nobody."""
+    """Yield batches of rows by their numbers, each in its slot (-1 if empty), and the group."""
     for group in range(groups):
         rows = places[places // slots % groups == group]
         order = np.argsort(rows % slots, kind="stable")
@@ -480,7 +479,7 @@ def _bounded(gradients: Any, factor: Callable[[Any], Any], blocks: int) -> Any:
     limits = torch.finfo(gradients.dtype)
 
     def lengths() -> list[Any]:
-        # Squares that underflowed are covered by what is added.
+        # The added term covers squares that underflowed.
         return [
             torch.linalg.vector_norm(part, dim=2) + math.sqrt(part.shape[2] * limits.tiny)
             for part in parts

@@ -1,6 +1,6 @@
 """Rows in torch tensors, on the CPU or on a GPU: summed where they are.
 
-Privacy: what a computed sum over rows on a device can differ by, when one row changes.
+Privacy: the difference of computed sums on a device, when one row changes.
 
 A product of matrices is a function of its operands and of a *schedule*: which kernel runs, and
 in which order its threads add up. The bound of ``dpglm.oracle.rounding.sum_rounding`` needs two
@@ -12,7 +12,7 @@ things of it.
    schedule neighbours of equal length give the same bits in every row's prediction but one, and
    in every partial sum but those that the row enters. Preparation, which makes new rows only
    where one of them is too long, must not let that show: rows are always contiguous and aligned.
-   On CUDA even chance is excluded: cuBLAS promises the same bits in every run, also beside other
+   On CUDA even chance is excluded: cuBLAS promises the same bits in every run, also with other
    streams, with the workspace setting that is required here, and routines that use atomic
    additions are off unless asked for; the other operations used (elementwise, reductions,
    gathering rows) use none. All this is a promise of libraries, not a theorem. Predictions
@@ -20,14 +20,14 @@ things of it.
 2. *Sums are as exact as their type allows, whatever the order of additions*: the error of a sum
    of m products in IEEE arithmetic of unit roundoff u is at most ``gamma_m = m u / (1 - m u)``
    times the sum of their magnitudes, for every order, tree or split, with or without fused
-   multiply-add (Higham 2002, section 4.2). TF32, bfloat16 and emulated arithmetic have no such
-   bound; while a setting would allow them, nothing is summed (``ValueError``), rather than
-   setting it behind the caller's back for all threads.
+   multiply-add (Higham 2002, section 4.2). This bound fails for TF32,
+   bfloat16 and emulated arithmetic. While a setting allows them, sums raise ``ValueError``; the
+   setting itself is not changed, since it applies to all threads.
 
-``weighted_sum`` multiplies runs of ``RUN_ROWS`` rows one by one (a batched product, whose parts
-are independent), and adds the runs in float64. So the row that changed enters one run in its
-own precision, as ``gamma_(RUN_ROWS + 1)`` times the contributions of that run, as for dense
-NumPy rows. Of float64 additions a term of a block of B rows meets at most
+``weighted_sum`` multiplies runs of ``RUN_ROWS`` rows one by one (a batched product with
+independent parts), and adds the runs in float64. So the row that changed enters one run in its
+own precision, with ``gamma_(RUN_ROWS + 1)`` times the contributions of that run, like dense NumPy
+rows. A term of a block of B rows passes at most this number of additions in float64:
 ``B / RUN_ROWS + RUN_ROWS + 2``: those between runs and groups of runs, one for the remainder, and
 for the intercept's column those within a run. With at most ``2^16`` rows that number times B is
 below the square of ``dense.BLOCK_ROWS``, so their error, at most gamma of that number times all B
@@ -36,13 +36,13 @@ Blocks are added up on the device as ``Rows.sum`` does it: its transformation is
 float64, each operation being a kernel of its own.
 
 Kernels that are not marked as ``AnyArrays`` get NumPy blocks of the usual size, copied to the
-host, for which everything holds as for ``DenseRows``.
+host, where the argument for ``DenseRows`` applies.
 
 Underflow: a device may flush numbers below the normal range to zero, which changes a product by
-less than 2^-126. Of the roundings that ``contribution_rounding`` counts one is to spare, and for
-clips of at least 1e-15 that is more by far, however many columns there are.
+less than 2^-126. ``contribution_rounding`` counts one rounding more than needed, which is far more
+for clips of at least 1e-15 and any number of columns.
 
-Not covered, as for other dense rows: under ``add_remove`` a row more changes the shape of the
+Not covered, like for other dense rows: under ``add_remove`` a row more changes the shape of the
 last block, and so may change the last bits of the predictions of other rows.
 """
 
@@ -352,7 +352,7 @@ class TensorCollection(Collection):
 
 
 def tensor_collection(X: Any, y: Any, weights: Any) -> Collection:
-    """Return the collection of a fit whose rows are a tensor."""
+    """Return the collection of a fit on a tensor of rows."""
     return TensorCollection(X, y, weights)
 
 
