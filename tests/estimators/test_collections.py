@@ -143,7 +143,7 @@ def test_errors_in_a_row_spend_nothing(tmp_path, wrong):
 
 def test_targets_that_are_no_numbers_are_refused():
     X, y = data(LogisticRegression())
-    with pytest.raises(ValueError, match="y must hold numbers"):
+    with pytest.raises(ValueError, match="y must contain numbers"):
         declared(Ridge()).fit(MappedRows(X, y))
     with pytest.raises(ValueError, match="labels"):
         declared(LogisticRegression()).fit(MappedRows(X, data(Ridge())[1]))

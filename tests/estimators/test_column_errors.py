@@ -113,7 +113,7 @@ class TestACellThatIsNoFiniteNumber:
         cells = with_cell(0.0)
         cells.at[4, "pay"] = cell
         text = refusal(classifier().fit, cells, rows()[1])
-        assert text.startswith("X must hold numbers: row 5, column 'pay': ")
+        assert text.startswith("X must contain numbers: row 5, column 'pay': ")
         assert "column 2" in refusal(classifier().fit, cells.to_numpy(), rows()[1])
 
     def test_of_an_array_is_named_by_its_place(self):

@@ -157,7 +157,7 @@ def changed(values: Any, place: Any, value: Any, dtype: Any = None) -> Any:
     return values
 
 
-_DATES = "must not hold dates|X must have two dimensions of real numbers"
+_DATES = "must not contain dates|X must have two dimensions of real numbers"
 
 
 def dates(values: Any) -> Any:
@@ -186,13 +186,16 @@ ANY_TARGET: dict[str, tuple[Change, str | None]] = {
         lambda X, y, w: (changed(X, (7, 1), np.inf), y, w),
         "X must be finite, got infinity",
     ),
-    "masked X": (lambda X, y, w: (masked(X, (7, 1)), y, w), "X must have no masked entries, got 1"),
+    "masked X": (
+        lambda X, y, w: (masked(X, (7, 1)), y, w),
+        "X must not have masked entries, got 1",
+    ),
     "text in X": (lambda X, y, w: (X.astype(str), y, w), "X must|column 'a' has the type"),
     "object X of text": (
         lambda X, y, w: (X.astype(str).astype(object), y, w),
         "X must|column 'a' has the type",
     ),
-    "masked y": (lambda X, y, w: (X, masked(y, 7), w), "y must have no masked entries, got 1"),
+    "masked y": (lambda X, y, w: (X, masked(y, 7), w), "y must not have masked entries, got 1"),
     "NaN in y": (
         lambda X, y, w: (X, changed(y, 7, np.nan, float), w),
         "y must be finite, but y contains NaN",
@@ -205,7 +208,7 @@ ANY_TARGET: dict[str, tuple[Change, str | None]] = {
     "two columns of y": (lambda X, y, w: (X, np.column_stack([y, y]), w), "should be a 1d array"),
     "masked weights": (
         lambda X, y, w: (X, y, masked(w, 7)),
-        "sample_weight must have no masked entries, got 1",
+        "sample_weight must not have masked entries, got 1",
     ),
     "NaN weight": (lambda X, y, w: (X, y, changed(w, 7, np.nan)), "sample_weight must be finite"),
     "infinite weight": (
@@ -219,7 +222,10 @@ ANY_TARGET: dict[str, tuple[Change, str | None]] = {
     # Whether all weights are zero is private: such rows are fitted, but have no score.
     "weights of zero": (lambda X, y, w: (X, y, 0 * w), None),
     "one weight above zero": (lambda X, y, w: (X, y, changed(0 * w, 7, 1.0)), None),
-    "text for weights": (lambda X, y, w: (X, y, w.astype(str)), "sample_weight must hold numbers"),
+    "text for weights": (
+        lambda X, y, w: (X, y, w.astype(str)),
+        "sample_weight must contain numbers",
+    ),
     "short weights": (
         lambda X, y, w: (X, y, w[:-1]),
         r"sample_weight must have shape \(12,\), got shape \(11,\)",
@@ -236,13 +242,13 @@ ANY_TARGET: dict[str, tuple[Change, str | None]] = {
     ),
     "durations as objects in X": (
         lambda X, y, w: (changed(X, (7, 1), np.timedelta64(1, "D"), object), y, w),
-        "must not hold dates|X must have two dimensions of real numbers|X must be a NumPy array",
+        "must not contain dates|X must have two dimensions of real numbers|X must be a NumPy array",
     ),
-    "dates in y": (lambda X, y, w: (X, dates(y), w), "y must not hold dates"),
-    "durations in y": (lambda X, y, w: (X, dates(y) - dates(y[:1]), w), "y must not hold dates"),
+    "dates in y": (lambda X, y, w: (X, dates(y), w), "y must not contain dates"),
+    "durations in y": (lambda X, y, w: (X, dates(y) - dates(y[:1]), w), "y must not contain dates"),
     "durations for weights": (
         lambda X, y, w: (X, y, dates(w) - dates(w[:1])),
-        "sample_weight must not hold dates",
+        "sample_weight must not contain dates",
     ),
     "complex X": (
         lambda X, y, w: (X + 0j, y, w),
@@ -278,7 +284,7 @@ TARGETS: dict[str, tuple[Change, str | None]] = {
     ),
     "targets as objects": (lambda X, y, w: (X, y.astype(object), w), None),
     "targets of true and false": (lambda X, y, w: (X, y > 0.5, w), None),
-    "targets of text": (lambda X, y, w: (X, y.astype(str), w), "y must hold numbers"),
+    "targets of text": (lambda X, y, w: (X, y.astype(str), w), "y must contain numbers"),
     "target out of bounds": (lambda X, y, w: (X, changed(y, 7, 1e9), w), None),
 }
 CASES = [
@@ -438,7 +444,7 @@ def test_rows_in_chunks_of_other_lengths_or_widths_spend_nothing(tmp_path):
     for change, match in (
         (lambda part: np.vstack([part, part]), "X must have chunks as long as it declares"),
         (lambda part: np.hstack([part, part]), "X must have chunks with as many columns"),
-        (lambda part: np.ma.array(part, mask=part > 0), "X must have no masked entries"),
+        (lambda part: np.ma.array(part, mask=part > 0), "X must not have masked entries"),
         (lambda part: part.astype(str), "X must have chunks of real numbers"),
     ):
         lying = chunked.map_blocks(change, dtype=float, meta=np.empty((0, 3)))

@@ -78,7 +78,7 @@ class TestNumbers:
             Vocabulary((10, 2)).positions(["1_0"], "column 'x'", "Correct it")
 
     def test_masked_cells_are_refused(self):
-        with pytest.raises(ValueError, match="column 'x' must have no masked entries, got 1"):
+        with pytest.raises(ValueError, match="column 'x' must not have masked entries, got 1"):
             as_numbers(np.ma.array([1.0, 2.0], mask=[0, 1]), "column 'x'")
 
     @pytest.mark.parametrize("values", [["1", "inf"], [1.0, -np.inf]])
@@ -148,7 +148,7 @@ class TestNumbers:
         ],
     )
     def test_dates_of_every_library_are_refused_in_one_message(self, values):
-        with pytest.raises(ValueError, match="must not hold dates, times or durations"):
+        with pytest.raises(ValueError, match="must not contain dates, times or durations"):
             as_numbers(values, COLUMN, missing=5.0)
 
     @pytest.mark.parametrize("cell", [pd.NaT, np.datetime64("NaT"), pd.NA, Decimal("sNaN"), None])
@@ -162,12 +162,12 @@ class TestNumbers:
         assert as_numbers(encoded, COLUMN, missing=7.0).tolist() == [1.0, 7.0, 3.0]
 
     def test_dates_are_not_silently_numbers(self):
-        with pytest.raises(ValueError, match=r"must not hold dates.*Turn them into numbers"):
+        with pytest.raises(ValueError, match=r"must not contain dates.*Turn them into numbers"):
             as_numbers(np.array(["2020-01-01"], dtype="datetime64[D]"), COLUMN)
 
     @pytest.mark.parametrize("values", [3.0, np.zeros((2, 1))])
     def test_a_column_has_one_axis(self, values):
-        with pytest.raises(ValueError, match="one value for each row, got shape"):
+        with pytest.raises(ValueError, match="one value per row, got shape"):
             as_cells(values, COLUMN)
 
 
@@ -199,10 +199,10 @@ class TestVocabulary:
         [
             (
                 "Privat",
-                r"row 2: 'Privat' is not in .* \(is 'Private' meant\?\). Correct it",
+                r"row 2: 'Privat' is not in .* \(did you mean 'Private'\?\). Correct it",
             ),
             ("zzz", "row 2: 'zzz' is not in .*'Private', '7'\\). Correct it"),
-            (7, "row 2: the data hold the number 7, .* without quotes there"),
+            (7, "row 2: the data contain the number 7, .* without quotes"),
             (None, "row 2: the value is missing. Correct it"),
             ([1], "row 2: a list is not a single value"),
         ],

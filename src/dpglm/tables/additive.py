@@ -1,4 +1,4 @@
-"""What an additive model's features are made by: resolution, smoothness and interactions."""
+"""Settings and features of additive models: curves, levels and interactions."""
 
 from __future__ import annotations
 
@@ -24,22 +24,20 @@ MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 @final
 @dataclass(frozen=True)
 class Additive:
-    """How the columns of a schema become curves, levels and interactions.
+    """Settings of the curves, levels and interactions of an additive model.
 
     Parameters
     ----------
     segments : int
-        Equal segments between the bounds of each numeric column that declares no knots, 1 (a
-        straight line) to 1000.
+        Number of equal segments of numeric columns without knots, 1 (a straight line) to 1000.
     reach : float
-        Distance, as a share of the range, over which a curve's values are correlated beforehand, 0
-        to 1e6; the larger, the smoother.
+        Prior correlation length of a curve, as a share of the range, 0 to 1e6; larger is smoother.
     interactions : tuple of (str, str)
-        Pairs of columns that have an effect together, beside each one's own.
+        Pairs of columns with a joint effect.
     pair_segments : int
-        As ``segments``, for the columns of interactions.
+        Segments of columns in interactions.
     log_segments : int, optional
-        As ``segments``, for columns of scale "log"; by default no others.
+        Segments of columns of scale "log"; by default ``segments``.
     """
 
     segments: int
@@ -81,8 +79,6 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-# The features of an additive model: those of each column's curve or levels, and interactions.
-
 _MOST_OF_A_PAIR = 10_000
 _ROWS_AT_ONCE, _ROWS_IN_CACHE = 1 << 16, 1 << 9
 
@@ -90,11 +86,11 @@ _ROWS_AT_ONCE, _ROWS_IN_CACHE = 1 << 16, 1 << 9
 @final
 @dataclass(frozen=True, eq=False)
 class AdditiveEncoding(Encoding):
-    """Each column becomes a curve or levels, and declared pairs of columns a surface.
+    """Encodes columns as curves or levels, and pairs of columns as surfaces.
 
-    Privacy: a row's features are averages, with weights that its own cells give, of rows of public
-    matrices no longer than 1, so a term adds at most 1 to the squared length of a row, however fine
-    it is.
+    Privacy: the features of a row are averages of rows of public matrices, which have norm at most
+    1, with weights from the row's own cells. A term therefore adds at most 1 to the squared norm of
+    a row at any resolution.
     """
 
     columns: tuple[Column, ...]
@@ -104,13 +100,13 @@ class AdditiveEncoding(Encoding):
         known = {column.name for column in self.columns}
         for pair in self.settings.interactions:
             if not set(pair) <= known:
-                raise ValueError(f"interactions must be of columns of the schema, got {list(pair)}")
+                raise ValueError(f"interactions must name columns of the schema, got {list(pair)}")
         for term in self.terms[len(self.columns) :]:
             size = term.features.stop - term.features.start
             if size > _MOST_OF_A_PAIR:
                 raise ValueError(
                     f"interactions must have at most {_MOST_OF_A_PAIR} features, got {size} for "
-                    f"{term.name}: pair_segments, or the categories, are too many"
+                    f"{term.name}: use fewer pair_segments or categories"
                 )
 
     @functools.cached_property
@@ -126,7 +122,7 @@ class AdditiveEncoding(Encoding):
 
     def _axis(self, column: Column, *, in_pair: bool = False) -> Axis:
         if isinstance(column, CategoricalColumn):
-            # Straight lines and levels alone have the features of a linear model.
+            # Straight lines and levels have the features of a linear model.
             is_centred = self.settings.segments > 1 or bool(self.settings.interactions)
             return CategoricalAxis(column, self.settings.reach, is_centred)
         assert isinstance(column, NumericColumn)
@@ -164,7 +160,7 @@ class AdditiveEncoding(Encoding):
         )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
-        # Few rows at a time, so that all their features stay in a processor's cache.
+        # Few rows at a time, so that their features stay in the processor's cache.
         for start, block in self._blocks(cells, len(out), _ROWS_IN_CACHE):
             rows = out[start : start + _ROWS_IN_CACHE]
             for term, features in zip(self.terms, block, strict=True):
@@ -173,7 +169,7 @@ class AdditiveEncoding(Encoding):
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         """Return the features of rows, of shape (n_rows, len(feature_names)).
 
-        Privacy: as for ``encode``.
+        Privacy: see ``encode``.
         """
         blocks = [
             sparse.hstack([sparse.csr_array(features) for features in block], "csr")
@@ -185,9 +181,9 @@ class AdditiveEncoding(Encoding):
     def _blocks(
         self, cells: Reader, n_rows: int, rows_each: int
     ) -> Iterator[tuple[int, Iterator[Any]]]:
-        """Return each term's features of some rows after others, and the first row's number."""
+        """Yield blocks of rows: the first row's number, and the features of each term."""
         axes = dict.fromkeys(axis for term in self.terms for axis in term.axes)
-        # All cells of a column are read at once, so that errors tell the row.
+        # All cells of a column are read at once, so that errors name the row.
         places = {axis: axis.places(cells(axis.name)) for axis in axes}
         for start in range(0, max(n_rows, 1), rows_each):
             block = {axis: every[start : start + rows_each] for axis, every in places.items()}

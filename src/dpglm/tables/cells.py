@@ -20,46 +20,44 @@ from scipy import sparse
 
 from dpglm._validation import as_host, namespace
 
-# Features that are not finite: where they are, and what is safe to do about them.
-
 NUMBER_KINDS = "biuf"
-"""Kinds of NumPy's types of real numbers."""
+"""Kinds of NumPy's real number types."""
 MISSING_CURE = (
     "Replace missing values by a fixed number, chosen without looking at the data (in a schema "
-    'column: "missing": NUMBER), list "" as a category of its own (SchemaEncoder), or give '
-    "where=, False for such rows. A table without these rows publishes how many there are, which "
-    "where= keeps private. An imputer that was fitted to private rows would leak what it learned"
+    'column: "missing": NUMBER), list "" as a category (SchemaEncoder), or give where=, False for '
+    "such rows. Dropping these rows would publish their number, which where= keeps private. An "
+    "imputer that was fitted to private rows would leak them"
 )
-"""Cures for a missing value that cost no privacy."""
+"""Remedies for a missing value without privacy cost."""
 WHOSE_CURE = (
     "The group id is missing: fill it in, or drop the row if the number of such rows may be public"
 )
-"""Cures for a row that names no person: with an id of its own it would be nobody's."""
+"""Remedy for a row without a group id, which would otherwise count as another person."""
 _INFINITE_CURE = "Replace it by a finite number, by a rule that looks at each row alone"
 _CHECKED_AT_ONCE = 1 << 20
 """Entries."""
 
 
 def unmasked(name: str, values: Any) -> Any:
-    """Return values, a masked array as a plain one; refuse masked entries."""
+    """Return a masked array without masked entries as a plain one, and other values unchanged."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     masked = int(np.ma.getmaskarray(values).sum())
     if masked:
         raise ValueError(
-            f"{name} must have no masked entries, got {masked}: replace them by a fixed number, "
+            f"{name} must not have masked entries, got {masked}: replace them by a fixed number, "
             "or give where=, False for such rows"
         )
     return np.asarray(values)
 
 
 _DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-# Names of types in NumPy, pandas, polars and pyarrow, such as timedelta64, Duration, date32.
+# Type names in NumPy, pandas, polars and pyarrow, such as timedelta64, Duration, date32.
 _DATED = re.compile("date|time|duration|period")
 
 
 def is_date(cell: Any) -> bool:
-    """Say whether a cell is a date, a time or a duration, or one that is missing."""
+    """Return whether a cell is a date, time or duration, possibly missing."""
     return _is_dated(type(cell))
 
 
@@ -70,26 +68,26 @@ def _is_dated(kind: type) -> bool:
 def dates(what: str) -> ValueError:
     """Return the error about dates, times and durations where numbers or labels are expected."""
     return ValueError(
-        f"{what} must not hold dates, times or durations, of which no schema says what they mean. "
-        "Turn them into numbers first, such as days since a fixed day"
+        f"{what} must not contain dates, times or durations. Turn them into numbers first, such "
+        "as days since a fixed day"
     )
 
 
 def check_no_dates(what: str, kind: Any) -> None:
-    """Refuse values whose type, as a library names it, is one of dates, times or durations."""
+    """Refuse a type, given by its name in its library, of dates, times or durations."""
     if _DATED.match(str(kind).lower()):
         raise dates(what)
 
 
 def check_no_date_cells(what: str, array: NDArray[Any]) -> None:
-    """Refuse an array of dates, times or durations, or of objects among which they are."""
+    """Refuse an array that contains dates, times or durations."""
     cells: set[type] = set(map(type, array.flat)) if array.dtype.kind == "O" else set()
     if array.dtype.kind in "Mm" or any(map(_is_dated, cells)):
         raise dates(what)
 
 
 def column_in_words(names: Sequence[str] | NDArray[Any] | None, column: int) -> str:
-    """Name a column for messages: by its name, or by its number from 1.
+    """Name a column in messages by its name, or by its number from 1.
 
     >>> column_in_words(["age", "pay"], 1), column_in_words(None, 1)
     ("column 'pay'", 'column 2')
@@ -115,13 +113,12 @@ def check_finite(
     name: Callable[[int], str] = column_by_number,
     first_row: int | None = 0,
 ) -> Any:
-    """Return features if all are finite; the error names the row, the column and the cure.
+    """Return features if all are finite; the error names the row, the column and the remedy.
 
-    ``name`` maps a column's number to its name in messages; ``first_row`` is None where row
-    numbers are not known.
+    ``name`` maps a column's number to its name in messages; ``first_row`` is None for unknown row
+    numbers.
 
-    Privacy: nothing is released, but whether there is an error, and its message, depend on rows:
-    they are for their holder only.
+    Privacy: the error and its message depend on rows and are for their holder only.
     """
     is_sparse: bool = sparse.issparse(X)
     if is_sparse:
@@ -137,9 +134,9 @@ def check_finite(
 
 
 def _first_in_dense(X: Any) -> tuple[Any, Any, Any]:
-    """Row, column and value of the first entry that is not finite, if any."""
+    """Return row, column and value of the first entry that is not finite, if any."""
     xp = namespace(X)
-    # NaN or infinity makes the sum not finite; so may finite values that overflow.
+    # The sum is not finite with NaN or infinity, and possibly by overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         if xp.isfinite(xp.sum(X)):
             return (), (), ()
@@ -155,18 +152,18 @@ def _first_in_dense(X: Any) -> tuple[Any, Any, Any]:
 
 T = TypeVar("T")
 Entry: TypeAlias = str | int | float | bool
-"""A value that JSON can hold and a cell can equal."""
+"""A JSON value that a cell can equal."""
 _OBJECT_KINDS = "OUT"
 _TRUTH = {"true": True, "false": False}
 _SHOWN = 12
 LARGEST_WHOLE = 2**53 - 1
-"""The largest whole number that float64 tells apart from all others."""
+"""Whole numbers up to this magnitude have distinct float64 values."""
 
 
 def normal(text: str) -> str:
-    """Return text as it is compared everywhere: in Unicode's NFC, without surrounding blanks.
+    """Return text for comparisons: in Unicode's NFC, without surrounding blanks.
 
-    Categories, labels, group ids and names of columns that look alike are equal so.
+    It applies to categories, labels, group ids and column names.
 
     >>> normal("cafe\N{COMBINING ACUTE ACCENT} ") == normal(
     ...     "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
@@ -177,12 +174,12 @@ def normal(text: str) -> str:
 
 
 def composed(text: str) -> str:
-    """Return text in Unicode's NFC, where a letter with its marks is one character."""
+    """Return text in Unicode's NFC."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def by_normal_name(names: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Return the names of columns, as they are spelled, by their normal form."""
+    """Return column names by their normal form."""
     found: dict[Any, list[Any]] = {}
     for name in names:
         found.setdefault(normal(name) if isinstance(name, str) else name, []).append(name)
@@ -190,10 +187,7 @@ def by_normal_name(names: Iterable[Any]) -> dict[Any, list[Any]]:
 
 
 def spelled_in(names: Iterable[str], present: Iterable[Any]) -> dict[str, Any]:
-    """Return how a table spells the names of columns; without those that it lacks.
-
-    ValueError where several of its columns have one of these names.
-    """
+    """Return a table's spelling of the column names that it has; refuse ambiguous names."""
     known, found = by_normal_name(present), {}
     for name in names:
         same = known.get(normal(name), [])
@@ -231,24 +225,24 @@ def plain_array(values: Any) -> NDArray[Any]:
 def as_cells(values: ArrayLike, what: str) -> NDArray[Any]:
     """Return a column's values as an array with one axis; ``what`` names the column in errors.
 
-    Privacy: lists become arrays of objects, cell by cell. NumPy would give all cells one type, and
-    a text in one row would turn the numbers of all others into texts.
+    Privacy: lists become arrays of objects. NumPy would convert all cells to one type, so that text
+    in one row would turn the numbers of other rows into text.
     """
     values = unmasked(what, values)
     if isinstance(values, (list, tuple)):
         return np.fromiter(values, dtype=object, count=len(values))
     cells = plain_array(values)
     if cells.ndim != 1:
-        raise ValueError(f"{what} must hold one value for each row, got shape {cells.shape}")
+        raise ValueError(f"{what} must have one value per row, got shape {cells.shape}")
     return cells
 
 
 def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> NDArray[np.float64]:
     """Read a column's cells as finite float64 numbers.
 
-    Text may spell numbers with digits 0 to 9 (``1_0`` is no number); ``nan`` is missing, ``inf``
-    infinite. A missing cell counts as ``missing`` where that is given. Errors name the column, the
-    row and the cure.
+    Text may spell numbers with digits 0 to 9 (``1_0`` is refused); ``nan`` is missing, ``inf``
+    infinite. Missing cells become ``missing``, if given. Errors name the column, the row and the
+    remedy.
     """
     cells = as_cells(values, what)
     if cells.dtype.kind in NUMBER_KINDS:
@@ -262,8 +256,8 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
         raise dates(what)
     else:
         raise ValueError(
-            f"{what} holds values of type {cells.dtype}, but the schema says that it is numeric: "
-            "turn them into numbers first"
+            f"{what} must contain numbers, as its schema states, got type {cells.dtype}: turn the "
+            "values into numbers first"
         )
     gaps = np.isnan(numbers)
     if gaps.any():
@@ -286,14 +280,13 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
 class Vocabulary:
     """A public list of the values that a column may hold.
 
-    At least two, all different, and all text, all numbers or all bool; a text ``""`` may stand in
-    any list and means "missing". Text is compared as ``normal`` says. Numbers and bool are float64
-    numbers here, whole ones at most ``LARGEST_WHOLE``, and cells equal them by value, however they
-    are spelled.
+    At least two distinct entries: all text, all numbers or all bool; the text ``""`` in any list
+    means "missing". Text is compared in its ``normal`` form. Numbers and bool are compared by their
+    float64 value, up to ``LARGEST_WHOLE``, in any spelling.
 
-    Privacy: where a cell belongs depends on that cell alone, not on the type that others gave the
-    column. So numbers among texts are an error: ``pandas.read_csv`` has numbers for "01" and "1"
-    until one row holds a word, and texts from then on.
+    Privacy: the position of a cell depends on that cell alone, not on the column's type, which
+    other cells determine. Numbers among texts are therefore an error: ``pandas.read_csv`` reads
+    "01" and "1" as numbers until one row contains a word.
 
     >>> Vocabulary(("no", "yes")).positions(["yes", "no", " yes"], "column 'x'", "Correct it")
     array([1, 0, 1])
@@ -316,25 +309,25 @@ class Vocabulary:
                 raise ValueError(f'must write a missing value as "", got {entry!r}')
             if not isinstance(entry, str) and abs(entry) > LARGEST_WHOLE:
                 raise ValueError(
-                    f"must list numbers of magnitude below 2^53, got {entry!r}: larger whole "
-                    "numbers run together. List them as text, and read the column as text"
+                    f"must list numbers of magnitude below 2^53, got {entry!r}: larger ones are "
+                    "not distinct. List them as text, and read the column as text"
                 )
         values = [_value(entry) for entry in entries]
         if len(set(values)) < len(values):
             repeated = next(entries[i] for i, value in enumerate(values) if value in values[:i])
             raise ValueError(
-                f"must list each value once, but {repeated!r} occurs twice (blanks around text, "
-                "and how Unicode composes letters, make no difference)"
+                f"must list each value once, but {repeated!r} occurs twice (blanks around text "
+                "and Unicode composition are ignored)"
             )
 
     def positions(
         self, values: ArrayLike, what: str, cure: str, other: int | None = None
     ) -> NDArray[np.intp]:
-        """Look up each cell's position in ``entries``; ``other`` stands for unlisted cells.
+        """Return each cell's position in ``entries``, and ``other`` for unlisted cells.
 
-        Blanks around text do not count, and text may spell a number. Without ``other`` a cell that
-        is not listed is an error, which names the column, the row, the cell and the cure; one that
-        is no text among texts always is.
+        Blanks around text are ignored, and text may spell a number. Without ``other`` an unlisted
+        cell is an error, which names the column, the row, the cell and the remedy. A cell that is
+        not text among texts is always an error.
         """
         cells = as_cells(values, what).tolist()
         places: dict[Entry | None, int | None]
@@ -357,16 +350,16 @@ class Vocabulary:
         return positions
 
     def _spelled(self, cell: Any, row: int, what: str) -> Entry | None:
-        """Return the entry that a cell would equal: "" if it is missing, None if there is none."""
+        """Return the entry that a cell would equal: "" if it is missing, None if it has none."""
         if is_missing(cell):
             return ""
         if isinstance(self._sample, str):
             if not isinstance(cell, str):
                 kind = "number" if _kind(cell) == "number" else type(cell).__name__
                 raise ValueError(
-                    f"{what}, row {row + 1}: the data hold the {kind} {cell!r}, but the schema "
-                    "lists texts. Read the column as text (pandas: dtype=str), or, if numbers or "
-                    "true and false are meant, list them without quotes there"
+                    f"{what}, row {row + 1}: the data contain the {kind} {cell!r}, but the schema "
+                    "lists texts. Read the column as text (pandas: dtype=str), or list numbers, or "
+                    "true and false, without quotes in the schema"
                 )
             return normal(cell)
         if isinstance(cell, str):
@@ -383,12 +376,12 @@ class Vocabulary:
         if is_missing(cell):
             return f"{where}: the value is missing"
         near = difflib.get_close_matches(str(cell), [str(entry) for entry in self.entries], n=1)
-        hint = f" (is {near[0]!r} meant?)" if near else ""
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
         return f"{where}: {cell!r} is not in the schema's list ({listed(self.entries)}){hint}"
 
 
 def check_unique(names: Sequence[str], kind: str) -> None:
-    """Check that no name occurs twice; ``kind`` says in the error what is named."""
+    """Check that names are distinct; ``kind`` is the named thing in the error."""
     repeated = next((same for same in by_normal_name(names).values() if len(same) > 1), None)
     if repeated is not None:
         raise ValueError(f"each {kind} must have its own name, but {repeated[-1]!r} is repeated")
@@ -399,11 +392,11 @@ def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
 
 
 def _plain(cells: NDArray[Any]) -> NDArray[Any]:
-    """Return cells as objects, if ``as_float`` could read all, and texts like NumPy."""
+    """Return cells as objects if NumPy reads all of them as ``as_float`` and ``_float`` would."""
     plain = cells.astype(object)
     kinds, allowed = set(map(type, plain.tolist())), (*_REAL, str, bytes, type(None))
     if np.timedelta64 in kinds or not all(issubclass(kind, allowed) for kind in kinds):
-        raise TypeError("cells that are no numbers, or missing")
+        raise TypeError("cells that are neither numbers nor missing")
     found: list[Any] = [cell for cell in plain.tolist() if isinstance(cell, (str, bytes))]
     texts = "".join(found)
     if "_" in texts or not texts.isascii():
@@ -412,10 +405,7 @@ def _plain(cells: NDArray[Any]) -> NDArray[Any]:
 
 
 def _float(text: str | bytes) -> float:
-    """Read a number as files spell it: without Python's underscores, in ASCII digits only.
-
-    NaN and infinity can be spelled out, and are then missing and infinite.
-    """
+    """Read a number in ASCII digits without underscores; "nan" and "inf" are accepted."""
     spelled = text if isinstance(text, str) else text.decode("ascii")
     if "_" in spelled or not spelled.isascii():
         raise ValueError
@@ -430,8 +420,8 @@ def _number(cell: Any, row: int, what: str) -> float:
     number = _number_or_none(cell)
     if number is None:
         raise ValueError(
-            f"{what}, row {row + 1}: {cell!r} is not a number, but the schema says that the column "
-            "is numeric. Correct the cell (leave it empty if the value is missing), or declare the "
+            f"{what}, row {row + 1}: {cell!r} is not a number, but the column is numeric in the "
+            "schema. Correct the cell (leave it empty if the value is missing), or declare the "
             "column as categorical"
         )
     return number
@@ -444,26 +434,26 @@ def _number_or_none(cell: Any) -> float | None:
         return None
 
 
-# Not all that float() takes: it also takes durations, and arrays with one entry.
+# float() also accepts durations, and arrays with one entry.
 _REAL = (numbers.Real, Decimal, np.bool_)
 
 
 def as_float(cell: Any) -> float:
-    """Return a real number as a float; TypeError or OverflowError for all else."""
+    """Return a real number as a float; anything else is a TypeError or OverflowError."""
     if not isinstance(cell, _REAL) or is_date(cell):
         raise TypeError(f"a {type(cell).__name__} is not a number")
     return float(cell)
 
 
 def is_missing(cell: Any) -> bool:
-    """Say whether a cell stands for no value: None, NaN, NaT, pandas.NA or blank text."""
+    """Return whether a cell is missing: None, NaN, NaT, pandas.NA or blank text."""
     if isinstance(cell, str):
         return not cell.strip()
     if cell is None or type(cell).__name__ == "NAType":
         return True
     if isinstance(cell, Decimal):
         return cell.is_nan()
-    # NaN and NaT do not equal themselves; lists and arrays are values, whatever they hold.
+    # NaN and NaT do not equal themselves; lists and arrays are values.
     same = cell == cell
     return isinstance(same, bool | np.bool_) and not same
 
@@ -478,12 +468,12 @@ def _kind(entry: Any) -> str:
 
 
 def _value(entry: Entry) -> Entry:
-    """Return what equal entries share: the text, or the number that float64 makes of others."""
+    """Return the key of an entry in comparisons: its normal text, or its float64 value."""
     return normal(entry) if isinstance(entry, str) else float(entry)
 
 
 def listed(entries: Sequence[Entry]) -> str:
-    """List entries in one line, of many the first."""
+    """List the first entries in one line."""
     shown = ", ".join(repr(entry) for entry in entries[:_SHOWN])
     more = f", ... ({len(entries)} in all)" if len(entries) > _SHOWN else ""
     return f"{shown}{more}"

@@ -1,4 +1,4 @@
-"""Public facts about a feature column, and the encoding of its cells as features."""
+"""Feature columns of a schema: their public facts and their encoding."""
 
 from __future__ import annotations
 
@@ -72,59 +72,58 @@ class Column(abc.ABC):
     @property
     @abc.abstractmethod
     def norm(self) -> float:
-        """Largest L2 norm of the features of any row."""
+        """Bound on the L2 norm of the features of a row."""
 
     @property
     @abc.abstractmethod
     def effects(self) -> Effects:
-        """How coefficients of the features become effects in the column's own units."""
+        """The map from coefficients of the features to effects in the column's units."""
 
     @property
     @abc.abstractmethod
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the features that the column becomes."""
+        """Names of the features."""
 
     @abc.abstractmethod
     def read(self, values: ArrayLike) -> NDArray[Any]:
         """Return each row's number, clipped to the bounds, or position among the categories.
 
-        Errors name the column, the row and the cure.
+        Errors name the column, the row and the remedy.
         """
 
     @abc.abstractmethod
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
         """Write the features of each row into ``out``, zeros of shape (n, len(feature_names)).
 
-        Errors name the column, the row and the cure.
+        Errors name the column, the row and the remedy.
 
         Privacy: each row is encoded by itself, to features of L2 norm at most ``norm``.
         """
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
-        """Return a numeric column with bounds that were paid for; others as they are."""
+        """Return a numeric column with private bounds; other columns are unchanged."""
         return self
 
     @property
     def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
-        """Bounds that were learned from private rows, with their price; None without such."""
+        """Bounds that were learned from private rows, with their cost; None for public ones."""
         return None
 
     @abc.abstractmethod
     def with_reference(self, reference: Entry) -> Column:
-        """Return the column with a reference category, which text may spell as in a cell."""
+        """Return the column with a reference category, in any spelling of a cell."""
 
     @abc.abstractmethod
     def with_first_reference(self) -> Column:
-        """Return the column with its first category as the reference, where it lacks one."""
+        """Return the column with its first category as reference, unless it has one."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Effects of a column in its own units, by name, from coefficients of its features.
+    """Named effects ``slopes @ w`` of a column, which adds ``shifts @ w`` to the intercept.
 
-    They are ``slopes @ w``, of shape (n_effects, n_features), and ``shifts @ w``, of shape
-    (n_features,), is what the column adds to the intercept.
+    ``slopes`` has shape (n_effects, n_features), ``shifts`` shape (n_features,).
     """
 
     names: tuple[str, ...]
@@ -135,18 +134,18 @@ class Effects:
 @final
 @dataclass(frozen=True)
 class IndicatorBall:
-    """The smallest ball that holds the ``n`` indicators of categories and the reference's zeros.
+    """The smallest ball that contains ``n`` indicator vectors and zero, for the reference.
 
     By symmetry the center is ``t (1, ..., 1)``. Squared distances from it are ``n t^2`` and
-    ``1 - 2 t + n t^2``; the larger is least at ``t = 1/n``, or at 1/2, where they are equal, if
-    that comes first.
+    ``1 - 2 t + n t^2``; their maximum is least at ``t = 1/n``, or at ``t = 1/2``, where they are
+    equal, if that is smaller.
     """
 
     n: int
 
     @property
     def center(self) -> float:
-        """Each coordinate of the center."""
+        """The coordinates of the center."""
         return min(0.5, 1.0 / self.n)
 
     @property
@@ -161,11 +160,10 @@ class IndicatorBall:
 class NumericColumn(Column):
     """A number, clipped to public bounds, as one feature in [-1, 1].
 
-    A missing value counts as the public number ``missing``; by default it is an error. ``scale``
-    and ``knots`` are for curves (``dpglm.tables.additive``): whether values are spread as their
-    logarithms are ("log"; with a lower bound that is not above 0, a hundred times as densely there
-    as at the upper one), and where a curve may bend. ``paid`` says what was paid for bounds that
-    come from private rows, ``unit`` is for axes of pictures.
+    A missing value becomes the public number ``missing``; by default it is an error. ``scale`` and
+    ``knots`` are for curves (``dpglm.tables.additive``): "log" spreads knots evenly in logarithms
+    (with a lower bound of 0 or less, 100 times as densely there as at the upper bound).
+    ``provenance`` is the cost of bounds from private rows; ``unit`` is for axes of pictures.
     """
 
     name: Text
@@ -206,17 +204,17 @@ class NumericColumn(Column):
     def read_with_gaps(self, values: ArrayLike) -> _Floats:
         """Return each row's number, clipped to the bounds, and NaN for missing values.
 
-        These are errors, as for ``read``, unless the column has a number for them.
+        As for ``read``, missing values are errors unless the column has a number for them.
         """
         gap = None if self.missing is None else math.nan
         numbers = as_numbers(values, f"column {self.name!r}", gap)
         return np.clip(numbers, self.low, self.high, out=numbers)
 
     def stretched(self, numbers: _Floats) -> _Floats:
-        """Map numbers between the bounds to [0, 1], as ``scale`` says."""
+        """Map numbers between the bounds to [0, 1], on the column's scale."""
         if self.scale == "log" and self.low > 0.0:
             return np.asarray((np.log(numbers) - math.log(self.low)) / self._decades)
-        # Halves, as the range may be beyond the floats.
+        # Halves, since the range may overflow.
         share = (0.5 * numbers - 0.5 * self.low) / self._scale
         return share if self.scale == "linear" else np.log1p(DENSER * share) / math.log1p(DENSER)
 
@@ -230,11 +228,11 @@ class NumericColumn(Column):
 
     @property
     def _decades(self) -> float:
-        """Logarithm of the upper bound over the lower one, if it is above 0."""
+        """Logarithm of the ratio of the bounds, for a lower bound above 0."""
         return math.log(self.high) - math.log(self.low)
 
     def spaced(self, segments: int) -> _Floats:
-        """Return the bounds with the declared knots, or the ends of as many equal segments."""
+        """Return the bounds and the declared knots, or the ends of equal segments."""
         if self.knots is not None:
             return np.unique([self.low, *self.knots, self.high])
         numbers = self.unstretched(np.linspace(0.0, 1.0, segments + 1))
@@ -264,7 +262,7 @@ class NumericColumn(Column):
 
     def with_reference(self, reference: Entry) -> Column:
         raise ValueError(
-            f"column {self.name!r} is numeric and has no categories, got {reference!r}"
+            f"column {self.name!r} is numeric and cannot have a reference, got {reference!r}"
         )
 
     def with_first_reference(self) -> Column:
@@ -276,11 +274,11 @@ class NumericColumn(Column):
 class CategoricalColumn(Column):
     """One of a public list of values, as features of zeros and ones.
 
-    ``""`` among the categories stands for "missing"; values outside the list count as the category
-    ``other``, and by default are an error. There is a feature for each category, or for each but
-    the ``reference``, to which the others are then compared; these are centred in their
-    ``IndicatorBall``. ``ordered`` says that the categories are listed in an order, but for ``""``,
-    so that neighbours have similar effects; it is for additive models (``dpglm.tables.additive``).
+    ``""`` among the categories means "missing"; unlisted values become the category ``other``, and
+    are an error by default. There is a feature for each category except the ``reference``; with a
+    reference, features are centred in their ``IndicatorBall``. With ``ordered``, neighbouring
+    categories have similar effects in additive models (``dpglm.tables.additive``); ``""`` has no
+    place in the order.
     """
 
     name: Text
@@ -333,7 +331,7 @@ class CategoricalColumn(Column):
         features = self.feature_names
         n = len(features)
         if self.reference is None:
-            # Only differences can be told apart from the intercept: those from the mean.
+            # Only differences are identified next to the intercept: differences from the mean.
             means = np.full(n, 1.0 / n)
             names = tuple(f"{feature} vs mean" for feature in features)
             return Effects(names, np.eye(n) - means, means)
@@ -373,13 +371,13 @@ def check_vocabulary(field: str, entries: object) -> None:
 
 
 def check_bounds(low: object, high: object) -> None:
-    """Check that two fields are finite numbers, the first less than the second."""
+    """Check that two fields are finite and increasing."""
     if not check_real("low", low) < check_real("high", high):
         raise ValueError(f'"low" must be less than "high", got {low!r} and {high!r}')
 
 
 def check_unit(unit: object) -> None:
-    """Check that a unit, if there is one, is text."""
+    """Check that a unit is text, or None."""
     if unit is not None and not (isinstance(unit, str) and unit.strip()):
         raise ValueError(f'"unit" must be text, such as "years", got {in_one_line(unit)}')
 

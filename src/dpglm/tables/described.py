@@ -1,4 +1,4 @@
-"""Edges of bins at round numbers, from public bounds."""
+"""Columns of a table as cells to count: bins of numbers, levels of categories."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
 
 MOST_BINS = 200
-"""The most bins of one column."""
+"""Largest number of bins of a column."""
 PARTS = 10
-"""Parts of a bin, in which rows are counted for quantiles."""
+"""Parts of a bin for quantiles."""
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _WHOLE_STEPS = (1.0, 2.0, 5.0, 10.0)
-# Round numbers in a decade, the finest choice first.
+# Round numbers in a decade, the finest grid first.
 _IN_DECADE = (
     tuple(float(f"{0.1 * i:.1f}") for i in range(10, 100)),
     tuple(0.5 * i for i in range(2, 20)),
@@ -37,9 +37,9 @@ _IN_DECADE = (
 
 
 def bin_edges(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
-    """Return edges from ``low`` to ``high`` of at most ``most`` bins, at multiples of a round step.
+    """Return edges of at most ``most`` bins at multiples of a round step.
 
-    The first and the last bin may be narrower. ``whole`` is for steps that are whole numbers.
+    The first and the last bin may be narrower. ``whole`` restricts steps to whole numbers.
 
     >>> bin_edges(17, 90, 8)
     (17.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0)
@@ -56,10 +56,10 @@ def bin_edges(low: float, high: float, most: int, *, whole: bool = False) -> tup
 
 
 def log_edges(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return edges of at most ``most`` bins that are about equally wide in logarithms.
+    """Return round edges of at most ``most`` bins of about equal width in logarithms.
 
-    They are round numbers above 0. From a low bound that is not, they are such numbers above it,
-    the first at a hundredth of the range, as a column's ``"scale": "log"`` means it.
+    With a low bound of 0 or less, logarithms are of distances from it, and the first edge is a
+    hundredth of the range above it, as for ``"scale": "log"`` of a column.
 
     >>> log_edges(1, 1000, 6)
     (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
@@ -92,7 +92,7 @@ def _round_steps(exponent: int, whole: bool) -> list[float]:
 def given_edges(
     name: str, given: Any, low: float, high: float, *, whole: bool = False, log: bool = False
 ) -> tuple[float, ...]:
-    """Read what a caller gave for a column's bins: their number, at most, or their edges."""
+    """Read a caller's bins of a column: their largest number, or their edges."""
     what = f"bins[{name!r}]"
     if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
         count = check_integer(what, given, least=1)
@@ -108,37 +108,35 @@ def given_edges(
 
 
 def parts_of(edges: Sequence[float], *, whole: bool) -> int:
-    """Return into how many parts each bin is divided; whole numbers are not divided further."""
+    """Return the number of parts of each bin; whole numbers are not divided further."""
     if not whole:
         return PARTS
     return int(min(PARTS, max(1.0, math.ceil(max(np.diff(edges))))))
 
 
-# Columns of a table as cells that count its rows: intervals of numbers, levels of categories.
-
 MISSING, NOT_LISTED = "missing", "not listed"
-"""Labels of cells beside a column's own."""
+"""Labels of the cells of missing and unlisted values."""
 _Floats = NDArray[np.float64]
 
 
 class CountedColumn(abc.ABC):
-    """A column whose rows are counted in cells, each row in one; final subclasses below.
+    """A column with cells, each row in exactly one; final subclasses below.
 
-    A row becomes ``width`` numbers: its cell; its part of that cell, where cells are divided; and,
-    where the column is a number x within [-1, 1], x and x^2 - 1/2, both 0 for a missing value.
+    A row becomes ``width`` numbers: its cell; its part of that cell, if cells are divided; and for
+    columns of numbers x in [-1, 1], x and x^2 - 1/2, both 0 for a missing value.
     """
 
     name: str
     is_target: bool
     n_parts: int
-    """Number of parts of a cell that is divided; 1 where none is."""
+    """Number of parts of each bin; 1 for undivided ones."""
     is_number: bool
     """Whether rows are numbers x within [-1, 1]."""
 
     @property
     @abc.abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """What the cells are called, in order."""
+        """Labels of the cells, in order."""
 
     @abc.abstractmethod
     def encode(self, values: ArrayLike, out: _Floats) -> None:
@@ -154,18 +152,18 @@ class CountedColumn(abc.ABC):
 
     @property
     def n_bins(self) -> int:
-        """Number of bins, which are cells of their own, and divided; 0 for categories."""
+        """Number of bins, which are divided cells; 0 for categories."""
         return 0
 
     @property
     def bins(self) -> slice:
-        """Where the bins are among the cells; what comes before is at or below the low bound."""
+        """Positions of the bins among the cells; earlier cells are at or below the low bound."""
         return slice(0, 0)
 
     @property
     @abc.abstractmethod
     def own(self) -> slice:
-        """Where the bins or levels are among the cells, beside what the schema does not list."""
+        """Positions of the bins or levels among the cells, without unlisted values."""
 
     @property
     def part_edges(self) -> _Floats:
@@ -174,40 +172,40 @@ class CountedColumn(abc.ABC):
 
     @property
     def divided(self) -> NDArray[np.bool_]:
-        """Of each cell, whether it is divided into ``n_parts``."""
+        """Whether each cell is divided into ``n_parts``."""
         divided = np.zeros(self.n_cells, bool)
         divided[self.bins] = True
         return divided
 
     @property
     def missing(self) -> int | None:
-        """Number of the cell of missing values, if it is not one of the levels."""
+        """Position of the cell of missing values, unless it is one of the levels."""
         return self.labels.index(MISSING) if self.labels[-1] == MISSING else None
 
     @property
     def width(self) -> int:
-        """How many numbers a row becomes."""
+        """Number of encoded numbers per row."""
         return 1 + (self.n_parts > 1) + 2 * self.is_number
 
     @property
     def center(self) -> float:
-        """The column's value where x is 0."""
+        """The column's value at x = 0."""
         return 0.0
 
     @property
     def half_range(self) -> float:
-        """The change of the column's value as x grows by 1."""
+        """The change of the column's value per unit of x."""
         return 1.0
 
 
 @final
 @dataclass(frozen=True)
 class NumberCells(CountedColumn):
-    """Numbers: bins from the low to the high bound, and what is below, above or missing.
+    """Numbers: bins between the bounds, and cells of values below, above or missing.
 
-    A bin holds its lower edge; the last one its upper edge, too. Each is divided into ``n_parts``.
-    ``whole`` numbers have bins of whole numbers; others a cell for what equals the low bound, where
-    amounts are often heaped.
+    A bin contains its lower edge; the last bin also its upper edge. Each is divided into
+    ``n_parts``. ``whole`` numbers have bins of whole numbers; other columns a cell for the low
+    bound itself, where amounts are often heaped.
     """
 
     name: str
@@ -285,10 +283,10 @@ class NumberCells(CountedColumn):
 @final
 @dataclass(frozen=True)
 class LevelCells(CountedColumn):
-    """Categories: a cell for each, for values that are not listed, and for missing ones.
+    """Categories: a cell for each level, for unlisted values, and for missing ones.
 
-    Where the schema has a category for all that is not listed, ``other``, such values count there.
-    The first of two levels counts as the number -1, the second as 1.
+    Unlisted values count as the level ``other`` if the schema has one. Two levels count as the
+    numbers -1 and 1.
     """
 
     name: str
@@ -317,7 +315,7 @@ class LevelCells(CountedColumn):
 
     @property
     def is_number(self) -> bool:  # type: ignore[override]
-        """Whether there are two levels, which count as -1 and 1."""
+        """Whether there are exactly two levels, the numbers -1 and 1."""
         return len(self.levels) == 2 and "" not in self.levels
 
     def encode(self, values: ArrayLike, out: _Floats) -> None:
@@ -336,13 +334,10 @@ class LevelCells(CountedColumn):
             out[:, -1] = np.where(listed, 0.5, 0.0)
 
 
-# From a schema to counted columns, and from rows to numbers that say where they count.
-
-
 @final
 @dataclass(frozen=True)
-class Places:
-    """Where the numbers of a column stand in an encoded row; None for what it does not have."""
+class CellPlaces:
+    """Positions of a column's numbers in an encoded row; None for absent ones."""
 
     cell: int
     part: int | None
@@ -353,7 +348,7 @@ class Places:
 @final
 @dataclass(frozen=True)
 class CellEncoder:
-    """Turns rows of a table into numbers that say in which cells they count.
+    """Encodes rows of a table as positions of cells.
 
     Privacy: each row is encoded by itself, from public facts.
     """
@@ -381,11 +376,11 @@ class CellEncoder:
         starts = np.cumsum([0, *(column.width for column in self.columns)]).tolist()
         return dict(zip(self.names, starts, strict=False))
 
-    def places(self, name: str) -> Places:
-        """Say where a column's numbers stand."""
+    def places(self, name: str) -> CellPlaces:
+        """Return the positions of a column's numbers."""
         column, start = self[name], self._starts[name]
         end = start + column.width
-        return Places(
+        return CellPlaces(
             start,
             start + 1 if column.n_parts > 1 else None,
             end - 2 if column.is_number else None,
@@ -393,7 +388,7 @@ class CellEncoder:
         )
 
     def __getitem__(self, name: str) -> CountedColumn:
-        """Return a column by its name; a ValueError lists those that there are."""
+        """Return a column by its name; a ValueError lists the columns."""
         found = next((column for column in self.columns if column.name == name), None)
         if found is None:
             raise ValueError(
@@ -402,7 +397,7 @@ class CellEncoder:
         return found
 
     def encode(self, table: Any) -> NDArray[np.float64]:
-        """Encode columns by name; a ValueError names the column, the row and the cure."""
+        """Encode a table; a ValueError names the column, the row and the remedy."""
         encoded: NDArray[np.float64] | None = None
         table = by_name(table)
         for column in self.columns:
@@ -425,14 +420,14 @@ def counted_columns(
 ) -> CellEncoder:
     """Return the columns of a schema, the target last, as cells.
 
-    ``columns`` names those that are wanted, by default all. ``bins`` says of numeric columns how
-    many bins they have, or which; by default there are at most ``most_bins``.
+    ``columns`` are names, by default all. ``bins`` gives the number or edges of bins of numeric
+    columns; by default there are at most ``most_bins``.
     """
     targets = (schema.target,) if schema.has_target else ()
     found: list[Column | TargetColumn] = [*schema.columns, *targets]
     known = [one.name for one in found]
     if columns is not None and not (columns := check_list("columns", columns, "a list of names")):
-        raise ValueError("columns must be a list of names, at least one, got none")
+        raise ValueError("columns must be a list of at least one name, got none")
     if bins is not None and not isinstance(bins, Mapping):
         raise ValueError(
             "bins must map names of numeric columns to numbers of bins, such as {'age': 10}, got "

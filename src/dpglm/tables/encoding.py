@@ -1,4 +1,4 @@
-"""How the columns of a table become features: each by itself, or as a formula says."""
+"""Encodings of columns as features, and maps of coefficients to the units of a table."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from scipy import sparse
 
 from dpglm.tables.columns import Column
 
-# Affine maps of coefficients: from encoded columns to the units of the user's table.
-
 
 @final
 @dataclass(frozen=True, eq=False)
 class LinearUnits:
     """An affine map of coefficients, from one scale of the columns to another.
 
-    Where rows are ``x`` on the user's scale and ``u`` on that of a fit, a linear score is
-    ``x @ coef + intercept`` and ``u @ w[:-1] + w[-1]`` alike; this maps ``w`` to ``(coef,
-    intercept)``. The intercept stands last on both sides.
+    For rows ``x`` on the user's scale and ``u`` on the scale of a fit, a linear score is
+    ``x @ coef + intercept = u @ w[:-1] + w[-1]``. The map takes ``w`` to ``(coef, intercept)``, the
+    intercept last.
 
     Parameters
     ----------
     matrix : sparse array of shape (n_coefficients + 1, n_fitted)
-        ``n_fitted`` counts the fitted intercept, if there is one. Of the last column only the
-        last entry is not zero: the intercept of the fit enters no slope.
+        ``n_fitted`` includes the fitted intercept, if any. In the last column only the last entry
+        is not zero.
     shift : float, default=0.0
         Added to the intercept.
     names : tuple of str, optional
@@ -85,7 +83,7 @@ class LinearUnits:
         Parameters
         ----------
         center, scale : array_like of shape (n_coefficients,)
-            Of each column; scales above 0.
+            Centers and scales of the columns; scales are above 0.
         intercept : float, default=1.0
             The entry of the intercept column; 0 for a fit without intercept.
         names : sequence of str, optional
@@ -106,15 +104,15 @@ class LinearUnits:
         intercept: float = 1.0,
         names: Sequence[str] | None = None,
     ) -> LinearUnits:
-        """Return the map whose slopes are those of blocks of columns, one below the other.
+        """Return the map with a block-diagonal matrix of slopes.
 
         Parameters
         ----------
         blocks : sequence of pair
-            The matrix of slopes of each block, dense or sparse, of shape (coefficients, fitted),
-            and what its fitted coefficients add to the intercept, of shape (fitted,).
+            The slopes of each block, dense or sparse, of shape (coefficients, fitted), and the
+            contributions of its fitted coefficients to the intercept, of shape (fitted,).
         intercept : float, default=1.0
-            As for ``of_columns``.
+            See ``of_columns``.
         names : sequence of str, optional
             Names of the coefficients.
 
@@ -154,7 +152,7 @@ class LinearUnits:
         Parameters
         ----------
         covariance : array_like of shape (n_fitted, n_fitted)
-            That of the fitted coefficients, the intercept last.
+            Covariance of the fitted coefficients, the intercept last.
 
         Returns
         -------
@@ -170,7 +168,7 @@ class LinearUnits:
         Parameters
         ----------
         inner : LinearUnits
-            Its coefficients are those that this one takes.
+            A map to the fitted coefficients of this one.
 
         Returns
         -------
@@ -184,16 +182,16 @@ class LinearUnits:
 
 
 Reader: TypeAlias = Callable[[str], NDArray[Any]]
-"""Returns the cells of a column by its name."""
+"""Function from a column's name to its cells."""
 
 
 class Encoding(abc.ABC):
-    """A map from the cells of a row to its features, made of public facts; final subclasses."""
+    """A public map from the cells of a row to its features; final subclasses below."""
 
     @property
     @abc.abstractmethod
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns that are read, in the order of the schema."""
+        """Names of the read columns, in the order of the schema."""
 
     @property
     @abc.abstractmethod
@@ -203,7 +201,7 @@ class Encoding(abc.ABC):
     @property
     @abc.abstractmethod
     def row_norm(self) -> float:
-        """Bound on the L2 norm of the features of every row."""
+        """Bound on the L2 norm of the features of a row."""
 
     @property
     @abc.abstractmethod
@@ -212,22 +210,22 @@ class Encoding(abc.ABC):
 
     @property
     def has_intercept(self) -> bool:
-        """Whether the model is meant to have an intercept."""
+        """Whether the model has an intercept."""
         return True
 
     @abc.abstractmethod
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         """Write features into ``out``, zeros of shape (n, len(feature_names)).
 
-        Privacy: each row is encoded by itself, to features of norm at most ``row_norm``, whatever
-        its cells are, unless one of them does not match the schema, which is an error.
+        Privacy: each row is encoded by itself, to features of norm at most ``row_norm``, for any
+        cells; cells that do not match the schema are an error.
         """
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ColumnEncoding(Encoding):
-    """Each column becomes features of its own."""
+    """Encodes each column separately."""
 
     columns: tuple[Column, ...]
 
@@ -254,7 +252,7 @@ class ColumnEncoding(Encoding):
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         start = 0
         for column in self.columns:
-            # One column at a time: text takes many times the space of its encoding.
+            # One column at a time, since text takes much more memory than its encoding.
             stop = start + len(column.feature_names)
             column.encode(cells(column.name), out[:, start:stop])
             start = stop

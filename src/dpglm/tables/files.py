@@ -1,4 +1,4 @@
-"""Reading and writing tables: CSV and Parquet by pyarrow, never guessing a type from values."""
+"""Reading and writing CSV and Parquet tables, without guessing types from values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from dpglm._json import in_file
 from dpglm.exceptions import RowsChangedError
 from dpglm.tables.cells import check_unique, plain_column, spelled_in
 
-# Checks that files do not change while rows are read from them.
-
 
 @final
 @dataclass(frozen=True)
 class FileMark:
-    """Identity, size in bytes and time of the last change (ns) of a file at one time."""
+    """Identity, size in bytes and modification time (ns) of a file at one time."""
 
     path: Path
     size: int
@@ -39,16 +37,16 @@ class FileMark:
 
     @classmethod
     def of(cls, path: Path) -> FileMark:
-        """Ask the system; OSError if there is no such file."""
+        """Return the mark of an existing file."""
         found = os.stat(path)
         return cls(path, found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
 
     def difference(self) -> str | None:
-        """Say how the file differs from what it was, or None if it does not."""
+        """Describe the change of the file since then; None if it is unchanged."""
         try:
             now = FileMark.of(self.path)
         except OSError as error:
-            return f"{self.path} cannot be found any more ({error.strerror})"
+            return f"{self.path} cannot be found ({error.strerror})"
         if (now.device, now.inode) != (self.device, self.inode):
             return f"{self.path} is another file than before"
         if now.size != self.size:
@@ -61,19 +59,19 @@ class FileMark:
 @final
 @dataclass(frozen=True)
 class Watch:
-    """Files that must not change, as they were at the start."""
+    """Files that must not change."""
 
     marks: tuple[FileMark, ...] = ()
 
     @classmethod
     def over(cls, arrays: Iterable[Any]) -> Watch:
-        """Watch the named files that arrays are mapped from."""
+        """Watch the files of memory-mapped arrays."""
         maps = (mapped for array in arrays for mapped in memory_maps(array))
         names = {Path(mapped.filename) for mapped in maps if mapped.filename is not None}
         return cls(tuple(map(FileMark.of, sorted(names))))
 
     def check(self) -> None:
-        """Raise RowsChangedError if a file's size, time of last change or identity has changed."""
+        """Raise RowsChangedError if a file has changed."""
         for mark in self.marks:
             difference = mark.difference()
             if difference is not None:
@@ -81,15 +79,15 @@ class Watch:
 
 
 def changed(difference: str) -> RowsChangedError:
-    """Return the error about a changed file, and what follows from the change."""
+    """Return the error about a changed file."""
     return RowsChangedError(
-        f"rows changed while they were in use: {difference}. Nothing is released of what was read "
-        "since; what a fit had released before stays spent, and its entry in a ledger stays"
+        f"rows changed while they were in use: {difference}. Nothing was released from the changed "
+        "rows; earlier releases of the fit and its ledger entry remain charged"
     )
 
 
 def memory_maps(array: Any) -> Iterator[np.memmap[Any, Any]]:
-    """Yield the maps that an array is a view of, itself first."""
+    """Yield the memory maps that an array is a view of, itself first."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             yield array
@@ -97,9 +95,9 @@ def memory_maps(array: Any) -> Iterator[np.memmap[Any, Any]]:
 
 
 def check_length(array: Any) -> None:
-    """Raise RowsChangedError if the file of a mapped array has become too short to be read.
+    """Raise RowsChangedError if the file of a mapped array has become too short.
 
-    Touching a page beyond the end would kill the process.
+    Reading a page beyond the end of the file would kill the process.
     """
     for mapped in memory_maps(array):
         pages: Any = mapped.base
@@ -110,7 +108,7 @@ def check_length(array: Any) -> None:
 
 
 def in_memory(X: Any) -> Any:
-    """Return a matrix without memory mapped from files; the same object if there is none."""
+    """Return a matrix with copies of parts that are mapped from files."""
     if isinstance(X, np.ndarray):
         return _own(X)
     parts = (X.data, X.indices, X.indptr)
@@ -127,7 +125,7 @@ def _own(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class StorageType(enum.Enum):
-    """What a file declares about a column."""
+    """The type that a file declares for a column."""
 
     NUMBER = "number"
     TEXT = "text"
@@ -140,11 +138,11 @@ class TableFormat(abc.ABC):
 
     @abc.abstractmethod
     def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
-        """Return names and types of the columns, in order, from the file's head alone."""
+        """Return names and types of the columns, in order, from the header."""
 
     @abc.abstractmethod
     def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
-        """Return some columns as a pyarrow.Table; a file without types gives text throughout."""
+        """Return some columns as a pyarrow.Table; all are text in a file without types."""
 
     @abc.abstractmethod
     def write(self, table: Any, path: Path | io.BytesIO) -> None:
@@ -159,9 +157,9 @@ class _Csv(TableFormat):
         import pyarrow as pa
 
         if isinstance(path, io.BytesIO):
-            # A copy, as the stream below closes what it reads.
+            # A copy, since the stream below closes its source.
             path = io.BytesIO(path.getvalue())
-        # Undecodable bytes further down must not matter: the header alone decides.
+        # Undecodable bytes after the header must not matter.
         with (
             pa.input_stream(path) as raw,
             io.TextIOWrapper(raw, "utf-8-sig", "surrogateescape", newline="") as text,
@@ -177,7 +175,7 @@ class _Csv(TableFormat):
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        # A blank line is an empty cell where there is one column, as it is written; else nothing.
+        # A blank line is an empty cell in a file with one column, and ignored in others.
         alone = len(self.storage_types(path)) == 1
         try:
             return arrow_csv.read_csv(
@@ -194,8 +192,8 @@ class _Csv(TableFormat):
         except pa.ArrowInvalid as error:
             cure = ". Save the file as UTF-8" if "invalid UTF8" in str(error) else ""
             if "straddling" in str(error):
-                cure = ". A cell is longer than a block of 1 MiB: a quote is not closed, or the "
-                cure += "text belongs into another file"
+                cure = ". A cell is longer than 1 MiB: close its quote, or move the text to "
+                cure += "another file"
             raise ValueError(f"{_in_one_line(error)}{cure}") from error
 
     def write(self, table: Any, path: Path | io.BytesIO) -> None:
@@ -212,7 +210,7 @@ class _Csv(TableFormat):
 
 @final
 class _WholeLineEnds(io.RawIOBase):
-    """A file of which no read ends between a carriage return and its line feed.
+    """A file in which no read ends between a carriage return and its line feed.
 
     pyarrow drops a line feed at the start of a block after a carriage return, also within quotes.
     """
@@ -224,7 +222,7 @@ class _WholeLineEnds(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes, none of them only at the end."""
+        """Read at most ``size`` bytes; an empty result marks the end."""
         found: bytes = self._kept + self._stream.read(size - len(self._kept) if size > 0 else None)
         self._kept = b""
         if size > 1 and len(found) == size and found.endswith(b"\r"):
@@ -256,13 +254,13 @@ _FORMATS: Mapping[str, TableFormat] = MappingProxyType(
     {".csv": _Csv(), ".csv.gz": _Csv(), ".parquet": _Parquet(), ".pq": _Parquet()}
 )
 SUFFIXES = tuple(_FORMATS)
-"""File name endings that decide the format."""
+"""File name endings of the formats."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class PipedTable:
-    """A CSV table that came through standard input; in memory, as a pipe can be read once."""
+    """A CSV table from standard input, in memory."""
 
     content: bytes
 
@@ -271,19 +269,19 @@ class PipedTable:
 
 
 def _source(path: str | os.PathLike[str]) -> Path | io.BytesIO:
-    """Return what a table is read from."""
+    """Return the source of a table."""
     if isinstance(path, PipedTable):
         return io.BytesIO(path.content)
     found = Path(path)
     if found.exists() and not found.is_file():
         raise ValueError(
-            f"{found} must be a regular file, as it is read twice: copy the rows into one"
+            f"{found} must be a regular file, since it is read twice: copy the rows into one"
         )
     return found
 
 
 def table_format(path: str | os.PathLike[str]) -> TableFormat:
-    """Return the format that a file's name stands for, by its ending."""
+    """Return the format of a file by the ending of its name."""
     name = Path(path).name.lower()
     for suffix, found in _FORMATS.items():
         if name.endswith(suffix):
@@ -292,9 +290,9 @@ def table_format(path: str | os.PathLike[str]) -> TableFormat:
 
 
 def storage_types(path: str | os.PathLike[str]) -> dict[str, StorageType]:
-    """Return the columns of a file, in order, with the types that it declares; CSV declares none.
+    """Return the columns of a file, in order, with their declared types; CSV declares none.
 
-    Privacy: no value is looked at, so the result depends on the header alone.
+    Privacy: the result depends on the header alone.
     """
     kind = table_format(path)
     with named_errors(path):
@@ -307,7 +305,7 @@ def storage_types(path: str | os.PathLike[str]) -> dict[str, StorageType]:
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, Any]:
-    """Read some columns of a file, in row order, for ``Schema.encode``; those of CSV hold text."""
+    """Read some columns of a file for ``Schema.encode``; columns of CSV contain text."""
     present = storage_types(path)
     with named_errors(path):
         spelled = check_present(columns, present)
@@ -318,7 +316,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str
 
 
 def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, str]:
-    """Check that a file has some columns, of those that are present; return how it spells them."""
+    """Check that columns are present in a file, and return its spelling of them."""
     present = list(present)
     spelled = spelled_in(columns, present)
     lacking = [name for name in columns if name not in spelled]
@@ -342,7 +340,7 @@ def csv_text(columns: Mapping[str, Any]) -> bytes:
 
 
 def write_table(columns: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write columns of equal length to a file, whose name decides the format."""
+    """Write columns of equal length to a file in the format of its name."""
     import pyarrow as pa
 
     table_format(path).write(pa.table(dict(columns)), Path(path))
@@ -355,13 +353,12 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            # pyarrow reports damage without an errno; other errors are about the disk.
+            # pyarrow reports damage without an errno; others are errors of the disk.
             if error.errno is not None:
                 raise
             raise ValueError(_in_one_line(error)) from error
         except ImportError:
-            # Without pyarrow its error types are unknown.
-            raise
+            raise  # _damages needs pyarrow
         except _damages() as error:
             raise ValueError(_in_one_line(error)) from error
 

@@ -1,4 +1,4 @@
-"""Checks of targets and weights as users give them, for rows of every kind."""
+"""Checks of rows, targets, weights and offsets in memory."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from dpglm.tables.cells import (
 from dpglm.tables.files import in_memory
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
-"""Without any weight there is no score. Fits take such rows: whether all are erased is private."""
+"""Scores require a weight. Fits accept such rows: whether all rows are erased is private."""
 NO_WHERE = (
-    "where must be None for rows that are not in memory: give them sample_weight, 1 where a row "
-    "counts and 0 elsewhere, with weight_bound=1"
+    "where must be None for rows that are not in memory: give sample_weight instead, 1 for rows "
+    "that count and 0 for others, with weight_bound=1"
 )
 _TEXT = "UST"
 
@@ -53,7 +53,7 @@ def series_name(values: Any) -> str | None:
 
 
 def as_column(values: Any, n_rows: int | None = None) -> NDArray[Any]:
-    """Return targets as an array of one axis; take a column with scikit-learn's warning."""
+    """Return targets as an array with one axis; warn of a column vector as scikit-learn does."""
     values = unmasked("y", values)
     if isinstance(values, np.ndarray) and values.dtype.kind == "T":
         values = values.astype(object)  # which scikit-learn knows
@@ -64,7 +64,7 @@ def as_column(values: Any, n_rows: int | None = None) -> NDArray[Any]:
 
 
 def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
-    """Check the shape of values that are not in memory, as ``as_column`` and ``as_weights`` do."""
+    """Check the shape of targets, weights or offsets for this number of rows."""
     if name != "y":
         if shape != (n_rows,):
             raise ValueError(f"{name} must have shape ({n_rows},), got shape {shape}")
@@ -85,7 +85,7 @@ def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
 
 
 def as_floats(name: str, values: Any) -> NDArray[np.float64]:
-    """Return numbers, true or false as float64, with NaN for what is missing; refuse all else."""
+    """Return numbers and bool as float64, with NaN for missing ones; refuse other values."""
     array = np.asarray(unmasked(name, values))
     kind = array.dtype.kind
     check_no_date_cells(name, array)
@@ -97,11 +97,11 @@ def as_floats(name: str, values: Any) -> NDArray[np.float64]:
             return array.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"{name} must hold numbers, got the dtype {array.dtype}")
+    raise ValueError(f"{name} must contain numbers, got dtype {array.dtype}")
 
 
 def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
-    """Return targets or labels; refuse NaN, None, infinity, dates and masked entries."""
+    """Return targets or labels without NaN, None, infinity, dates and masked entries."""
     y = unmasked("y", y)
     check_no_date_cells("y", y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -115,7 +115,7 @@ def check_not_missing(y: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_text(labels: NDArray[Any]) -> bool | None:
-    """Say whether labels are text (or numbers); None for neither, or some of each."""
+    """Return whether all labels are text (True) or numbers (False); None otherwise."""
     kind = labels.dtype.kind
     if kind == "O":
         found = {isinstance(one, str) for one in labels.tolist()}
@@ -124,10 +124,7 @@ def is_text(labels: NDArray[Any]) -> bool | None:
 
 
 def spelled_as(labels: NDArray[Any], known: Iterable[Any]) -> NDArray[Any]:
-    """Return labels, those that equal a known one but for their spelling spelled as it is.
-
-    Text is compared as ``dpglm.tables.cells.normal`` says.
-    """
+    """Return labels in the spelling of known ones; text is compared in its normal form."""
     labels = labels.astype(object) if labels.dtype.kind == "T" else labels
     if labels.dtype.kind not in "OU":
         return labels
@@ -142,14 +139,14 @@ def spelled_as(labels: NDArray[Any], known: Iterable[Any]) -> NDArray[Any]:
 
 
 def different_labels(labels: Any) -> NDArray[Any]:
-    """Return the different labels, sorted; of several spellings of one the first."""
+    """Return the distinct labels, sorted, with the first spelling of each."""
     found = np.unique(labels.astype(object) if labels.dtype.kind == "T" else labels)
     first = {normal(one) if isinstance(one, str) else one: one for one in found.tolist()[::-1]}
     return found if len(first) == len(found) else found[np.isin(found, list(first.values()))]
 
 
 def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return finite offsets of shape (n_rows,); one number counts for all rows."""
+    """Return finite offsets of shape (n_rows,); a single number applies to all rows."""
     offset = as_floats("offset", values)
     if isinstance(values, numbers.Real):
         offset = np.full(n_rows, float(offset))
@@ -162,17 +159,17 @@ def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True, eq=False)
 class Where:
-    """Which rows of a table count, by a private condition; what is read holds these rows only.
+    """A private condition that selects rows of a table; only selected rows are read.
 
-    Privacy: a row that does not count has the weight 0 and enters nothing else, at its place among
-    the table's rows, so that the public number of rows stays that of the table.
+    Privacy: other rows keep their place with weight 0 and enter nothing else, so the public number
+    of rows is that of the table.
     """
 
     counts: NDArray[np.bool_]
 
     @classmethod
     def of(cls, where: Any, X: Any) -> Where:
-        """Read the argument ``where`` about the rows of a table or matrix in memory."""
+        """Read the argument ``where`` for a table or matrix in memory."""
         first = next(iter(X.values()), ()) if isinstance(X, Mapping) else X
         n_rows = _num_samples(first)
         counts = np.asarray(unmasked("where", where))
@@ -181,27 +178,27 @@ class Where:
             counts = counts.astype(bool)
         if counts.dtype != bool:
             raise ValueError(
-                "where must be True or False in every row, as a comparison of columns gives it, "
-                f"got {counts.dtype}"
+                f"where must be True or False in every row, such as a comparison of columns, got "
+                f"{counts.dtype}"
             )
         return cls(counts)
 
     def rows(self, values: Any) -> Any:
-        """Return what is given about these rows; None, and one number for all rows, as they are."""
+        """Return the selected rows of an argument; None and single numbers are unchanged."""
         if values is None or isinstance(values, numbers.Real):
             return values
         if isinstance(values, Mapping):
             return {name: self.rows(column) for name, column in values.items()}
         if _num_samples(values) != len(self.counts):
             raise ValueError(
-                f"where must have one entry for each row, got {len(self.counts)} for "
+                f"where must have one entry per row, got {len(self.counts)} for "
                 f"{_num_samples(values)} rows"
             )
         return _safe_indexing(values, np.flatnonzero(self.counts))
 
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
-    """Return finite weights of at least 0, of shape (n_rows,); one number counts for all rows."""
+    """Return finite weights of at least 0, of shape (n_rows,); a number applies to all rows."""
     weights = as_floats("sample_weight", values)
     if isinstance(values, numbers.Real):
         weights = np.full(n_rows, float(weights))
@@ -211,7 +208,7 @@ def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
     return weights
 
 
-# Tables and matrices in memory as finite numbers, or errors that name the offending cell.
+# Tables and matrices in memory as finite numbers.
 
 
 def finite_matrix(
@@ -221,11 +218,10 @@ def finite_matrix(
 ) -> tuple[Any, Any]:
     """Read rows in memory as finite numbers, in float32 or float64.
 
-    ``read`` takes options of ``sklearn.utils.check_array`` and returns rows and something else,
-    which is returned beside them. Rows mapped from a file are copied, and duplicate entries of
-    sparse ones added up. ``names`` defaults to the columns' names in ``X``. Errors name the row
-    and the column of a cell that is missing, infinite, masked, no number, a date, or text that
-    spells a number. None of them shows the rows.
+    ``read`` takes options of ``sklearn.utils.check_array`` and returns rows and another value, both
+    of which are returned. Rows mapped from a file are copied, and duplicate sparse entries are
+    added up. ``names`` defaults to the column names of ``X``. Errors name the row and the column of a cell
+    that is missing, infinite, masked, not a number, a date, or text; they do not show other cells.
     """
     unmasked("X", X)
     if type(X).__name__ == "LazyFrame":
@@ -240,13 +236,13 @@ def finite_matrix(
         _name_the_cell(X, name)
         if isinstance(error, ValueError):
             raise
-        # scikit-learn raises a TypeError for what is no number.
+        # scikit-learn raises a TypeError for values that are not numbers.
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(
             f"X must be rows of numbers, such as an array or a data frame: {error}"
         ) from error
     _refuse_cells(X, name)
-    # A fit reads the rows many times, and what is checked here must stay true.
+    # A fit reads the rows many times, so a mapped file must not change after this check.
     numbers = in_memory(numbers)
     if sparse.issparse(numbers):
         numbers = _without_duplicates(numbers)
@@ -257,17 +253,17 @@ def _without_duplicates(X: Any) -> Any:
     rows: Any = sparse.csr_array(X)
     if not rows.has_canonical_format:
         rows = rows.copy()
-        # Overflow is found by the check for finite numbers.
+        # The check for finite numbers finds overflow.
         with np.errstate(over="ignore"):
             rows.sum_duplicates()
     return rows
 
 
-_COMPLEX = "Complex data not supported: X must hold real numbers"
+_COMPLEX = "Complex data not supported: X must contain real numbers"
 
 
 def refuse_types(X: Any, name: Callable[[int], str] = column_by_number) -> None:
-    """Refuse what scikit-learn would take for numbers, or would show in its error."""
+    """Refuse types that scikit-learn would read as numbers, or would show in its error."""
     if isinstance(X, np.ndarray) or sparse.issparse(X):
         given: Any = X
         kind, n_axes = given.dtype.kind, given.ndim
@@ -290,14 +286,14 @@ def refuse_types(X: Any, name: Callable[[int], str] = column_by_number) -> None:
     if not types:
         try:
             array = np.asarray(X)
-        except ValueError:  # rows of different lengths, which scikit-learn refuses
+        except ValueError:  # scikit-learn refuses rows of different lengths
             return
         if array.dtype.kind in "Mmc" or array.ndim < 2:
             refuse_types(array, name)
 
 
 def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
-    """Raise an error that names the first cell that is no number, if there is one."""
+    """Raise an error that names the first cell that is not a number, if any."""
     cells = np.empty(0) if sparse.issparse(X) else np.asarray(X, dtype=object)
     for column, values in enumerate(cells.T if cells.ndim == 2 else ()):
         for row, cell in enumerate(values.tolist()):
@@ -310,14 +306,14 @@ def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
                     raise not_finite(np.nan, row, name(column)) from None
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 raise kind(
-                    f"X must hold numbers: row {row + 1}, {name(column)}: {error}. Encode "
+                    f"X must contain numbers: row {row + 1}, {name(column)}: {error}. Encode "
                     "categories by a public list of them: SchemaEncoder, "
                     "OneHotEncoder(categories=...)"
                 ) from None
 
 
 def _refuse_cells(X: Any, name: Callable[[int], str]) -> None:
-    """Refuse text and dates that were read as numbers, which no other container would take."""
+    """Refuse text and dates that were read as numbers, as other containers do."""
     if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind not in "OUST"):
         return
     types = [] if isinstance(X, (np.ndarray, list, tuple)) else column_types(X)
@@ -330,13 +326,13 @@ def _refuse_cells(X: Any, name: Callable[[int], str]) -> None:
                 raise dates(f"X, row {row + 1}, {name(column)}")
             if isinstance(cell, (str, bytes)):
                 raise ValueError(
-                    f"X must hold numbers: row {row + 1}, {name(column)}: {cell!r} is text. Turn "
-                    "it into a number, or encode it by a public list of categories"
+                    f"X must contain numbers: row {row + 1}, {name(column)}: {cell!r} is text. "
+                    "Turn it into a number, or encode it by a public list of categories"
                 )
 
 
 def column_types(table: Any) -> list[str]:
-    """Return the types of a table's columns, as its library calls them; none of other values."""
+    """Return a table's column types in its library's names; an empty list for other values."""
     types = getattr(table, "dtypes", None) if getattr(table, "ndim", 2) == 2 else ()
     if types is None:
         types = getattr(getattr(table, "schema", None), "types", ())

@@ -1,4 +1,4 @@
-"""The columns of a user's table, by their names."""
+"""Columns of a user's table by name, and offsets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from dpglm.tables.encoding import Reader
 from dpglm.tables.given import series_name
 
 Table: TypeAlias = Any
-"""A mapping or DataFrame (``table[name]`` is a column), or an array in the schema's order."""
+"""A mapping or DataFrame of columns, or an array in the schema's order."""
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Named:
-    """The columns of a table, by names that are compared as ``normal`` says.
-
-    ``ValueError`` where a name that is asked for is that of several columns.
-    """
+    """Columns of a table by normal name; an ambiguous name is a ValueError."""
 
     names: Sequence[Any]
     column: Callable[[Any], Any]
@@ -72,26 +69,26 @@ def by_name(table: Table, expected: str = "a table must have columns by name") -
 
 
 def named_columns(table: Table, names: Sequence[str]) -> Any:
-    """Return an object from which every one of these columns can be had by its name."""
+    """Return an object with these columns by name; a ValueError lists missing ones."""
     table = by_name(table)
     if isinstance(table, np.ndarray):
         if table.ndim != 2 or table.shape[1] != len(names):
             raise ValueError(
-                f"an array must have shape (n, {len(names)}), one column for each of the schema's, "
-                f"got {table.shape}; a table with column names may have others"
+                f"an array must have shape (n, {len(names)}), with the schema's columns, got "
+                f"{table.shape}; only tables with column names may have others"
             )
         return dict(zip(names, table.T, strict=True))
     lacking = [name for name in names if name not in table]
     if lacking:
         raise ValueError(
             f"the data lack {columns_in_words(lacking)}, which the schema describes. Rename or add "
-            "the column, or take it out of the schema"
+            "the column, or remove it from the schema"
         )
     return table
 
 
 def read_columns(table: Table, names: Sequence[str]) -> tuple[Reader, int]:
-    """Return what reads the cells of a column, and the number of rows."""
+    """Return a reader of columns by name, and the number of rows."""
     named, first = named_columns(table, names), names[0]
     n_rows = len(named[first])
 
@@ -105,11 +102,11 @@ def read_columns(table: Table, names: Sequence[str]) -> tuple[Reader, int]:
 
 
 def columns_in_words(names: Sequence[str]) -> str:
-    """Name columns, of many the first."""
+    """Name the first columns."""
     return f"column{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
-# Offsets as users give them: known terms of scores, or exposures whose logarithms they are.
+# Offsets: known terms of scores, given directly or as exposures.
 
 OffsetKind: TypeAlias = Literal["offset", "exposure"]
 
@@ -117,17 +114,17 @@ OffsetKind: TypeAlias = Literal["offset", "exposure"]
 @final
 @dataclass(frozen=True)
 class OffsetColumn:
-    """What offsets come as, and the name of the column that holds them, where it is known."""
+    """Kind of an offset, and the name of its column, if known."""
 
     kind: OffsetKind
     name: str | None = None
 
 
 def stated_offset(offset: Any, exposure: Any) -> tuple[OffsetColumn, Any]:
-    """Read the arguments ``offset`` and ``exposure``, one of which is given; return the offsets.
+    """Read the argument ``offset`` or ``exposure``, and return offsets.
 
-    Each is an array, or a mapping of one name to an array; a Series has a name of its own. What is
-    not positive among exposures becomes no finite number, which ``as_offset`` refuses.
+    Either is an array, a Series, or a mapping of one name to an array. Exposures that are not
+    positive give offsets that are not finite, which ``as_offset`` refuses.
     """
     if offset is not None and exposure is not None:
         raise ValueError("offset and exposure must not both be given: add log(exposure) to offset")
@@ -140,15 +137,15 @@ def stated_offset(offset: Any, exposure: Any) -> tuple[OffsetColumn, Any]:
         ((name, given),) = given.items()
     if isinstance(given, str):
         raise ValueError(
-            f"{column.kind} must be numbers, one for each row, got the text {given!r}: give the "
-            f"column itself, as in table[{given!r}]"
+            f"{column.kind} must be numbers, one per row, got the text {given!r}: give the column "
+            f"itself, as in table[{given!r}]"
         )
     column = OffsetColumn(column.kind, name if isinstance(name, str) else None)
     return column, given if exposure is None else _logarithms(given)
 
 
 def offset_of(offset: Any, exposure: Any) -> Any:
-    """Return the offsets of rows, given as ``stated_offset`` reads them."""
+    """Return the offsets of rows; see ``stated_offset``."""
     return stated_offset(offset, exposure)[1]
 
 
@@ -158,5 +155,5 @@ def _logarithms(exposure: Any) -> Any:
             return namespace(exposure).log(exposure)
         except (TypeError, AttributeError):
             raise ValueError(
-                f"exposure must hold numbers above 0, got {type(exposure).__name__} of others"
+                f"exposure must contain numbers above 0, got {type(exposure).__name__} of others"
             ) from None

@@ -1,4 +1,4 @@
-"""Schema: the public facts about a table's columns, and the row-by-row encoding they define."""
+"""Schema: public facts about a table's columns, and the row-by-row encoding that they define."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_targ
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
 
 
-# Reference categories, to which the others of a column are compared.
-
 Reference: TypeAlias = Mapping[str, Entry] | str | None
 """Reference categories: by column, or ``"first"``."""
 
@@ -35,10 +33,7 @@ Reference: TypeAlias = Mapping[str, Entry] | str | None
 def referring(
     columns: Sequence[Column], reference: Reference, parameter: str = "reference"
 ) -> tuple[Column, ...]:
-    """Return columns with reference categories; a ValueError names a column that has no such.
-
-    ``parameter`` is what errors call them.
-    """
+    """Return columns with reference categories; errors call them ``parameter``."""
     if isinstance(reference, str):
         check_one_of(parameter, reference, ("first",))
         return tuple(column.with_first_reference() for column in columns)
@@ -68,7 +63,7 @@ T = TypeVar("T")
 _REQUIRED = ("columns", "provenance")
 _OPTIONAL = ("target", "formula", "additive")
 HELP_KEY = "how to fill this in"
-"""The key of a template's explanation, which is ignored."""
+"""Key of the explanation in a template; its value is ignored."""
 _SHOWN = 10
 _MOST_DENSE = 2000
 
@@ -76,28 +71,27 @@ _MOST_DENSE = 2000
 @final
 @dataclass(frozen=True)
 class Schema:
-    """Public facts about the columns of a table, written down without looking at its rows.
+    """Public facts about the columns of a table, stated without looking at its rows.
 
     Parameters
     ----------
     columns : tuple of Column
         The feature columns, at least one, with different names.
     target : TargetColumn
-        The target, or ``NoTarget()``: then the schema encodes features only.
+        The target, or ``NoTarget()`` for a schema of features only.
     provenance : str
-        Where the facts come from; not empty.
+        Source of the facts; not empty.
     formula : str, optional
-        How the columns become features, such as ``"ill ~ age + C(sex)"``; by default each becomes
-        features of its own. Columns that it does not name are not used.
+        Formula of the features, such as ``"ill ~ age + C(sex)"``; by default each column is
+        encoded separately. Other columns are not used.
     additive : Additive, optional
-        How the columns become curves, levels and interactions instead.
+        Settings of curves, levels and interactions of an additive model.
 
     Notes
     -----
-    Privacy: the encoding looks at one row at a time and at nothing but the schema, so it changes
-    neither sensitivity nor neighbouring relation. Each column contributes a vector of norm at
-    most 1, hence ``row_norm``. Nothing can be learned from a schema about the rows, provided that
-    it was written from public knowledge: this is for its author to ensure.
+    Privacy: each row is encoded by itself from the schema alone, so sensitivity and neighbouring
+    relation do not change. Each column contributes a vector of norm at most 1, hence ``row_norm``.
+    The author of a schema must ensure that it states public knowledge only.
 
     Examples
     --------
@@ -127,13 +121,13 @@ class Schema:
     additive: Additive | None = None
 
     def __post_init__(self) -> None:
-        # Names and formula compose letters alike, wherever each was typed.
+        # The same Unicode form for names and formula.
         if isinstance(self.formula, str):
             object.__setattr__(self, "formula", composed(self.formula))
         object.__setattr__(self, "columns", tuple(map(_composed, self.columns)))
         if self.has_target:
             object.__setattr__(self, "target", _composed(self.target))
-        # Schemas are written after the budget was spent, when an error would be too late.
+        # Schemas are written after the budget was spent, so they must be writable.
         check_writable(self.to_dict())
         if not self.columns:
             raise ValueError('the schema\'s "columns" must name at least one column')
@@ -143,15 +137,15 @@ class Schema:
         check_unique(names, "column")
         if self.formula is not None and self.additive is not None:
             raise ValueError(
-                f"formula must be None for an additive model, got {self.formula!r}: it says itself "
-                "what each column becomes; list pairs of columns as interactions"
+                f"formula must be None for an additive model, got {self.formula!r}: list pairs of "
+                "columns as interactions instead"
             )
-        # Reads the formula, which may be wrong.
+        # This reads the formula, and raises its errors.
         check_unique(self.feature_names, "feature")
         if not self.provenance.strip():
             raise ValueError(
-                'the schema\'s "provenance" is not filled in: say in a sentence or two where the '
-                "facts come from (a law, a questionnaire, documentation; not the rows)"
+                'the schema\'s "provenance" is not filled in: name the source of the facts in a '
+                "sentence or two (a law, a questionnaire, documentation; not the rows)"
             )
 
     @classmethod
@@ -173,7 +167,7 @@ class Schema:
         Raises
         ------
         ValueError
-            If something is missing, unknown or wrong; the message lists every column concerned.
+            If something is missing, unknown or wrong; the message lists every such column.
         """
         if not isinstance(mapping, Mapping):
             raise ValueError(f"a schema must be a JSON object, got {in_one_line(mapping)}")
@@ -225,7 +219,7 @@ class Schema:
         Raises
         ------
         ValueError
-            If the file does not hold a complete schema; the message names the file.
+            If the file does not contain a complete schema; the message names the file.
         OSError
             If the file cannot be read.
         """
@@ -233,7 +227,7 @@ class Schema:
             return cls.from_dict(load(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values from which ``from_dict`` makes an equal schema."""
+        """Return the JSON form, from which ``from_dict`` makes an equal schema."""
         columns = [encode(column, Column) for column in self.columns]
         entries: dict[str, Any] = {
             "columns": {column.pop("name"): column for column in columns},
@@ -251,21 +245,21 @@ class Schema:
 
     @property
     def paid_bounds(self) -> dict[str, tuple[float, float, PaidFor]]:
-        """Bounds of columns that were learned from private rows, and what was paid for them."""
+        """Bounds of columns that were learned from private rows, with their cost."""
         targets = (self.target,) if self.has_target else ()
-        every = {one.name: one.paid_bounds for one in (*self.columns, *targets)}
-        return {name: found for name, found in every.items() if found is not None}
+        found = ((one.name, one.paid_bounds) for one in (*self.columns, *targets))
+        return {name: bounds for name, bounds in found if bounds is not None}
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the feature columns that are used, in order."""
+        """Names of the used feature columns, in order."""
         return self._encoding.column_names
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the encoded features, in order.
 
-        ``column=category`` for each category, but for a reference; with a formula those of its
+        ``column=category`` for each category except a reference; with a formula the names of its
         columns.
         """
         return self._encoding.feature_names
@@ -274,27 +268,25 @@ class Schema:
     def row_norm(self) -> float:
         """Bound on the L2 norm of every encoded row.
 
-        At most the square root of the number of columns (with a formula, of terms). Indicators of
-        n categories beside a reference are centred: they count as 1 - 1/n, and a single one as a
-        quarter.
+        At most the square root of the number of columns (with a formula, of terms). The indicators
+        of n categories and a reference are centred and add 1 - 1/n to its square, or 1/4 for n = 1.
         """
         return self._encoding.row_norm
 
     @property
     def has_intercept(self) -> bool:
-        """Whether the model is meant to have an intercept: not where the formula says ``0 +``."""
+        """Whether the model has an intercept, which the formula may remove by ``0 +``."""
         return self._encoding.has_intercept
 
     @property
     def units(self) -> LinearUnits:
         """The map from coefficients of encoded features to effects in the table's own units.
 
-        A numeric column's effect is per unit of the column; a category's is its difference from
-        the column's ``reference``, or from the mean of all its categories where there is none.
-        The intercept is the score where every numeric column is 0 and every other one is at its
-        reference, or mean. ``names`` says which: ``"age"``, ``"region=south vs north"``,
-        ``"job=clerk vs mean"``. With a formula, effects are those of its columns, as formulaic
-        and statsmodels name them.
+        The effect of a numeric column is per unit; the effect of a category is its difference from
+        the column's ``reference``, or from the mean of all categories without one. The intercept
+        is the score with numeric columns at 0 and others at their reference or mean. ``names``
+        are, for example, ``"age"``, ``"region=south vs north"`` and ``"job=clerk vs mean"``. With a
+        formula, effects are named as in formulaic and statsmodels.
         """
         return self._encoding.units
 
@@ -312,15 +304,15 @@ class Schema:
 
     @functools.cached_property
     def additive_encoding(self) -> AdditiveEncoding:
-        """The terms of an additive model, and the features that carry them.
+        """The terms and features of an additive model.
 
         Raises
         ------
         ValueError
-            If the schema does not say ``additive``.
+            If the schema has no ``additive`` settings.
         """
         if self.additive is None:
-            raise ValueError("the schema must say how columns become curves: see with_additive")
+            raise ValueError("the schema must have additive settings: see with_additive")
         return AdditiveEncoding(self.columns, self.additive)
 
     def with_additive(self, settings: Additive) -> Schema:
@@ -338,7 +330,7 @@ class Schema:
         Raises
         ------
         ValueError
-            If the schema has a formula, or an interaction is of an unknown column.
+            If the schema has a formula, or an interaction names an unknown column.
 
         Examples
         --------
@@ -358,13 +350,12 @@ class Schema:
         return dataclasses.replace(self, additive=settings)
 
     def with_formula(self, formula: str | None) -> Schema:
-        """Return the schema with a formula, which says how columns become features.
+        """Return the schema with a formula of the features.
 
         Parameters
         ----------
         formula : str or None
-            In Wilkinson notation, such as ``"ill ~ age + C(sex)"`` (see docs/formulas.md); None
-            changes nothing.
+            In Wilkinson notation, such as ``"ill ~ age + C(sex)"``; None changes nothing.
 
         Returns
         -------
@@ -395,15 +386,15 @@ class Schema:
         return self if formula is None else dataclasses.replace(self, formula=formula)
 
     def with_reference(self, reference: Reference, parameter: str = "reference") -> Schema:
-        """Return the schema with reference categories, to which the others are compared.
+        """Return the schema with reference categories for comparisons.
 
         Parameters
         ----------
         reference : "first", mapping from str to value, or None
-            "first": of each categorical column that has no reference its first category. A
-            mapping: by column. None changes nothing.
+            "first" takes the first category of each categorical column without a reference; a
+            mapping gives categories by column; None changes nothing.
         parameter : str, default="reference"
-            What errors call it.
+            Its name in errors.
 
         Returns
         -------
@@ -437,18 +428,17 @@ class Schema:
         Parameters
         ----------
         table : mapping, DataFrame or ndarray
-            Columns by name (a dict of arrays, pandas, polars), in any order and possibly with
-            others, which are not used; or an array of shape (n, number of columns) in the
-            schema's order.
+            Columns by name (a dict of arrays, pandas, polars, pyarrow), in any order; others are
+            ignored. An array has shape (n, number of columns), in the schema's order.
         dtype : {"float64", "float32"}, default="float64"
             Type of the result.
 
         Returns
         -------
         ndarray of shape (n, len(feature_names))
-            Numeric columns clipped to their bounds and scaled to [-1, 1]; categorical ones as 0
-            and 1, from which a constant is subtracted where there is a reference (of two
-            categories, one of them the reference, there remain -1/2 and 1/2).
+            Numeric columns are clipped to their bounds and scaled to [-1, 1]. Categorical columns
+            become 0 and 1, less a constant if there is a reference (-1/2 and 1/2 for two
+            categories).
 
         Raises
         ------
@@ -468,19 +458,19 @@ class Schema:
         Parameters
         ----------
         table : mapping, DataFrame or ndarray
-            As for ``encode``.
+            See ``encode``.
         dtype : {"float64", "float32"}, default="float64"
             Type of the result.
 
         Returns
         -------
         csr_array of shape (n, len(feature_names))
-            What ``encode`` returns.
+            The values of ``encode``.
 
         Raises
         ------
         ValueError
-            As from ``encode``, and if the schema is not of an additive model.
+            See ``encode``; and if the schema has no ``additive`` settings.
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
         encoding = self.additive_encoding
@@ -488,15 +478,15 @@ class Schema:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the features of an additive model are so many that they are kept sparse."""
+        """Whether the features of an additive model are stored as a sparse array."""
         return self.additive is not None and self.additive_encoding.n_features > _MOST_DENSE
 
     def count(self, table: Table) -> int:
-        """Return the number of rows of a table, as for ``encode``."""
+        """Return the number of rows of a table."""
         return read_columns(table, self.column_names)[1]
 
     def encode_target(self, values: ArrayLike) -> NDArray[Any]:
-        """Check the target's values and bring them into the schema's spelling and bounds.
+        """Return target values in the schema's spelling and bounds.
 
         Parameters
         ----------
@@ -521,18 +511,18 @@ class Schema:
         Parameters
         ----------
         table : mapping, DataFrame or ndarray
-            As for ``encode``.
+            See ``encode``.
 
         Raises
         ------
         ValueError
-            If one is missing; the message names it.
+            If a column is missing; the message names it.
         """
         named_columns(table, self.column_names)
 
 
 def _composed(column: Any) -> Any:
-    """Return a column, or a target, under its name as ``composed`` spells it."""
+    """Return a column or target with its name in Unicode's NFC."""
     name = composed(column.name)
     return column if name == column.name else dataclasses.replace(column, name=name)
 

@@ -1,4 +1,4 @@
-"""Public facts about the target, and the encoding of its cells for an estimator."""
+"""Targets of a schema: their public facts and their encoding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TargetColumn(abc.ABC):
     @property
     @abc.abstractmethod
     def default_estimator(self) -> str:
-        """Name of the estimator that the command line uses unless told otherwise."""
+        """Default estimator of the command line."""
 
     @property
     def n_classes(self) -> int | None:
@@ -49,24 +49,24 @@ class TargetColumn(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, values: ArrayLike) -> NDArray[Any]:
-        """Return each row's class, as the schema spells it, or number within the bounds.
+        """Return each row's class in the schema's spelling, or number within the bounds.
 
-        Errors name the column, the row and the cure.
+        Errors name the column, the row and the remedy.
 
         Privacy: each row is encoded by itself.
         """
 
     @abc.abstractmethod
     def estimator_parameters(self) -> dict[str, Any]:
-        """Return what an estimator's constructor has to be told about the target."""
+        """Return the parameters of an estimator that describe the target."""
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> TargetColumn:
-        """Return a numeric target with bounds that were paid for; others as they are."""
+        """Return a numeric target with private bounds; other targets are unchanged."""
         return self
 
     @property
     def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
-        """Bounds that were learned from private rows, with their price; None without such."""
+        """Bounds that were learned from private rows, with their cost; None for public ones."""
         return None
 
 
@@ -102,7 +102,7 @@ class ClassTarget(TargetColumn):
 @final
 @dataclass(frozen=True)
 class NumericTarget(TargetColumn):
-    """A number between public bounds, to which it is clipped."""
+    """A number, clipped to public bounds."""
 
     name: Text
     low: Number
@@ -153,7 +153,7 @@ class CountTarget(TargetColumn):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return each row's share of successes, which the target counts, and its trials.
 
-        Rows without a trial have the share 0. Errors name the row and the cure.
+        The share is 0 without trials. Errors name the row and the remedy.
 
         Privacy: each row is encoded by itself.
         """
@@ -185,14 +185,13 @@ class CountTarget(TargetColumn):
 @final
 @dataclass(frozen=True)
 class NoTarget(TargetColumn):
-    """The schema does not say what is predicted: each question about it is an error."""
+    """No target; access to its properties is an error."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Raise ValueError: there is none."""
+        """Raise ValueError."""
         raise ValueError(
-            'the schema must have a "target" for this: {"name": ..., "type": ...} and what belongs '
-            "to the type"
+            'the schema must have a "target": {"name": ..., "type": ...} and the fields of the type'
         )
 
     @property

@@ -155,7 +155,7 @@ def test_files_and_columns_that_are_no_rows_are_refused(tmp_path):
         ({"target": "z"}, "there is no column 'z'; the file has 'x', 'y'"),
         ({"target": "y"}, "column 'text' has the type string, but features must be numbers"),
         ({"target": "y", "columns": ["list"]}, "lists of numbers of one fixed length"),
-        ({"target": "y", "columns": ["when"]}, "column 'when' must not hold dates"),
+        ({"target": "y", "columns": ["when"]}, "column 'when' must not contain dates"),
         ({"target": "y", "columns": []}, "columns must name at least one"),
         ({"target": "y", "columns": ["x", "x"]}, "'x' is repeated"),
         ({"target": "y", "columns": ["y"]}, "'y' is repeated"),

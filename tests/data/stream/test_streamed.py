@@ -246,7 +246,7 @@ def test_a_reader_that_is_not_needed_any_more_stops(tmp_path):
     next(blocks)
     blocks.close()
     os.remove(tmp_path / "rows.parquet")
-    with pytest.raises(RowsChangedError, match="cannot be found any more"):
+    with pytest.raises(RowsChangedError, match="cannot be found"):
         next(rows.blocks())
 
 
