@@ -47,7 +47,7 @@ class PaidFor:
 Provenance: TypeAlias = Annotated[
     PaidFor, named("provenance", lambda: (PaidFor,), lambda value: isinstance(value, PaidFor))
 ]
-# What is not a list stays what it is, for an error that names the field.
+# Other values are kept, for an error that names the field.
 Entries: TypeAlias = Annotated[
     tuple[Entry, ...], Form(list, lambda value: tuple(value) if isinstance(value, list) else value)
 ]
@@ -204,7 +204,7 @@ class NumericColumn(Column):
     def read_with_gaps(self, values: ArrayLike) -> _Floats:
         """Return each row's number, clipped to the bounds, and NaN for missing values.
 
-        As for ``read``, missing values are errors unless the column has a number for them.
+        Missing values are errors unless the column has a number for them.
         """
         gap = None if self.missing is None else math.nan
         numbers = as_numbers(values, f"column {self.name!r}", gap)
@@ -361,7 +361,7 @@ def _compared(value: Entry) -> Entry:
 
 
 def check_vocabulary(field: str, entries: object) -> None:
-    """Check that a field is a tuple of which a ``Vocabulary`` can be made."""
+    """Check that a field is a tuple and a valid ``Vocabulary``."""
     if not isinstance(entries, tuple):
         raise ValueError(f'"{field}" must be a list of values, got {entries!r}')
     try:

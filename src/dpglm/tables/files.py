@@ -311,7 +311,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str
         spelled = check_present(columns, present)
         table = table_format(path).read(_source(path), list(dict.fromkeys(spelled.values())))
         if table.num_rows == 0:
-            raise ValueError("the file has no rows")
+            raise ValueError("the file must have rows, got none")
         return {name: plain_column(table[spelled[name]]) for name in columns}
 
 
@@ -322,7 +322,7 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, s
     lacking = [name for name in columns if name not in spelled]
     if lacking:
         other = next((one for one in ";\t|" if len(present) == 1 and one in present[0]), None)
-        cure = "" if other is None else f". Separate its fields by commas, not by {other!r}"
+        cure = "" if other is None else f". Separate its fields by commas instead of {other!r}"
         raise ValueError(
             f"there is no column {', '.join(map(repr, lacking))}; the file has "
             f"{', '.join(map(repr, present))}{cure}"

@@ -220,8 +220,9 @@ def finite_matrix(
 
     ``read`` takes options of ``sklearn.utils.check_array`` and returns rows and another value, both
     of which are returned. Rows mapped from a file are copied, and duplicate sparse entries are
-    added up. ``names`` defaults to the column names of ``X``. Errors name the row and the column of a cell
-    that is missing, infinite, masked, not a number, a date, or text; they do not show other cells.
+    added up. ``names`` defaults to the column names of ``X``. Errors name the row and the column of
+    a cell that is missing, infinite, masked, not a number, a date, or text; they do not show other
+    cells.
     """
     unmasked("X", X)
     if type(X).__name__ == "LazyFrame":
