@@ -334,7 +334,7 @@ def test_bounds_that_were_paid_for_are_said_so_by_what_uses_them(table, schema, 
     assert fact.provenance == "private"
     assert fact.value["certificate"] == noisy.privacy_.model_digest
     assert "bounds of age = low" in again.privacy_.statement()
-    assert "whose cost is extra" in again.privacy_.statement()
+    assert "at extra cost" in again.privacy_.statement()
     assert verify(again.privacy_).ok
 
 

@@ -1,18 +1,17 @@
 """Dataclasses as JSON and back, driven by the types of their fields.
 
-What is written: None, bool, int, float (infinite ones as ``"inf"`` and ``"-inf"``), text of one
-line, enumerations by their values, tuples, mappings with text as keys, unions, literals, arrays of
-numbers, and frozen dataclasses of these. Numbers come back bit for bit. A kind that is written
-otherwise says so where it is declared: ``Annotated[kind, Form(write, read)]``.
+Supported: None, bool, int, float (infinite ones as ``"inf"`` and ``"-inf"``), text of one line,
+enumerations by their values, tuples, mappings with text keys, unions, literals, arrays of numbers,
+and frozen dataclasses of these. Numbers are exact. A type with another form declares it:
+``Annotated[kind, Form(write, read)]``.
 
-A dataclass is an object with the fields that its constructor takes, without the underscore at the
-end of a name such as ``coef_``. A class with ``omits_defaults = True`` writes only the fields that
-differ from their defaults; when it is read, a field that is absent, null or an empty list has its
-default. Where a field is declared as an abstract class, the key ``"type"``
-names its subclass: a class of this library by its name in lower case with underscores, another
-class by its module and name. Reading looks the name up among the existing subclasses, so the class
-tree is the registry, and no file can cause an import. Of classes that were defined twice, as by a
-notebook cell that ran twice, the last one counts.
+A dataclass is an object with the fields of its constructor, without the underscore at the end of a
+name such as ``coef_``. A class with ``omits_defaults = True`` writes only the fields that differ
+from their defaults; an absent field, null or an empty list is read as the default. For a field
+declared as an abstract class, the key ``"type"`` names the subclass: a class of this library by its
+name in snake case, another class by module and name. Reading looks the name up among the existing
+subclasses, so the class tree is the registry, and a file cannot cause an import. If a class was
+defined twice, as by running a notebook cell again, the last one counts.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ T = TypeVar("T")
 
 _TYPE = "type"
 _PACKAGE = __name__.partition(".")[0]
-# What constructors raise for values that have the right types and still make no sense.
+# Exceptions of constructors for inconsistent values of the right types.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError)
 
 
 def encode(value: Any, kind: Any = None) -> Any:
-    """Return a value as JSON; a ValueError names the place of what cannot be written.
+    """Return a value as JSON; a ValueError names the place of an unsupported value.
 
-    ``kind`` is what it will be read as, by default its own class.
+    ``kind`` is the type that it will be read as, by default its own class.
 
     >>> from dpglm.problem import L2Ball
     >>> from dpglm.problem.constraints import Constraint
@@ -123,7 +122,7 @@ class Format(Generic[T]):
         return {"format": self.name, "version": self.version, **encode(value, self.kind)}
 
     def matches(self, document: Any) -> bool:
-        """Whether a document says that it has this format."""
+        """Whether a document declares this format."""
         return isinstance(document, Mapping) and document.get("format") == self.name
 
     def read(self, document: Any) -> T:
@@ -232,7 +231,7 @@ def named(what: str, kinds: Callable[[], Iterable[type]], accepts: Callable[[Any
             raise ValueError(f"must be a {what} that is a dataclass, to be written, got {value!r}")
         found: dict[str, Any] = _form(kind).write(value)
         if _TYPE in found:
-            raise ValueError(f"{kind.__qualname__} must have no field named {_TYPE!r}")
+            raise ValueError(f"{kind.__qualname__} must not have a field named {_TYPE!r}")
         return {_TYPE: type_name(kind), **found}
 
     def read(document: Any) -> Any:

@@ -35,7 +35,7 @@ class Form:
 def arrays_apart(arrays: dict[str, Any]) -> Iterator[None]:
     """Write arrays into a mapping, or read them from it; a document holds their names.
 
-    What is one array stays one. NaN is a float in such a block: computed states may hold it.
+    Each array is kept as one block, which may contain NaN.
     """
     token = APART.set(arrays)
     try:
@@ -142,7 +142,7 @@ def write_integer(value: Any) -> int:
 
 
 def write_json(value: Any) -> Any:
-    """Write what is JSON already."""
+    """Write a JSON value."""
     check_writable(value)
     return _plain(value)
 
@@ -161,7 +161,7 @@ SCALAR = Form(
     lambda value: write_float(value) if isinstance(value, float) else value,
     lambda value: value if isinstance(value, bool | int) else read_float(value),
 )
-"""A number, or anything else that is no float."""
+"""Return a number, or anything else that is not a float."""
 
 
 # Vectors and matrices as JSON and back.

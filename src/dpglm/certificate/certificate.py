@@ -143,7 +143,7 @@ class CertifiedPart:
 @final
 @dataclass(frozen=True)
 class Certificate:
-    """The releases of a fit or a study, their cost, and what was treated as public.
+    """The releases of a fit or a study, their cost, and the public facts.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ class Certificate:
 
     @property
     def relation(self) -> str:
-        """What the relation protects, in words."""
+        """The protection of the relation, in words."""
         return relation_in_words(self.adjacency, self.unit)
 
     @property
@@ -423,7 +423,7 @@ def certify(
     noise : NoiseSource
         The noise source of the run.
     facts : tuple of PublicFact
-        What was treated as public, with its provenance.
+        The public facts, with their provenance.
     coef, intercept : array_like
         The released coefficients; their digest ties the certificate to them.
     name : {"exploration", "model", "evaluation"}, default="model"

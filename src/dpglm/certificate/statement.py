@@ -356,7 +356,7 @@ PROVENANCE = {
     "declared": "declared by the caller",
     "implied": "implied by the other public facts",
     "by relation": "public under the relation, unless a private condition selected the rows",
-    "private": "learned by another private release, whose cost is extra",
+    "private": "learned by another private release, at extra cost",
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }
 """The provenance of a public fact, in words."""
@@ -375,7 +375,7 @@ _RELATION = {
 
 
 def relation_in_words(adjacency: Adjacency, unit: Unit) -> str:
-    """Return what a relation protects.
+    """Return the protection of a relation, in words.
 
     >>> relation_in_words(Adjacency.ZERO_OUT, Unit.GROUP)
     'protects the contribution of all rows of any one group (person)'
@@ -387,8 +387,8 @@ _LIMITS = (
     SCOPE,
     "The public facts listed above may become known to anyone who sees the results.",
     (
-        "Facts about people in general: the results may reveal something about a person whose row "
-        "was never used."
+        "Facts about people in general: the results may reveal something about someone who is "
+        "not among the rows."
     ),
 )
 _COMPOSITION = (

@@ -419,7 +419,7 @@ _CHECKS_OF_PART: dict[str, Callable[[CertifiedPart], str | None]] = {
     "digest of the results": _check_digest,
 }
 _CHECKS_OF_PLAN: dict[str, Callable[[Certificate, CertifiedPart, Plan], str | None]] = {
-    "what happened was planned": _check_events,
+    "releases were planned": _check_events,
     "releases are those of the plan": _check_releases,
     "noise was large enough": _check_noise,
     "public facts": _check_facts,

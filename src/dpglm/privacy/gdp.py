@@ -82,7 +82,7 @@ def log_delta(epsilon: float, mu: float) -> float:
 
 
 def delta(epsilon: float, mu: float) -> float:
-    """Compute the smallest delta for which a mu-GDP release is (epsilon, delta)-DP.
+    """Return the smallest delta with which a mu-GDP release is (epsilon, delta)-DP.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def delta(epsilon: float, mu: float) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0 where ``log_delta`` is below the smallest positive float.
+        In [0, 1]; 0 if ``log_delta`` is below the smallest positive float.
 
     Examples
     --------

@@ -235,7 +235,7 @@ class Study:
             Decision thresholds of interest, for two classes. Default: 0.5 for probabilities, 0 for
             decision values.
         by : str, optional
-            Categorical column whose subgroups are evaluated as well, at no further cost.
+            Categorical column with subgroups to evaluate as well, at no further cost.
         level : float, default=0.95
             Confidence level of intervals, in (0, 1).
 

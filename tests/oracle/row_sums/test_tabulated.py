@@ -1,4 +1,4 @@
-"""Tables of counts: what one row can change, whatever it holds."""
+"""Tables of counts: the sensitivity, whatever it holds."""
 
 import dataclasses
 import math

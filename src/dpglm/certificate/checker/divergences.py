@@ -75,7 +75,7 @@ _LOG_OUTSIDE, _MOST_DOTS = math.log(1e-12), 4_000_000
 @final
 @dataclass(frozen=True)
 class Dots:
-    """A law of privacy losses whose hockey-stick curve goes through dots, and is above it between.
+    """A law of privacy losses with a hockey-stick curve through or above given points.
 
     Losses are ``points`` times the width of a grid; ``infinite`` is the mass of infinite losses.
     """
@@ -103,7 +103,7 @@ class Dots:
 
 
 def tilted_delta(laws: Sequence[tuple[Dots, int]], width: float, epsilon: float) -> float:
-    """Compose laws, each so many times, and return delta at an epsilon.
+    """Compose laws with their counts, and return delta at an epsilon.
 
     Masses are multiplied by ``exp(theta loss)`` near the saddle point, so that rounding is relative
     to delta. Raises TooCostlyError if the grid would be too large.
@@ -226,7 +226,8 @@ class HockeySticks:
             # The curve itself: dots would overstate a curve that ends steeply.
             curves, at = _curves(terms[0][0], stretch, adjacency), np.array([epsilon])
             return float(max(curves.remove(at)[0], curves.add(at)[0], 0.0))
-        # Beyond what pure releases add up to there is no loss, wherever a grid puts the last one.
+        # Pure releases have no loss beyond their total, although a grid may place the last one
+        # there.
         tops = [
             (one.quieter(stretch).pure_epsilon if isinstance(one, Mechanism) else None, count)
             for one, count in terms

@@ -82,7 +82,8 @@ def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[f
 def composed_tries(event: Event) -> Callable[[float], float] | None:
     """Bound delta of random repetitions composed with other releases, as a function of epsilon.
 
-    The event has no disjoint parts of the rows; None if a divergence of some part is unknown.
+    The event must not have disjoint parts of the rows. None if a divergence of some part is
+    unknown.
     """
     divergence = _divergence(event)
     return None if divergence is None else lambda epsilon: delta_of(divergence, epsilon)
@@ -190,7 +191,7 @@ def closed_form_delta(epsilon: float, mu: float) -> float:
         return 0.0
     below = epsilon / mu - 0.5 * mu
     upper = 0.5 * math.erfc(below / math.sqrt(2.0))
-    # exp(epsilon) Phi(-x) with x = below + mu, of which neither factor need be a float.
+    # exp(epsilon) Phi(-x) with x = below + mu, where neither factor need be a float.
     lower = 0.5 * float(erfcx((below + mu) / math.sqrt(2.0))) * math.exp(-0.5 * below**2)
     return max(0.0, upper - lower)
 
@@ -241,7 +242,7 @@ def _recompute_independently(
     event: Event, adjacency: Adjacency, epsilon: float, delta: float
 ) -> Recomputation | None:
     """Recompute by methods independent of the claim's accountant; the cheapest that suffices."""
-    # Of many exponential mechanisms Renyi divergences show more than their losses one by one.
+    # For many exponential mechanisms Renyi divergences are tighter than single losses.
     by_divergences = functools.partial(divergence_delta, event)
     shown = by_divergences(epsilon) <= delta * (1.0 + _NUMERICAL)
     if shown and delta > 0.0:
@@ -275,7 +276,7 @@ def _fine_enough(found: HockeySticks, epsilon: float, delta: float) -> HockeySti
         except TooCostlyError:
             break
         found = finer
-        # What a grid adds falls as the square of its width: three times as much is not to come.
+        # The error is quadratic in the width: further refinement gains less than the last step.
         if bound - (before - bound) > most:
             break
     return found

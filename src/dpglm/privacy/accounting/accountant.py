@@ -42,14 +42,14 @@ class Accountant(abc.ABC):
         Parameters
         ----------
         event : Event
-            What is released.
+            The event.
         adjacency : Adjacency
-            The relation to which the event's noise multipliers refer.
+            The relation of its noise multipliers.
 
         Returns
         -------
         bool
-            Never True for parts under add/remove that one row more may change.
+            Never True for disjoint parts that an added row may change, under add/remove.
         """
         if adjacency is Adjacency.ADD_REMOVE and needs_public_n(event):
             return False
@@ -61,9 +61,9 @@ class Accountant(abc.ABC):
         Parameters
         ----------
         event : Event
-            What is released.
+            The event.
         adjacency : Adjacency
-            The relation to which the event's noise multipliers refer.
+            The relation of its noise multipliers.
         epsilon : float
             At least 0, finite.
 
@@ -75,7 +75,7 @@ class Accountant(abc.ABC):
         Raises
         ------
         ValueError
-            If epsilon is not in its range, or ``supports`` says no.
+            If epsilon is out of range, or the event is not supported.
         """
         if not 0.0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
@@ -89,22 +89,22 @@ class Accountant(abc.ABC):
         Parameters
         ----------
         event : Event
-            What is released.
+            The event.
         adjacency : Adjacency
-            The relation to which the event's noise multipliers refer.
+            The relation of its noise multipliers.
         delta : float
             In [0, 1).
 
         Returns
         -------
         float
-            At least 0: the event is (this, delta)-DP under ``adjacency``; ``inf`` if this
-            accountant can show no finite epsilon.
+            At least 0: the event is (this, delta)-DP under ``adjacency``; ``inf`` if no finite
+            epsilon is known.
 
         Raises
         ------
         ValueError
-            If delta is not in its range, or ``supports`` says no.
+            If delta is out of range, or the event is not supported.
         """
         if not 0.0 <= delta < 1.0:
             raise ValueError(f"delta must be in [0, 1), got {delta!r}")

@@ -99,9 +99,9 @@ class RepetitionAccountant(Accountant):
 
     Notes
     -----
-    Privacy: with m expected tries, r the ``log_ratio`` of their law and delta(e) the bound for
-    one try, the best of all is ``(e + r, m delta(e))``-DP. Only for one ``RandomlyRepeated`` that
-    is all that happens; compositions are for ``RenyiAccountant``.
+    Privacy: with m expected tries, r the ``log_ratio`` of their law and delta(e) the bound for one
+    try, the best result is ``(e + r, m delta(e))``-DP. Supports a single ``RandomlyRepeated``;
+    compositions need ``RenyiAccountant``.
 
     References
     ----------
@@ -158,14 +158,14 @@ def _largest(
 
 
 def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
-    """Choose the exact accountant where it applies, the Fourier accountant elsewhere.
+    """Return the best accountant for an event.
 
     Parameters
     ----------
     event : Event
-        What is released.
+        The event.
     adjacency : Adjacency
-        The relation to which the event's noise multipliers refer.
+        The relation of its noise multipliers.
 
     Returns
     -------

@@ -111,9 +111,9 @@ def _grid_points(low: float, high: float, width: float, even_cells: int) -> NDAr
     return np.unique(points[(points >= first) & (points <= last)])
 
 
-# A privacy loss that is hardly ever large, as one that never is and several that mostly are 0.
+# Splitting a privacy loss that is rarely large into a bounded one and several that are mostly 0.
 
-# What of the losses is called large, how far apart the sizes are, and what is never reached.
+# Bounds on large losses, their ratio, and probabilities that are neglected.
 _RARE, _RATIO, _NEVER = 1e-3, 64.0, 1e-40
 _ROUNDING, _RAISED = 3e-3, 1e-4
 _POINTS = 600
@@ -130,21 +130,21 @@ def split(
 ) -> list[tuple[LossLaw, float]]:
     """Split a law by the size of its losses, if the grid is too wide for the small ones.
 
-    Width is that of the grid for everything together, ``fraction`` that of a grid over the
-    standard deviation of a loss that it suits, ``own`` what of the variance of one loss is certain
-    to come from usual losses, ``rest`` what other mechanisms add to the variance of the sum, over
-    the count. Returns the law itself with that width, or laws whose composition dominates it, each
-    with the width of the grid that suits it.
+    ``width`` is that of the grid for everything together; ``fraction`` is the width over the
+    standard deviation of a loss that suits a grid; ``own`` is the part of the variance of one loss
+    that usual losses certainly contribute; ``rest`` is the variance that other mechanisms add,
+    divided by the count. Returns the law itself with that width, or laws whose composition
+    dominates it, each with a suitable width.
 
-    Privacy: let S be the outcomes of (P, Q) with a loss of at most t. Whoever is told whether
-    the outcome is in S, which it is if the outcome is told, knows the outcome of a pair R with
-    all of S made one outcome, of loss ``s = log(P(S) / Q(S))``, and then for S that of the pair
-    of conditional laws. If he is given a fresh draw from the latter also where the outcome is
-    not in S, he learns no less: so ``R`` composed with ``(P(. | S), Q(. | S))`` dominates
-    (P, Q), and so do their compositions (Zhu, Dong and Wang, AISTATS 2022, Theorem 10). A
-    conditional loss is the loss minus s. Adding s there, and subtracting it from R, changes no
-    sum: R then has the loss 0 for S, and its loss minus s beyond. It is split at a larger t in
-    the same way. What is paid for this is a share ``P(not S)`` of the variance of small losses.
+    Privacy: let S be the outcomes of (P, Q) with a loss of at most t. The outcome determines
+    whether it is in S. Let R be the pair in which all of S is a single outcome, of loss ``s =
+    log(P(S) / Q(S))``. A draw from R, followed for S by a draw from the conditional laws, is
+    equivalent to (P, Q). An additional draw from the conditional laws outside S can only reveal
+    more: so ``R`` composed with ``(P(. | S), Q(. | S))`` dominates (P, Q), and so do their
+    compositions (Zhu, Dong and Wang, AISTATS 2022, Theorem 10). A conditional loss is the loss
+    minus s. Adding s to it and subtracting s from R changes no sum: R then has loss 0 on S, and its
+    loss minus s elsewhere. R is split at a larger t in the same way. The cost is a share ``P(not
+    S)`` of the variance of small losses.
 
     Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic
     function", AISTATS 2022, Theorem 10.
@@ -158,8 +158,8 @@ def split(
     square_below = float(np.sum(masses_below * np.minimum(below, 100.0 * law.high) ** 2))
     least = min(-law.low, law.high)
     start = int(np.argmax((law.tails(losses)[0] <= _RARE) & (losses >= 0.999 * least)))
-    # Very low losses are raised where they are so rare that any of them happens with a probability
-    # of 1e-4: given that one does, delta is less than without, so that is what it grows by at most.
+    # Raise very low losses with a total probability of at most 1e-4: conditionally on one of them,
+    # delta is smaller, so delta grows by at most this factor.
     lower = np.cumsum(masses_below[::-1])[::-1] <= max(_RAISED / count, 1e-14)
     low = max(law.low, -float(below[int(np.argmax(lower))])) if lower.any() else law.low
     high, moved = float(losses[start]), 0.0
@@ -177,7 +177,7 @@ def split(
         inside = (losses > low) & (losses <= high)
         mass, square = (float(np.sum(each[inside])) for each in (masses, squares))
         size = math.sqrt(square / mass) if mass > 0.0 else low
-        # Of one loss each cell is small beside it, of the sum of many beside the largest.
+        # Cells are small compared with a single loss, or with the largest of a sum of many.
         often = min(_FINEST * math.sqrt(count * mass), 1.0)
         fine = fraction * max(_FINEST * low, often * size)
         found.append((_part(law, low, high, moved, 1.0 - p), fine))
@@ -222,9 +222,9 @@ def _histogram(law: LossLaw, side: float) -> tuple[Array, Array]:
 LOG_WINDOW_MASS = math.log(1e-17)
 """Logarithm of the mass outside a window."""
 _LOG_NOTHING = -100.0
-# Units of roundoff by which each level of an FFT is off.
+# Error of each FFT level, in units of roundoff.
 _PER_LEVEL = 8.0
-# Numbers in one grid, some 100 bytes each with all that is made of them.
+# Largest number of grid points, at about 100 bytes each.
 _MOST_POINTS, _MOST_WORK = 4_000_000, 20_000_000
 # Only if this much is left where nothing rare happens is that kept on its own grid.
 _USUAL = 1e-3
@@ -233,12 +233,12 @@ _Complex = NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class Part:
-    """A measure on evenly spaced, increasing losses, and bounds on what is wrong with it.
+    """A measure on evenly spaced, increasing losses, with error bounds.
 
-    ``error`` bounds the Euclidean norm of the errors of all n masses times ``sqrt(n)``, and so
-    their sum; ``beyond`` the mass that is not on the grid. ``inherited`` bounds the sum of further
-    errors, in what the rare losses were added to; above any loss these are at most ``relative``
-    times the mass above that loss less ``blur``.
+    ``error`` bounds the Euclidean norm of the errors of all n masses times ``sqrt(n)``, and hence
+    their sum; ``beyond`` bounds the mass outside the grid. ``inherited`` bounds the sum of errors
+    that come from rare losses; above any loss these are at most ``relative`` times the mass above
+    that loss less ``blur``.
     """
 
     losses: Array
@@ -306,12 +306,12 @@ class Mixture:
                 f"costly to convolve: at most {_MOST_POINTS:.3g} points, {_MOST_WORK:.3g} together"
             )
         size = next_fast_len(last - first + 1, real=True)
-        # Of few points, term by term, 128 units of roundoff are enough.
+        # For few points the sum is term by term, with an error of 128 units of roundoff.
         stage = _PER_LEVEL * UNIT_ROUNDOFF * max(math.log2(size) + 2.0, 16.0)
         rare = _Rare.of(lattices, self.theta, size, stage)
         before, mass = self._moved(width, size)
         if not math.isfinite(mass):
-            # Beyond what numbers can hold, nothing is known: delta is 1.
+            # Out of the range of floats: delta is 1.
             return type(self)(self.theta, (Part(np.zeros(1), np.zeros(1), 0.0, math.inf),))
         spectrum = before[rare.kept] * rare.spectrum
         error = mass * (rare.error + 2.0 * stage * _norm(rare.bound))
@@ -352,7 +352,7 @@ class Mixture:
             gaps = one.losses - width * cells
             share = np.clip(np.expm1(-gaps) / math.expm1(-width), 0.0, 1.0)
             down = one.masses * (1.0 - share) * np.exp(-self.theta * gaps)
-            # What has no mass, or is on the wider grid, does not move, however wide that is.
+            # Zero mass, and mass on the wider grid, does not move.
             moves = (share > 0.0) & (one.masses > 0.0)
             # By halves, as neither product may underflow before it grows.
             with np.errstate(over="ignore"):
@@ -363,7 +363,7 @@ class Mixture:
             moved += np.bincount((index + 1) % size, up, minlength=size)
         # Tilted masses may add up to more than 1 where losses are moved apart.
         total = float(moved.sum())
-        # What is not a number stays so: then nothing is known.
+        # NaN stays NaN, so that the result is unknown.
         mass = 1.0 if total < 1.0 else total
         return np.asarray(rfft(moved if math.isfinite(mass) else np.zeros(size))), mass
 
@@ -373,9 +373,9 @@ class Mixture:
 class _Rare:
     """Fourier transform of a sum of tilted losses, without the part in which all of them are 0.
 
-    ``kept`` are the frequencies at which there is anything, ``bound`` is one on the modulus,
-    ``error`` on the norm of the errors, ``mass`` the mass in it and ``usual`` that which was left
-    out, and the loss is that at the circle's points plus ``shift``.
+    ``kept`` are the frequencies with content, ``bound`` bounds the modulus, ``error`` the norm of
+    the errors, ``mass`` the mass, and ``usual`` the omitted mass. Losses are those at the circle's
+    points plus ``shift``.
     """
 
     kept: NDArray[np.int64]
@@ -440,7 +440,7 @@ class _Rare:
             least = float(near.min())
             together += one.count * (stage + 8.0 * UNIT_ROUNDOFF) * _norm(np.abs(ratio)) / least
             most += one.count * math.log1p(mass / z)
-        # The modulus of each factor is at most 1; the exponential is no line.
+        # Each factor has modulus at most 1; the exponential is convex.
         steepest = float(np.exp(np.minimum(error, 1.0)).max())
         together = together * steepest if float(error.max()) <= 1.0 else math.inf
         error = error * np.exp(np.minimum(error, 1.0))
@@ -454,7 +454,7 @@ class _Rare:
 
 
 def _norm(half: Array) -> float:
-    """Bound the Euclidean norm of a spectrum of which this is half."""
+    """Bound the Euclidean norm of a spectrum, given half of it."""
     return math.sqrt(2.0 * float(np.sum(half**2)))
 
 

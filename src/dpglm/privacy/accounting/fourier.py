@@ -51,32 +51,30 @@ _SINGLE_ROUNDING = 128.0
 @final
 @dataclass(frozen=True)
 class FourierAccountant(Accountant):
-    """Numerical accounting without dp-accounting, accurate at very small deltas too.
+    """Numerical accounting without dp-accounting, accurate also at very small deltas.
 
     Parameters
     ----------
     cell_fraction : float, default=0.02
         Width of the grid of privacy losses over their standard deviation in one mechanism, or,
-        below 100 mechanisms, over a tenth of that of their sum. A coarser grid is faster; its
-        bounds hold too, but are larger.
+        below 100 mechanisms, over a tenth of that of their sum. A coarser grid is faster, and
+        gives larger bounds.
     most_cells : int, default=100_000
-        The grid is made coarser until one mechanism's losses fit into about so many cells.
+        Approximate maximum number of cells for the losses of one mechanism.
     even_cells : int, default=800
-        So many cells on each side of zero have the grid's width; further out they grow with the
-        loss.
+        Number of cells on each side of zero with the grid's width; further out their width grows
+        with the loss.
 
     Notes
     -----
-    Privacy: the privacy loss of each mechanism is moved to a grid so that each cell keeps
-    its mass under both distributions, which can only raise delta, whatever the cells; far from
-    zero they grow with the loss. Losses above the grid count as infinite. A loss that is large
-    only rarely, as under sparse sampling, is split by size, each size on a grid of its own
-    (``rare_losses.split``). The
-    distributions are multiplied by ``exp(theta loss)`` and renormalised before they are
-    convolved, with theta the saddle point at the epsilon in question: the rounding error of the
-    FFT, bounded and added to delta, is then relative to delta instead of absolute, so delta of
-    1e-18 is as good as 1e-5. A single mechanism is not convolved at all. Both orders of the
-    neighbouring data sets are computed and the larger delta is returned.
+    Privacy: the privacy loss of each mechanism is moved to a grid so that each cell keeps its mass
+    under both distributions, which can only increase delta, for any cells. Losses above the grid
+    count as infinite. A loss that is rarely large, as under sparse sampling, is split by size, with
+    a grid for each size (``split``). The distributions are multiplied by ``exp(theta loss)`` and
+    renormalised before convolution, with theta the saddle point at the epsilon in question. The
+    rounding error of the FFT, bounded and added to delta, is then relative to delta, so that a
+    delta of 1e-18 is as accurate as 1e-5. A single mechanism is not convolved. The larger delta of
+    removing and adding a row is returned.
 
     References
     ----------
@@ -142,7 +140,7 @@ class _SingleProfile(Profile):
         return least_epsilon(self.delta, delta, (0.0, 1.0), max(law.high for law in self.laws))
 
     def _delta(self, law: LossLaw, epsilon: float) -> float:
-        """``P(loss > e) - exp(e) Q(loss > e)``, of which the second is at most the first."""
+        """Return ``P(loss > e) - exp(e) Q(loss > e)``; the second term is at most the first."""
         p, q = (float(tail[0]) for tail in law.tails(np.array([epsilon])))
         below = math.exp(min(epsilon + math.log(q), 0.0)) if q > 0.0 else 0.0
         error = _SINGLE_ROUNDING * UNIT_ROUNDOFF * law.roundings * p
@@ -180,7 +178,7 @@ class _Direction:
                 self._latest = self._tilted(theta)
         if self._latest.is_sharp(epsilon):
             return self._latest.delta(epsilon)
-        # Of rare losses the saddle point sees only the largest, which may not be what counts.
+        # The saddle point of rare losses depends on the largest only, which may not matter.
         plain = self._untilted()
         return min(one.delta(epsilon) for one in (self._latest, plain) if one is not None)
 
@@ -193,7 +191,7 @@ class _Direction:
             value, slope, _ = self._cumulant(theta)
             return theta * slope - value < goal
 
-        # The theta at which the Chernoff bound (cumulant + goal) / theta on epsilon is least.
+        # Return the theta with the least Chernoff bound (cumulant + goal) / theta on epsilon.
         largest = max(self._support()[1], 0.0)
         tilted = self._tilted(self._last_true(below))
         found = min(tilted.epsilon(delta, largest), largest)
@@ -236,7 +234,7 @@ class _Direction:
         return value, slope, curvature
 
     def _last_true(self, below: Callable[[float], bool]) -> float:
-        """Largest theta, to a hundredth, at which an increasing function is below its goal."""
+        """Return the largest theta, to a hundredth, with an increasing function below its goal."""
         largest = 50.0 / self._widths[0]
         good, bad = 0.0, 1.0
         while bad < largest and below(bad):
@@ -300,7 +298,7 @@ class _Direction:
 
 @dataclass(frozen=True)
 class _Tilted:
-    """The composed loss, tilted by theta, and what may be wrong with it."""
+    """The composed loss, tilted by theta, with error bounds."""
 
     theta: float
     cumulant: float

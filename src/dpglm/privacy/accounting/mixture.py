@@ -1,4 +1,4 @@
-"""Exact accounting of Gaussian releases whose mu is public and random, by a contour integral."""
+"""Exact accounting of Gaussian releases with public random mu, by a contour integral."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Event, GaussianMechanism, Mechanism
 from dpglm.privacy.events.base import Array
 
-# The largest share of a budget with which a plan still fits into what else is spent.
+# The largest share of a budget that fits next to other releases.
 
 _T = TypeVar("_T")
-# A plan that leaves so little of the whole mu serves; so many are tried.
+# Smallest unused part of mu, and the maximum number of trials.
 _TOLERANCE, _MOST_TRIES = 5e-4, 8
 _FLATTEST, _STEEPEST, _FARTHEST = 0.02, 4.0, 3.0
 
@@ -40,13 +40,13 @@ def largest_share(
     slope: float = 1.0,
     most: float = 1.0,
 ) -> _T | None:
-    """Build what gets the largest share of a budget and is not over it; None if nothing was within.
+    """Return the plan with the largest share of a budget; None if none was within.
 
-    ``build`` maps a share above 0 to a plan, of which ``excess`` is at most 0 within the budget, as
-    ``calibrate.excess``. The search begins at ``start``, where the excess grows about ``slope``
-    times as fast as the logarithm of the share, and tries none above ``most``.
+    ``build`` maps a positive share to a plan; ``excess`` of a plan is at most 0 within the budget
+    (see ``calibrate.excess``). The search starts at ``start``, where the excess grows about
+    ``slope`` times as fast as the logarithm of the share, and stays at or below ``most``.
 
-    Privacy: what is returned has itself passed ``excess(plan) <= 0``.
+    Privacy: the returned plan has passed ``excess(plan) <= 0``.
 
     >>> import math
     >>> round(largest_share(lambda share: share, lambda plan: math.log(plan / 0.3), 0.5), 3)
@@ -77,7 +77,7 @@ def largest_share(
     return best
 
 
-# Exact accounting of what is Gaussian throughout.
+# Exact accounting of Gaussian events.
 
 
 @final
@@ -123,7 +123,7 @@ class GaussianAccountant(Accountant):
 
 
 _UNIT_ROUNDOFF = 2.0**-53
-# What folding adds to delta, and what the sum leaves to a bound, both relative to delta.
+# Relative errors of delta: from folding, and from the truncated part of the sum.
 _LOG_FOLDED, _LOG_CUT = math.log(1e-9), math.log(1e-5)
 _MOST_NODES = 200_000
 _SMALLEST, _LARGEST, _HUGE = 1e-12, 1e15, 1e300
@@ -132,10 +132,11 @@ _Complex = NDArray[np.complex128]
 
 @final
 class MixtureAccountant(Accountant):
-    """Exact accounting of Gaussian mechanisms, each with a mu^2 that is a public chi-square.
+    """Exact accounting of Gaussian mechanisms with a public chi-square mu^2.
 
-    Privacy: given what is public the losses are Gaussian, so delta is the mean of that of the
-    Gaussian mechanism over the sum of all mu^2. It is exceeded by about 1e-5 of it, never undercut.
+    Privacy: given the public randomness losses are Gaussian, so delta is the mean of the Gaussian
+    delta over the sum of all mu^2. The result is an upper bound, with a relative error of about
+    1e-5.
 
     >>> from dpglm.privacy.events import ProjectedGaussian, Repeated
     >>> steps = Repeated(ProjectedGaussian(20.0, dimension=8), 100)
@@ -171,16 +172,16 @@ class _MixtureProfile(Profile):
 
     ``delta(e) = 1/(2 pi i) integral of M(z) exp(-z e) / (z (z + 1)) dz`` along Re z = theta,
 
-    because ``(1 - exp(e - x))+`` is the same integral of ``exp(z (x - e)) / (z (z + 1))``. The
-    trapezoidal rule with step ``2 pi / W`` gives, by Poisson's summation formula, the sum of
-    ``exp(j theta W) delta(e + j W)`` over all integers j. No term is negative, so the rule is
-    an upper bound on the term j = 0 for every W and theta; they are chosen so that the others
-    add 1e-9 of it, theta near the saddle point. What is cut off and the rounding error of the sum
-    are bounded and added.
+    because ``(1 - exp(e - x))+`` is the same integral of ``exp(z (x - e)) / (z (z + 1))``. By
+    Poisson's summation formula, the trapezoidal rule with step ``2 pi / W`` gives the sum of
+    ``exp(j theta W) delta(e + j W)`` over all integers j. All terms are nonnegative, so the rule is
+    an upper bound on the term j = 0 for every W and theta. They are chosen so that the other terms
+    add 1e-9 of it, with theta near the saddle point. Truncation and rounding errors are bounded and
+    added.
 
-    A loss is ``N(m/2, m)`` given m, the sum of all mu^2, so ``M(z) = E exp((z + z^2) m / 2)``: each
-    chi-square with d degrees is a factor ``(1 - scale (z + z^2))^(-d/2)``. Real and imaginary part
-    of that base grow with |Im z|, so the modulus of M falls.
+    Given the sum m of all mu^2, a loss is ``N(m/2, m)``, so ``M(z) = E exp((z + z^2) m / 2)``: each
+    chi-square with d degrees is a factor ``(1 - scale (z + z^2))^(-d/2)``. Real and imaginary parts
+    of its base grow with |Im z|, so the modulus of M falls.
 
     Zhu, Dong and Wang, "Optimal accounting of differential privacy via characteristic function",
     AISTATS 2022. Alghamdi et al., "The saddle-point method in differential privacy", ICML 2023.
@@ -296,6 +297,6 @@ class _MixtureProfile(Profile):
         return good
 
     def _log_cut(self, theta: float, epsilon: float, t: float) -> float:
-        """Bound what nodes beyond t contribute: the modulus of M falls, the rest is below 1/t^2."""
+        """Bound the nodes beyond t: the modulus of M falls, the rest is below 1/t^2."""
         modulus = float(self._log_moment(np.array([theta + 1j * t]))[0].real)
         return modulus - theta * epsilon - math.log(math.pi * t)

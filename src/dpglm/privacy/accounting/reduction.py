@@ -1,4 +1,4 @@
-"""What of an event a numerical accountant has to convolve, and what its numbers then imply."""
+"""Reduction of an event to losses for numerical accountants, and bounds from the result."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from dpglm.privacy.events import (
     canonical,
 )
 
-# Pure releases beside sampled ones under replace-one: two groups, composed as pairs.
+# Pure releases together with sampled ones under replace-one: two groups, composed as pairs.
 
 _FINE: Any = {"maxiter": 30, "xatol": 1e-3}
 _SMALLEST = math.log(1e-6)
 
 
 def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None:
-    """Split off what is charged twice where a claim goes by way of the erased row.
+    """Split off the events that the detour through the erased row would charge twice.
 
-    Returns everything else, and events whose epsilon comes from no noise multiplier; None unless
-    the relation is replace-one, and there are both these and sampled releases.
+    Returns all other events, and the events with an epsilon that does not come from a noise
+    multiplier. Returns None unless the relation is replace-one and there are both these and sampled
+    releases.
 
-    Privacy: *if the pure events together are (e, d)-DP, and all others (e', d')-DP, each group
-    by itself under replace-one, then everything is (e + e', d + d')-DP, in whatever order it is
-    asked and chosen.* Proof: fix neighbours D and D'. The i-th pure event is dominated by a pair
-    ``(P_i, Q_i)`` that is fixed by its epsilon, so by Blackwell's theorem its output, given the
-    past, is made by a randomised map from a draw of P_i (for D) or Q_i (for D'). Let all these
-    draws be made first: together they are (e, d)-DP. Given them, and whatever they are, what
-    follows is an adaptive composition of the other events, which is (e', d')-DP, and maps that
-    do not depend on which of D and D' it is. Sequential composition of the two (Dwork and Roth
-    2014, Theorem B.1) gives the sum. So does any split of epsilon and delta that is fixed in
-    advance, and the least of them bounds a function of the event alone.
+    Privacy: *if the pure events together are (e, d)-DP and all others (e', d')-DP, each group under
+    replace-one, then everything is (e + e', d + d')-DP, in any adaptive order.* Proof: fix
+    neighbours D and D'. The i-th pure event is dominated by a pair ``(P_i, Q_i)`` that its epsilon
+    determines, so by Blackwell's theorem its output, given the past, is a randomised map of a draw
+    from P_i (for D) or Q_i (for D'). Make all these draws first: together they are (e, d)-DP. Given
+    them, the rest is an adaptive composition of the other events, which is (e', d')-DP, and of maps
+    that are the same for D and D'. Sequential composition of the two (Dwork and Roth 2014, Theorem
+    B.1) gives the sum. The same holds for any split of epsilon and delta that is fixed in advance,
+    and the minimum over splits depends on the event only.
 
     Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, Theorem B.1.
     """
@@ -76,7 +76,7 @@ def grouped_delta(
 
     best = [total(min(top, epsilon)), total(0.0)]
     if epsilon > 0.0:
-        # One of the shares may be tiny, so both are looked for on a logarithmic scale.
+        # One of the shares may be tiny, so both are searched on a logarithmic scale.
         shares: tuple[Callable[[float], float], ...] = (
             lambda log_share: total(epsilon * math.exp(log_share)),
             lambda log_share: total(epsilon * -math.expm1(log_share)),
@@ -154,7 +154,7 @@ class Reduced:
 
     @property
     def variance(self) -> float:
-        """Of the sum of all losses, roughly."""
+        """Approximate variance of the sum of all losses."""
         return self.mu * self.mu + sum(count * one.variance() for one, count in self.others)
 
     def cell(self, fraction: float, most_cells: int) -> float:
@@ -175,20 +175,18 @@ class Reduced:
 
 
 def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
-    """List what has to be convolved for an event without parallel parts.
+    """Return the losses to convolve for an event without parallel parts.
 
-    Under replace-one with a Poisson-sampled mechanism in it: the event as seen under zero-out, with
-    ``rows = 2``.
+    Under replace-one with a Poisson-sampled mechanism: the event under zero-out, with ``rows = 2``.
 
-    Privacy: for a Poisson-sampled Gaussian the pair of output distributions that dominates
-    all others is ``(1-q) N(0, s^2) + q N(1, s^2)`` against ``N(0, s^2)``, in both orders, for
-    zero-out and add/remove alike. Under replace-one no single dominating pair is proved, so
-    the claim goes through the data set in which the row is zeroed out: the noise is ``s 2C``,
-    which under zero-out is a multiplier of ``2 s``. See ``group_delta``. A release without a sample
-    has a multiplier of ``2 s`` there too, however far erasing the row would move it: in the place
-    of its sum without the row stands the middle of the sums of the two data sets, half of their
-    distance from either. An epsilon that does not come from a noise multiplier is not halved:
-    erasing a row is one way to replace it.
+    Privacy: for a Poisson-sampled Gaussian the dominating pair is ``(1-q) N(0, s^2) + q N(1, s^2)``
+    against ``N(0, s^2)``, in both orders, under zero-out and add/remove. Under replace-one no
+    single dominating pair is proved, so the claim goes through the data set in which the row is
+    erased: the noise is ``s 2C``, which under zero-out is a multiplier of ``2 s``. See
+    ``group_delta``. A release without a sample also has a multiplier of ``2 s`` there, however far
+    erasing the row would move it: the midpoint of the sums of the two data sets, at half of their
+    distance from either, replaces the sum without the row. An epsilon that does not come from a
+    noise multiplier is not halved, because erasing a row is one way to replace it.
     """
     terms = canonical(event).terms()
     in_pairs = adjacency is Adjacency.REPLACE_ONE and any(
@@ -230,7 +228,7 @@ class Profile(abc.ABC):
 
 @final
 class _NoProfile(Profile):
-    """What is known of losses that are out of reach: nothing."""
+    """Losses out of reach have no bound."""
 
     def delta(self, epsilon: float) -> float:
         return 1.0
@@ -279,10 +277,10 @@ def group_delta(delta: Callable[[float], float], epsilon: float) -> float:
 
 
 def group_epsilon(profile: Profile, target: float) -> float:
-    """Epsilon at delta ``target`` for two rows, given the profile of one row.
+    """Return epsilon at delta ``target`` for two rows, given the profile of one row.
 
-    Privacy: any epsilon at which ``group_delta`` is at most ``target`` is a bound; the one
-    returned has passed that check.
+    Privacy: any epsilon with ``group_delta`` at most ``target`` is a bound; the result has passed
+    that check.
     """
     least = profile.epsilon(0.5 * target)
     half = least_epsilon(
@@ -297,10 +295,10 @@ def group_epsilon(profile: Profile, target: float) -> float:
 def least_epsilon(
     delta: Callable[[float], float], target: float, between: tuple[float, float], largest: float
 ) -> float:
-    """Return where a falling bound on delta first is at most ``target``, to 1e-9, from above.
+    """Return the point where a decreasing bound on delta reaches ``target``, to 1e-9, from above.
 
-    Looks from the first of two guesses on; the second may be too small. What is returned has passed
-    the comparison; it is ``inf`` if that would be far above ``largest``.
+    The search starts from the first of two guesses; the second may be too small. The result has
+    passed the comparison; it is ``inf`` if it would be far above ``largest``.
     """
 
     def excess(epsilon: float) -> float:
@@ -321,7 +319,7 @@ def least_epsilon(
 
 
 _LARGEST_HALF = 700.0
-# Of a cell of the grid, and of the losses of one mechanism.
+# Width of a cell of the grid, and span of the losses of one mechanism.
 _SHORTEST, _LONGEST = 1e-13, 1e5
 
 

@@ -35,7 +35,7 @@ from dpglm.privacy.selection.repetitions import Repetitions
 
 __all__ = ["RenyiAccountant", "renyi_divergence"]
 
-# Orders minus 1 on a logarithmic scale; the best is then looked for among finer ones around it.
+# Orders minus 1 on a logarithmic grid, which is refined around the best one.
 _LOWEST, _HIGHEST, _COARSE, _FINE = 1e-6, 1e10, 400, 60
 _ROUNDING = 1.0 + 1e-11
 
@@ -46,14 +46,14 @@ class RenyiAccountant(Accountant):
 
     Notes
     -----
-    Privacy: Renyi divergences of order a add up under adaptive composition, and a release
-    with divergence at most R(a) in both orders of the data sets has
-    ``log delta(e) <= (a - 1) (R(a) - e + log(1 - 1/a)) - log(a)`` for each a: the bound is the
-    least over many a. Covers every event but Poisson-sampled ones. Only for many exponential
-    mechanisms (``BoundedRange``, ``a epsilon^2 / 8``) is it tighter than other accountants, and
-    only it composes random repetitions with other events. The best of a random number of tries
-    with mean m and ``log_ratio`` r has a divergence of at most ``R(a) + r + log(m) / (a - 1)``;
-    where there may be no try, its probability is added to the moment.
+    Privacy: Renyi divergences of order a add up under adaptive composition. A release with
+    divergence at most R(a) for removing and adding a row has ``log delta(e) <= (a - 1) (R(a) - e +
+    log(1 - 1/a)) - log(a)`` for each a, and the minimum over many a is taken. Supports every event
+    except Poisson samples. It is tighter than other accountants for many exponential mechanisms
+    only (``BoundedRange``, ``a epsilon^2 / 8``), and is the only one that composes random
+    repetitions with other events. The best of a random number of tries with mean m and
+    ``log_ratio`` r has a divergence of at most ``R(a) + r + log(m) / (a - 1)``; the probability of
+    no try is added to the moment.
 
     References
     ----------
@@ -87,26 +87,26 @@ class RenyiAccountant(Accountant):
         return basic.divergence(np.ones(1), Adjacency.ZERO_OUT) is not None
 
     def divergence(self, event: Event, adjacency: Adjacency, order: float) -> float:
-        """Bound the divergence in both orders of the data sets.
+        """Bound the divergence for removing and for adding a row.
 
         Parameters
         ----------
         event : Event
-            What is released.
+            The event.
         adjacency : Adjacency
-            The relation to which the event's noise multipliers refer.
+            The relation of its noise multipliers.
         order : float
             Order of the divergence, above 1.
 
         Returns
         -------
         float
-            At least 0; ``inf`` where there is no bound.
+            At least 0; ``inf`` without a bound.
 
         Raises
         ------
         ValueError
-            If ``supports`` says no.
+            If the event is not supported.
         """
         excess = np.array([check_real("order", order, above=1.0) - 1.0])
         return max(
@@ -130,9 +130,9 @@ class RenyiAccountant(Accountant):
 def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     """Bound the Renyi divergence between the laws of an event's output on neighbours.
 
-    Of an order of at least 2, in both orders of the data sets, rounded up; ``inf`` where there is
-    none. A ValueError where none is known: Poisson samples under replace-one, and of anything but
-    Gaussian releases.
+    The order is at least 2; the bound holds for removing and adding a row, is rounded up, and is
+    ``inf`` if there is none. Poisson samples under replace-one, and of other than Gaussian
+    releases, raise ValueError.
 
     Privacy: divergences add up under adaptive composition.
 
@@ -167,7 +167,7 @@ def _divergence(event: Event, adjacency: Adjacency, order: int) -> float:
 @final
 @dataclass(frozen=True)
 class _Tries:
-    """One ``RandomlyRepeated``: the profiles of what a try can be, the law, and how often."""
+    """One ``RandomlyRepeated``: the profiles of its tries, their law, and the count."""
 
     profiles: tuple[_RenyiProfile, ...]
     repetitions: Repetitions
@@ -220,7 +220,7 @@ class _RenyiProfile(Profile):
 
 
 def _split(event: Event, adjacency: Adjacency) -> tuple[Reduced, tuple[_Tries, ...]]:
-    """Reduce what is not randomly repeated, and what is by itself."""
+    """Reduce the events that are not randomly repeated, and each of the others alone."""
     plain: list[Event] = []
     repeated: list[_Tries] = []
     for basic, count in canonical(event).terms():

@@ -1,4 +1,4 @@
-"""Privacy events: what was released, as data that accountants read."""
+"""Privacy events: releases as data for accountants."""
 
 from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism, Mechanism
 from dpglm.privacy.events.compositions import (

@@ -22,9 +22,9 @@ class Repeated(Event):
     Parameters
     ----------
     event : Event
-        What happens each time.
+        The repeated event.
     count : int
-        How often, from 0 (nothing is released) to 2^53.
+        Number of repetitions, from 0 (no release) to 2^53.
     """
 
     event: Event
@@ -38,19 +38,19 @@ class Repeated(Event):
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         if self.count == 0:
             return ()
-        # a b a b ... is not written out: the privacy of a composition has no order.
+        # a b a b ... is not written out: composition does not depend on order.
         return tuple((event, count * self.count) for event, count in self.event.terms())
 
 
 @final
 @dataclass(frozen=True)
 class Composed(Event):
-    """Several events, adaptively: each may depend on what the earlier ones released.
+    """Several events, adaptively: each may depend on earlier results.
 
     Parameters
     ----------
     events : tuple of Event
-        What happens; empty if nothing is released.
+        The events; may be empty.
     """
 
     events: tuple[Event, ...]
@@ -67,7 +67,7 @@ class Composed(Event):
 
 
 def canonical(event: Event) -> Event:
-    """Flatten and merge an event, so that "planned == happened" is one comparison.
+    """Return the canonical form of an event, in which equal claims are equal.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ def canonical(event: Event) -> Event:
     Returns
     -------
     Event
-        A basic event, one ``Repeated`` basic event, or a ``Composed`` of these in the order
-        in which each distinct basic event first appears; equal events are merged wherever
-        they stand. Sampling at rate 1 is no sampling. ``Composed(())`` if nothing happens.
+        A basic event, one ``Repeated`` basic event, or a ``Composed`` of these in the order in
+        which each distinct basic event first appears, with equal events merged. Sampling at rate 1
+        is removed. ``Composed(())`` without releases.
 
     Notes
     -----
-    Privacy: adaptive composition of events with fixed parameters does not depend on their
-    order, so two events with the same canonical form make the same claim.
+    Privacy: adaptive composition of events with fixed parameters does not depend on their order, so
+    events with the same canonical form make the same claim.
 
     Examples
     --------
@@ -131,11 +131,11 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
 
 
 def describe_event(event: Event) -> tuple[str, ...]:
-    """Say what was released, one sentence for each kind of release; nothing for no release.
+    """Return a sentence on each kind of release.
 
     >>> from dpglm.privacy.events import Gaussian
     >>> describe_event(Repeated(Gaussian(37.306), 100))
-    ('100 sums over all rows, each with Gaussian noise of 37.31 times what one row can change',)
+    ('100 sums over all rows, each with Gaussian noise of 37.31 times the sensitivity',)
     """
     return tuple(basic.words(count) for basic, count in canonical(event).terms())
 
@@ -151,7 +151,7 @@ def ordered(event: Event) -> Event:
 
 @dataclass(frozen=True)
 class DisjointParts(BasicEvent):
-    """Events on disjoint parts of the rows: a row pays for what is released about its part."""
+    """Events on disjoint parts of the rows: each row is charged for its part only."""
 
     n_may_be_private: ClassVar[bool]
     """Whether one row more leaves all others in the parts where they were."""
@@ -189,21 +189,21 @@ class DisjointParts(BasicEvent):
 @final
 @dataclass(frozen=True)
 class Parallel(DisjointParts):
-    """Events on disjoint parts of the rows, the parts fixed without looking at the data.
+    """Events on disjoint parts of the rows, where the parts do not depend on the data.
 
     Parameters
     ----------
     events : tuple of Event
-        What is released about each part, at least one. Stored in canonical form and sorted, so
-        that equal collections of parts are equal events.
+        The event on each part, at least one. Stored in canonical form and sorted, so that equal
+        collections of parts are equal events.
 
     Notes
     -----
-    Privacy: a row is in one part only, so what is released about the other parts does not
-    depend on it, and the event costs as much as the dearest of its parts. In a composition
-    each ``Parallel`` may split the rows differently: the cost is that of the dearest choice
-    of one part from each. Accountants refuse it under add/remove, where the part that a row
-    goes to may depend on how many rows there are: see ``SplitByCoins``.
+    Privacy: a row is in one part only, and releases on other parts do not depend on it, so the
+    event costs as much as its most expensive part. In a composition each ``Parallel`` may split the
+    rows differently: the cost is that of the most expensive choice of one part from each.
+    Accountants refuse it under add/remove, where the part of a row may depend on the number of
+    rows: see ``SplitByCoins``.
 
     References
     ----------
@@ -223,20 +223,19 @@ class Parallel(DisjointParts):
 @final
 @dataclass(frozen=True)
 class SplitByCoins(DisjointParts):
-    """Events on disjoint parts of the rows, each row sent to its part by a coin of its own.
+    """Events on disjoint parts of the rows, where each row is assigned by an independent coin.
 
     Parameters
     ----------
     events : tuple of Event
-        What is released about each part, at least one; stored as in ``Parallel``.
+        The event on each part, at least one; stored as in ``Parallel``.
 
     Notes
     -----
-    Privacy: the coins of different rows (of different persons, where these are the unit) are
-    independent of each other and of the data, so that one row more or less leaves every other row
-    in its part. Given the coins, neighbours differ in one part only, under any relation: the
-    event costs as much as the dearest of its parts. A split into parts of fixed sizes is
-    ``Parallel``.
+    Privacy: the coins of different rows (or of different protected persons) are independent of each
+    other and of the data, so adding or removing a row leaves every other row in its part. Given the
+    coins, neighbours differ in one part only, under any relation: the event costs as much as its
+    most expensive part. A split into parts of fixed sizes is ``Parallel``.
 
     References
     ----------
@@ -254,23 +253,23 @@ class SplitByCoins(DisjointParts):
     n_may_be_private = True
 
 
-# Which row one looks at: a composition with parallel parts as a choice of plain ones.
+# Branches: a composition with parallel parts as a choice of plain compositions.
 
 _MOST_BRANCHES = 64
 _Counts = dict[BasicEvent, int]
 
 
 def branches(event: Event) -> tuple[Event, ...]:
-    """List what can have been released about one row: one part of each parallel event.
+    """Return the compositions that a single row can be part of: one part of each parallel event.
 
-    All are in canonical form and without parallel parts, at least one. Left out are those that cost
-    no more than another one. Raises ValueError if there are more than 64.
+    They are in canonical form and without parallel parts, at least one; those that cost no more
+    than another one are omitted. Raises ValueError for more than 64.
 
-    Privacy: which part a row belongs to is fixed without looking at data, so an attacker who
-    asks about a row asks about one branch, and delta of the event is the largest delta of a
-    branch. The other parts' outputs depend on the row only through what is released about its
-    own part: adaptive composition covers that. A branch is left out if another has the same
-    events or more of each, and at least its Gaussian mu.
+    Privacy: the part of a row does not depend on data, so a single row is part of one branch, and
+    delta of the event is the largest delta of a branch. The outputs of other parts depend on the
+    row only through the releases on its own part, which adaptive composition covers. A branch is
+    omitted if another has the same events with at least the same counts, and at least its Gaussian
+    mu.
 
     >>> from dpglm.privacy.events import Gaussian, Parallel
     >>> halves = Parallel((Gaussian(2.0), Gaussian(1.0)))
@@ -382,18 +381,17 @@ class RandomlyRepeated(BasicEvent):
     Parameters
     ----------
     events : tuple of Event
-        Each try is one of these, at least one; which, is public or drawn without looking at
-        the data, and belongs to its result. Stored in canonical form, sorted, equal ones once.
+        The possible events of a try, at least one. The choice is public or drawn independently of
+        the data, and is part of the result. Stored in canonical form, sorted, without duplicates.
     repetitions : Repetitions
-        Law of the number of tries, which is drawn without looking at the data.
+        Law of the number of tries, which is drawn independently of the data.
 
     Notes
     -----
-    Privacy: "best" by any order of results that is fixed before, such as a noisy score that is
-    part of the result. Neither the number of tries nor any other result is released. If a try
-    is ``(e, delta(e))``-DP for every e, the best of all is ``(e + r, m delta(e))``-DP, with
-    m the mean of the law and r its ``log_ratio``; the proof is in
-    ``docs/proofs/random-repetition.md``.
+    Privacy: "best" is by an order of results that is fixed in advance, such as a noisy score in the
+    result. Neither the number of tries nor any other result is released. If a try is ``(e,
+    delta(e))``-DP for every e, the best result is ``(e + r, m delta(e))``-DP, with m the mean of
+    the law and r its ``log_ratio``; the proof is in ``docs/proofs/random-repetition.md``.
 
     References
     ----------

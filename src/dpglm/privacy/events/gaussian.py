@@ -91,24 +91,24 @@ class Gaussian(GaussianMechanism):
         return LossLaw(removing, low=low, high=high), LossLaw(adding, low=-high, high=-low)
 
     def sampled_span(self) -> float:
-        """Give the length of the interval that a loss under sampling hardly ever leaves."""
+        """Return the length of an interval that contains a sampled loss almost surely."""
         return 13.0 / self.noise_multiplier + 0.5 / self.noise_multiplier**2
 
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)
         return (
             f"{times(count, 'sum')} over all rows, {each(count)} Gaussian noise of {noise} times "
-            "what one row can change"
+            "the sensitivity"
         )
 
 
-# Noisy contractive iterations whose results in between stay secret.
+# Noisy contractive iterations with secret intermediate results.
 
 
 @final
 @dataclass(frozen=True)
 class LastIterate(GaussianMechanism):
-    """Noisy contractive iteration of which only the last iterate is released.
+    """Noisy contractive iteration that releases its last iterate only.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class LastIterate(GaussianMechanism):
     -----
     Privacy: the steps are ``w <- Proj(w - eta (mean gradient + noise))``: full batch, no
     momentum, no averaging, at most one projection or prox after the step. Nothing else
-    about the run may be released, least of all an earlier iterate.
+    about the run may be released, in particular no earlier iterate.
 
     References
     ----------
@@ -186,8 +186,8 @@ class LastIterate(GaussianMechanism):
         factor = f"1 - {room:.2g}" if 0.0 < room < 1e-3 else plain_number(self.contraction)
         return (
             f"{'The last iterate' if count == 1 else times(count, 'last iterate')} of {self.steps} "
-            f"steps whose results in between stay secret, each step with Gaussian noise of {noise} "
-            f"times what one row can change and contracting by a factor of {factor}"
+            f"steps with secret intermediate results, each step with Gaussian noise of {noise} "
+            f"times the sensitivity and contracting by a factor of {factor}"
         )
 
 
@@ -206,15 +206,15 @@ class PoissonSampled(Mechanism):
     sampling_rate : float
         Probability that a row is in the sample, from 1e-50 to 1.
     event : Gaussian or ProjectedGaussian
-        What is released about the sample.
+        The release on the sample.
 
     Notes
     -----
-    Privacy: each row enters independently of all others and of every earlier sample, what
-    other rows contribute does not depend on whether it entered (``dpglm.data.sampled``), and
-    nothing released depends on the realised size of the sample. Shuffled or fixed-size
-    batches are not this event. The noise multiplier is relative to the sensitivity of the
-    full sum under the declared adjacency (``2 C`` under replace-one).
+    Privacy: each row is sampled independently of all others and of every earlier sample, the
+    contribution of other rows does not depend on its coin (``dpglm.data.sampled``), and nothing
+    released depends on the realised size of the sample. Shuffled or fixed-size batches are not this
+    event. The noise multiplier is relative to the sensitivity of the full sum under the declared
+    adjacency (``2 C`` under replace-one).
     """
 
     sampling_rate: float
@@ -300,19 +300,19 @@ class PoissonSampled(Mechanism):
         seen = self.event.directions(count) if isinstance(self.event, ProjectedGaussian) else ""
         return (
             f"{times(count, 'sum')} over a fresh random sample ({share} % of the rows on "
-            f"average), {seen}{each(count)} Gaussian noise of {noise} times what one row can change"
+            f"average), {seen}{each(count)} Gaussian noise of {noise} times the sensitivity"
         )
 
 
 def poisson_sampled(sampling_rate: float, event: Event) -> Event:
-    """Return the event of a release about a fresh Poisson sample of the rows.
+    """Return the event of a release on a fresh Poisson sample of the rows.
 
     An epsilon-DP release becomes one with ``log(1 + q (exp(epsilon) - 1))``. Given the sample of
     all other rows, let Q be its law without the row, P and P' its laws with the row's two values
-    (P' = Q where the neighbour has no row). ``(1-q) Q + q P <= e D`` with
-    ``D = (1-q) Q + q P'`` and ``e = 1 + q (exp(epsilon) - 1)`` is
-    ``P - P' <= (exp(epsilon) - 1) D``. Where ``P' >= Q`` it holds, as ``P <= exp(epsilon) D`` and
-    ``P' >= D``; elsewhere, as ``P - P' <= (exp(epsilon) - 1) P'`` and ``P' <= D``.
+    (P' = Q if the neighbour has no row). ``(1-q) Q + q P <= e D`` with ``D = (1-q) Q + q P'`` and
+    ``e = 1 + q (exp(epsilon) - 1)`` is equivalent to ``P - P' <= (exp(epsilon) - 1) D``. Where ``P'
+    >= Q`` it holds because ``P <= exp(epsilon) D`` and ``P' >= D``; elsewhere because ``P - P' <=
+    (exp(epsilon) - 1) P'`` and ``P' <= D``.
 
     References
     ----------
@@ -321,12 +321,12 @@ def poisson_sampled(sampling_rate: float, event: Event) -> Event:
     if sampling_rate == 1.0:
         return event
     if not isinstance(event, Pure):
-        # Which other events can be sampled is for that class to say.
+        # The class decides which other events can be sampled.
         return PoissonSampled(sampling_rate, event)  # type: ignore[arg-type]
     amplified = (
         math.log1p(sampling_rate * math.expm1(event.epsilon))
         if event.epsilon < _LARGEST_EXPONENT
         else event.epsilon
     )
-    # A few units in the last place more: pure differential privacy has no room for rounding.
+    # A few units in the last place more: pure differential privacy allows no rounding error.
     return Pure(min(amplified * (1.0 + 2.0**-48), event.epsilon))

@@ -30,7 +30,7 @@ __all__ = ["ObjectivePerturbation"]
 _BEND, _DECAY = math.sqrt(3.0), 4.0
 _STEP = math.exp(-1.5) - 2.0 * float(ndtr(-_BEND))
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
-# exp(36^2 / 2) is still a float, with room for what multiplies it.
+# exp(36^2 / 2) is a float, with room for its factors.
 _LARGEST_TILT = 36.0
 _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(64))
 
@@ -51,10 +51,10 @@ class ObjectivePerturbation(Mechanism):
 
     Notes
     -----
-    Privacy: the release is ``argmin_w sum_i l_i(<w, x_i>) + lambda/2 |w|^2 + <b, w>`` with
-    ``b ~ N(0, sigma^2 I)``, convex ``l_i`` with Lipschitz slopes, one output, no constraint;
-    other convex terms only if twice differentiable and free of private data. An approximate
-    minimiser needs noise and an event of its own on top.
+    Privacy: the release is ``argmin_w sum_i l_i(<w, x_i>) + lambda/2 |w|^2 + <b, w>`` with ``b ~
+    N(0, sigma^2 I)``, convex Lipschitz ``l_i``, one output, and no constraint. Other convex terms
+    must be twice differentiable and free of private data. An approximate minimiser needs additional
+    noise with an event of its own.
 
     Let D have the row (x, l) and D' not, let ``s = L/sigma``, and let w be drawn under D.
     ``w -> b`` is one to one, with Jacobian ``A + l'' x x^T`` for D and A for D', where
@@ -66,15 +66,15 @@ class ObjectivePerturbation(Mechanism):
     ``c + s^2/2 + s |u|`` with ``c = log(1 + ratio)`` or 0; delta grows with the loss.
 
     Under replace-one ``b' - b`` lies in the plane of the two rows, with ``|b' - b| <= 2 L``, and
-    ``c`` serves both orders. There the tail of the variable in place of ``|u|`` is at most
+    ``c`` is the same in both orders. The tail of the variable in place of ``|u|`` is then at most
     ``exp(-v^2/2)``, and ``2 Phi(-v)`` for ``v^2 >= 3``: see the page of proofs.
 
     References
     ----------
     Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization",
     JMLR 2011, Section 3.3. Redberg, Koskela and Wang, "Improving the privacy and practicality
-    of objective perturbation", NeurIPS 2023, Theorem 3.2, whose ``-log(1 - ratio)`` is
-    replaced by ``log(1 + ratio)``.
+    of objective perturbation", NeurIPS 2023, Theorem 3.2, with ``log(1 + ratio)`` in place of
+    ``-log(1 - ratio)``.
     """
 
     noise_multiplier: float
@@ -139,7 +139,7 @@ class ObjectivePerturbation(Mechanism):
         noise = plain_number(self.noise_multiplier)
         return (
             f"{times(count, 'minimiser')} of an objective with a random linear term, {each(count)} "
-            f"Gaussian noise of {noise} times what one row can change in the gradient, and a "
+            f"Gaussian noise of {noise} times the sensitivity of the gradient, and a "
             f"quadratic penalty of {plain_number(1.0 / self.curvature_ratio)} times one row's "
             "curvature"
         )
@@ -150,8 +150,8 @@ def _line_law(shift: float, slope: float) -> LossLaw:
 
     Notes
     -----
-    Privacy: Q has the density ``exp(-loss)`` times that of P. What is missing from its total
-    mass has a loss of minus infinity and adds nothing to delta.
+    Privacy: Q has the density ``exp(-loss)`` times that of P. Its missing mass has a loss of minus
+    infinity and adds nothing to delta.
     """
     least = shift + 0.5 * slope * slope
 

@@ -59,12 +59,11 @@ class ProjectedGaussian(Mechanism):
 
     Notes
     -----
-    Privacy: A is released too, and does not depend on the data. If a row moves v by a vector
-    of length at most D, whatever its direction, it moves the projection by a vector whose
-    squared length is at most ``D^2 chi2_p / p`` in distribution. So given A the release is
-    mu-GDP with ``mu^2 = chi2_p / (p noise_multiplier^2)``, and without sampling the delta of
-    a composition is the mean of that of the Gaussian mechanism over the sum of all mu^2. The
-    mean of chi2_p in place of its distribution would be no bound.
+    Privacy: A is released too, and does not depend on the data. If a row moves v by a vector of
+    norm at most D, it moves the projection by a vector with a squared norm of at most ``D^2 chi2_p
+    / p`` in distribution. So given A the release is mu-GDP with ``mu^2 = chi2_p / (p
+    noise_multiplier^2)``, and without sampling the delta of a composition is the mean of the
+    Gaussian delta over the sum of all mu^2. Replacing chi2_p by its mean would not give a bound.
     """
 
     noise_multiplier: float
@@ -144,7 +143,7 @@ class ProjectedGaussian(Mechanism):
         )
 
     def sampled_span(self) -> float:
-        """Give the length of the interval that a loss under sampling hardly ever leaves."""
+        """Return the length of an interval that contains a sampled loss almost surely."""
         return 13.0 * self._largest_mu + 0.5 * self._largest_mu**2
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array:
@@ -175,7 +174,7 @@ class ProjectedGaussian(Mechanism):
         noise = plain_number(self.noise_multiplier)
         return (
             f"{times(count, 'sum')} over all rows, {self.directions(count)}{each(count)} Gaussian "
-            f"noise of {noise} times what one row can change before that"
+            f"noise of {noise} times the sensitivity before that"
         )
 
     def directions(self, count: int) -> str:
@@ -196,7 +195,7 @@ class ChiNodes:
     beyond: float
 
     def mean_tail(self, x: Array, offset: float) -> Array:
-        """Mean of ``Phi(-x/mu - offset mu)`` at each x; what is below 1e-38 counts as 0."""
+        """Return the mean of ``Phi(-x/mu - offset mu)`` at each x, without values below 1e-38."""
         order = np.argsort(x, kind="stable")
         ordered = x[order]
         starts = np.searchsorted(ordered, -self.mus * (_CERTAIN + offset * self.mus))
@@ -219,19 +218,20 @@ class ChiNodes:
 # Both orders of the data sets, and all rates, ask for the same nodes.
 @functools.lru_cache(maxsize=64)
 def chi_nodes(dimension: int, noise_multiplier: float) -> ChiNodes:
-    """Spread the law of ``mu = sqrt(chi2_p / p) / noise_multiplier`` over nodes.
+    """Dominate the law of ``mu = sqrt(chi2_p / p) / noise_multiplier`` by a law on nodes.
 
     Privacy: on a cell [a, b] the law is replaced by one on a, some y and b with the same mass and
-    the same means of ``G_k``, k = 0, 1, 2, with the derivative ``x^(-2 k) exp(-x^2 / 8)``. It
+    the same means of ``G_k``, k = 0, 1, 2, with derivative ``x^(-2 k) exp(-x^2 / 8)``. It
     dominates: for every real e its mean of ``delta(e; mu)`` is larger. The derivative of delta by
-    mu is ``phi(e/mu - mu/2)``, so with ``v = 1/x^2`` that of ``h = delta(e; .) - c - sum c_k G_k``
-    is ``exp(-x^2/8)`` times ``C exp(-e^2 v/2)`` less a quadratic in v. Choose c and c_k so that h
-    is 0 at a and b, and at y with its derivative. Then the derivative is 0 at y, and between a and
-    y and between y and b, and nowhere else: an exponential and a quadratic meet three times at
-    most. Below the least such v their difference is positive, as the third derivative of the
-    exponential is negative. So h rises to 0 at b, and is nowhere above 0 on the cell: its mean over
-    the law is at most 0, which is its mean over the nodes. Poisson sampling maps delta linearly,
-    for both orders, so the same nodes dominate there. What is below the cells is rounded up.
+    mu is ``phi(e/mu - mu/2)``, so with ``v = 1/x^2`` the derivative of ``h = delta(e; .) - c - sum
+    c_k G_k`` is ``exp(-x^2/8)`` times ``C exp(-e^2 v/2)`` less a quadratic in v. Choose c and c_k
+    so that h is 0 at a and b, and at y with its derivative. Then the derivative is 0 at y, between
+    a and y, and between y and b, and nowhere else, because an exponential and a quadratic meet at
+    most three times. Below the least such v their difference is positive, because the third
+    derivative of the exponential is negative. So h rises to 0 at b, and is at most 0 on the cell:
+    its mean over the law is at most 0, which is its mean over the nodes. Poisson sampling maps
+    delta linearly for removing and adding a row, so the same nodes dominate there. Mass below the
+    cells is rounded up.
 
     Karlin and Studden, "Tchebycheff systems", 1966, Chapter II (upper principal representations).
     """
@@ -279,7 +279,7 @@ def chi_nodes(dimension: int, noise_multiplier: float) -> ChiNodes:
     nodes = np.empty(weights.size)
     nodes[::2], nodes[1::2] = edges, np.where(sound, low + lengths, high)
     mus = nodes / (math.sqrt(dimension) * noise_multiplier)
-    # Twice: the second time for what tails leave out.
+    # Doubled, for the omitted tails.
     return ChiNodes(mus, weights, beyond=2.0 * _BEYOND)
 
 
@@ -307,7 +307,7 @@ def _root(function: Callable[[Array | float], Array]) -> Array:
 
 
 def _farthest(dimension: int) -> float:
-    """Value that a chi variable hardly ever exceeds."""
+    """Upper quantile of a chi variable."""
     return math.sqrt(2.0 * float(gammainccinv(0.5 * dimension, _BEYOND)))
 
 

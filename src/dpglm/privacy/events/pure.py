@@ -1,4 +1,4 @@
-"""Releases of which only their epsilon is known."""
+"""Releases that are described by their epsilon alone."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ class Laplace(Mechanism):
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)
         return (
-            f"{times(count, 'number')}, {each(count)} Laplace noise of scale {noise} times what "
-            "one row can change"
+            f"{times(count, 'number')}, {each(count)} Laplace noise of scale {noise} times the "
+            "sensitivity"
         )
 
 
@@ -178,12 +178,12 @@ class BoundedRange(Mechanism):
     ----------
     epsilon : float
         Length of the interval under the declared adjacency; from 1e-50 to 1e50. For scores of
-        sensitivity D chosen with weights ``exp(-epsilon score / (2 D))`` it is this epsilon.
+        sensitivity D and weights ``exp(-epsilon score / (2 D))`` it is this epsilon.
 
     Notes
     -----
-    Privacy: such a choice is also epsilon-DP, but cheaper than most: it is
-    ``epsilon^2 / 8``-zCDP. Under replace-one it is charged like ``Pure``.
+    Privacy: such a choice is epsilon-DP and also ``epsilon^2 / 8``-zCDP, which composes better than
+    most epsilon-DP releases. Under replace-one it is charged like ``Pure``.
 
     References
     ----------

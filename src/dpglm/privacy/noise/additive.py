@@ -1,4 +1,4 @@
-"""Noise that is added to bounded sums, as values: each says which event pays for it."""
+"""Additive noise for bounded sums, with its privacy events."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def add_l2_noise(
     """Snap values to the grid ``2**k`` and add exactly rounded L2 noise on that grid.
 
     The noise ``b`` has a density proportional to ``exp(-|b| / scale)``, with the L2 norm over all m
-    numbers of ``value``, whatever its shape. Its norm has the law Gamma(m, scale), its direction is
-    uniform and independent; each coordinate has standard deviation ``scale sqrt(m + 1)``, and m = 1
-    is Laplace noise. Ranges, and errors that callers rule out, are those of ``add_gaussian``.
+    numbers of ``value``. Its norm has the law Gamma(m, scale), its direction is uniform and
+    independent; each coordinate has standard deviation ``scale sqrt(m + 1)``, and m = 1 is Laplace
+    noise. Arguments and errors are those of ``add_gaussian``.
 
     Privacy: exactly a post-processing of the ideal mechanism on the snapped value, hence pure
     ``D / scale``-differential privacy, with D the L2 sensitivity of ``value`` plus
@@ -75,7 +75,7 @@ _Array = NDArray[np.float64]
 V = TypeVar("V")
 R = TypeVar("R")
 MOST_SENDERS = 2**13
-"""The most messages whose noise fits on the grid of one of them."""
+"""Maximum number of messages with noise on the grid of one of them."""
 
 
 def _check_senders(name: str, senders: int, most: int) -> None:
@@ -96,7 +96,7 @@ def _grid_scale(multiplier: float, release: Release[Any, Any]) -> NoiseScale:
 
 @dataclass(frozen=True)
 class CalibratedNoise(Mechanism[V, R]):
-    """Noise whose cost is decided by its scale over the L2 sensitivity, ``noise_multiplier``."""
+    """Noise with a cost that depends on ``noise_multiplier``, its scale over the L2 sensitivity."""
 
     noise_multiplier: float
 
@@ -158,13 +158,13 @@ class ProjectedGaussianNoise(_GaussianOnSums):
 @final
 @dataclass(frozen=True)
 class L2Noise(Mechanism[_Array, _Array]):
-    """Noise with a density proportional to ``exp(-|b| / s)``; Laplace noise of a single number.
+    """Noise with a density proportional to ``exp(-|b| / s)``; Laplace noise for a single number.
 
     ``epsilon`` is the L2 sensitivity over the scale s.
 
     Privacy: ``Pure(epsilon)``: between neighbours the density changes by a factor of at most
-    ``exp(D / s)``, with D the L2 sensitivity, snapping and rounding included. The scale is
-    rounded up, as pure differential privacy has no room for a last digit.
+    ``exp(D / s)``, with D the L2 sensitivity, snapping and rounding included. The scale is rounded
+    up, because pure differential privacy allows no rounding error.
     """
 
     epsilon: float
@@ -242,13 +242,13 @@ class LocalGaussianNoise(CalibratedNoise[Messages, _Array]):
     def draw(
         self, release: Release[Messages, _Array], value: Messages, source: NoiseSource
     ) -> _Array:
-        # The rounding that was declared is that of so many messages.
+        # The declared rounding is that of all messages.
         _check_senders("senders", value.senders, self.most_senders)
         summed = release.scale.times(math.sqrt(value.senders))
         return add_gaussian(value.total, summed.std, summed.exponent, source)
 
 
-# Linear terms of perturbed objectives, as values: each says what the minimiser costs.
+# Linear terms of perturbed objectives, with the privacy events of the minimiser.
 
 _Shape = tuple[int, ...]
 
@@ -269,13 +269,13 @@ class SecretNoise:
 @final
 @dataclass(frozen=True)
 class GaussianLinearTerm(CalibratedNoise[_Shape, SecretNoise]):
-    """Gaussian linear term of an objective whose minimiser may then be released.
+    """Gaussian linear term of an objective, for the release of its minimiser.
 
     The sensitivity is that of the gradient sum; ``curvature_ratio`` is a bound on one row's
     curvature over the strength of the quadratic penalty, above 0.
 
-    Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)`` pays for the minimiser of
-    the ideal term; the distance to it must be covered by noise of its own.
+    Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)`` covers the minimiser of
+    the ideal term; the distance to it needs additional noise.
     """
 
     curvature_ratio: float
@@ -304,7 +304,7 @@ class GaussianLinearTerm(CalibratedNoise[_Shape, SecretNoise]):
 class L2LinearTerm(CalibratedNoise[_Shape, SecretNoise]):
     """Linear term with a density proportional to ``exp(-|b| / s)``.
 
-    ``noise_multiplier`` is s over the sensitivity of the gradient sum; ``curvature_ratio`` as for
+    ``noise_multiplier`` is s over the sensitivity of the gradient sum; ``curvature_ratio`` is as in
     ``GaussianLinearTerm``.
 
     Privacy: ``Pure(pure_objective_epsilon(noise_multiplier, curvature_ratio))``, for the minimiser

@@ -1,4 +1,4 @@
-"""Uniforms of which the first bits are known, and more are drawn until they decide."""
+"""Uniform variates with known first bits; more bits are drawn until they decide."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def arithmetic() -> Any:
 def refined(
     words: Words, first: Sequence[int], decide: Callable[..., T | None], ctx: Any = None
 ) -> T:
-    """Draw 64 more bits of each uniform until ``decide`` returns something.
+    """Draw 64 more bits of each uniform until ``decide`` returns a result.
 
-    ``first`` are their first bits. It is called with the arithmetic, the number of bits so far, and
-    the uniforms, of which the first, whose logarithm is taken, is above 0.
+    ``first`` holds the first bits. ``decide`` is called with the arithmetic, the number of bits so
+    far, and the uniforms; the first uniform, which enters a logarithm, is positive.
     """
     ctx = arithmetic() if ctx is None else ctx
     uniforms, bits = list(first), FIRST_BITS
@@ -56,7 +56,7 @@ def refined(
             return found
 
 
-# Independent Bernoulli bits whose probability is exactly the float given.
+# Independent Bernoulli bits with exactly the given float probability.
 
 _GAPS_PER_BLOCK = 8192
 
@@ -79,7 +79,7 @@ def bernoulli_by_digits(words: Words, size: int, probability: float) -> NDArray[
 
 
 def _next_digit(rest: float) -> tuple[int, float]:
-    """First base-256 digit of a number in [0, 1], and what follows it; both exact."""
+    """Return the first base-256 digit of a number in [0, 1], and the rest; both exact."""
     digit = math.floor(256.0 * rest)
     return digit, 256.0 * rest - digit
 
@@ -143,7 +143,7 @@ def _refined_gap(words: Words, probability: float, a: int) -> int:
 
 
 def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
-    """Return those of so many draws that fall below ``size``, from 1 to 2^62; perhaps none.
+    """Return the draws below ``size``, from 1 to 2^62; there may be none.
 
     They are independent and exactly uniform; more than half of the draws are expected.
     """
@@ -155,7 +155,7 @@ def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
 def coins(words: Words, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return independent bits, true with exactly the given probabilities, of shape (k,) in [0, 1].
 
-    Entry i says whether the uniform ``U_i``, an infinite string of random bytes, is below
+    Entry i states whether the uniform ``U_i``, an infinite string of random bytes, is below
     ``probabilities[i]``; bytes are drawn until that is decided.
     """
     heads = np.zeros(probabilities.size, dtype=np.bool_)
@@ -269,7 +269,7 @@ class _Length:
 
     @cached_property
     def context(self) -> Any:
-        """Arithmetic for all that is refined."""
+        """Arithmetic for refinement."""
         return arithmetic()
 
     def _estimate(self, uniforms: NDArray[np.float64], logs: int) -> tuple[float, float]:

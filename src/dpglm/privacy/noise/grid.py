@@ -19,7 +19,7 @@ __all__ = [
     "snapped_cells",
 ]
 
-# Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) has no overflow.
+# Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) does not overflow.
 _LEAST_EXPONENT, _GREATEST_EXPONENT = -1074, 970
 _LEAST_CELLS_LOG2, _GREATEST_CELLS_LOG2 = 0, 32
 _CELLS_LOG2 = 24
@@ -57,7 +57,7 @@ def granularity_exponent(std: float) -> int:
 
 
 def grid_sensitivity(size: int, granularity_exponent: int) -> float:
-    """Bound what snapping to the grid adds to the L2 distance between two vectors.
+    """Bound the effect of snapping to the grid on the L2 distance between two vectors.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def grid_sensitivity(size: int, granularity_exponent: int) -> float:
 
     Notes
     -----
-    Privacy: add this to the sensitivity of what ``add_gaussian`` releases. Each coordinate
-    moves by at most half a cell on either side.
+    Privacy: add this to the sensitivity of values for ``add_gaussian``. Each coordinate moves by at
+    most half a cell on either side.
 
     References
     ----------

@@ -31,18 +31,18 @@ class OpenDPNoise(NoiseSource):
     Raises
     ------
     ImportError
-        If OpenDP is not installed, or older than 0.15, whose sampler is biased.
+        If OpenDP is not installed, or older than 0.15, where its sampler is biased.
 
     Notes
     -----
-    For those who would rather trust another library's sampler than this one's proof. It is
-    some hundred times slower (``docs/privacy.md``).
+    For users who prefer another library's sampler to this library's proof. It is about a hundred
+    times slower (``docs/privacy.md``).
 
-    Privacy: OpenDP draws a discrete Gaussian on a grid at least 2^26 times finer, with random
-    bits of its own cryptographic generator; a draw is rounded to the grid here. Chances are
-    those of the ideal rounded Gaussian but for a factor of at most ``1 + 2^-106``, and tails of
-    less than 2^-670. What that adds to a claim is far below its rounding. Bits for samples,
-    choices, Laplace and L2 noise come from the operating system.
+    Privacy: OpenDP draws a discrete Gaussian on a grid at least 2^26 times finer, with random bits
+    of its own cryptographic generator; a draw is rounded to the grid here. Probabilities are those
+    of the ideal rounded Gaussian up to a factor of at most ``1 + 2^-106``, and tails of less than
+    2^-670, far below the rounding of a claim. Bits for samples, choices, Laplace and L2 noise come
+    from the operating system.
 
     References
     ----------
@@ -73,7 +73,7 @@ class OpenDPNoise(NoiseSource):
 
 
 def _rounded(fine: NDArray[np.int64], finer_log2: int, up: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Nearest integers to ``fine / 2**finer_log2``; ``up`` says which of two that are as near."""
+    """Return the nearest integers to ``fine / 2**finer_log2``; ``up`` breaks ties."""
     half = np.int64(1 << (finer_log2 - 1))
     rest = fine & (2 * half - 1)
     above = (rest > half) | ((rest == half) & up)
@@ -89,7 +89,7 @@ def _discrete_gaussian(size: int, scale: float) -> NDArray[np.int64]:
 
 
 def _opendp() -> Any:
-    """Import OpenDP, in a version whose sampler is exact."""
+    """Import OpenDP, in a version with an exact sampler."""
     try:
         import opendp.prelude as dp
     except ImportError as error:

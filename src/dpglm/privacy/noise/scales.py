@@ -29,7 +29,7 @@ class NoiseScale:
     exponent: int
 
     def times(self, factor: float) -> NoiseScale:
-        """Return noise that is so many times as large, on the same grid, if it holds that."""
+        """Return noise with a multiple of the scale on the same grid, if the grid can hold it."""
         return _on_grid(factor * self.std, self.exponent)
 
 
@@ -41,14 +41,14 @@ def _on_grid(std: float, exponent: int) -> NoiseScale:
 def noise_scale(
     adjacency: Adjacency, sensitivity: float, noise_multiplier: float, size: int, magnitude: float
 ) -> NoiseScale:
-    """Return the noise for a sum whose norm is at most ``magnitude``, rounding included.
+    """Return the noise for a sum with a norm of at most ``magnitude``, rounding included.
 
     ``sensitivity`` bounds the distance of two neighbours' sums before snapping. The grid is fine
-    against the noise, yet coarse enough that no sum within the bound runs out of the integers that
-    a float64 holds.
+    compared with the noise, and coarse enough that no sum within the bound exceeds the integers
+    that a float64 can hold.
 
-    Privacy: what snapping ``size`` coordinates to the grid adds is included. The relation's factor
-    multiplies it, as the group-privacy proof for sampled replace-one releases requires
+    Privacy: the effect of snapping ``size`` coordinates to the grid is included. The relation's
+    factor multiplies it, as the group-privacy proof for sampled replace-one releases requires
     (``accounting.reduction.reduce_event``).
     """
     wanted = noise_multiplier * sensitivity
@@ -61,7 +61,7 @@ def noise_scale(
 
 
 def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:
-    """Return what the exact minimiser of an objective with an L2 linear term costs, rounded up.
+    """Return the epsilon of the exact minimiser of an objective with an L2 linear term, rounded up.
 
     ``noise_multiplier`` is the scale of the term over the sensitivity of the gradient sum;
     ``curvature_ratio`` bounds one row's curvature over the strength of the quadratic penalty.

@@ -42,17 +42,17 @@ __all__ = [
 ]
 
 
-# What may watch a curator: audits and laws, which see private values by design.
+# Observers of a curator: audits and laws, which receive private values by design.
 
 V = TypeVar("V")
 R = TypeVar("R")
 
 
 class Observer(abc.ABC):
-    """Answers in place of a curator's mechanisms, and sees the private values that they would.
+    """Answers in place of a curator's mechanisms, and receives their private values.
 
-    Given by a noise source (``NoiseSource.observer``), so that a fit under observation names that
-    source in its certificate, as one whose noise is not private.
+    A noise source provides it (``NoiseSource.observer``), so the certificate of an observed fit
+    names a source with noise that is not private.
 
     Privacy: nothing that an observer keeps may be published.
     """
@@ -75,26 +75,26 @@ _GAPS_BELOW, _GAPS_ABOVE = 2.0**-4, 2.0**-64
 
 
 class NoiseSource(abc.ABC):
-    """Where all randomness of a fit comes from: noise, Poisson samples, random choices.
+    """The source of all randomness of a fit: noise, Poisson samples and random choices.
 
     Attributes
     ----------
     name : str
         Name in reports.
     is_private : bool
-        Whether what it draws may protect anybody.
+        Whether its noise protects the rows.
     libraries : tuple of str
-        Distributions that it rests on, beside those of every fit; a certificate lists versions.
+        Additional libraries that it uses; a certificate records their versions.
 
     Notes
     -----
-    Privacy: a subclass supplies uniform bits; everything else is one exact function of these
-    bits. Only ``rounded_gaussian`` may be taken from elsewhere, by a source that proves its law.
+    Privacy: a subclass supplies uniform bits; everything else is an exact function of these bits.
+    Only ``rounded_gaussian`` may be replaced, by a source with a proof of its law.
 
-    A copy of a private source's state would repeat its noise. So copies, and what
-    ``sklearn.base.clone`` makes, are the source itself; and a private source with a state cannot
-    be pickled, unless its class has a ``__reduce__`` that answers for it. A process that forks
-    must not use such a source on both sides.
+    A copy of a private source's state would repeat its noise. So copies, including those of
+    ``sklearn.base.clone``, are the source itself. A private source with a state cannot be pickled,
+    unless its class defines ``__reduce__``. After a fork, only one of the processes may use such a
+    source.
     """
 
     name: ClassVar[str]
@@ -103,7 +103,7 @@ class NoiseSource(abc.ABC):
 
     @property
     def observer(self) -> Observer | None:
-        """What answers in the place of a curator's mechanisms; a private source has none."""
+        """The observer of a curator's mechanisms; None for a private source."""
         return None
 
     def __sklearn_clone__(self) -> Self:
@@ -176,12 +176,12 @@ class NoiseSource(abc.ABC):
         return self.rounded_gaussian(size, scale).reshape(shape)
 
     def rounded_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
-        """Draw the integers of ``gaussian``, whose arguments have been checked.
+        """Draw the integers of ``gaussian``, with checked arguments.
 
         Parameters
         ----------
         size : int
-            How many, at least 0.
+            Number of draws, at least 0.
         scale : float
             Standard deviation before rounding, in [1, 2^32).
 
@@ -192,8 +192,8 @@ class NoiseSource(abc.ABC):
 
         Notes
         -----
-        Privacy: the law is exact, whatever the rounding errors of the machine's logarithm,
-        sine and cosine, as long as these stay below 16 units in the last place.
+        Privacy: the law is exact for any rounding errors of the machine's logarithm, sine and
+        cosine below 16 units in the last place.
 
         References
         ----------
@@ -221,12 +221,12 @@ class NoiseSource(abc.ABC):
 @final
 @dataclass(frozen=True)
 class SystemNoise(NoiseSource):
-    """Noise from the operating system's cryptographic generator: what releases must use.
+    """Noise from the operating system's cryptographic generator, required for private releases.
 
     Notes
     -----
-    Privacy: every bit comes from ``os.urandom`` when it is needed. Nothing is seeded, kept
-    or buffered here, so forked processes, threads and unpickled copies never share noise.
+    Privacy: every bit comes from ``os.urandom`` when it is needed. Nothing is seeded, kept or
+    buffered, so forked processes, threads and unpickled copies never share noise.
 
     Examples
     --------
@@ -252,7 +252,7 @@ class SeededNoise(NoiseSource):
 
     Notes
     -----
-    Privacy: none. Whoever knows or guesses the seed can subtract the noise, PCG64 is no
+    Privacy: none. Anyone who knows or guesses the seed can subtract the noise, PCG64 is not a
     cryptographic generator, and copies made by ``fork`` or ``pickle`` repeat each other.
 
     Examples
@@ -283,18 +283,18 @@ def add_gaussian(
     Parameters
     ----------
     value : array_like of float64
-        What to release, below ``grid_limit(granularity_exponent)`` in magnitude.
+        Values, below ``grid_limit(granularity_exponent)`` in magnitude.
     std : float
         Standard deviation of the noise, from ``2**k`` to below ``2**(k + 32)``.
     granularity_exponent : int
-        ``k``; the grid is the multiples of ``2**k``.
+        ``k``; the grid consists of the multiples of ``2**k``.
     source : NoiseSource
-        Where the noise comes from.
+        Source of the noise.
 
     Returns
     -------
     ndarray of float64, shape of ``value``
-        Multiples of ``2**k``, without any rounding after the noise was added.
+        Multiples of ``2**k``, without rounding after the noise was added.
 
     Raises
     ------
@@ -305,10 +305,9 @@ def add_gaussian(
 
     Notes
     -----
-    Privacy: exactly a post-processing of the ideal Gaussian mechanism with this ``std`` on
-    the snapped value, whose L2 sensitivity is that of ``value`` plus
-    ``grid_sensitivity(size, k)``. The two errors on ``value`` depend on private data, so
-    callers rule them out beforehand (``grid_limit``).
+    Privacy: exactly a post-processing of the ideal Gaussian mechanism with this ``std`` on the
+    snapped value, with the L2 sensitivity of ``value`` plus ``grid_sensitivity(size, k)``. The
+    errors about ``value`` depend on private data, so callers must prevent them (``grid_limit``).
 
     References
     ----------
@@ -368,7 +367,7 @@ def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.
 
 
 def noise_source(random_state: object) -> NoiseSource:
-    """Return what a ``random_state`` stands for.
+    """Return the noise source of a ``random_state``.
 
     Parameters
     ----------

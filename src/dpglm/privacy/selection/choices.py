@@ -15,11 +15,11 @@ from dpglm.privacy.noise.exact import coins, rounded_laplace, uniform_indices
 # No exponent goes beyond this, so that every probability is a normal float64.
 _GREATEST_EXPONENT = 700.0
 
-# What rounding can add to epsilon: the first covers exponents and exp, the second the rate.
+# Bounds on rounding errors of epsilon: the first for exponents and exp, the second for the rate.
 _ROUNDING = 2.0**-39
 _RATE_ROUNDING = 2.0**-48
 
-# What rounding can add to the sensitivity 1 of generalized scores: the first divided by epsilon.
+# Bounds on rounding errors of generalized scores: the first is divided by epsilon.
 _SCORE_ROUNDING = 2.0**-36
 _SCALE_ROUNDING = 2.0**-48
 
@@ -36,23 +36,22 @@ def exponential_mechanism(
 
     Candidate r is chosen with probability exactly ``p[r] / sum(p)``, where ``p[r]`` is the float64
     computed for ``exp(-min(epsilon' (q[r] - min(q)) / (2 sensitivity), 700))`` and ``epsilon'`` is
-    ``epsilon`` less about 2e-12, which pays for rounding. Scores q, of shape (k,), are finite, and
-    lower is better; ``sensitivity``, from 2^-500 to 2^500, bounds how far any one computed score
-    moves between neighbours; ``epsilon`` is from 2^-30 to 2^30.
+    ``epsilon`` less about 2e-12, for rounding. Scores q, of shape (k,), are finite, and lower is
+    better; ``sensitivity``, from 2^-500 to 2^500, bounds the change of any one computed score
+    between neighbours; ``epsilon`` is from 2^-30 to 2^30.
 
-    Privacy: ``epsilon``-bounded range (the logarithms of the probability ratios of all
-    candidates lie in one interval of length ``epsilon``, which contains 0), hence pure
-    ``epsilon``-differential privacy. All rounding in here is paid for; that of the scores
-    belongs into ``sensitivity``, which is about the floats that are passed.
+    Privacy: ``epsilon``-bounded range (the logarithms of the probability ratios of all candidates
+    lie in one interval of length ``epsilon``, which contains 0), hence pure
+    ``epsilon``-differential privacy. Rounding errors in this function are covered; those of the
+    scores belong into ``sensitivity``, which is about the computed floats.
 
-    Adding one number to all scores changes nothing. So it is enough that for any two
-    neighbours the moves ``q'[r] - q[r]`` of all candidates lie in one interval of length
-    ``2 sensitivity``. Scores that all rise or all fall by at most D, whichever neighbours are
-    compared, such as sums over rows of losses in [0, D] of which one is erased, may be passed
-    with ``sensitivity = D / 2``.
+    Adding one number to all scores changes nothing. So it suffices that for any two neighbours the
+    changes ``q'[r] - q[r]`` of all candidates lie in one interval of length ``2 sensitivity``.
+    Scores that all increase or all decrease by at most D, such as sums over rows of losses in [0,
+    D] when one row is erased, may be passed with ``sensitivity = D / 2``.
 
-    The choice is as secret as the scores until it is released. The time it takes depends on
-    the scores. Errors depend on them too: callers rule out scores that are not finite.
+    The choice is as private as the scores until it is released. Its running time depends on the
+    scores. Errors depend on them too: callers must prevent scores that are not finite.
 
     References
     ----------
@@ -75,15 +74,15 @@ def permute_and_flip(
 ) -> int:
     """Choose a candidate by permute-and-flip, never worse than the exponential mechanism.
 
-    One of the candidates whose coins came up heads, all equally likely; the coins are independent
-    and have the chances ``p[r]`` of ``exponential_mechanism``, exactly.
+    The choice is uniform among the candidates with heads; the coins are independent, with exactly
+    the probabilities ``p[r]`` of ``exponential_mechanism``.
 
     Privacy: pure ``epsilon``-differential privacy, with the same remarks on ``sensitivity``,
     one-sided scores and rounding as ``exponential_mechanism``. Bounded range is not claimed.
 
-    The law is that of flipping the coins one after the other in random order until one comes
-    up heads, and that of the least score after an independent exponential variate of mean
-    ``2 sensitivity / epsilon`` has been subtracted from each.
+    The law is that of flipping the coins in random order until the first heads, and that of the
+    least score after subtracting independent exponential variates of mean ``2 sensitivity /
+    epsilon``.
 
     References
     ----------
@@ -106,14 +105,13 @@ def generalized_scores(
     """Turn scores (k,) of different public sensitivities into scores of sensitivity 1.
 
     ``s[j] = max_k ((q[j] + t D[j]) - (q[k] + t D[k])) / (D[j] + D[k])`` with
-    ``t = 2 log(k / failure) / epsilon``, cut at ``1400 / epsilon`` and shrunk by what rounding can
-    add; at least 0, and for the best candidate 0 up to rounding. Sensitivities are from 2^-500 to
-    2^500, or 0 for at most one score; ``failure`` is from 2^-900 to below 1.
+    ``t = 2 log(k / failure) / epsilon``, clipped at ``1400 / epsilon`` and reduced by a bound on
+    rounding errors; at least 0, and 0 up to rounding for the best candidate. Sensitivities are from
+    2^-500 to 2^500, or 0 for at most one score; ``failure`` is from 2^-900 to below 1.
 
-    Privacy: nothing is released here. The computed scores have sensitivity 1 under the
-    relation for which ``sensitivities`` are stated, rounding included: ``q[j] - q[k]`` moves
-    by at most ``D[j] + D[k]``, and maxima and cuts move no more than what they are taken of.
-    Scores that move to one side only gain nothing here.
+    Privacy: nothing is released here. The computed scores have sensitivity 1 under the relation of
+    ``sensitivities``, rounding included: ``q[j] - q[k]`` changes by at most ``D[j] + D[k]``, and
+    maxima and clipping do not increase changes. One-sided scores have no advantage here.
 
     The exponential mechanism on these scores chooses, except with probability ``failure``, a
     candidate with ``q <= min_j (q[j] + 4 D[j] log(k / failure) / epsilon)``.
@@ -200,16 +198,17 @@ def exponential_mechanism_in_runs(
     epsilon: float,
     source: NoiseSource,
 ) -> int:
-    """Choose one of very many candidates that have equal scores in long runs, by its position.
+    """Choose one of very many candidates, in long runs of equal scores, by its position.
 
-    Exactly the law of ``exponential_mechanism`` on the scores repeated. Lengths of runs, of shape
+    Exactly the law of ``exponential_mechanism`` on the repeated scores. Lengths of runs, of shape
     (k,), are at least 1 and together at most 2^52.
 
-    Privacy: as for ``exponential_mechanism``, ``epsilon``-bounded range. Where runs begin may
-    depend on private data, as only the candidate leaves, and the set of candidates is public.
+    Privacy: ``epsilon``-bounded range, as in ``exponential_mechanism``. The starts of runs may
+    depend on private data, because only the candidate is released, and the set of candidates is
+    public.
 
-    A run is proposed with a whole number of tickets just above its weight, and kept with a
-    chance that is a ratio of whole numbers, so nothing is rounded on the way.
+    A run is proposed with an integer number of tickets just above its weight, and accepted with a
+    probability that is a ratio of integers, so there is no rounding.
 
     References
     ----------
@@ -240,16 +239,15 @@ def exponential_mechanism_in_runs(
 
 
 def first_above(counts: ArrayLike, threshold: int, epsilon: float, source: NoiseSource) -> int:
-    """Return about the first position at which growing counts, private integers, reach a threshold.
+    """Return approximately the first position where growing private counts reach a threshold.
 
-    It is that for which the count, plus noise of its own, reaches the threshold plus noise before
-    any other does; ``k - 1`` where none does. ``epsilon`` is from 2^-30 to 2^30.
+    The position is the first where the count plus its own noise reaches the threshold plus noise;
+    ``k - 1`` if there is none. ``epsilon`` is from 2^-30 to 2^30.
 
-    Privacy: pure ``epsilon``-differential privacy for one row more or less, which is in all of
-    the nested sets from some position on. Nothing about the counts is released but the position,
-    and their number need not be bounded by anything private: that is what makes thresholds
-    without an upper bound possible. Proof, and the floating-point side, in
-    ``docs/proofs/private-quantiles.md``.
+    Privacy: pure ``epsilon``-differential privacy for adding or removing a row, which is in all of
+    the nested sets from some position on. Only the position is released, and the counts need no
+    public bound, so that thresholds without an upper bound are possible. The proof, including
+    floating point, is in ``docs/proofs/private-quantiles.md``.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Private choices among candidates, as values: each says which event pays for it."""
+"""Private choices among candidates, with their privacy events."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class _Choice(Mechanism[V, int]):
-    """A choice by an algorithm that ``epsilon`` pays for; scores, also the winner's, stay private.
+    """A choice with parameter ``epsilon``; the scores, including the winner's, stay private.
 
-    Privacy: ``BoundedRange(epsilon)``, which composes better, where ``has_bounded_range``, else
+    Privacy: ``BoundedRange(epsilon)``, which composes better, if ``has_bounded_range``, else
     ``Pure(epsilon)``.
     """
 
@@ -91,10 +91,10 @@ class ExponentialMechanism(_Choice[_Scores]):
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedScores:
-    """Private scores, lower is better, each with a public bound of its own; of shape (candidates,).
+    """Private scores of shape (candidates,), lower is better, each with its own public bound.
 
-    A contribution bound says how far erasing one row moves the score, rounding included; 0 for at
-    most one of them. The diameter of the release is one for all of them.
+    A contribution bound limits the change of the score when one row is erased, rounding included;
+    it is 0 for at most one of them. All scores have the same diameter.
     """
 
     scores: _Scores
@@ -138,7 +138,7 @@ class GeneralizedExponentialMechanism(_Choice[BoundedScores]):
 class Runs:
     """Very many candidates in runs of equal scores, both of shape (runs,). Private.
 
-    Of the lengths, which are integers, only the sum is public.
+    Only the sum of the integer lengths is public.
     """
 
     scores: _Scores

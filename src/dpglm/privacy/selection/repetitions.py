@@ -21,12 +21,12 @@ _AT_ONCE = 64
 
 
 class Repetitions(abc.ABC):
-    """The law of a number K of independent tries, of which the best one is released.
+    """The law of the number K of independent tries before the best result is released.
 
     Notes
     -----
-    Privacy: K is drawn without looking at data, and stays secret. With the generating function
-    ``f(x) = E x^K``, the best of K results y, in any fixed order, has the probability
+    Privacy: K does not depend on data, and stays secret. With the generating function
+    ``f(x) = E x^K``, the best of K results is y, in any fixed order, with probability
     ``f(Q(<= y)) - f(Q(< y))``: ``Q(y)`` times a mean of the derivative f'. See
     ``docs/proofs/random-repetition.md``.
 
@@ -69,25 +69,25 @@ class Repetitions(abc.ABC):
 @final
 @dataclass(frozen=True)
 class NegativeBinomial(Repetitions):
-    """Failures before a number of successes, given that there are any.
+    """Number of failures before the given number of successes, conditioned to be positive.
 
     Parameters
     ----------
     success : float
-        Chance of a success, in (0, 1).
+        Probability of a success, in (0, 1).
     shape : int, default=1
         Number of successes, at least 1; 1 is the geometric law on 1, 2, ...
 
     Notes
     -----
-    ``f'`` is proportional to ``(1 - (1 - success) x)^-(shape + 1)``. If a set has probability
-    s for one data set and s' for a neighbour, ``s' <= e^a s + delta(a)``. So where
-    ``delta(a) <= (e^a - 1) success / (1 - success)``, ``success + (1 - success) s'`` is at most
-    ``e^a`` times as large as with s: the logarithm of the ratio is at most ``(shape + 1) a``.
+    ``f'`` is proportional to ``(1 - (1 - success) x)^-(shape + 1)``. If a set has probability s for
+    one data set and s' for a neighbour, ``s' <= e^a s + delta(a)``. So if ``delta(a) <= (e^a - 1)
+    success / (1 - success)``, ``success + (1 - success) s'`` is at most ``e^a`` times its value
+    with s: the logarithm of the ratio is at most ``(shape + 1) a``.
 
     References
     ----------
-    Papernot and Steinke, ICLR 2022, Definition 1 and Theorem 2, whose bound on the ratio by one
+    Papernot and Steinke, ICLR 2022, Definition 1 and Theorem 2, where the bound on the ratio by one
     Renyi divergence is larger. Liu and Talwar, "Private selection from private candidates",
     STOC 2019, for the geometric law.
 

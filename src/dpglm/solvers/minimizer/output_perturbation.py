@@ -61,14 +61,16 @@ class OutputPerturbation(Solver):
         Factor on the intercept column, from 1e-3 to 1e3. By default 1/4; 1, and then no other
         value is allowed, if penalty and constraint act on the intercept.
 
-    Notes ----- The default strength is that of Arora et al. with exact accounting in place of their
-    closed form: with G the largest change of the gradient sum by one row, q the curvature of a
-    row's loss, mu the budget as Gaussian DP and B the radius of the L2 ball that is the constraint,
-    ``(2 q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or ``sqrt(2 C G / (n mu)) / B``
-    (Theorem 5, bounded slopes), whichever adds less to the risk. Without a ball it is the former
-    with ``B = 4 slope / curvature / row norm``: for the logistic loss and rows of norm R that is 16
-    / R. At the default clip that is neither theorem: ``dpglm.papers.Arora2022OutputPerturbation``
-    runs them.
+    Notes
+    -----
+    The default strength is that of Arora et al. with exact accounting in place of their closed
+    form: with G the sensitivity of the gradient sum, q the curvature of a row's loss, mu
+    the budget as Gaussian DP and B the radius of the L2 ball that is the constraint,
+    ``(2 q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or
+    ``sqrt(2 C G / (n mu)) / B`` (Theorem 5, bounded slopes), whichever adds less to the risk.
+    Without a ball it is the former with ``B = 4 slope / curvature / row norm``: for the logistic
+    loss and rows of norm R that is 16 / R. At the default clip that is neither theorem:
+    ``dpglm.papers.Arora2022OutputPerturbation`` runs them.
 
     Privacy: ``Gaussian(noise_multiplier)`` for the minimiser. Let F and F' be the sums with and
     without a row of weight v, m-strongly convex, with minimisers w and w'. Then ``F(w') - F(w) >= m
