@@ -89,7 +89,7 @@ class TestGuidance:
             plan = LogisticRegression(**pixels, **bounds).plan(60_000, 784, 10, dtype="float32")
             expected = guidance(plan)
             assert expected.verdict.startswith("Expect a good model: ")
-            assert ("its own length" in "; ".join(expected.cures)) == says
+            assert ("by its norm" in "; ".join(expected.cures)) == says
 
     def test_prototypes_take_one_pass_with_a_delta_of_zero(self):
         """60,000 rows of 2048 random features of MNIST: 64 % right."""
@@ -123,7 +123,7 @@ class TestGuidance:
 
     def test_of_a_fitted_model_only_intervals_say_what_differs_from_zero(self, binary):
         said = guidance(binary.solution_.plan, coefficient_table(binary)).noise
-        assert said.startswith("No confidence intervals")
+        assert said.startswith("There are no confidence intervals")
         model = fit_classifier(solver=given((0.7, -90.0, 0.2, 0.1)), inference=True)
         said = guidance(model.solution_.plan, coefficient_table(model)).noise
         ends = model.inference_.conf_int()
@@ -159,7 +159,7 @@ class TestRange:
         options = {"feature_bounds": (-1, 1), "target_bounds": (0, 1e6)}
         for settings in ({"delta": 0.0}, {"solver": "noisy_gd"}):
             said = guidance(PoissonRegressor(**options, **settings).plan(10**6, 3))
-            assert said.verdict.startswith("Noise is made for targets as large as")
+            assert said.verdict.startswith("The noise scale follows the declared bound")
             assert said.share[0] == -math.inf
 
     def test_a_wide_bound_changes_nothing_where_sizes_are_paid_for(self):

@@ -287,8 +287,11 @@ def test_parallel_parts_of_a_try_need_a_public_number_of_rows():
         (lambda: PoissonNumber(0.5), "rate"),
         (lambda: RandomlyRepeated((), NegativeBinomial(0.5)), "events"),
         (lambda: RandomlyRepeated((Gaussian(1.0),), 3), "repetitions"),
-        (lambda: decode(Repetitions, {"type": "always"}), "Repetitions"),
-        (lambda: decode(Repetitions, {"type": "poisson", "mean": 2.0}), "a poisson must have"),
+        (lambda: decode(Repetitions, {"type": "always"}), "type must be one of"),
+        (
+            lambda: decode(Repetitions, {"type": "poisson", "mean": 2.0}),
+            "type .poisson. must have the keys",
+        ),
     ],
 )
 def test_invalid_values_are_named(make, name):
