@@ -54,7 +54,7 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
     ----------
     Becker, B. and Kohavi, R. (1996). Adult. UCI Machine Learning Repository.
     https://doi.org/10.24432/C5XW20 (CC BY 4.0). The rows are unchanged; they are reordered and
-    compressed as the licence file beside the data says.
+    compressed as described in their licence file.
 
     Examples
     --------

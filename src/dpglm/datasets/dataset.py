@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 DataT = TypeVar("DataT")
 Columns = dict[str, NDArray[Any]]
-"""A table: for each column its name and its values, all of one length."""
+"""A table: arrays of one length by column name."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset(Generic[DataT]):
-    """A data set with what is publicly known about it.
+    """A data set with public facts about it.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class Dataset(Generic[DataT]):
         Disjoint row numbers that together are all rows: the split that its publishers made where
         there is one, else `split_by_index`.
     description : str
-        What the rows are and what is to be predicted.
+        Meaning of the rows and the prediction task.
     source : str
-        Where the data come from, with the citation their publishers ask for.
+        Source of the data, with the citation that its publishers request.
     licence : str
         Terms of use.
 

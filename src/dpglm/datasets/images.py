@@ -42,7 +42,7 @@ def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Dataset[ND
     FileNotFoundError
         If a file is absent; the message says what to install.
     ValueError
-        If a file is not what its name says.
+        If a file does not match its name.
 
     References
     ----------
@@ -86,7 +86,7 @@ def load_mnist(path: str | os.PathLike[str]) -> Dataset[NDArray[np.uint8]]:
     FileNotFoundError
         If a file is absent; the message says what to install.
     ValueError
-        If a file is not what its name says.
+        If a file does not match its name.
 
     References
     ----------
@@ -207,9 +207,9 @@ def load_cifar100_features(path: str | os.PathLike[str]) -> Dataset[NDArray[np.f
     Raises
     ------
     FileNotFoundError
-        If the file is absent; the message says what it must hold.
+        If the file is absent; the message lists its arrays.
     ValueError
-        If an array is missing or is not what it must be.
+        If an array is missing or invalid.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The types of private preprocessing: settings and planned steps."""
+"""Types of private preprocessing: settings and planned steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpglm.privacy.releases import AnyRelease
 
 
 def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
-    """Public facts of dense rows with another row norm, the intercept in proportion."""
+    """Return facts of dense rows with another row norm; the intercept scales with it."""
     return dataclasses.replace(
         data,
         row_norm=row_norm,
@@ -28,13 +28,10 @@ def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
 
 
 class PlannedStep(abc.ABC):
-    """A preprocessing step whose settings are all decided; frozen, public, and free of data.
-
-    A dataclass whose fields say everything, like a ``Method``.
-    """
+    """A fully specified preprocessing step: a frozen dataclass of public values."""
 
     data: DataSpec
-    """Public facts about the rows that come to the step."""
+    """Public facts about the input rows."""
 
     @property
     @abc.abstractmethod
@@ -53,36 +50,30 @@ class PlannedStep(abc.ABC):
 
     @property
     def noise_growth(self) -> float:
-        """Factor by which noise in coefficients grows on the way back, before data is seen.
-
-        For rows of the greatest norm; shorter ones make it larger.
-        """
+        """Growth factor of coefficient noise when the map is undone, for rows of maximal norm."""
         return 1.0
 
     @abc.abstractmethod
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
         """Learn the map from releases of ``oracle`` alone.
 
-        ``seed``, 64 random bits, is public randomness that no row had a part in.
+        ``seed``, 64 random bits, is public randomness, independent of the rows.
         """
 
 
 class Preprocessor(abc.ABC):
-    """Public settings of a preprocessing step; what is left open is decided by ``plan``.
-
-    A new step is one of these, with a ``PlannedStep``.
-    """
+    """Public settings of a preprocessing step; ``plan`` decides the open ones."""
 
     @abc.abstractmethod
     def share(self, data: DataSpec, mu: float) -> float:
-        """Share of the budget (of mu squared) that the step asks for by default.
+        """Default share of the budget (of mu squared) for the step.
 
         Parameters
         ----------
         data : DataSpec
-            Public facts about the rows that come to the step.
+            Public facts about the input rows.
         mu : float
-            The whole budget as Gaussian DP, over the relation's factor.
+            The whole budget as Gaussian DP, divided by the relation's factor.
 
         Returns
         -------
@@ -97,9 +88,9 @@ class Preprocessor(abc.ABC):
         Parameters
         ----------
         data : DataSpec
-            Public facts about the rows that come to the step.
+            Public facts about the input rows.
         mu : float
-            What the step may spend: its releases together must be mu-GDP.
+            Budget of the step: its releases together must be mu-GDP.
         adjacency : Adjacency
             The neighbouring relation.
 
@@ -110,11 +101,9 @@ class Preprocessor(abc.ABC):
         Raises
         ------
         ValueError
-            If the step cannot be done with such rows.
+            If the step does not support such rows.
         """
 
-
-# What steps have in common: the epsilon of a choice, the share of the budget, the row norm.
 
 _WANTED_RANK_ERROR = 0.02
 _LOG_CANDIDATES = 10.0
@@ -122,40 +111,40 @@ _LEAST_SHARE, _MOST_SHARE = 0.002, 0.1
 
 
 def pure_epsilon(mu: float) -> float:
-    """Epsilon for which every epsilon-DP release is mu-GDP: ``log(Phi(mu/2) / Phi(-mu/2))``.
+    """Return the epsilon for which epsilon-DP implies mu-GDP: ``log(Phi(mu/2) / Phi(-mu/2))``.
 
     Privacy: the trade-off function of an epsilon-DP release lies above two chords that meet where
-    both errors are ``1 / (1 + exp(epsilon))``. That of mu-GDP is convex, has the same ends, and
-    passes through that point for this mu, so it lies below the chords.
+    both errors are ``1 / (1 + exp(epsilon))``. The trade-off function of mu-GDP is convex, has the
+    same ends and passes through that point for this mu, so it lies below the chords.
     """
     return float(log_ndtr(mu / 2.0) - log_ndtr(-mu / 2.0))
 
 
 def bounded_range_epsilon(mu: float) -> float:
-    """Epsilon for which a choice of bounded range is about mu-GDP: twice ``pure_epsilon(mu)``.
+    """Return the epsilon for which bounded range is about mu-GDP: twice ``pure_epsilon(mu)``.
 
     Privacy: log-ratios of bounded range lie within ``[t - epsilon, t]`` for some t; the worst case
-    is ``t = epsilon / 2``, which is ``epsilon / 2``-DP. That no other t is worse is checked by
-    numbers only, so nothing rests on it: plans are accounted for as they are.
+    is ``t = epsilon / 2``, which is ``epsilon / 2``-DP. This is checked numerically only, and used
+    for the division of a budget only: plans are accounted exactly.
     """
     return 2.0 * pure_epsilon(mu)
 
 
 def quantile_share(data: DataSpec, mu: float) -> float:
-    """Share of the budget for a quantile that is off by a fiftieth of the rows, within limits."""
+    """Return the budget share for a quantile with a rank error of 2 % of the rows."""
     error = 2.0 * _LOG_CANDIDATES / (bounded_range_epsilon(mu) * data.n_rows)
     return share_for_error(error, _WANTED_RANK_ERROR, _LEAST_SHARE, _MOST_SHARE)
 
 
 def share_for_error(error: float, wanted: float, least: float, most: float) -> float:
-    """Share of the budget (of mu squared) that brings an error to the wanted one, within limits.
+    """Return the share of mu squared that achieves the wanted error, within limits.
 
-    ``error`` is what the whole budget would give; it falls as 1 / mu.
+    ``error`` is the error at the whole budget; errors are proportional to 1 / mu.
     """
     return min(max((error / wanted) ** 2, least), most)
 
 
 def check_row_norm(row_norm: float | None) -> None:
-    """Check the row norm after a step, where one is given."""
+    """Check the row norm after a step, or None."""
     if row_norm is not None:
         check_real("row_norm", row_norm, least=SMALLEST, most=LARGEST)

@@ -1,4 +1,4 @@
-"""Private centring: subtract a noisy mean of the rows."""
+"""Private centring of rows."""
 
 from __future__ import annotations
 
@@ -37,24 +37,23 @@ _LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
 @final
 @dataclass(frozen=True)
 class Center(Preprocessor):
-    """Subtract a private mean, so that gradients show differences between rows.
+    """Subtract a private mean of the rows.
 
     Parameters
     ----------
     row_norm : float, optional
-        Rows longer than this after centring are scaled down to it for training, above 0. By
-        default the row norm before, although a centred row could be twice as long.
+        Row norm after centring, above 0; longer rows are scaled down to it for training. By
+        default the row norm before, although a centred row can have twice that norm.
     lengthen : bool, default=False
-        Whether shorter rows are scaled up to it as well.
+        Whether shorter rows are scaled up to the row norm.
     intercept : float, default=1.0
-        Factor on the length of the intercept's column, in (0, 1]. A centred row needs little of an
-        intercept, and the length of that column counts in every row's gradient; but a penalty on
-        the intercept weighs more on a short one.
+        Factor of the intercept column, in (0, 1]. A smaller one reduces the norm of every gradient
+        and increases the effect of a penalty on the intercept.
 
     Notes
     -----
-    Predictions do not scale rows: coefficients are those of unscaled rows, with the mean moved
-    into the intercept, ``b = b' - <w, mean>``.
+    Coefficients are those of unscaled rows, with the mean moved into the intercept:
+    ``b = b' - <w, mean>``.
 
     Privacy: one Gaussian release of the sum of rows.
 
@@ -129,11 +128,11 @@ def check_intercept(data: DataSpec) -> None:
 
 
 def nearest_mean(point: NDArray[np.float64], data: DataSpec) -> NDArray[np.float64]:
-    """Shorten a point that is longer than any mean of rows."""
+    """Project a point to the ball that contains all means of rows."""
     return point * min(1.0, data.row_norm / max(float(np.linalg.norm(point)), 1e-300))
 
 
-# Private centring whose error scales with the spread of the rows, not with their norm.
+# Private centring with an error that scales with the spread of the rows, not with their norm.
 
 _MEDIANS, _RADIUS, _MEAN = 0.5, 0.1, 0.4
 _QUANTILE = 0.95
@@ -146,28 +145,28 @@ _LEAST_QUANTILE_SHARE, _MOST_QUANTILE_SHARE = 0.05, 0.4
 @final
 @dataclass(frozen=True)
 class InstanceOptimalCenter(Preprocessor):
-    """Subtract a private mean that is found around private medians.
+    """Subtract a private mean that is computed around private medians.
 
     Parameters
     ----------
     row_norm : float, optional
-        As for ``Center``.
+        See ``Center``.
 
     Notes
     -----
-    Private medians along the directions of a random basis give a center; then comes a private
-    radius around it that holds 95 % of the rows; rows further away are moved to that distance,
-    and Gaussian noise is added to the mean. With r the radius, R the row norm, n rows, d
-    columns and mu the budget, the error is about ``2 r sqrt(d) / (n mu)`` where that of ``Center``
-    is ``R sqrt(d) / (n mu)``. It pays where rows are far from zero next to their spread, and where
-    ``n mu`` is above about ``60 sqrt(d)``: for a cloud at ten times its radius and d = 100, errors
-    are 2.9 against 1.2 at ``n mu = 10 sqrt(d)``, and 0.018 against 0.116 at ``100 sqrt(d)``.
+    The center is a vector of private medians along the directions of a random basis. A private
+    radius around it contains 95 % of the rows; other rows are moved to that distance, and Gaussian
+    noise is added to the mean. With radius r, row norm R, n rows, d columns and budget mu, the
+    error is about ``2 r sqrt(d) / (n mu)``, compared with ``R sqrt(d) / (n mu)`` for ``Center``. It
+    is better for rows that are far from zero relative to their spread and ``n mu`` above about
+    ``60 sqrt(d)``: for a cloud at ten times its radius and d = 100, errors are 2.9 and 1.2
+    (``Center``) at ``n mu = 10 sqrt(d)``, and 0.018 and 0.116 at ``100 sqrt(d)``.
 
     At most 1000 columns.
 
-    Privacy: for each direction a choice by the exponential mechanism, one more for the radius,
-    and one Gaussian release; a row contributes at most 1 to that in units of the radius,
-    whatever medians and radius are. The basis is made of public random bits.
+    Privacy: a choice by the exponential mechanism for each direction, another for the radius, and
+    one Gaussian release, to which a row contributes at most 1 in units of the radius for any
+    medians and radius. The basis is made of public random bits.
 
     References
     ----------
@@ -209,7 +208,7 @@ class InstanceOptimalCenter(Preprocessor):
             1.0 / (mu * math.sqrt(_MEAN)),
             data.row_norm if self.row_norm is None else self.row_norm,
         )
-        # Refuses rows for which there is no bound on rounding.
+        # This refuses rows without a bound on rounding.
         _ = step.releases
         return step
 

@@ -1,4 +1,4 @@
-"""TableEncoder: what transformers that encode rows by a public schema share."""
+"""Transformers that encode the rows of a table by a public schema."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ GivenSchema: TypeAlias = Schema | Mapping[str, Any] | str | os.PathLike[str]
 
 
 class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
-    """Encodes a table's rows, each by itself, as its parameters and a public schema say.
-
-    Final subclasses say which features the columns of the schema become.
-    """
+    """Encodes each row of a table by itself, by a public schema; final subclasses below."""
 
     dtype: str
 
@@ -47,8 +44,8 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         Parameters
         ----------
         X : mapping, DataFrame or ndarray of shape (n, n_columns)
-            Columns by name (a dict of arrays, pandas, polars), possibly with others, which are
-            not used; or an array in the schema's column order.
+            Columns by name (a dict of arrays, pandas, polars, pyarrow); others are ignored. An
+            array has the schema's columns in order.
         y : object
             Not used.
 
@@ -76,29 +73,29 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         Parameters
         ----------
         X : mapping, DataFrame or ndarray of shape (n, n_columns)
-            As for ``fit``.
+            See ``fit``.
 
         Returns
         -------
-        ndarray of shape (n, n_features_out), or what ``set_output`` asks for
+        ndarray of shape (n, n_features_out), or the container of ``set_output``
             A sparse array for an additive encoding of more than 2000 features.
 
         Raises
         ------
         ValueError
             If a column is missing or a cell does not match the schema; the message names the
-            column, the row (counted from 1) and the cure.
+            column, the row (counted from 1) and the remedy.
         """
         schema, dtype = self._schema(), vars(self).get("dtype_", self.dtype)
         return schema.encode_sparse(X, dtype) if schema.is_wide else schema.encode(X, dtype)
 
     def target(self, X: Table) -> NDArray[Any]:
-        """Return the targets in a table, as the schema spells or bounds them.
+        """Return the targets of a table in the schema's spelling or bounds.
 
         Parameters
         ----------
         X : mapping or DataFrame
-            With the schema's target column.
+            A table with the schema's target column.
 
         Returns
         -------
@@ -121,13 +118,13 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         Parameters
         ----------
         input_features : object
-            Not used: the schema has the names.
+            Not used.
 
         Returns
         -------
         ndarray of str
-            ``column`` for a numeric column, ``column=category`` for each category of another,
-            its reference left out.
+            ``column`` for a numeric column, ``column=category`` for each category of another
+            except its reference.
         """
         return np.array(self._schema().feature_names, dtype=object)
 
@@ -137,9 +134,9 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         Returns
         -------
         LinearUnits
-            Its ``coefficients`` and ``covariance`` take and return the intercept last. An effect
-            is per unit of a numeric column, or the difference of a category from the reference
-            (from the mean of the column's categories where there is none), as ``names`` says.
+            The intercept is last. An effect is per unit of a numeric column, or the difference of
+            a category from the reference (from the mean of all categories without one); see
+            ``names``.
 
         Examples
         --------
@@ -164,7 +161,7 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         return self._schema().units
 
     def _schema(self) -> Schema:
-        """Return the schema of ``fit``, or before it the one that was given."""
+        """Return the schema of ``fit``, or before it that of the parameters."""
         return vars(self).get("schema_") or self.stated_schema()
 
     def __sklearn_tags__(self) -> Tags:
@@ -185,7 +182,7 @@ def stated_schema(encoder: TableEncoder) -> Schema:
 
 
 def as_schema(given: GivenSchema) -> Schema:
-    """Return a schema that was given as one, as its JSON form, or as the file that holds this."""
+    """Return a schema that is given as such, by its JSON form, or by its file."""
     if isinstance(given, Schema):
         return given
     if isinstance(given, str | os.PathLike):
@@ -197,33 +194,29 @@ def as_schema(given: GivenSchema) -> Schema:
     return Schema.from_dict(given)
 
 
-# SchemaEncoder: a scikit-learn transformer that encodes rows by a public schema.
-
-
 @final
 class SchemaEncoder(TableEncoder):
-    """Encode a table's rows as a public schema says: it learns nothing from data.
+    """Encode a table's rows by a public schema, without learning from data.
 
     Numeric columns are clipped to the schema's bounds and scaled to [-1, 1]; categorical columns
-    become one feature in {0, 1} for each category, or for each but the reference.
+    become one feature in {0, 1} for each category except the reference.
 
     Parameters
     ----------
     schema : Schema, mapping or path-like
-        The public facts, their JSON form, or the file that holds it.
+        The public facts, their JSON form, or its file.
     dtype : {"float64", "float32"}, default="float64"
         Type of the encoded rows.
     drop : "first" or mapping from str to value, optional
-        Reference categories, which get no feature: by column (``{"region": "north"}``), or each
-        column's first, beside those that the schema names. The other categories' features are
-        centred, so that rows are shorter: of two categories, the one feature is -1/2 for the
-        reference and 1/2 for the other.
+        Reference categories, which get no feature: by column (``{"region": "north"}``), or the
+        first of each column without a reference in the schema. Features of the other categories
+        are centred, which reduces the row norm: two categories become -1/2 (reference) and 1/2.
     formula : str, optional
-        Which features the columns become, as in ``"ill ~ age + C(sex)"``, instead of the schema's
-        own formula, if it has one (extra ``formula``; see docs/formulas.md). Without an intercept
-        in it, tell the estimator ``fit_intercept=False``, as ``dpglm.from_formula`` does. Other
-        columns are centred: an estimator with ``fit_intercept=False`` has the intercept that their
-        centres make in the table's units, unless the formula is one such as ``"0 + ."``.
+        Formula of the features, such as ``"ill ~ age + C(sex)"``, in place of the schema's (extra
+        ``formula``). For a formula without an intercept, such as ``"0 + ."``, give the estimator
+        ``fit_intercept=False``, as ``dpglm.from_formula`` does. With any other formula, columns are
+        centred, and an estimator with ``fit_intercept=False`` has an intercept in the table's
+        units.
 
     Attributes
     ----------
@@ -241,12 +234,11 @@ class SchemaEncoder(TableEncoder):
     Notes
     -----
     Coefficients of the encoded features are per half range of a numeric column; ``units`` maps
-    them, and their covariance matrix, to the units of the table. Reports of a pipeline that begins
-    with this step do so themselves.
+    them, and their covariance matrix, to the units of the table, as reports of pipelines do.
 
     Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
-    tables become neighbouring matrices. Do not put a transformer that learns from data
-    (``StandardScaler``, ``SimpleImputer``) beside it: what it learns is not private.
+    tables become neighbouring matrices. Do not combine it with a transformer that learns from data
+    (``StandardScaler``, ``SimpleImputer``), which would not be private.
 
     Examples
     --------
@@ -280,36 +272,30 @@ class SchemaEncoder(TableEncoder):
         return dropped.with_formula(self.formula)
 
 
-# SplineEncoder: a scikit-learn transformer that makes curves of the columns of a schema.
-
-
 @final
 class SplineEncoder(TableEncoder):
     """Encode a table so that a linear model of the features is additive in the columns.
 
-    Each numeric column becomes a curve, linear between public knots; each categorical one, and
-    missing numbers where the schema allows them, levels; declared pairs of columns a surface. It
-    learns nothing from data. A term adds at most 1 to the squared length of a row, as a column of
-    ``SchemaEncoder`` does, however fine it is.
+    Each numeric column becomes a curve, linear between public knots. Categorical columns and
+    missing numbers become levels, and pairs of columns surfaces. The encoder learns nothing from
+    data. A term of any resolution adds at most 1 to the squared norm of a row, as a column of
+    ``SchemaEncoder`` does.
 
     Parameters
     ----------
     schema : Schema, mapping or path-like
-        The public facts, their JSON form, or the file that holds it; without a formula. A numeric
-        column may say ``"scale": "log"``, where values lie more densely near the lower bound, or
-        list its own ``"knots"``; a categorical one may be ``"ordered": true``, so that neighbouring
-        levels are correlated beforehand.
+        The public facts, their JSON form, or its file; without a formula. A numeric column may
+        have ``"scale": "log"``, with more knots near the lower bound, or its own ``"knots"``; a
+        categorical one may be ``"ordered": true``, with correlated effects of neighbouring levels.
     interactions : sequence of (str, str), default=()
-        Pairs of columns whose effect together is added to their own.
+        Pairs of columns with a joint effect.
     segments : int, default=6
-        Equal segments between the bounds of each numeric column that lists no knots, 1 (a straight
-        line) to 1000.
+        Number of equal segments of numeric columns without knots, 1 (a straight line) to 1000.
     smoothness : float, default=1.0
-        Distance, as a share of the range, over which a curve's values are correlated beforehand, 0
-        to 1e6: what little a column says is spent on coarse shapes first. It changes no curve that
-        the features can express.
+        Prior correlation length of a curve, as a share of the range, 0 to 1e6. Larger values favour
+        coarse shapes; the set of possible curves stays the same.
     pair_segments : int, default=4
-        As ``segments``, for the columns of interactions.
+        Segments of columns in interactions.
     log_segments : int, optional
         As ``segments``, for columns of ``"scale": "log"``; default: the same.
     dtype : {"float64", "float32"}, default="float64"
@@ -330,8 +316,8 @@ class SplineEncoder(TableEncoder):
 
     Notes
     -----
-    With more than 2000 features the result is sparse: columns of more than 200 categories have a
-    feature for each.
+    The result is sparse with more than 2000 features: columns of more than 200 categories have a
+    feature for each category.
 
     Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
     tables become neighbouring matrices.

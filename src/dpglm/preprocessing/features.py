@@ -1,4 +1,4 @@
-"""Random projection of rows to fewer columns; it costs no privacy."""
+"""Random projection of rows to fewer columns, without privacy cost."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from dpglm.privacy.adjacency import Adjacency
 @final
 @dataclass(frozen=True)
 class RandomProjection(Preprocessor):
-    """Multiply rows by a public random matrix that nearly keeps inner products.
+    """Multiply rows by a public random matrix that approximately keeps inner products.
 
     Parameters
     ----------
     dimension : int
         Number of columns afterwards, at least 1.
     embedding : Embedding, default=GaussianEmbedding()
-        Law of the matrix.
+        Distribution of the matrix.
 
     Notes
     -----
-    Rows that become longer than the row norm are scaled down to it. For sparse rows with very
-    many columns use ``JohnsonLindenstrauss``: here blocks of 4096 rows are made dense on the way.
+    Rows longer than the row norm are scaled down to it. For sparse rows with very many columns use
+    ``JohnsonLindenstrauss``: this step makes blocks of 4096 rows dense.
 
-    Privacy: nothing is released. The matrix is made of public random bits, and no row depends on
-    another.
+    Privacy: nothing is released. The matrix is made of public random bits, and each row is mapped
+    by itself.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Affine maps of rows learned from releases, and coefficients in the original coordinates."""
+"""Affine maps of rows, learned from releases, and their inverse for coefficients."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import row_by_row_product
 
-__all__ = ["RowMap"]
-
 # Largest entry: norms of such rows do not overflow, and no learned map reaches it.
 _MOST = 1e30
 
@@ -23,21 +21,20 @@ _MOST = 1e30
 @final
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Rows become ``matrix^T (x - center)``; the intercept column stays.
+    """The map ``matrix^T (x - center)`` of rows; the intercept column stays.
 
     Parameters
     ----------
     center : ndarray of shape (features,)
-        Subtracted from rows.
+        Center, subtracted from rows.
     matrix : ndarray of shape (features,) or (features, new_features)
         A factor for each column, or a matrix.
     lengthen : bool, default=False
-        Whether rows shorter than the row norm after the map are scaled up to it, for training.
+        Whether shorter rows are scaled up to the row norm after the map, for training.
 
     Notes
     -----
-    Privacy: made of released values, so it is public. Each mapped row depends on its own row
-    alone.
+    Privacy: computed from released values. Each mapped row depends on its own row alone.
     """
 
     center: NDArray[np.float64]
@@ -64,12 +61,12 @@ class RowMap:
         spec : DataSpec
             Public facts about the mapped rows.
         row_by_row : bool
-            Whether the last bits of a row must not depend on where it stands, as under
-            ``add_remove``, where a row more shifts all others; slower for a matrix.
+            Whether the rounding of a row must not depend on its position, as under ``add_remove``,
+            where another row shifts all others; slower for a matrix.
         map_blocks : callable, optional
             ``map``, or a parallel one that keeps the order.
         overwrite : bool, default=False
-            Whether the rows' memory may be used again, as for ``derived_rows``.
+            Whether the rows' memory may be overwritten; see ``derived_rows``.
 
         Returns
         -------
@@ -79,14 +76,13 @@ class RowMap:
 
         Notes
         -----
-        Privacy: neighbours stay neighbours, and no row of the result is longer than
-        ``spec.row_norm``, whatever the map is: ``derived_rows`` sees to it. Rows that overflowed,
-        or nearly so, count as zeros.
+        Privacy: neighbours stay neighbours, and ``derived_rows`` bounds the norm of every row by
+        ``spec.row_norm`` for any map. Rows that overflow, or nearly so, become zeros.
         """
 
         def mapped(block: Block) -> Floats:
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-                # Row after row in memory, so that norms do not depend on where a row stands.
+                # Row-major, so that norms do not depend on the position of a row.
                 X = self.transform(contiguous(block.features()), row_by_row)
                 X[~namespace(X).all(abs(X) <= _MOST, axis=1)] = 0.0
             if self.lengthen:
@@ -96,14 +92,14 @@ class RowMap:
         return derived_rows(rows, mapped, spec, map_blocks, overwrite)
 
     def transform(self, X: Floats, row_by_row: bool = False) -> Floats:
-        """Map rows as they are, without bounding their norms.
+        """Map rows without bounding their norms.
 
         Parameters
         ----------
         X : ndarray or tensor of shape (n, features)
             Rows.
         row_by_row : bool, default=False
-            As for ``apply``. Predictions do not need it.
+            See ``apply``; predictions do not need it.
 
         Returns
         -------
@@ -119,12 +115,12 @@ class RowMap:
     def pull_back(
         self, w: NDArray[np.float64], before: DataSpec, after: DataSpec
     ) -> NDArray[np.float64]:
-        """Coefficients of rows before the map, from those of rows after it.
+        """Return coefficients for rows before the map.
 
         Parameters
         ----------
         w : ndarray of shape ``after.coefficient_shape``
-            Intercept last, if there is one.
+            Coefficients for rows after the map, the intercept last, if any.
         before, after : DataSpec
             Public facts about rows before and after.
 
@@ -141,7 +137,7 @@ class RowMap:
         return np.concatenate([slopes, last[np.newaxis]])
 
     def pulling_matrix(self, before: DataSpec, after: DataSpec) -> NDArray[np.float64]:
-        """Return the matrix by which ``pull_back`` multiplies.
+        """Return the matrix of ``pull_back``.
 
         Parameters
         ----------
@@ -163,7 +159,7 @@ class RowMap:
 
 
 def _lengthen(X: Floats, length: float) -> None:
-    """Scale every row to one length, in place; rows of zeros stay."""
+    """Scale every row to one norm, in place; rows of zeros stay."""
     xp = namespace(X)
     wide = X if xp is np else xp.asarray(X, dtype=xp.float64)
     options = {"dtype": np.float64} if xp is np else {}

@@ -1,4 +1,4 @@
-"""Private scaling of rows by a quantile of their norms."""
+"""Private scaling of rows and columns, and whitening."""
 
 from __future__ import annotations
 
@@ -48,31 +48,30 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 
 _QUANTILE, _LEAST_QUANTILE = 0.9, 0.5
-# Of the budget, for all rows but a few: any fixed share leaves out O(log n / epsilon) of them.
+# Budget share for quantile=None; any fixed share leaves out O(log n / epsilon) rows.
 _SHARE_OF_ALL = 0.1
 
 
 @final
 @dataclass(frozen=True)
 class ClipToQuantile(Preprocessor):
-    """Divide rows by a private quantile of their norms, and clip them to length 1.
+    """Divide rows by a private quantile of their norms, and clip them to norm 1.
 
     Parameters
     ----------
     quantile : float or None, default=0.9
-        Share of the rows that should be within the radius, in (0, 1). With None all rows but
-        ``2 log(k n^2) / epsilon``, for k radii, n rows and a choice at ``epsilon``: as many as the
-        choice may miss, except with probability ``1 / n^2``. Half of the rows where that is more.
+        Share of the rows within the radius, in (0, 1). None leaves out ``2 log(k n^2) / epsilon``
+        rows, for k radii, n rows and a choice at ``epsilon``, but at most half of them: the choice
+        misses more with probability at most ``1 / n^2``.
     unbounded : bool, default=False
-        Whether the radius may be anything from 1e-15 to 1e15, for a row norm that is only a
-        generous guess. By default it is at least a trillionth of the row norm.
+        Whether the radius may be any number from 1e-15 to 1e15, for a row norm that is a generous
+        guess. By default it is at least 1e-12 of the row norm.
 
     Notes
     -----
-    The row norm is 1 afterwards, in units of the radius. Put it after a centring step, so that
-    differences between rows are scaled.
+    The row norm is 1 afterwards, in units of the radius. Use it after a centring step.
 
-    Privacy: one choice of a radius by how many rows are within each: by the exponential mechanism
+    Privacy: one choice of a radius by the number of rows within each: by the exponential mechanism
     on 4096 radii 0.7 % apart, or, unbounded, of the first radius with enough rows.
 
     References
@@ -152,13 +151,11 @@ class PlannedClipToQuantile(PlannedStep):
         return RowMap(origin, np.full(self.data.n_features, 1.0 / radius))
 
 
-# Private scaling of columns: divide each by a noisy root mean square.
-
 # The row norm over the root mean square of row norms.
 _HEADROOM = 1.5
 _WANTED_COUNTS = 0.02
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
-# In standard deviations of the noise: smaller counts are ignored.
+# Smaller counts, in standard deviations of the noise, are ignored.
 _SIGNIFICANT = 4.0
 # Mean of x^2 between 1/2 and 1.
 _MEAN_SQUARE = 7.0 / 12.0
@@ -167,27 +164,27 @@ _MEAN_SQUARE = 7.0 / 12.0
 @final
 @dataclass(frozen=True)
 class Scale(Preprocessor):
-    """Divide each column by a private estimate of its size, for columns of very different size.
+    """Divide each column by a private estimate of its root mean square.
 
     Parameters
     ----------
     exponent : float, default=0.5
-        Columns with the mean square s are divided by ``s ** exponent``; in (0, 0.5]. Less than
-        0.5 evens them out in part.
+        Columns with the mean square s are divided by ``s ** exponent``; in (0, 0.5]. Values below
+        0.5 equalise columns in part.
     row_norm : float, optional
-        Rows longer than this after scaling are scaled down to it for training; above 0. Their root
-        mean square is about two thirds of it. By default the row norm before.
+        Row norm after scaling, above 0, about 1.5 times the root mean square of row norms; longer
+        rows are scaled down to it for training. By default the row norm before.
 
     Notes
     -----
-    What is released is not a second moment, whose noise would hide columns that are small next to
-    the longest row, but how many entries of each column lie between successive powers of two, down
-    to ``2^-40`` of the row norm. Counts within the noise are left out, so a few outliers do not
-    make a column large. A column without significant counts is given the largest mean square that
-    noise could hide, which is too much where all rows are short.
+    The release counts the entries of each column between successive powers of two, down to
+    ``2^-40`` of the row norm, since noise in second moments would dominate small columns. Counts
+    below the noise level are ignored, so a few outliers do not make a column large. A column
+    without significant counts gets the largest mean square below the noise level, which is too
+    large if all rows are short.
 
-    Centre rows first where columns have means that are large next to their spread. Columns that
-    public bounds have brought to one scale are better left alone: rare ones would become large.
+    Centre rows first if column means are large relative to their spread. Do not scale columns that
+    public bounds have already brought to one scale: rare ones would become large.
 
     Privacy: one Gaussian release of counts.
 
@@ -213,7 +210,7 @@ class Scale(Preprocessor):
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedScale:
         row_norm = data.row_norm if self.row_norm is None else self.row_norm
         step = PlannedScale(data, adjacency, 1.0 / mu, self.exponent, row_norm)
-        # Refuses rows for which there is no bound on rounding.
+        # This refuses rows without a bound on rounding.
         _ = step.counts
         return step
 
@@ -253,7 +250,7 @@ class PlannedScale(PlannedStep):
         counts = noisy_magnitudes(oracle, self.counts)
         squares = self.mean_squares(counts)
         factors = squares**-self.exponent
-        # Rows then have a mean square of about 1.
+        # Rows then have a mean squared norm of about 1.
         unit = math.sqrt(float(np.sum(factors**2 * squares)))
         factors *= self.row_norm / (_HEADROOM * unit)
         return RowMap(np.zeros(self.data.n_features), factors)
@@ -268,8 +265,6 @@ class PlannedScale(PlannedStep):
         return self.data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
 
 
-# Private whitening: rows in coordinates in which their second moment is near the identity.
-
 # Chosen on validation rows of MNIST's training set; docs/defaults.md.
 _SHARE = 0.05
 
@@ -277,26 +272,25 @@ _SHARE = 0.05
 @final
 @dataclass(frozen=True)
 class Whiten(Preprocessor):
-    """Rotate and scale rows by a private second moment, so that directions have equal spread.
+    """Rotate and scale rows by a private second moment, towards equal spread in all directions.
 
     Parameters
     ----------
     exponent : float, default=0.5
         Directions in which rows have the mean square s are divided by ``s ** exponent``; in
-        (0, 0.5]. Less than 0.5 evens them out in part.
+        (0, 0.5]. Values below 0.5 equalise directions in part.
     row_norm : float, optional
-        Root mean square of row norms afterwards, about; longer rows are scaled down to it for
-        training. Above 0; by default the row norm before.
+        Approximate root mean square of row norms afterwards, above 0; longer rows are scaled down
+        to it for training. By default the row norm before.
 
     Notes
     -----
-    Mean squares below the noise are raised to its level, which limits how far any direction is
-    stretched. At most 2100 columns, the intercept's included. Centre rows first: a mean would take
-    up a direction. ``Newton`` does the same within its steps, where it bounds gradients and not
-    rows.
+    Mean squares below the noise level are raised to it, which limits the stretch of any direction.
+    At most 2100 columns, including the intercept. Centre rows first, since a mean takes up a
+    direction. ``Newton`` whitens within its steps, and bounds gradients instead of rows.
 
-    Privacy: one Gaussian release of second moments of rows scaled to one length, in coordinates
-    that keep lengths (``dpglm.oracle.moments.pack_symmetric``).
+    Privacy: one Gaussian release of second moments of rows scaled to one norm, in coordinates that
+    keep norms (``dpglm.oracle.moments.pack_symmetric``).
 
     References
     ----------
@@ -365,5 +359,5 @@ class PlannedWhiten(PlannedStep):
         least = 0.01 * float(np.sum(factors**2 * values))
         unit = math.sqrt(max(float(np.sum(factors**2 * seen)), least))
         stretched = directions * (factors * (self.row_norm / unit))
-        # Rotated back to the columns, so that rows with an even spread hardly change.
+        # Rotated back to the columns, so that rows with equal spread change little.
         return RowMap(np.zeros(d), stretched @ directions.T)

@@ -1,4 +1,4 @@
-"""How the values of a term are correlated before data: what makes fine detail cost what it does."""
+"""Terms of additive models: axes, prior covariances of their values, and features."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LEAST_GAP = 1e-6
 
 
 def smooth_values(places: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
-    """Return a root of the covariance of a curve's values at increasing ``places`` in [0, 1].
+    """Return a root of the prior covariance of a curve's values at increasing ``places`` in [0, 1].
 
-    The curve is an Ornstein-Uhlenbeck process, whose values a distance h apart have correlation
-    ``exp(-h / reach)``, less its mean over the places. With a small reach values of neighbouring
-    knots are almost independent; with one of 1 the process is nearly Brownian motion, which is a
-    sum of hats from coarse to fine whose variance halves from level to level (Levy and
-    Ciesielski). Beyond that it is the process of reach 1 with ``1 / reach`` of its variance, and a
-    random line with the rest: a straight line in the limit. Shape (count, count - 1); columns add
-    up to zero, the longest row has length 1; of two places, the ends, it is the linear encoding.
+    The curve is an Ornstein-Uhlenbeck process, in which values at distance h have correlation
+    ``exp(-h / reach)``, less its mean over the places. With a small reach, values of neighbouring
+    knots are almost independent; with reach 1 the process is close to Brownian motion, a sum of
+    hats from coarse to fine with variances that halve from level to level (Levy and Ciesielski).
+    Beyond 1 it is the process of reach 1 with ``1 / reach`` of its variance, plus a random line
+    with the rest: a straight line in the limit. The root has shape (count, count - 1); columns sum
+    to zero, and the largest row norm is 1. For two places it is the linear encoding.
     """
     if len(places) == 2:
         return np.array([[-1.0], [1.0]])
@@ -45,15 +45,15 @@ def smooth_values(places: NDArray[np.float64], reach: float) -> NDArray[np.float
 
 
 def independent_levels(count: int) -> NDArray[np.float64]:
-    """Return a root of the covariance of independent values of variance 1 less their mean.
+    """Return a root of the covariance of independent values of variance 1, centred at their mean.
 
-    Shape (count, count - 1); every row has squared length ``1 - 1 / count``.
+    It has shape (count, count - 1), and every row has squared norm ``1 - 1 / count``.
     """
     return _root(np.eye(count))
 
 
 def with_level_apart(root: NDArray[np.float64], place: int) -> NDArray[np.float64]:
-    """Return a root with one more value of variance 1 at a place, independent of the others."""
+    """Insert an independent value of variance 1 into a root."""
     rows = np.insert(root, place, 0.0, axis=0)
     apart = np.zeros((len(rows), 1))
     apart[place] = 1.0
@@ -61,10 +61,10 @@ def with_level_apart(root: NDArray[np.float64], place: int) -> NDArray[np.float6
 
 
 def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a root of a covariance matrix after its values were centred: without their mean.
+    """Return a root of the covariance of centred values.
 
-    That of Cholesky for all values but the last, which is minus their sum: unlike eigenvectors it
-    is the same on every machine.
+    It is a Cholesky root for all values but the last, which is minus their sum; unlike
+    eigenvectors it is the same on every machine.
     """
     count = len(covariance)
     center = np.eye(count) - 1.0 / count
@@ -72,19 +72,17 @@ def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.vstack([first, -first.sum(axis=0)])
 
 
-# The columns of an additive model's terms: where a number lies between knots, or which level.
-
 MOST_CORRELATED = 200
-"""Levels up to which a common part of all of them is left to the intercept."""
+"""Largest number of levels that are centred; more levels are independent."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where rows lie among an axis's values: at one of them, or between two.
+    """Positions of rows among an axis's values: at one of them, or between two.
 
-    ``first`` is the position of a value, and ``after`` the share of the next one in the row, from 0
-    to 1; None where rows lie at values.
+    ``first`` is the position of a value, and ``after`` the share of the next value, from 0 to 1;
+    None for rows at values.
     """
 
     first: NDArray[np.intp]
@@ -96,21 +94,21 @@ class Places:
     def weights(self, count: int) -> sparse.csr_array:
         """Return the share of each value in each row, of shape (n, count).
 
-        Shares are at least 0, and add up to 1 in every row.
+        Shares are at least 0 and sum to 1 in every row.
         """
         n = len(self.first)
         if self.after is None:
             entries, columns = np.ones(n), self.first
         else:
             entries = np.column_stack([1.0 - self.after, self.after]).ravel()
-            # The share of what would lie behind the last value is 0.
+            # The share beyond the last value is 0.
             following = np.minimum(self.first + 1, count - 1)
             columns = np.column_stack([self.first, following]).ravel()
         pointers = np.arange(0, len(entries) + 1, len(entries) // n if n else 1)
         return sparse.csr_array((entries, columns, pointers), shape=(n, count))
 
     def averages(self, root: NDArray[np.float64], steps: NDArray[np.float64]) -> Any:
-        """Return ``weights @ root``, given the ``steps`` between its rows as well."""
+        """Return ``weights @ root``, given the differences ``steps`` of its rows."""
         # Positions are known to be valid.
         rows = np.take(root, self.first, axis=0, mode="clip")
         if self.after is not None:
@@ -121,14 +119,14 @@ class Places:
 
 
 class Axis(abc.ABC):
-    """A column of a term, and the values of an effect along it; final subclasses below."""
+    """A column of a term, with the values of its effect; final subclasses below."""
 
     name: str
 
     @property
     @abc.abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """Name the values that an effect has: at knots, or for levels."""
+        """Names of the effect's values, at knots or levels."""
 
     @property
     @abc.abstractmethod
@@ -141,29 +139,29 @@ class Axis(abc.ABC):
     @property
     @abc.abstractmethod
     def line(self) -> NDArray[np.float64] | None:
-        """What a straight line has at the values that are in an order; None without one."""
+        """Values of a straight line at the ordered values; None without an order."""
 
     @property
     @abc.abstractmethod
     def order(self) -> NDArray[np.intp]:
-        """Positions of these values, in order; their features come first."""
+        """Positions of the ordered values; their features come first."""
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """The part of ``root`` of the values that are in an order."""
+        """The part of ``root`` for the ordered values."""
         assert self.root is not None
         return self.root[self.order, : len(self.order) - 1]
 
     @abc.abstractmethod
     def places(self, cells: ArrayLike) -> Places:
-        """Return where each row lies among the values. Errors name the column, row and cure.
+        """Return the position of each row. Errors name the column, the row and the remedy.
 
-        Privacy: each row's place depends on its own cell alone.
+        Privacy: each position depends on the row's own cell alone.
         """
 
     @abc.abstractmethod
     def grid(self, n: int = 101) -> NDArray[Any]:
-        """Return cells at which to draw an effect: at least n numbers with the knots, or levels."""
+        """Return cells for drawing an effect: at least n numbers with the knots, or levels."""
 
     @property
     def n_features(self) -> int:
@@ -172,7 +170,7 @@ class Axis(abc.ABC):
 
     @functools.cached_property
     def norm(self) -> float:
-        """Bound on the L2 norm of features: shares average rows of ``root``."""
+        """Bound on the L2 norm of features, which are averages of rows of ``root``."""
         return 1.0 if self.root is None else float(np.sqrt((self.root**2).sum(axis=1).max()))
 
     def weights(self, cells: ArrayLike) -> sparse.csr_array:
@@ -194,10 +192,10 @@ class Axis(abc.ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class NumericAxis(Axis):
-    """A number between knots: an effect is linear between them, and constant beyond the ends.
+    """A number, with an effect that is linear between knots and constant beyond the ends.
 
-    With ``scale="log"`` it is linear in the logarithm that ``NumericColumn.stretched`` takes.
-    Missing cells, where the column allows them, are a level of their own.
+    With ``scale="log"`` it is linear on the scale of ``NumericColumn.stretched``. Missing cells, if
+    the column allows them, are a separate level.
     """
 
     column: NumericColumn
@@ -211,7 +209,7 @@ class NumericAxis(Axis):
 
     @functools.cached_property
     def knots(self) -> NDArray[np.float64]:
-        """The knots in the column's units, from its lower bound to its upper one."""
+        """The knots in the column's units, including the bounds."""
         return self.column.spaced(self.segments)
 
     @property
@@ -226,7 +224,7 @@ class NumericAxis(Axis):
 
     @functools.cached_property
     def line(self) -> NDArray[np.float64]:
-        # In the column's scale, in which knots are where they are.
+        # On the column's scale.
         return self.column.stretched(self.knots)
 
     @property
@@ -252,11 +250,10 @@ class NumericAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class CategoricalAxis(Axis):
-    """A level for each category; the mean of all is the intercept's, if they are centred.
+    """A level for each category; centred levels leave their mean to the intercept.
 
-    Levels are independent of each other, unless the column says that they are ordered (and has few
-    enough of them): then they are values of a curve with a knot at each, and a missing value is a
-    level apart.
+    Levels are independent. Up to 200 ordered levels are values of a curve with a knot at each, and
+    a missing value is a separate level.
     """
 
     column: CategoricalColumn
@@ -301,24 +298,21 @@ class CategoricalAxis(Axis):
         return cells
 
 
-# Terms of an additive model: an effect of one column, or of two together.
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Term:
-    """An effect of one or two columns: which features carry it, and their values at any point.
+    """An effect of one or two columns, and its features.
 
     Parameters
     ----------
     axes : tuple of Axis
         One for each column.
     features : slice
-        Where the term's features stand among those of the model.
+        Positions of the term's features in the model.
 
     Notes
     -----
-    Privacy: made of public facts alone.
+    Privacy: computed from public facts alone.
     """
 
     axes: tuple[Axis, ...]
@@ -331,7 +325,7 @@ class Term:
 
     @property
     def name(self) -> str:
-        """The columns in words."""
+        """Name of the term."""
         return " x ".join(self.columns)
 
     @property
@@ -341,7 +335,7 @@ class Term:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Name the values that the effect has: at knots, for levels, and where two of them meet."""
+        """Names of the effect's values, at knots, levels, or their combinations."""
         return tuple(
             ", ".join(parts) for parts in itertools.product(*(a.labels for a in self.axes))
         )
@@ -369,9 +363,9 @@ class Term:
         return sparse.csr_array(functools.reduce(sparse.kron, roots))
 
     def basis(self, *points: ArrayLike) -> NDArray[np.float64]:
-        """Return the features' values at points, so that the effect is ``basis @ coefficients``.
+        """Return features at points, so that the effect is ``basis @ coefficients``.
 
-        ``points`` are cells, one array of shape (n,) for each column; the result has the shape
+        ``points`` are cells, one array of shape (n,) per column; the result has the shape
         ``(n, n_features of the term)``.
         """
         if len(points) != len(self.axes):
@@ -383,10 +377,7 @@ class Term:
         return as_dense(self.at(*places))
 
     def at(self, *places: Places) -> Any:
-        """Return the features of rows, given where these lie among each axis's values.
-
-        Sparse where levels are so many that it is worth it.
-        """
+        """Return the features of rows at positions on each axis; sparse for many levels."""
         parts = [axis.features(one) for axis, one in zip(self.axes, places, strict=True)]
         return functools.reduce(_products, parts)
 
@@ -402,10 +393,10 @@ def _is_sparse(features: Any) -> bool:
 
 
 def _products(first: Any, second: Any) -> Any:
-    """Return all products of a row of the one and the same row of the other."""
+    """Return all products of corresponding rows."""
     if not (_is_sparse(first) or _is_sparse(second)):
         return (first[:, :, np.newaxis] * second[:, np.newaxis, :]).reshape(len(first), -1)
-    # Transposed, they are Khatri-Rao products of columns.
+    # Khatri-Rao products of the transposes.
     one, other = sparse.csc_array(first), sparse.csc_array(second)
     wide = sparse.kron(one, np.ones((1, other.shape[1])), format="csr")
     return wide.multiply(sparse.kron(np.ones((1, one.shape[1])), other, format="csr")).tocsr()
