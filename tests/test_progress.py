@@ -16,7 +16,7 @@ from dpglm._progress import (
     Bars,
     Lines,
     NotebookBars,
-    Stage,
+    ProgressStage,
     is_listening,
     listening,
     shown,
@@ -62,12 +62,12 @@ class TestTelling:
             with stage("inner") as further:
                 further(3)
         assert told == [
-            Stage("outer", 0, 2, 0),
-            Stage("outer", 1, 2, 0),
-            Stage("inner", 0, None, 1),
-            Stage("inner", 3, None, 1),
-            Stage("inner", 3, None, 1, is_over=True),
-            Stage("outer", 1, 2, 0, is_over=True),
+            ProgressStage("outer", 0, 2, 0),
+            ProgressStage("outer", 1, 2, 0),
+            ProgressStage("inner", 0, None, 1),
+            ProgressStage("inner", 3, None, 1),
+            ProgressStage("inner", 3, None, 1, is_over=True),
+            ProgressStage("outer", 1, 2, 0, is_over=True),
         ]
 
     def test_a_stage_that_fails_is_over(self, told):

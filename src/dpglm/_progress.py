@@ -19,7 +19,7 @@ _TENTHS = 10
 
 @final
 @dataclass(frozen=True)
-class Stage:
+class ProgressStage:
     """Progress of a stage: ``done`` of ``total``, which is None if unknown.
 
     Privacy: names and counts are public and do not depend on rows: steps of a plan, runs of an
@@ -34,7 +34,7 @@ class Stage:
     is_over: bool = False
 
 
-Listener: TypeAlias = Callable[[Stage], None]
+Listener: TypeAlias = Callable[[ProgressStage], None]
 
 
 @final
@@ -46,7 +46,7 @@ class _Telling:
     open: list[object] = field(default_factory=list)
     failed: bool = False
 
-    def tell(self, one: Stage) -> None:
+    def tell(self, one: ProgressStage) -> None:
         """Call the listener unless it has failed, as its errors must not end a charged run."""
         if self.failed:
             return
@@ -97,14 +97,14 @@ def stage(
         nonlocal done
         done += by
         if by:
-            telling.tell(Stage(name, done, total, depth))
+            telling.tell(ProgressStage(name, done, total, depth))
 
-    telling.tell(Stage(name, 0, total, depth))
+    telling.tell(ProgressStage(name, 0, total, depth))
     try:
         yield advance
     finally:
         telling.open.remove(mark)
-        telling.tell(Stage(name, done, total, depth, is_over=True))
+        telling.tell(ProgressStage(name, done, total, depth, is_over=True))
 
 
 @contextlib.contextmanager
@@ -192,7 +192,7 @@ class Lines:
     write: Callable[[str], None]
     _quarters: int = 0
 
-    def __call__(self, one: Stage) -> None:
+    def __call__(self, one: ProgressStage) -> None:
         """Take note of a stage."""
         if one.depth or one.is_over or not one.total:
             return
@@ -210,7 +210,7 @@ class _Watched:
     drawn: float = -1e300
     bar: Any = None
 
-    def is_due(self, one: Stage, now: float) -> bool:
+    def is_due(self, one: ProgressStage, now: float) -> bool:
         """Whether it should be drawn now."""
         is_long = one.depth == 0 or self.bar is not None or now - self.began >= _PATIENCE
         return is_long and (now - self.drawn >= _PAUSE or one.done == one.total)
@@ -225,7 +225,7 @@ class Bars:
     clock: Clock = time.monotonic
     _open: dict[int, _Watched] = field(default_factory=dict)
 
-    def __call__(self, one: Stage) -> None:
+    def __call__(self, one: ProgressStage) -> None:
         """Take note of a stage."""
         now = self.clock()
         if one.is_over:
@@ -261,7 +261,7 @@ class NotebookBars:
     _texts: dict[int, str] = field(default_factory=dict)
     _handle: Any = None
 
-    def __call__(self, one: Stage) -> None:
+    def __call__(self, one: ProgressStage) -> None:
         """Take note of a stage."""
         now = self.clock()
         if one.is_over:
@@ -292,7 +292,7 @@ class _Html:
         return self.text
 
 
-def _bar(one: Stage, seconds: float) -> str:
+def _bar(one: ProgressStage, seconds: float) -> str:
     name = html.escape(one.name)
     if one.total is None:
         return f"<div>{name} <progress></progress></div>"

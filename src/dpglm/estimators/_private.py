@@ -29,7 +29,7 @@ from dpglm.data.prepare import (
     read_feature_bounds,
     warn_of_equal_bounds,
 )
-from dpglm.data.spec import SMALLEST, FloatType, GroupBound
+from dpglm.data.spec import SMALLEST, GroupBound
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,
@@ -216,7 +216,7 @@ class PublicFacts:
         )
 
 
-class Spending(Declared):
+class BudgetParameters(Declared):
     """The privacy budget, and the ledger that accounts for it.
 
     Parameters
@@ -256,7 +256,7 @@ class Spending(Declared):
         vars(self)["_family"] = family
 
 
-class PrivateFit(Spending, own_first=False):
+class PrivateFit(BudgetParameters, own_first=False):
     """Budget, neighbouring relation and randomness of one fit.
 
     Parameters
@@ -420,19 +420,6 @@ class PrivateEstimator(PrivateFit, own_first=False):
                 )
         return rows
 
-    def _scaling(self, n_features: int) -> ColumnScaling | None:
-        if self.feature_bounds is None:
-            return None
-        names = getattr(self, "feature_names_in_", None)
-        return read_feature_bounds(self.feature_bounds, n_features, names)
-
-    def _keep_scaling(self, scaling: ColumnScaling | None) -> None:
-        self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
-
-    def _fitted_scaling(self) -> ColumnScaling | None:
-        """Return the bounds of columns that the fit used."""
-        return None if self.feature_bounds_ is None else ColumnScaling(*self.feature_bounds_)
-
     def _declared_row_norm(self, n_features: int) -> float | None:
         """Return the row-norm bound that the parameters imply, if any."""
         if self.row_norm is not None:
@@ -453,16 +440,6 @@ class PrivateEstimator(PrivateFit, own_first=False):
             check_feature_bounds(self.feature_bounds, n_features)
         return row_norm
 
-    def _stored_type(
-        self, dtype: str, groups: GroupBound | None, *, is_sparse: bool = False
-    ) -> FloatType:
-        """Return the type of prepared rows for rows of type ``dtype``."""
-        # Sums need float64 where the places of rows differ between neighbours (oracle/rounding.py).
-        unit = Unit.ROW if groups is None else Unit.GROUP
-        places_are_fixed = self._adjacency().rows_are_public(unit)
-        coarse = dtype == "float32" and (is_sparse or places_are_fixed)
-        return "float32" if coarse else "float64"
-
     def _row_facts(
         self, rows: Collection, facts: PublicFacts
     ) -> tuple[int, GroupBound | None, float, ColumnScaling | None]:
@@ -472,7 +449,9 @@ class PrivateEstimator(PrivateFit, own_first=False):
             n_rows = self._public_n_rows(n_rows, facts)
         else:
             n_rows, groups = self._public_groups(n_rows, rows.n_groups, facts)
-        scaling = self._scaling(n_features)
+        names, scaling = getattr(self, "feature_names_in_", None), None
+        if self.feature_bounds is not None:
+            scaling = read_feature_bounds(self.feature_bounds, n_features, names)
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
             largest = rows.longest_row()
@@ -482,7 +461,6 @@ class PrivateEstimator(PrivateFit, own_first=False):
         elif self.row_norm is not None:
             facts.declared("row_norm", row_norm)
         if scaling is not None:
-            names = getattr(self, "feature_names_in_", None)
             without_zero = np.flatnonzero((scaling.low > 0.0) | (scaling.high < 0.0))
             if rows.is_sparse and len(without_zero):
                 first = int(without_zero[0])

@@ -65,7 +65,7 @@ _INTERVALS = "as intervals would not hold with more"
 
 @final
 @dataclass(frozen=True)
-class Rule:
+class ResolutionRule:
     """The public facts that determine the resolution, and the parameters that leave it open.
 
     ``mu`` is the budget as Gaussian DP per unit of a row's contribution. ``accepts`` is given for
@@ -101,12 +101,10 @@ class Rule:
 
     def with_curves(self, segments: int) -> Additive:
         """Return settings with this number of segments per curve, and the rest by the rule."""
-        smoothness, pairs = self.smoothness, self.pair_segments
-        if smoothness == "auto":
-            smoothness = _SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL)
-            smoothness = max(smoothness, _LEAST_SMOOTHNESS)
-        if pairs == "auto":
-            pairs = min(max(round(_PAIR_SHARE * segments), 1), _MOST_OF_A_PAIR)
+        by_rule = max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), _LEAST_SMOOTHNESS)
+        smoothness = by_rule if self.smoothness == "auto" else self.smoothness
+        usual = min(max(round(_PAIR_SHARE * segments), 1), _MOST_OF_A_PAIR)
+        pairs = usual if self.pair_segments == "auto" else self.pair_segments
         return Additive(segments, smoothness, self.interactions, pairs)
 
     def chosen(self) -> tuple[Additive, str]:
@@ -279,14 +277,16 @@ def resolved(
     pair_segments: int | Literal["auto"],
     accepts: Callable[[Additive], bool] | None = None,
 ) -> Resolution:
-    """Choose the settings that are left open; ``accepts`` as in ``Rule``."""
+    """Choose the settings that are left open; ``accepts`` as in ``ResolutionRule``."""
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
             check_count(name, value)
     if is_pure(budget):
         budget = ApproximateDP(float(budget.to_dict()["epsilon"]), _SOME_DELTA)
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
-    rule = Rule(schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments, accepts)
+    rule = ResolutionRule(
+        schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments, accepts
+    )
     if segments == "auto":
         settings, reason = rule.chosen()
     else:

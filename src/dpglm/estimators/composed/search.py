@@ -19,7 +19,7 @@ from dpglm._validation import check_integer, check_one_of, check_real, in_one_li
 from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
 from dpglm.estimators._predictor import Finish, FitData, as_it_is
-from dpglm.estimators._private import PrivateEstimator, Spending
+from dpglm.estimators._private import BudgetParameters, PrivateEstimator
 from dpglm.estimators._sklearn import MetaEstimatorMixin
 from dpglm.estimators.composed._composed import FittedModel
 from dpglm.estimators.composed.pipeline import Parts, PrivatePipeline, parts_of
@@ -51,7 +51,7 @@ _SCORE_SHARE = 0.1
 _TRIES_PER_CANDIDATE = 3.0
 
 
-class _PrivateSearch(MetaEstimatorMixin, FittedModel, Spending):
+class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
     """Base of grid search and randomized search.
 
     Parameters

@@ -34,10 +34,11 @@ from dpglm.estimators._private import (
     warn_of_slow_sums,
     warn_of_weights,
 )
-from dpglm.estimators.linear._targets import Task
+from dpglm.estimators.linear._targets import FitTask
 from dpglm.exceptions import LowSignalWarning
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
+from dpglm.privacy.adjacency import Unit
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
@@ -137,14 +138,14 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Return the problem before ``regularizer`` and ``constraint`` replace its own."""
 
     @abc.abstractmethod
-    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
         """Return the learning task; ``y`` is None unless targets are in memory."""
 
     def _standardizes_as(self, other: PrivateLinearModel) -> bool:
         """Whether another estimator standardizes targets in the same way."""
         return True
 
-    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+    def _with_offset(self, task: FitTask, facts: PublicFacts, column: OffsetColumn) -> FitTask:
         """Return the task of rows with offsets."""
         raise ValueError(NO_OFFSET)
 
@@ -164,7 +165,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         """Return ``coef_`` and ``intercept_`` of ``w``, of shape (n_features + 1, outputs)."""
 
-    def _target_units(self, task: Task, n_features: int) -> LinearUnits:
+    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits:
         """Return the map of coefficients that undoes the standardization of targets."""
         return LinearUnits.identity(n_features)
 
@@ -298,13 +299,18 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         n_outputs: int = 1,
         target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> DataSpec:
+        # Sums require float64 where the places of rows differ between neighbours
+        # (oracle/rounding.py).
+        unit = Unit.ROW if groups is None else Unit.GROUP
+        is_fixed = self._adjacency().rows_are_public(unit)
+        is_coarse = dtype == "float32" and (is_sparse or is_fixed)
         spec = DataSpec(
             n_rows=n_rows,
             n_features=n_features,
             n_outputs=n_outputs,
             row_norm=row_norm,
             intercept=row_norm if check_bool("fit_intercept", self.fit_intercept) else 0.0,
-            dtype=self._stored_type(dtype, groups, is_sparse=is_sparse),
+            dtype="float32" if is_coarse else "float64",
             sparse=is_sparse,
             weight_bound=weight_bound,
             groups=groups,
@@ -375,7 +381,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         rows: Collection,
         groups: Any,
         facts: PublicFacts,
-        task: Task,
+        task: FitTask,
         weight_bound: float,
         checkpoint: str | os.PathLike[str] | CheckpointFile | None,
     ) -> NDArray[np.float64]:
@@ -419,7 +425,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             solution = run(plan, prepared, noise, self._listener(), ledger, checkpoint)
         if rows.is_weighted:
             warn_of_weights(solution)
-        self._keep_scaling(scaling)
+        self.feature_bounds_: NDArray[np.float64] | None
+        self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
         targets = self._target_units(task, spec.n_features)
@@ -430,12 +437,16 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self._unprojected: NDArray[np.float64] | None = None
         return self.units_.coefficients(solution.w.reshape(spec.n_columns, -1))
 
+    def _fitted_scaling(self) -> ColumnScaling | None:
+        """Return the bounds of columns that the fit used."""
+        return None if self.feature_bounds_ is None else ColumnScaling(*self.feature_bounds_)
+
     def _identity(
         self,
         rows: Collection,
         facts: PublicFacts,
         scaling: ColumnScaling | None,
-        task: Task,
+        task: FitTask,
     ) -> dict[str, Any]:
         """Return the public facts that identify a fit to its checkpoint besides its plan."""
         parameters = self.get_params(deep=False)

@@ -25,8 +25,8 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._targets import (
     ClassFactors,
     ClassTargets,
+    FitTask,
     TargetNumbers,
-    Task,
     check_labels,
     stated_loss,
 )
@@ -271,7 +271,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         """Return bounds on the encoded targets if the loss takes numbers."""
         return -math.inf, math.inf
 
-    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
         if self.classes is None:
             if y is None:
                 raise ValueError("classes must be declared for rows not in memory, got None")
@@ -282,7 +282,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
             facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
         n_classes = len(self.classes_)
-        return Task(
+        return FitTask(
             ClassTargets(self.classes_),
             self._problem,
             n_outputs=n_classes if n_classes > 2 else 1,

@@ -26,9 +26,9 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._classifier import SquaredErrorTally, r_squared
 from dpglm.estimators.linear._targets import (
     BoundedTargets,
+    FitTask,
     OffsetRange,
     TargetNumbers,
-    Task,
     as_bounds,
 )
 from dpglm.problem import (
@@ -204,7 +204,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Return the map from targets to numbers."""
         return TargetNumbers()
 
-    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
         numbers = None if y is None else self._numbers()(y)
         bounds = self._declared_target_bounds()
         if bounds is not None:
@@ -221,9 +221,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             facts.from_data("target_bounds", list(bounds), remedy)
         targets = self._targets(*bounds)
         problem = functools.partial(self._problem_for, bounds)
-        return Task(targets, problem, target_range=targets.scaled_bounds)
+        return FitTask(targets, problem, target_range=targets.scaled_bounds)
 
-    def _with_offset(self, task: Task, facts: PublicFacts, column: OffsetColumn) -> Task:
+    def _with_offset(self, task: FitTask, facts: PublicFacts, column: OffsetColumn) -> FitTask:
         if column.kind == "exposure" and not isinstance(self._link(), LogLink):
             raise ValueError("exposure must be None for a link other than the logarithm")
         offsets = self._offset_range()
@@ -252,7 +252,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[Any], float]:
         return w[:-1, 0], float(w[-1, 0])
 
-    def _target_units(self, task: Task, n_features: int) -> LinearUnits:
+    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits:
         targets = task.targets
         assert isinstance(targets, BoundedTargets)
         factor, offset = self._link().original_scores(targets.center, targets.scale)

@@ -21,9 +21,9 @@ __all__ = [
     "BoundedTargets",
     "ClassFactors",
     "ClassTargets",
+    "FitTask",
     "OffsetRange",
     "TargetNumbers",
-    "Task",
     "as_bounds",
     "check_labels",
     "stated_loss",
@@ -137,7 +137,7 @@ class BoundedTargets:
 
 @final
 @dataclass(frozen=True)
-class Task:
+class FitTask:
     """The encoding of targets, and the problem to solve.
 
     ``weights`` maps targets to a factor of the row's weight, at most ``heaviest``.

@@ -14,7 +14,7 @@ from dpglm.estimators.linear._classifier import (
     PrivateMarginClassifier,
     named_loss,
 )
-from dpglm.estimators.linear._targets import Task
+from dpglm.estimators.linear._targets import FitTask
 from dpglm.problem import (
     L2,
     LOSSES,
@@ -243,7 +243,7 @@ class RidgeClassifier(PrivateClassifier):
     def _target_range(self, n_classes: int) -> tuple[float, float]:
         return (-1.0, 1.0) if n_classes == 2 else super()._target_range(n_classes)
 
-    def _target_units(self, task: Task, n_features: int) -> LinearUnits:
+    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits:
         if task.n_outputs == 1:
             return super()._target_units(task, n_features)
         # Codes 1 and -1 are twice the centred ones plus ``2 / K - 1``, the same for every class, so

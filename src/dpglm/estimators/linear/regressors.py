@@ -13,7 +13,7 @@ from dpglm._validation import check_one_of, check_real
 from dpglm.certificate.statement import LABELS
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
-from dpglm.estimators.linear._targets import TargetNumbers, Task, stated_loss
+from dpglm.estimators.linear._targets import FitTask, TargetNumbers, stated_loss
 from dpglm.problem import (
     L1,
     L2,
@@ -314,7 +314,7 @@ class BinomialRegressor(PenalizedRegressor):
             raise ValueError(f"classes must be two labels, got {self.classes!r}")
         return TargetNumbers((labels[0], labels[1]))
 
-    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> Task:
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
         task, labels = super()._task(y, facts), self._numbers().labels
         if labels is not None:
             facts.declared(LABELS, list(labels))
