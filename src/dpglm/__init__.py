@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.data.stream.stored import MappedRows as MappedRows
     from dpglm.estimators import *  # noqa: F403
-    from dpglm.estimators.composed.formula import from_formula as from_formula
+    from dpglm.estimators.composed.pipeline import from_formula as from_formula
     from dpglm.evaluation import evaluate as evaluate
     from dpglm.evaluation import evaluate_predictions as evaluate_predictions
     from dpglm.exceptions import LowSignalWarning as LowSignalWarning
@@ -54,7 +54,7 @@ _HOME = {
     "describe": "dpglm.exploration",
     "evaluate": "dpglm.evaluation",
     "evaluate_predictions": "dpglm.evaluation",
-    "from_formula": "dpglm.estimators.composed.formula",
+    "from_formula": "dpglm.estimators.composed.pipeline",
 }
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
-from dpglm.estimators.composed.pipeline import parts_of
+from dpglm.estimators.composed._composed import parts_of
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference

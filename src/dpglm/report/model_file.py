@@ -290,7 +290,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
     Privacy: the file contains released coefficients, public facts and the certificate only.
     """
     # Here, as estimators know certificates.
-    from dpglm.estimators.composed.pipeline import ComposedModel
+    from dpglm.estimators.composed._composed import ComposedModel
 
     if type(estimator) is Pipeline or not hasattr(estimator, "fit"):
         raise ValueError(

@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm.data.prepare import column_scaling, column_units
 from dpglm.estimators.additive._base import AdditiveModel
+from dpglm.estimators.composed._composed import Parts, parts_of
 from dpglm.estimators.composed._transformers import (
     check_fixed,
     counts_entries,
     names_after,
     units_after,
 )
-from dpglm.estimators.composed.pipeline import Parts, parts_of
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.solvers.uncertainty import NoiseCovariance

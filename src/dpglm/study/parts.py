@@ -23,8 +23,7 @@ from dpglm.data.split import EVALUATION, EXPLORATION, MODEL
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.additive._base import AdditiveModel
 from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
-from dpglm.estimators.composed.formula import from_formula
-from dpglm.estimators.composed.pipeline import PrivatePipeline
+from dpglm.estimators.composed.pipeline import PrivatePipeline, from_formula
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.evaluation import (
     BinaryTask,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpglm.data.split import EVALUATION, EXPLORATION, PARTS
-from dpglm.estimators.composed.pipeline import parts_of
+from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text
 from dpglm.report.description_page import shown_description
 from dpglm.report.evaluation_page import shown_evaluation

@@ -22,8 +22,13 @@ from dpglm.estimators.additive._curves import (
     shrunk_bends,
 )
 from dpglm.estimators.additive.resolution import Resolution, resolved, with_segments
-from dpglm.estimators.composed._composed import is_in_memory, n_rows_of, opened
-from dpglm.estimators.composed.pipeline import ComposedModel, Parts
+from dpglm.estimators.composed._composed import (
+    ComposedModel,
+    Parts,
+    is_in_memory,
+    n_rows_of,
+    opened,
+)
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear.classifiers import LogisticRegression

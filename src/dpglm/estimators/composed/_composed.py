@@ -1,27 +1,52 @@
-"""Models of transformed rows: predictions by the fitted estimator inside, and their tables."""
+"""Models of transformed rows: a linear model with transformers and private steps before it."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
 from dpglm.data.collection import Collection, Output
-from dpglm.estimators._predictor import ClassPredictor
-from dpglm.inference.inference import Inference
+from dpglm.estimators._predictor import ClassPredictor, Facts, Finish, FitData
+from dpglm.estimators._private import OF_THE_FIT, PrivateFit
+from dpglm.estimators._shapes import WithShapes
+from dpglm.estimators.composed._transformers import (
+    check_alone,
+    known_row_norm,
+    named_error,
+    named_numbers,
+    names_after,
+    ready,
+    units_after,
+)
+from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.inference.inference import Inference, LinearScores
+from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.problem import ClassLink
-from dpglm.solvers.base import Solution
+from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.tables.cells import spelled_in
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.named import by_name
+from dpglm.tables.schema import Schema
+
+SKIPPED = "passthrough"
 
 
 class FittedModel(ClassPredictor):
@@ -117,6 +142,253 @@ class FittedModel(ClassPredictor):
     def _class_link(self) -> ClassLink:
         link: ClassLink = self._inner()._class_link()
         return link
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a model: fixed transformers, private steps and a linear model, in this order."""
+
+    transformers: Sequence[tuple[str, Any]]
+    private: Sequence[tuple[str, Preprocessor]]
+    model: PrivateLinearModel
+    shares: Mapping[str, float] | None = None
+
+
+class ComposedModel(WithShapes, FittedModel, PrivateFit):
+    """A linear model of rows that fixed transformers and private steps make."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "estimator_" in vars(self)
+
+    def _planned(self, parts: Parts, n_rows: int, n_features: int | None, options: Any) -> Plan:
+        if n_features is None:
+            encoder = _encoder(parts.transformers)
+            if encoder is None:
+                raise ValueError("n_features must be given for a plan, got None")
+            schema = encoder.stated_schema()
+            n_features = len(schema.feature_names)
+            options = {"sparse": True} | options if schema.is_wide else options
+        plan: Plan = self._configured(parts).plan(n_rows, n_features, **options)
+        return plan
+
+    def _fit_parts(self, parts: Parts, data: FitData, finish: Finish) -> None:
+        model = self._configured(parts)
+        model._family = self._family
+        data = dataclasses.replace(data, X=_opened(data.X, parts.transformers))
+        if parts.transformers and is_in_memory(data.X):
+            data = data.chosen()
+        X, y = data.X, data.y
+        transformers: list[tuple[str, Any]] = []
+        for name, step in parts.transformers:
+            transformer = ready(step)
+            transformed = _applied(name, transformer, X, fit=True)
+            check_alone(name, transformer, X, transformed)
+            if not transformers and isinstance(transformer, TableEncoder):
+                y = targets(transformer, X, y)
+            transformers.append((name, transformer))
+            X = transformed
+        X, checkpoint = named_numbers(X, transformers), data.checkpoint
+        if checkpoint is not None:
+            checkpoint = CheckpointFile.of(checkpoint, {"transformers": parts.transformers})
+
+        def with_transformers(model: Any, facts: Facts) -> Facts:
+            return finish(model, _with_transformers(facts, parts.transformers, transformers))
+
+        model._fit(dataclasses.replace(data, X=X, y=y, checkpoint=checkpoint), with_transformers)
+        self.transformers_: list[tuple[str, Any]] = transformers
+        self.estimator_: PrivateLinearModel = model
+
+    def _configured(self, parts: Parts) -> Any:
+        """Return a copy of the linear model with the budget of the whole and the private steps."""
+        model = parts.model
+        for name in OF_THE_FIT:
+            theirs, default = getattr(model, name), getattr(type(model), name)
+            if theirs not in (default, getattr(self, name)):
+                raise ValueError(
+                    f"{name} must be set on the pipeline: leave the estimator's at {default!r}, "
+                    f"got {theirs!r}"
+                )
+        changes = {name: getattr(self, name) for name in OF_THE_FIT}
+        shares = _shares_of(parts.private, parts.shares)
+        if parts.private:
+            steps = [step for _, step in parts.private]
+            changes["solver"] = Preprocessed(steps, model._solver(), shares)
+        if parts.transformers and model.row_norm is None and model.feature_bounds is None:
+            changes["row_norm"] = known_row_norm(parts.transformers[-1][1])
+        return clone(model).set_params(**changes)
+
+    def _transformed(self, X: Any) -> Any:
+        check_is_fitted(self)
+        X = _opened(X, self.transformers_)
+        for name, transformer in self.transformers_:
+            X = _applied(name, transformer, X)
+        return named_numbers(X, self.transformers_)
+
+    def _targets(self, X: Any, y: Any) -> Any:
+        check_is_fitted(self)
+        first = self.transformers_[0][1] if self.transformers_ else None
+        return targets(first, opened(first, X), y) if isinstance(first, TableEncoder) else y
+
+    def coefficient_names(self) -> NDArray[Any] | None:
+        """Return the names of the columns that the coefficients belong to.
+
+        Returns
+        -------
+        ndarray of str, or None if a transformer does not name its columns
+        """
+        check_is_fitted(self)
+        if not self.transformers_:
+            return getattr(self, "feature_names_in_", None)
+        return names_after(self.transformers_)
+
+    def table_units(self) -> LinearUnits | None:
+        """Return the map from ``coef_`` and ``intercept_`` to the units of the table.
+
+        Returns
+        -------
+        LinearUnits or None
+            None unless the fixed transformers are one ``SchemaEncoder`` or ``SplineEncoder``;
+            coefficients are then in units of the columns in ``coefficient_names``.
+        """
+        check_is_fitted(self)
+        return units_after(self.transformers_)
+
+    @property
+    def inference_(self) -> Inference:
+        """Standard errors, intervals and tests in the units of ``table_units``, if requested."""
+        inner: Inference = self._fitted().inference_
+        units, names = self.table_units(), self.coefficient_names()
+        shown = inner
+        if units is not None:
+            shown = inner.of_features.in_units(units)
+        elif names is not None and not inner.of_table:
+            shown = dataclasses.replace(inner, estimates=inner.estimates.renamed(list(names)))
+        # A partial function, which can be pickled.
+        features = functools.partial(self._features, inner.scores.features)
+        scores = LinearScores(features, inner.scores.estimates)
+        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
+
+    def _features(self, features: Callable[[Any], Any], X: Any) -> Any:
+        """Return the features of the last step for rows of the pipeline."""
+        return features(self._transformed(X))
+
+    def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
+        """Return the linear model and the schema that a model file can hold.
+
+        Returns
+        -------
+        estimator : estimator
+            ``estimator_``, with the private steps undone.
+        schema : Schema or None
+            That of the ``SchemaEncoder`` or ``SplineEncoder`` that comes first, if any.
+
+        Raises
+        ------
+        ValueError
+            If there are other transformers, which a model file cannot hold.
+        """
+        check_is_fitted(self)
+        others = [step for _, step in self.transformers_]
+        schema = None
+        if others and isinstance(others[0], TableEncoder):
+            schema = others.pop(0).schema_
+        if others:
+            raise ValueError(
+                f"a model file cannot hold {in_one_line(others[0])}: save estimator_ for the "
+                "columns that come out of transformers_, and apply these before it"
+            )
+        return self.estimator_, schema
+
+    def _first(self) -> Any:
+        inner = self._fitted()
+        return self.transformers_[0][1] if self.transformers_ else inner
+
+
+@functools.singledispatch
+def parts_of(estimator: Any) -> Parts:
+    """Return the parts of a model, fitted ones after ``fit``; of a search those of the best one."""
+    raise ValueError(
+        "estimator must be a fitted linear model of dpglm, a PrivatePipeline or private search of "
+        f"one, or a Pipeline that ends with one, got {type(estimator).__name__}"
+    )
+
+
+@parts_of.register
+def _(model: PrivateLinearModel) -> Parts:
+    return Parts([], [], model)
+
+
+@parts_of.register
+def _(model: ComposedModel) -> Parts:
+    check_is_fitted(model)
+    return Parts(model.transformers_, [], model.estimator_)
+
+
+@parts_of.register
+def _(pipeline: Pipeline) -> Parts:
+    *before, (_, last) = pipeline.steps
+    inner = parts_of(last)
+    steps = [(name, step) for name, step in before if step is not None and step != SKIPPED]
+    return dataclasses.replace(inner, transformers=[*steps, *inner.transformers])
+
+
+def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
+    # Errors of an encoder name the column and the row.
+    if isinstance(transformer, TableEncoder):
+        return encoded(transformer, X, fit=fit)
+    try:
+        return (transformer.fit(X, None) if fit else transformer).transform(X)
+    except (TypeError, ValueError) as error:
+        raise named_error(name, transformer, X, error) from error
+
+
+def _encoder(transformers: Sequence[tuple[str, Any]]) -> TableEncoder | None:
+    """Return the fixed transformer if it is a single one that encodes a table by its schema."""
+    found = [step for _, step in transformers]
+    return found[0] if len(found) == 1 and isinstance(found[0], TableEncoder) else None
+
+
+def _opened(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
+    """Open a file of rows for an encoder; other transformers take rows in memory only."""
+    encoder = _encoder(transformers)
+    if encoder is not None:
+        return opened(encoder, X)
+    if transformers and not is_in_memory(X):
+        raise ValueError(
+            f"steps must not have fixed transformers for {type(X).__name__}, got "
+            f"{transformers[0][0]!r}: transform the rows beforehand (each by itself, as in "
+            "dask.array.map_blocks), or encode a table by a single SchemaEncoder or SplineEncoder"
+        )
+    return X
+
+
+def _with_transformers(
+    facts: Facts, given: Sequence[tuple[str, Any]], transformers: Sequence[tuple[str, Any]]
+) -> Facts:
+    """Add the public facts that fixed transformers contribute, as given and as fitted."""
+    if not transformers:
+        return facts
+    encoder, steps = _encoder(transformers), [repr(step) for _, step in given]
+    known = with_implied(facts, "row_norm", known_row_norm(transformers[-1][1]))
+    if encoder is None:
+        return (*known, PublicFact("transformers", steps, "declared"))
+    known = (*known, PublicFact("transformers", [type(encoder).__name__], "declared"))
+    # Rows of files may carry their schema.
+    has_schema = any(fact.name == "schema" for fact in known)
+    return known if has_schema else (*known, *schema_facts(encoder.schema_))
+
+
+def _shares_of(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> list[float | None]:
+    """Read the budget shares of private steps; None where the step's own rule decides."""
+    names = [name for name, _ in steps]
+    given = {} if shares is None else shares
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        raise ValueError(
+            f"shares must be a mapping from names of private steps, {names!r}, to shares of the "
+            f"budget, got {shares!r}"
+        )
+    return [given.get(name) for name in names]
 
 
 # Tables that an encoder takes: in memory, in Parquet files and on Dask.

@@ -3,218 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, final
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, Self, final
 
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import _name_estimators
 from sklearn.utils import Bunch, Tags, get_tags
-from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import in_one_line
-from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
-from dpglm.estimators._predictor import Facts, Finish, FitData, as_it_is
-from dpglm.estimators._private import OF_THE_FIT, PrivateFit
-from dpglm.estimators._shapes import WithShapes
-from dpglm.estimators.composed._composed import (
-    FittedModel,
-    encoded,
-    is_in_memory,
-    opened,
-    targets,
-)
-from dpglm.estimators.composed._steps import NamedSteps, private_shares
-from dpglm.estimators.composed._transformers import (
-    check_alone,
-    check_fixed,
-    known_row_norm,
-    named_error,
-    named_numbers,
-    names_after,
-    ready,
-    units_after,
-)
+from dpglm.estimators._predictor import Finish, FitData, as_it_is
+from dpglm.estimators._private import OF_THE_FIT
+from dpglm.estimators.composed._composed import SKIPPED, ComposedModel, Parts, parts_of
+from dpglm.estimators.composed._transformers import check_fixed
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.inference.inference import Inference, LinearScores
+from dpglm.estimators.linear.classifiers import LogisticRegression
+from dpglm.estimators.linear.regressors import LinearRegression, PoissonRegressor
 from dpglm.preprocessing.base import Preprocessor
-from dpglm.preprocessing.encoders import TableEncoder
+from dpglm.preprocessing.encoders import SchemaEncoder, stated_schema
 from dpglm.solvers.base import Plan
-from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.solvers.composite.preprocessed import Preprocessed
-from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.schema import Schema
 
 __all__ = ["PrivatePipeline"]
 
-_SKIPPED = "passthrough"
-
 
 @final
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a model: fixed transformers, private steps and a linear model, in this order."""
-
-    transformers: Sequence[tuple[str, Any]]
-    private: Sequence[tuple[str, Preprocessor]]
-    model: PrivateLinearModel
-    shares: Mapping[str, float] | None = None
-
-
-class ComposedModel(WithShapes, FittedModel, PrivateFit):
-    """A linear model of rows that fixed transformers and private steps make."""
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "estimator_" in vars(self)
-
-    def _planned(self, parts: Parts, n_rows: int, n_features: int | None, options: Any) -> Plan:
-        if n_features is None:
-            encoder = _encoder(parts.transformers)
-            if encoder is None:
-                raise ValueError("n_features must be given for a plan, got None")
-            schema = encoder.stated_schema()
-            n_features = len(schema.feature_names)
-            options = {"sparse": True} | options if schema.is_wide else options
-        plan: Plan = self._configured(parts).plan(n_rows, n_features, **options)
-        return plan
-
-    def _fit_parts(self, parts: Parts, data: FitData, finish: Finish) -> None:
-        model = self._configured(parts)
-        model._family = self._family
-        data = dataclasses.replace(data, X=_opened(data.X, parts.transformers))
-        if parts.transformers and is_in_memory(data.X):
-            data = data.chosen()
-        X, y = data.X, data.y
-        transformers: list[tuple[str, Any]] = []
-        for name, step in parts.transformers:
-            transformer = ready(step)
-            transformed = _applied(name, transformer, X, fit=True)
-            check_alone(name, transformer, X, transformed)
-            if not transformers and isinstance(transformer, TableEncoder):
-                y = targets(transformer, X, y)
-            transformers.append((name, transformer))
-            X = transformed
-        X, checkpoint = named_numbers(X, transformers), data.checkpoint
-        if checkpoint is not None:
-            checkpoint = CheckpointFile.of(checkpoint, {"transformers": parts.transformers})
-
-        def with_transformers(model: Any, facts: Facts) -> Facts:
-            return finish(model, _with_transformers(facts, parts.transformers, transformers))
-
-        model._fit(dataclasses.replace(data, X=X, y=y, checkpoint=checkpoint), with_transformers)
-        self.transformers_: list[tuple[str, Any]] = transformers
-        self.estimator_: PrivateLinearModel = model
-
-    def _configured(self, parts: Parts) -> Any:
-        """Return a copy of the linear model with the budget of the whole and the private steps."""
-        model = parts.model
-        for name in OF_THE_FIT:
-            theirs, default = getattr(model, name), getattr(type(model), name)
-            if theirs not in (default, getattr(self, name)):
-                raise ValueError(
-                    f"{name} must be set on the pipeline: leave the estimator's at {default!r}, "
-                    f"got {theirs!r}"
-                )
-        changes = {name: getattr(self, name) for name in OF_THE_FIT}
-        shares = private_shares(parts.private, parts.shares)
-        if parts.private:
-            steps = [step for _, step in parts.private]
-            changes["solver"] = Preprocessed(steps, model._solver(), shares)
-        if parts.transformers and model.row_norm is None and model.feature_bounds is None:
-            changes["row_norm"] = known_row_norm(parts.transformers[-1][1])
-        return clone(model).set_params(**changes)
-
-    def _transformed(self, X: Any) -> Any:
-        check_is_fitted(self)
-        X = _opened(X, self.transformers_)
-        for name, transformer in self.transformers_:
-            X = _applied(name, transformer, X)
-        return named_numbers(X, self.transformers_)
-
-    def _targets(self, X: Any, y: Any) -> Any:
-        check_is_fitted(self)
-        first = self.transformers_[0][1] if self.transformers_ else None
-        return targets(first, opened(first, X), y) if isinstance(first, TableEncoder) else y
-
-    def coefficient_names(self) -> NDArray[Any] | None:
-        """Return the names of the columns that the coefficients belong to.
-
-        Returns
-        -------
-        ndarray of str, or None if a transformer does not name its columns
-        """
-        check_is_fitted(self)
-        if not self.transformers_:
-            return getattr(self, "feature_names_in_", None)
-        return names_after(self.transformers_)
-
-    def table_units(self) -> LinearUnits | None:
-        """Return the map from ``coef_`` and ``intercept_`` to the units of the table.
-
-        Returns
-        -------
-        LinearUnits or None
-            None unless the fixed transformers are one ``SchemaEncoder`` or ``SplineEncoder``;
-            coefficients are then in units of the columns in ``coefficient_names``.
-        """
-        check_is_fitted(self)
-        return units_after(self.transformers_)
-
-    @property
-    def inference_(self) -> Inference:
-        """Standard errors, intervals and tests in the units of ``table_units``, if requested."""
-        inner: Inference = self._fitted().inference_
-        units, names = self.table_units(), self.coefficient_names()
-        shown = inner
-        if units is not None:
-            shown = inner.of_features.in_units(units)
-        elif names is not None and not inner.of_table:
-            shown = dataclasses.replace(inner, estimates=inner.estimates.renamed(list(names)))
-        # A partial function, which can be pickled.
-        features = functools.partial(self._features, inner.scores.features)
-        scores = LinearScores(features, inner.scores.estimates)
-        return dataclasses.replace(shown, certificate=self.privacy_, scores=scores)
-
-    def _features(self, features: Callable[[Any], Any], X: Any) -> Any:
-        """Return the features of the last step for rows of the pipeline."""
-        return features(self._transformed(X))
-
-    def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
-        """Return the linear model and the schema that a model file can hold.
-
-        Returns
-        -------
-        estimator : estimator
-            ``estimator_``, with the private steps undone.
-        schema : Schema or None
-            That of the ``SchemaEncoder`` or ``SplineEncoder`` that comes first, if any.
-
-        Raises
-        ------
-        ValueError
-            If there are other transformers, which a model file cannot hold.
-        """
-        check_is_fitted(self)
-        others = [step for _, step in self.transformers_]
-        schema = None
-        if others and isinstance(others[0], TableEncoder):
-            schema = others.pop(0).schema_
-        if others:
-            raise ValueError(
-                f"a model file cannot hold {in_one_line(others[0])}: save estimator_ for the "
-                "columns that come out of transformers_, and apply these before it"
-            )
-        return self.estimator_, schema
-
-    def _first(self) -> Any:
-        inner = self._fitted()
-        return self.transformers_[0][1] if self.transformers_ else inner
-
-
-@final
-class PrivatePipeline(NamedSteps, ComposedModel):
+class PrivatePipeline(ComposedModel):
     """Transformers, private preprocessing and a private estimator that share one budget.
 
     Parameters
@@ -292,6 +107,86 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         tags.input_tags = get_tags(first).input_tags
         return tags
 
+    def _named(self) -> list[tuple[str, Any]]:
+        """Return the steps with their names, unchecked; none if ``steps`` is not a list."""
+        steps = self.steps if isinstance(self.steps, list | tuple) else []
+        unnamed = iter(_name_estimators([step for step in steps if not _is_pair(step)]))
+        return [step if _is_pair(step) else next(unnamed) for step in steps]
+
+    def _checked(self) -> list[tuple[str, Any]]:
+        """Return the steps with their names, which must differ."""
+        named = self._named()
+        if not named:
+            raise ValueError(
+                f"steps must be a list of at least one step, got {in_one_line(self.steps)}"
+            )
+        names = [name for name, _ in named]
+        taken = set(super().get_params(deep=False))
+        if len(set(names)) < len(names) or taken & set(names) or any("__" in n for n in names):
+            raise ValueError(
+                "steps must have names that differ from each other and from the parameters, "
+                f"without '__' in them, got {names!r}"
+            )
+        return named
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include each step by name, and its settings as ``name__setting``.
+
+        Returns
+        -------
+        dict
+        """
+        parameters: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            for name, step in self._named():
+                parameters[name] = step
+                for key, value in _settings(step).items():
+                    parameters[f"{name}__{key}"] = value
+        return parameters
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters, steps by their names, and settings of steps as ``name__setting``.
+
+        Parameters
+        ----------
+        **parameters
+            Named as in ``get_params``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter does not exist.
+        """
+        if "steps" in parameters:
+            self.steps = parameters.pop("steps")
+        steps = dict(self._named())
+        own: dict[str, Any] = {}
+        of_steps: dict[str, dict[str, Any]] = {}
+        for key, value in parameters.items():
+            name, _, setting = key.partition("__")
+            if name not in steps:
+                own[key] = value
+            elif setting:
+                of_steps.setdefault(name, {})[setting] = value
+            else:
+                steps[name] = value
+        super().set_params(**own)
+        for name, settings in of_steps.items():
+            steps[name] = _with_settings(steps[name], settings)
+        if len(own) < len(parameters):
+            self._checked()
+            self.steps = list(steps.items())
+        return self
+
     def plan(self, n_rows: int, n_features: int | None = None, **options: Any) -> Plan:
         """Plan a fit from public parameters, without data.
 
@@ -330,7 +225,7 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         transformers: list[tuple[str, Any]] = []
         private: list[tuple[str, Preprocessor]] = []
         for name, step in before:
-            if isinstance(step, str) and step == _SKIPPED:
+            if isinstance(step, str) and step == SKIPPED:
                 continue
             if isinstance(step, Preprocessor):
                 private.append((name, step))
@@ -356,77 +251,121 @@ class PrivatePipeline(NamedSteps, ComposedModel):
         return vars(self).get("estimator_") or self._parts().model
 
 
-@functools.singledispatch
-def parts_of(estimator: Any) -> Parts:
-    """Return the parts of a model, fitted ones after ``fit``; of a search those of the best one."""
-    raise ValueError(
-        "estimator must be a fitted linear model of dpglm, a PrivatePipeline or private search of "
-        f"one, or a Pipeline that ends with one, got {type(estimator).__name__}"
-    )
-
-
 @parts_of.register
-def _(model: PrivateLinearModel) -> Parts:
-    return Parts([], [], model)
+def _(pipeline: PrivatePipeline) -> Parts:
+    if pipeline.__sklearn_is_fitted__():
+        return Parts(pipeline.transformers_, [], pipeline.estimator_)
+    return pipeline._parts()
 
 
-@parts_of.register
-def _(model: ComposedModel) -> Parts:
-    if isinstance(model, PrivatePipeline) and not model.__sklearn_is_fitted__():
-        return model._parts()
-    check_is_fitted(model)
-    return Parts(model.transformers_, [], model.estimator_)
+def _is_pair(step: Any) -> bool:
+    return isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str)
 
 
-@parts_of.register
-def _(pipeline: Pipeline) -> Parts:
-    *before, (_, last) = pipeline.steps
-    inner = parts_of(last)
-    steps = [(name, step) for name, step in before if step is not None and step != _SKIPPED]
-    return dataclasses.replace(inner, transformers=[*steps, *inner.transformers])
+def _settings(step: Any) -> dict[str, Any]:
+    if isinstance(step, Preprocessor):
+        return {field.name: getattr(step, field.name) for field in _fields(step)}
+    settings: dict[str, Any] = getattr(step, "get_params", dict)()
+    return settings
 
 
-def _applied(name: str, transformer: Any, X: Any, *, fit: bool = False) -> Any:
-    # Errors of an encoder name the column and the row.
-    if isinstance(transformer, TableEncoder):
-        return encoded(transformer, X, fit=fit)
-    try:
-        return (transformer.fit(X, None) if fit else transformer).transform(X)
-    except (TypeError, ValueError) as error:
-        raise named_error(name, transformer, X, error) from error
+def _with_settings(step: Any, settings: dict[str, Any]) -> Any:
+    if not isinstance(step, Preprocessor):
+        return step.set_params(**settings)
+    unknown = set(settings) - {field.name for field in _fields(step)}
+    if unknown:
+        raise ValueError(f"{sorted(unknown)} are not settings of {step!r}")
+    return dataclasses.replace(step, **settings)  # type: ignore[type-var]
 
 
-def _encoder(transformers: Sequence[tuple[str, Any]]) -> TableEncoder | None:
-    """Return the fixed transformer if it is a single one that encodes a table by its schema."""
-    found = [step for _, step in transformers]
-    return found[0] if len(found) == 1 and isinstance(found[0], TableEncoder) else None
+def _fields(step: Any) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(step) if field.init]
 
 
-def _opened(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:
-    """Open a file of rows for an encoder; other transformers take rows in memory only."""
-    encoder = _encoder(transformers)
-    if encoder is not None:
-        return opened(encoder, X)
-    if transformers and not is_in_memory(X):
+def from_formula(
+    formula: str,
+    schema: Schema | Mapping[str, Any],
+    estimator: PrivateLinearModel | None = None,
+    **parameters: Any,
+) -> PrivatePipeline:
+    """Return an unfitted model of a table from a formula, as in R and statsmodels.
+
+    Parameters
+    ----------
+    formula : str
+        In Wilkinson notation: ``"visits ~ age + C(region) + bs(income, df=5)"``. Columns are those
+        of the schema; the left-hand side is its target or empty. docs/formulas.md lists the
+        supported terms.
+    schema : Schema or mapping
+        The public facts about the table, or their JSON form.
+    estimator : estimator, optional
+        A linear model of dpglm. Default, without a penalty, by the type of the target:
+        ``LogisticRegression(C=inf)``, ``LinearRegression()`` or ``PoissonRegressor(alpha=0)``.
+    **parameters
+        Parameters of the pipeline (``epsilon=0.5``) and of the estimator (``solver="newton"``).
+
+    Returns
+    -------
+    PrivatePipeline
+        ``SchemaEncoder(schema, formula=formula)`` and the estimator, with the classes or bounds of
+        the target, and with an intercept unless the formula omits it. ``fit(table)`` takes the
+        targets from the table; ``predict(table)`` does not require them.
+
+    Raises
+    ------
+    ValueError
+        If a term would learn from the rows or is not supported, or the estimator cannot predict
+        the target.
+    ImportError
+        If formulaic is not installed (``pip install 'dpglm[formula]'``).
+
+    Notes
+    -----
+    Privacy: the formula is public, and each row is mapped by itself: knots, levels, bounds and the
+    row norm follow from the schema, never from the table. Python in a formula is parsed, not run.
+
+    Examples
+    --------
+    >>> import dpglm
+    >>> from dpglm.datasets import load_adult
+    >>> adult = load_adult()
+    >>> model = dpglm.from_formula("income ~ age + I(age**2) + C(sex)", adult.schema, epsilon=1.0)
+    >>> model = model.fit({**adult.data, "income": adult.target})
+    >>> model.coefficient_names().tolist()
+    ['age', 'I(age ** 2)', 'C(sex)[T.Male]']
+    """
+    encoder = SchemaEncoder(schema, formula=formula)
+    design = stated_schema(encoder)
+    if estimator is None:
+        estimator = _unpenalised(design)
+    if not isinstance(estimator, PrivateLinearModel):
         raise ValueError(
-            f"steps must not have fixed transformers for {type(X).__name__}, got "
-            f"{transformers[0][0]!r}: transform the rows beforehand (each by itself, as in "
-            "dask.array.map_blocks), or encode a table by a single SchemaEncoder or SplineEncoder"
+            f"estimator must be a linear model of dpglm or None, got {in_one_line(estimator)}"
         )
-    return X
+    facts = design.target.estimator_parameters()
+    if not set(facts) <= set(estimator.get_params()):
+        raise ValueError(
+            f"estimator {in_one_line(estimator)} cannot predict the target {design.target.name!r} "
+            "as the schema describes it"
+        )
+    own = {name: value for name, value in parameters.items() if name not in OF_THE_FIT}
+    configured = clone(estimator).set_params(**facts | own)
+    if not design.has_intercept:
+        configured.set_params(fit_intercept=False)
+    elif not configured.fit_intercept:
+        raise ValueError(
+            f"fit_intercept must be True for the formula {formula!r}, which has an intercept: "
+            "without one write '0 +' before its terms"
+        )
+    shared = {name: value for name, value in parameters.items() if name in OF_THE_FIT}
+    return PrivatePipeline([encoder, configured], **shared)
 
 
-def _with_transformers(
-    facts: Facts, given: Sequence[tuple[str, Any]], transformers: Sequence[tuple[str, Any]]
-) -> Facts:
-    """Add the public facts that fixed transformers contribute, as given and as fitted."""
-    if not transformers:
-        return facts
-    encoder, steps = _encoder(transformers), [repr(step) for _, step in given]
-    known = with_implied(facts, "row_norm", known_row_norm(transformers[-1][1]))
-    if encoder is None:
-        return (*known, PublicFact("transformers", steps, "declared"))
-    known = (*known, PublicFact("transformers", [type(encoder).__name__], "declared"))
-    # Rows of files may carry their schema.
-    has_schema = any(fact.name == "schema" for fact in known)
-    return known if has_schema else (*known, *schema_facts(encoder.schema_))
+def _unpenalised(schema: Schema) -> PrivateLinearModel:
+    """Return the estimator of a target's usual model, by maximum likelihood."""
+    by_name: Mapping[str, PrivateLinearModel] = {
+        "logistic": LogisticRegression(C=math.inf),
+        "ridge": LinearRegression(),
+        "poisson": PoissonRegressor(alpha=0.0),
+    }
+    return by_name[schema.target.default_estimator]

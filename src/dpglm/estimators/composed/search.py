@@ -21,8 +21,8 @@ from dpglm.data.spec import DataSpec
 from dpglm.estimators._predictor import Finish, FitData, as_it_is
 from dpglm.estimators._private import BudgetParameters, PrivateEstimator
 from dpglm.estimators._sklearn import MetaEstimatorMixin
-from dpglm.estimators.composed._composed import FittedModel
-from dpglm.estimators.composed.pipeline import Parts, PrivatePipeline, parts_of
+from dpglm.estimators.composed._composed import FittedModel, Parts, parts_of
+from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import Problem
