@@ -30,7 +30,7 @@ from dpglm.evaluation import (
     plan_evaluation,
 )
 from dpglm.evaluation.estimates import LOG_ODDS
-from dpglm.evaluation.task import Task
+from dpglm.evaluation.task import EvaluationTask
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import ApproximateDP
 
@@ -59,7 +59,7 @@ class Population:
     """Many rows with predictions, of which samples are evaluated."""
 
     name: str
-    task: Task
+    task: EvaluationTask
     predictions: Array
     y: NDArray[Any]
     exact: Callable[[Array, NDArray[Any]], dict[str, float]]

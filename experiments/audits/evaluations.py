@@ -21,7 +21,7 @@ from dpglm.evaluation import (
     RegressionTask,
     plan_evaluation,
 )
-from dpglm.evaluation.task import Task
+from dpglm.evaluation.task import EvaluationTask
 from dpglm.oracle import counts as tabulated
 from dpglm.oracle.counts import Cells
 from dpglm.privacy import Adjacency
@@ -42,7 +42,7 @@ __all__ = ["BUGS", "CASES"]
 N_ROWS = 4
 CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
 BINARY, NUMBERS = BinaryTask((0, 1)), RegressionTask(-1.0, 3.0)
-ROWS: dict[Task, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
+ROWS: dict[EvaluationTask, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
     BINARY: ((1, 0.0), (0, 0.0)),
     ClassesTask((0, 1, 2)): ((2, [1.0, 0.0, 0.0]), (0, [1.0, 0.0, 0.0])),
     NUMBERS: ((3.0, -1.0), (-1.0, -1.0)),
@@ -50,12 +50,14 @@ ROWS: dict[Task, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
 """For each task a target and a prediction as wrong as can be, and what replaces them."""
 
 
-def planned(task: Task, relation: Adjacency, levels: tuple[str, ...] = ()) -> EvaluationPlan:
+def planned(
+    task: EvaluationTask, relation: Adjacency, levels: tuple[str, ...] = ()
+) -> EvaluationPlan:
     """Plan an evaluation of four rows."""
     return plan_evaluation(task, N_ROWS, BUDGET, adjacency=relation.value, levels=levels)
 
 
-def attacked(plan: EvaluationPlan, task: Task, **rest: Any) -> Setup:
+def attacked(plan: EvaluationPlan, task: EvaluationTask, **rest: Any) -> Setup:
     """Attack the only row that is there."""
     first, other = (
         [0.0, *plan.task.encode(np.array([y]), np.array([prediction]))[0]]
@@ -64,7 +66,7 @@ def attacked(plan: EvaluationPlan, task: Task, **rest: Any) -> Setup:
     return of_plan(plan.plan, first, replacement=(other, 1.0), **rest)
 
 
-def case(task: Task, relation: Adjacency, levels: tuple[str, ...] = ()) -> Case:
+def case(task: EvaluationTask, relation: Adjacency, levels: tuple[str, ...] = ()) -> Case:
     """Make a line of the campaign."""
     return Case(
         "evaluation",

@@ -34,9 +34,9 @@ from dpglm.evaluation.estimates import (
 from dpglm.evaluation.task import (
     PROBABILITIES,
     SCORES,
+    EvaluationTask,
     Metric,
     Result,
-    Task,
     class_codes,
     class_list,
     encoded_spec,
@@ -50,8 +50,8 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, plan_score_tables
-from dpglm.tabulate.numbers import SHARE, Number, Scale
-from dpglm.tabulate.released import Noisy, Parts, Released, by_class
+from dpglm.tabulate.numbers import SHARE, Number, NumberScale
+from dpglm.tabulate.released import Noisy, Parts, ReleasedTables, by_class
 
 Floats: TypeAlias = NDArray[np.float64]
 Decided: TypeAlias = Callable[[float, float, float, float], float]
@@ -72,7 +72,7 @@ _LEAST_SHARE = 1e-6
 
 @final
 @dataclass(frozen=True)
-class BinaryTask(Task):
+class BinaryTask(EvaluationTask):
     """Scores of two classes.
 
     Parameters
@@ -183,7 +183,7 @@ class BinaryTask(Task):
         return np.column_stack([label, KEY_UNIT * keys_of(score, self.probabilities), *losses])
 
     def results(
-        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
     ) -> tuple[BinaryResult, ...]:
         (found,) = score_tables(plan).found(values)
         cells = MergedCells.of(found, self.probabilities)
@@ -199,7 +199,7 @@ class BinaryTask(Task):
         released = dataclasses.replace(released, tables=tables)
         sums = [name for name in tables if name != "scores"]
 
-        def result(rows: Released[str]) -> BinaryResult:
+        def result(rows: ReleasedTables[str]) -> BinaryResult:
             noisy = rows.noisy("scores", *sums)
             if self.probabilities:
                 noisy = noisy.with_values("position", positions, position_noise)
@@ -274,17 +274,6 @@ class BinaryResult(Result):
     def probabilities(self) -> bool:
         """Whether scores are probabilities."""
         return self.task.probabilities
-
-    @property
-    def default_threshold(self) -> float:
-        """Threshold of decisions unless another is given: 0.5 for probabilities, else 0."""
-        return self.task.default_threshold
-
-    @property
-    def main_threshold(self) -> float:
-        declared = self.task.thresholds or ()
-        default = self.default_threshold
-        return default if default in declared or not declared else declared[0]
 
     @property
     def rows(self) -> Number:
@@ -393,7 +382,7 @@ class BinaryResult(Result):
             selected = (1.0 - base) * false + base * true
             return float(np.interp(share, selected, true)) / share
 
-        return self._of_counts(gained, Scale(low=0.0))
+        return self._of_counts(gained, NumberScale(low=0.0))
 
     def decided(self, function: Decided, threshold: float | None) -> Number:
         """Return a function of the confusion matrix at a threshold."""
@@ -402,13 +391,13 @@ class BinaryResult(Result):
 
     def _cut(self, threshold: float | None) -> int:
         """Return the cell with the lower end nearest to a threshold."""
-        at = self.default_threshold if threshold is None else threshold
+        at = self.task.default_threshold if threshold is None else threshold
         ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
         at = check_real("threshold", at, **ends)
         return int(np.abs(np.array([*self.ends, 1.0 if ends else math.inf]) - at).argmin())
 
     def _of_counts(
-        self, function: Callable[[Floats, Floats], float], scale: Scale = SHARE
+        self, function: Callable[[Floats, Floats], float], scale: NumberScale = SHARE
     ) -> Number:
         """Return a function of the counts of negative and positive rows."""
         return self.noisy.number(lambda values: function(*by_class(values)), self.z, scale)
@@ -463,7 +452,7 @@ class BinaryResult(Result):
 
         errors = np.stack([-self.means, 1.0 - self.means])
         sampled = self._sampling_variance(errors) / max(steepness, 1e-6) ** 2
-        return self.noisy.number(shift, self.z, Scale(), sampled=sampled)
+        return self.noisy.number(shift, self.z, NumberScale(), sampled=sampled)
 
     def calibration_slope(self) -> Number:
         """Return the coefficient of the log odds in a logistic regression of the class on them.
@@ -477,7 +466,7 @@ class BinaryResult(Result):
         return self.noisy.number(
             lambda values: Recalibration(self._tilted(values)).slope(*by_class(values)),
             self.z,
-            Scale(),
+            NumberScale(),
             approximation=math.hypot(*(one.slope(*self.noisy.by_class) - found for one in others)),
             unseen=fit.unseen(*self.noisy.by_class),
         )
@@ -499,7 +488,7 @@ class BinaryResult(Result):
         positive = np.array([[0.0], [1.0]])
         influence = loss * math.log((1.0 - share) / share) * positive - self._typical_losses
         sampled = self._sampling_variance(influence / most)
-        return self.noisy.number(explained, self.z, Scale(high=1.0), sampled=sampled)
+        return self.noisy.number(explained, self.z, NumberScale(high=1.0), sampled=sampled)
 
     def _tilted(self, values: Parts) -> MergedCells:
         """Return the cells with shares of fine cells that have the released mean positions."""
@@ -517,7 +506,7 @@ class BinaryResult(Result):
         return self.noisy.number(
             lambda values: mean_of(values, name, largest),
             self.z,
-            Scale(0.0, largest),
+            NumberScale(0.0, largest),
             sampled=self._sampling_variance(typical),
         )
 

@@ -30,9 +30,9 @@ from dpglm.evaluation.estimates import (
 )
 from dpglm.evaluation.task import (
     CLASSES,
+    EvaluationTask,
     Metric,
     Result,
-    Task,
     class_codes,
     class_list,
     encoded_spec,
@@ -44,8 +44,8 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, plan_score_tables
-from dpglm.tabulate.numbers import SHARE, Number, Scale
-from dpglm.tabulate.released import Noisy, Parts, Released
+from dpglm.tabulate.numbers import SHARE, Number, NumberScale
+from dpglm.tabulate.released import Noisy, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ _LABELS = {"auc": "AUC"}
 
 @final
 @dataclass(frozen=True)
-class ClassesTask(Task):
+class ClassesTask(EvaluationTask):
     """Probabilities of three classes or more.
 
     Parameters
@@ -166,7 +166,7 @@ class ClassesTask(Task):
         )
 
     def results(
-        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
     ) -> tuple[ClassesResult, ...]:
         curves = dict(
             zip(
@@ -180,7 +180,7 @@ class ClassesTask(Task):
             for name, one in released.tables.items()
         }
 
-        def result(rows: Released[str]) -> ClassesResult:
+        def result(rows: ReleasedTables[str]) -> ClassesResult:
             return ClassesResult(
                 self,
                 rows.noisy("confusion", "log_loss", "brier"),
@@ -324,7 +324,7 @@ class ClassesResult(Result):
         # The loss of the constant varies far less than the bound on that of the model.
         loss = mean_of(values, "log_loss", LARGEST_LOSS)
         sampled = self._bounded_variance(loss, LARGEST_LOSS) / entropy(values) ** 2
-        return self.confusion.number(explained, self.z, Scale(high=1.0), sampled=sampled)
+        return self.confusion.number(explained, self.z, NumberScale(high=1.0), sampled=sampled)
 
     def _bounded_variance(self, mean: float, largest: float) -> float:
         """Return the largest sampling variance of a mean of numbers from 0 to ``largest``."""
@@ -337,7 +337,7 @@ class ClassesResult(Result):
         return self.confusion.number(
             lambda values: mean_of(values, name, largest),
             self.z,
-            Scale(0.0, largest),
+            NumberScale(0.0, largest),
             sampled=self._bounded_variance(mean, largest),
         )
 

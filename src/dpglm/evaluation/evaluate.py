@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self, final
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +20,7 @@ from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
 from dpglm.evaluation.regression import RegressionTask
-from dpglm.evaluation.task import Task
+from dpglm.evaluation.task import EvaluationTask
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
@@ -34,7 +33,7 @@ from dpglm.tables.schema import Schema
 
 def task_of(
     model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
-) -> Task:
+) -> EvaluationTask:
     """Return the task for the predictions of a fitted model.
 
     Parameters
@@ -48,7 +47,7 @@ def task_of(
 
     Returns
     -------
-    Task
+    EvaluationTask
 
     Raises
     ------
@@ -149,53 +148,32 @@ def _labels(model: Any) -> tuple[Any, Any] | None:
     return None if fact is None else (fact.value[0], fact.value[1])
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """Rows, targets, levels and groups as arrays, and the name of ``by``."""
-
-    X: Any
-    y: Any
-    by: Any
-    groups: Any
-    levels: Sequence[Any]
-    by_name: str | None
-
-    @classmethod
-    def of(
-        cls,
-        model: Any,
-        X: Any,
-        y: Any,
-        by: Any,
-        groups: Any,
-        levels: Sequence[Any],
-        chosen: Where | None,
-    ) -> Self:
-        """Replace names of columns by the columns of the table ``X``; select the chosen rows."""
-        fact = None if (certificate := _certificate(model)) is None else certificate.fact("schema")
-        schema = None if fact is None else Schema.from_dict(fact.value)
-        if y is None:
-            if schema is None or not schema.has_target:
-                raise ValueError("y must be given: the model does not contain the name of a target")
-            y = schema.target.name
-        name, table = by if isinstance(by, str) else None, X
-        if isinstance(groups, str):
-            groups = _column(table, "groups", groups)
-        if chosen is not None:
-            X, y, by = (one if isinstance(one, str) else chosen.rows(one) for one in (X, y, by))
-        if isinstance(y, str):
-            cells = _column(X, "y", y)
-            is_target = schema is not None and schema.has_target and schema.target.name == y
-            y = schema.encode_target(cells) if schema is not None and is_target else cells
-        if name is not None:
-            by = _column(X, "by", name)
-            if schema is not None and not len(levels):
-                for column in schema.columns:
-                    if column.name == name and isinstance(column, CategoricalColumn):
-                        levels = column.categories
-                        by = np.array([*levels], dtype=object)[column.read(by)]
-        return cls(X, y, by, groups, levels, name)
+def _arrays(
+    model: Any, X: Any, y: Any, by: Any, groups: Any, levels: Sequence[Any], chosen: Where | None
+) -> tuple[Any, Any, Any, Any, Sequence[Any]]:
+    """Return X, y, by, groups and levels with columns of ``X`` for names, for the chosen rows."""
+    fact = None if (certificate := _certificate(model)) is None else certificate.fact("schema")
+    schema = None if fact is None else Schema.from_dict(fact.value)
+    target = schema.target if schema is not None and schema.has_target else None
+    if y is None:
+        if target is None:
+            raise ValueError("y must be given: the model does not contain the name of a target")
+        y = target.name
+    if isinstance(groups, str):
+        groups = _column(X, "groups", groups)
+    if chosen is not None:
+        X, y, by = (one if isinstance(one, str) else chosen.rows(one) for one in (X, y, by))
+    if isinstance(y, str):
+        cells = _column(X, "y", y)
+        y = target.encode(cells) if target is not None and target.name == y else cells
+    if isinstance(by, str):
+        known = () if schema is None or len(levels) else schema.columns
+        listed = [one for one in known if one.name == by and isinstance(one, CategoricalColumn)]
+        by = _column(X, "by", by)
+        for column in listed:
+            levels = column.categories
+            by = np.array([*levels], dtype=object)[column.read(by)]
+    return X, y, by, groups, levels
 
 
 def _column(table: Any, argument: str, name: str) -> Any:
@@ -343,23 +321,24 @@ def evaluate(
         if as_collection(X) is not None:
             raise ValueError("where must be None for rows that are not in memory")
         offset, exposure = map(chosen.rows, (offset, exposure))
-    given = _Given.of(model, X, y, by, groups, levels, chosen)
+    name = by if isinstance(by, str) else None
+    X, y, by, groups, levels = _arrays(model, X, y, by, groups, levels, chosen)
     found = _evaluated(
         task_of(
             model,
             None if thresholds is None else check_list("thresholds", thresholds),
             target_bounds,
         ),
-        lambda: predictions_of(model, given.X, offset, exposure),
-        given.y,
+        lambda: predictions_of(model, X, offset, exposure),
+        y,
         epsilon=epsilon,
         delta=delta,
         budget=budget,
         adjacency=adjacency,
         n_rows=n_rows,
-        by=given.by,
-        levels=given.levels,
-        groups=given.groups,
+        by=by,
+        levels=levels,
+        groups=groups,
         max_rows_per_group=max_rows_per_group,
         n_groups=n_groups,
         where=chosen,
@@ -367,7 +346,7 @@ def evaluate(
         ledger=ledger,
         random_state=random_state,
     )
-    return found if given.by_name is None else dataclasses.replace(found, by=given.by_name)
+    return found if name is None else dataclasses.replace(found, by=name)
 
 
 def evaluate_predictions(
@@ -429,7 +408,7 @@ def evaluate_predictions(
     -----
     Privacy: see ``evaluate``.
     """
-    task: Task
+    task: EvaluationTask
     if classes is not None:
         classes = check_list("classes", classes)
     given = None if thresholds is None else check_list("thresholds", thresholds)
@@ -463,7 +442,7 @@ def evaluate_predictions(
 
 
 def _evaluated(
-    task: Task,
+    task: EvaluationTask,
     predictions: Callable[[], ArrayLike],
     y: ArrayLike,
     *,

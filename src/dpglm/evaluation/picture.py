@@ -29,7 +29,7 @@ _QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 
 @final
 @dataclass(frozen=True)
-class Picture:
+class Panel:
     """A picture of a result: title, caption, and the function that draws it on axes."""
 
     title: str
@@ -38,7 +38,7 @@ class Picture:
     has_intervals: bool = True
 
 
-def _picture_of(name: str, result: Result) -> Picture:
+def _picture_of(name: str, result: Result) -> Panel:
     if name not in result.task.pictures:
         known = ", ".join(result.task.pictures)
         raise ValueError(f"picture must be one of {known} for this evaluation, got {name!r}")
@@ -61,10 +61,10 @@ def draw_one(name: str, result: Result, level: float) -> Any:
 def draw_panel(name: str, result: Result) -> Any:
     """Draw one of ``PICTURES`` as a small panel of a page."""
     require("matplotlib", "plot")
-    from dpglm.pictures.picture import Picture as Canvas
+    from dpglm.pictures.picture import Picture
 
     picture = _picture_of(name, result)
-    figure = Canvas(figsize=(_PANEL, _TALL), dpi=150, facecolor="none", layout="constrained")
+    figure = Picture(figsize=(_PANEL, _TALL), dpi=150, facecolor="none", layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor("none")
     picture.draw(axes, result)
@@ -146,26 +146,26 @@ def _residuals(axes: Any, result: RegressionResult) -> None:
 
 
 PICTURES = {
-    "roc": Picture(
+    "roc": Panel(
         "ROC curve", "true positive rate against false positive rate; dashed: no skill", _roc
     ),
-    "classes": Picture(
+    "classes": Panel(
         "ROC curve of each class",
         "each class against the rest, without intervals; dashed: no skill",
         _roc_of_classes,
         has_intervals=False,
     ),
-    "calibration": Picture(
+    "calibration": Panel(
         "Calibration",
         "share of positive rows in cells of scores against their mean score; dashed: calibrated",
         _calibration,
     ),
-    "thresholds": Picture(
+    "thresholds": Panel(
         "Decisions by threshold",
         "accuracy, precision and recall against the threshold",
         _by_threshold,
     ),
-    "residuals": Picture("Residuals", "quantiles of target minus prediction", _residuals),
+    "residuals": Panel("Residuals", "quantiles of target minus prediction", _residuals),
 }
 """Pictures by name."""
 

@@ -20,7 +20,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.split import EVALUATION
 from dpglm.evaluation.evaluation import Evaluation
-from dpglm.evaluation.task import Task
+from dpglm.evaluation.task import EvaluationTask
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
@@ -39,7 +39,7 @@ class EvaluationPlan:
 
     Parameters
     ----------
-    task : Task
+    task : EvaluationTask
         Kind of predictions.
     levels : tuple
         Public levels of an attribute, which are evaluated too; may be empty.
@@ -51,7 +51,7 @@ class EvaluationPlan:
         Whether a private condition selects rows, so that their number is private.
     """
 
-    task: Task
+    task: EvaluationTask
     levels: tuple[Any, ...]
     plan: Plan
     level: float
@@ -186,7 +186,7 @@ class EvaluationPlan:
 
 
 def plan_evaluation(
-    task: Task,
+    task: EvaluationTask,
     n_rows: int,
     budget: PrivacyBudget,
     *,
@@ -200,7 +200,7 @@ def plan_evaluation(
 
     Parameters
     ----------
-    task : Task
+    task : EvaluationTask
         ``BinaryTask``, ``ClassesTask`` or ``RegressionTask``; for a model, ``task_of(model)``.
     n_rows : int
         Public number of rows, at least 1.

@@ -12,14 +12,22 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
-from dpglm.evaluation.task import NUMBERS, Metric, Result, Task, encoded_spec, finite, weighted
+from dpglm.evaluation.task import (
+    NUMBERS,
+    EvaluationTask,
+    Metric,
+    Result,
+    encoded_spec,
+    finite,
+    weighted,
+)
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import plan_tabulation
-from dpglm.tabulate.numbers import Number, Scale
-from dpglm.tabulate.released import Noisy, Parts, Released
+from dpglm.tabulate.numbers import Number, NumberScale
+from dpglm.tabulate.released import Noisy, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -49,7 +57,7 @@ _SHARES = {
 
 @final
 @dataclass(frozen=True)
-class RegressionTask(Task):
+class RegressionTask(EvaluationTask):
     """Predictions of numbers.
 
     Parameters
@@ -134,7 +142,7 @@ class RegressionTask(Task):
         return self.high - self.low
 
     def results(
-        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
     ) -> tuple[RegressionResult, ...]:
         return tuple(
             RegressionResult(self, rows.noisy(*self.table_names), z)
@@ -199,16 +207,16 @@ class RegressionResult(Result):
         return self._mean(
             lambda values: self.width * _mean_of(values, "error"),
             _MIDDLES,
-            Scale(-self.width, self.width),
+            NumberScale(-self.width, self.width),
         )
 
     def mae(self) -> Number:
         """Return the mean absolute error."""
-        return self._mean(self._mae, np.abs(_MIDDLES), Scale(0.0, self.width))
+        return self._mean(self._mae, np.abs(_MIDDLES), NumberScale(0.0, self.width))
 
     def mse(self) -> Number:
         """Return the mean squared error."""
-        return self._mean(self._mse, self.width * _MIDDLES**2, Scale(0.0, self.width**2))
+        return self._mean(self._mse, self.width * _MIDDLES**2, NumberScale(0.0, self.width**2))
 
     def rmse(self) -> Number:
         """Return the root mean squared error."""
@@ -230,7 +238,7 @@ class RegressionResult(Result):
         # The variance of squared residuals over their squared mean.
         relative = max(variance / mean**2, 0.0) if mean > 0.0 else 2.0
         sampled = (1.0 - found) ** 2 * max(relative + 1.0, 4.0 * found) / self.noisy.n_rows
-        return self.noisy.number(explained, self.z, Scale(high=1.0), sampled=sampled)
+        return self.noisy.number(explained, self.z, NumberScale(high=1.0), sampled=sampled)
 
     def d2(self) -> Number:
         """Return the share of the absolute errors of the median target that is explained.
@@ -268,7 +276,7 @@ class RegressionResult(Result):
         return self.noisy.number(
             explained,
             self.z,
-            Scale(high=1.0),
+            NumberScale(high=1.0),
             sampled=sampled / most**2 / rows,
             approximation=abs(ratio * float(shares[place])) * width / (12.0 * most),
         )
@@ -286,7 +294,9 @@ class RegressionResult(Result):
         mean = float(counts @ typical) / rows
         return mean, float(counts @ typical**2) / rows - mean**2, rows
 
-    def _mean(self, function: Callable[[Parts], float], typical: Floats, scale: Scale) -> Number:
+    def _mean(
+        self, function: Callable[[Parts], float], typical: Floats, scale: NumberScale
+    ) -> Number:
         """Return a mean over rows with these values in the cells, as shares of the range."""
         _, variance, rows = self._moments(self.width * typical)
         return self.noisy.number(function, self.z, scale, sampled=variance / rows)

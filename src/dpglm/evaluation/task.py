@@ -21,7 +21,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import spelled_as
 from dpglm.tabulate.numbers import Number
-from dpglm.tabulate.released import Released
+from dpglm.tabulate.released import ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -78,13 +78,25 @@ class Shown(NamedTuple):
     number: Number
 
 
-class Task(abc.ABC):
+class EvaluationTask(abc.ABC):
     """Predictions of one kind; final, frozen subclasses contain public facts only."""
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
         """Declared thresholds of decisions between two classes."""
         return None
+
+    @property
+    def default_threshold(self) -> float | None:
+        """Threshold of decisions unless another is given; None without decisions."""
+        return None
+
+    @property
+    def main_threshold(self) -> float | None:
+        """Threshold that is shown first; None without decisions."""
+        declared = self.thresholds or ()
+        default = self.default_threshold
+        return declared[0] if declared and default not in declared else default
 
     @property
     @abc.abstractmethod
@@ -127,12 +139,12 @@ class Task(abc.ABC):
         self, plan: Plan, values: Floats, n_levels: int, z: float, chosen: bool
     ) -> tuple[Result, ...]:
         """Return a result for each level, if there are several, and one for all rows."""
-        released = Released.of(plan, self.tables(plan), values, chosen=chosen)
+        released = ReleasedTables.of(plan, self.tables(plan), values, chosen=chosen)
         return self.results(plan, values, released, n_levels, z)
 
     @abc.abstractmethod
     def results(
-        self, plan: Plan, values: Floats, released: Released[str], n_levels: int, z: float
+        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
     ) -> tuple[Result, ...]:
         """Return the results of released tables, as ``read``."""
 
@@ -157,7 +169,7 @@ class Result(abc.ABC):
     Privacy: computed from released tables and public facts.
     """
 
-    task: Task
+    task: EvaluationTask
     z: float
 
     @property
@@ -202,15 +214,10 @@ class Result(abc.ABC):
         metric = known[name]
         return metric.value(self, *([threshold] if metric.at_threshold else []))
 
-    @property
-    def main_threshold(self) -> float | None:
-        """The threshold that is shown first, for two classes."""
-        return None
-
     def shown(self, thresholds: tuple[float, ...] | None = None) -> Iterator[Shown]:
         """Yield all numbers, those of decisions at each threshold, by default the declared ones."""
         thresholds = self.task.thresholds or () if thresholds is None else thresholds
-        alone = thresholds == (self.default_threshold,)
+        alone = thresholds == (self.task.default_threshold,)
         for one in self.task.metrics:
             if not one.at_threshold:
                 yield Shown(one, one.name, one.label, one.value(self))
@@ -220,11 +227,6 @@ class Result(abc.ABC):
                 if one.at_threshold:
                     number = one.value(self, threshold)
                     yield Shown(one, one.name + at, one.label + at, number)
-
-    @property
-    def default_threshold(self) -> float | None:
-        """The threshold of decisions unless another is given; None without decisions."""
-        return None
 
     def confusion_matrix(self, threshold: float | None = None) -> Floats:
         """Return noisy counts of rows by true class (rows) and predicted class (columns)."""

@@ -123,9 +123,9 @@ class DescriptionPlan:
         for part in self.design.parts:
             kind, *columns = part.key
             std = math.sqrt(self.design.variance(self.noise_std, *part.key)) / self._n_rows
-            reach = self.z * std
+            half = self.z * std
             if kind == COUNTS:
-                found.append(Precision(tuple(columns), "share of rows", reach))
+                found.append(Precision(tuple(columns), "share of rows", half))
             if kind == PARTS:
                 # The rank of the median adds up half of the cells.
                 n_cells = self.design.encoder[columns[0]].n_cells
@@ -133,10 +133,10 @@ class DescriptionPlan:
                 rank = self.z * own * math.sqrt(n_cells / 4.0) / self._n_rows
                 found.append(Precision(tuple(columns), "rank of a quantile", rank))
             if kind == NUMBERS:
-                half = self.design.encoder[columns[0]].half_range
-                found.append(Precision(tuple(columns), "mean", half * reach))
+                unit = self.design.encoder[columns[0]].half_range
+                found.append(Precision(tuple(columns), "mean", unit * half))
             if kind == PRODUCTS:
-                found.append(Precision(tuple(columns), "correlation", reach / _UNIFORM))
+                found.append(Precision(tuple(columns), "correlation", half / _UNIFORM))
         return tuple(found)
 
     def _title(self) -> str:

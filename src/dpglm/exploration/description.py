@@ -21,7 +21,7 @@ from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import TargetColumn
 from dpglm.tabulate.numbers import Number, check_quantiles, with_interval
-from dpglm.tabulate.released import Released, public_rows
+from dpglm.tabulate.released import ReleasedTables, public_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,9 +119,10 @@ def _column(column: ColumnDescription) -> list[str]:
     longest = max(share.estimate for share in column.shares) or 1.0
     shown = shown_cells(column)
     for place in shown:
-        share = column.shares[place]
+        share, name = column.shares[place], column.labels[place]
+        name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         bar = "#" * round(24.0 * share.estimate / longest)
-        lines.append(f"  {_fitted(column.labels[place])}{share_in_words(share)}  {bar}".rstrip())
+        lines.append(f"  {name:<{_WIDTH}}{share_in_words(share)}  {bar}".rstrip())
     rest = rest_in_words(column, shown)
     return [*lines, f"  {rest}"] if rest else lines
 
@@ -163,11 +164,6 @@ def share_in_words(share: Number) -> str:
     return f"{100.0 * share.estimate:5.1f} %  [{100.0 * share.low:.1f}, {100.0 * share.high:.1f}]"
 
 
-def _fitted(text: str) -> str:
-    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return f"{short:<{_WIDTH}}"
-
-
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Description:
@@ -199,7 +195,7 @@ class Description:
     @functools.cached_property
     def _levels(self) -> tuple[RowsDescription, ...]:
         plan, design = self.plan, self.plan.design
-        released = Released.of(
+        released = ReleasedTables.of(
             plan.plan,
             design.cells,
             self.solution.w,

@@ -40,7 +40,7 @@ x^2 - 1/2 and x x'."""
 
 @final
 @dataclass(frozen=True)
-class Part:
+class DesignTable:
     """A table of a design, and its factor in the sum of variances that weights minimize."""
 
     key: Key
@@ -60,7 +60,7 @@ class Design:
     by: str | None
     two_way: tuple[Pair, ...]
     correlations: tuple[Pair, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[DesignTable, ...]
 
     @property
     def described(self) -> tuple[CountedColumn, ...]:
@@ -114,7 +114,7 @@ def design_of(
 
 def _raw_parts(
     encoder: CellEncoder, by: str | None, pairs: Sequence[Pair], related: Sequence[Pair]
-) -> Iterable[Part]:
+) -> Iterable[DesignTable]:
     """Yield the tables with weight 1.
 
     The worth of shown cells is 1. Numeric columns also show ranks: the sum of some of K cells with
@@ -127,26 +127,26 @@ def _raw_parts(
         return Cells(places, tuple(encoder[name].n_cells for name in every), 1.0, values, bound)
 
     if by is not None:
-        yield Part((COUNTS,), of([]), 1.0)
+        yield DesignTable((COUNTS,), of([]), 1.0)
     for column in encoder.columns:
         name, places = column.name, encoder.places(column.name)
         if name == by:
             continue
         ranks = column.n_cells / 6.0 if column.n_bins else 0.0
-        yield Part((COUNTS, name), of([name]), 1.0 + ranks)
+        yield DesignTable((COUNTS, name), of([name]), 1.0 + ranks)
         if places.part is not None:
             cells = of([name])
             divided = Cells((*cells.columns, places.part), (*cells.sizes, column.n_parts))
-            yield Part((PARTS, name), divided, column.n_parts / 6.0)
+            yield DesignTable((PARTS, name), divided, column.n_parts / 6.0)
         if places.number is not None and places.square is not None and ranks:
-            yield Part((NUMBERS, name), of([], (places.number,)), 1.0)
-            yield Part((SQUARES, name), of([], (places.square,), 0.5), 1.0)
+            yield DesignTable((NUMBERS, name), of([], (places.number,)), 1.0)
+            yield DesignTable((SQUARES, name), of([], (places.square,), 0.5), 1.0)
     for pair in pairs:
-        yield Part((COUNTS, *pair), of(pair), 1.0)
+        yield DesignTable((COUNTS, *pair), of(pair), 1.0)
     for one, other in related:
         numbers = (encoder.places(name).number for name in (one, other))
         values = tuple(place for place in numbers if place is not None)
-        yield Part((PRODUCTS, one, other), of([], values), 1.0)
+        yield DesignTable((PRODUCTS, one, other), of([], values), 1.0)
 
 
 def _pairs(what: str, given: Any, encoder: CellEncoder, by: str | None) -> tuple[Pair, ...]:

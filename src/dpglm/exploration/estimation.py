@@ -23,8 +23,8 @@ from dpglm.tabulate.counts import (
     pooled,
     whole_of,
 )
-from dpglm.tabulate.numbers import SHARE, Number, Scale, number
-from dpglm.tabulate.released import Released
+from dpglm.tabulate.numbers import SHARE, Number, NumberScale, number
+from dpglm.tabulate.released import ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 Counted: TypeAlias = tuple[Floats, Floats]
@@ -37,7 +37,9 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CLEAR = 3.0
 
 
-def estimated(design: Design, released: Released[Key], z: float) -> tuple[RowsDescription, ...]:
+def estimated(
+    design: Design, released: ReleasedTables[Key], z: float
+) -> tuple[RowsDescription, ...]:
     """Return a description of the rows with each level of ``by``, or of all rows.
 
     Counts are reconciled by least squares: those of a column with those of parts of its cells, and
@@ -73,15 +75,15 @@ def estimated(design: Design, released: Released[Key], z: float) -> tuple[RowsDe
     )
 
 
-def _variance(released: Released[Key], *key: str) -> float:
+def _variance(released: ReleasedTables[Key], *key: str) -> float:
     return released.noise[key] ** 2
 
 
-def _size(released: Released[Key], level: int) -> Total:
+def _size(released: ReleasedTables[Key], level: int) -> Total:
     return Total(float(released.tables[(COUNTS,)][level]), _variance(released, COUNTS))
 
 
-def _counted(released: Released[Key], column: CountedColumn) -> Counted:
+def _counted(released: ReleasedTables[Key], column: CountedColumn) -> Counted:
     """Return the counts of a column, pooled with those of the parts of its cells."""
     own, variance = released.tables[COUNTS, column.name], _variance(released, COUNTS, column.name)
     if (PARTS, column.name) not in released.tables:
@@ -112,7 +114,7 @@ class _Level:
     """Rows of one level: their number, and the nearest valid number."""
 
     design: Design
-    released: Released[Key]
+    released: ReleasedTables[Key]
     level: int
     total: Total
     nearest: float
@@ -134,7 +136,7 @@ class _Level:
             best[column.name] = nearest_counts(whole.values, variances, self.nearest)
             columns[column.name] = self._column(column, whole, best[column.name])
         n_rows = number(
-            self.total.value, self.total.variance, self.z, Scale(0.0), estimate=self.nearest
+            self.total.value, self.total.variance, self.z, NumberScale(0.0), estimate=self.nearest
         )
         two_way = {pair: self._two_way(pair, wholes, best) for pair in self.design.two_way}
         related = {pair: self._correlation(pair, wholes) for pair in self.design.correlations}
@@ -182,8 +184,8 @@ class _Level:
         )
 
     @property
-    def _range(self) -> Scale:
-        return Scale(0.0, self.total.value if self.total.variance == 0.0 else math.inf)
+    def _range(self) -> NumberScale:
+        return NumberScale(0.0, self.total.value if self.total.variance == 0.0 else math.inf)
 
     def _ranks(self, column: CountedColumn, whole: Whole, best: Floats) -> Ranks:
         name, bins = column.name, column.bins
@@ -254,7 +256,7 @@ class _Level:
         nearest = max(abs(moments.mean) - self.z * math.sqrt(moments.mean_noise), 0.0)
         most = max(1.0 - nearest**2, 0.0)
         variance = min(max(moments.variance, 0.0), most)
-        scale = Scale(-1.0, 1.0, column.half_range, column.center)
+        scale = NumberScale(-1.0, 1.0, column.half_range, column.center)
         clustering = self.released.clustering
         sampled = clustering * variance / n
         mean = number(moments.mean, moments.mean_noise, self.z, scale, sampling_variance=sampled)
@@ -266,7 +268,7 @@ class _Level:
             moments.variance,
             moments.variance_noise,
             self.z,
-            Scale(0.0, most),
+            NumberScale(0.0, most),
             sampling_variance=clustering * max(fourth - variance**2, 0.0) / n,
         )
         return mean, _root(squared, column.half_range)
@@ -332,7 +334,7 @@ class _Level:
         )
         inside = min(max(r, -1.0), 1.0)
         sampled = self.released.clustering * (1.0 - inside**2) ** 2 / n
-        return number(r, noise, self.z, Scale(-1.0, 1.0), sampling_variance=sampled)
+        return number(r, noise, self.z, NumberScale(-1.0, 1.0), sampling_variance=sampled)
 
 
 def _root(squared: Number, factor: float) -> Number:

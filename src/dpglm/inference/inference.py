@@ -18,7 +18,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.data.collection import with_offset
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.summary import Column, Kind, Summary, facts, notes
+from dpglm.inference.summary import Kind, Summary, SummaryColumn, facts, notes
 from dpglm.problem import Link
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import finite_matrix
@@ -385,14 +385,14 @@ class Inference:
 
         known = np.isfinite(errors)
 
-        def column(heading: str, values: NDArray[np.float64], kind: Kind) -> Column:
+        def column(heading: str, values: NDArray[np.float64], kind: Kind) -> SummaryColumn:
             own = errors.copy()
             if exponentiate:
                 # The error of an exponential is relative.
                 np.multiply(values, errors, out=own, where=known)
-            return Column(heading, values, kind, own)
+            return SummaryColumn(heading, values, kind, own)
 
-        def end(heading: str, values: NDArray[np.float64]) -> Column:
+        def end(heading: str, values: NDArray[np.float64]) -> SummaryColumn:
             # Ends of unknown coefficients are exact: infinite, or 0 for ratios.
             found = column(heading, values, "estimate")
             return dataclasses.replace(found, errors=np.where(known, found.errors, 0.0))

@@ -37,7 +37,7 @@ _FAVOUR_FIXED = 2
 
 @final
 @dataclass(frozen=True, eq=False)
-class Column:
+class SummaryColumn:
     """A column of a summary; estimates are written with three digits of their errors."""
 
     heading: str
@@ -78,7 +78,7 @@ class Summary:
         Names and values of facts about the fit: target, loss, rows, budget and others.
     names : tuple of str
         Names of the rows.
-    columns : tuple of Column
+    columns : tuple of SummaryColumn
         The numbers.
     notes : tuple of str
         Assumptions and cautions, in sentences.
@@ -87,7 +87,7 @@ class Summary:
     title: str
     facts: tuple[tuple[str, str], ...]
     names: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[SummaryColumn, ...]
     notes: tuple[str, ...]
 
     def cells(self) -> list[tuple[str, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from dpglm.certificate.verify import verify
@@ -144,10 +143,9 @@ def _column(column: ColumnDescription) -> dict[str, Any]:
 def _glance(column: ColumnDescription) -> str:
     """Summarize a column in one line: its median and range, or its largest categories."""
     if column.quantiles:
-        low, middle, high = (
-            estimate_of(one)
-            for one in (column.quantiles[q] for q in _spanning(tuple(column.quantiles)))
-        )
+        levels = sorted(column.quantiles)
+        spanning = levels[0], min(levels, key=lambda q: abs(q - 0.5)), levels[-1]
+        low, middle, high = (estimate_of(column.quantiles[q]) for q in spanning)
         return f"median {middle}, mostly from {low} to {high}"
     largest = sorted(
         zip(column.labels, column.shares, strict=True), key=lambda pair: -pair[1].estimate
@@ -155,11 +153,6 @@ def _glance(column: ColumnDescription) -> str:
     return ", ".join(
         f"{label} {100.0 * share.estimate:.0f} %" for label, share in largest[:_MOST_AT_A_GLANCE]
     )
-
-
-def _spanning(levels: Sequence[float]) -> tuple[float, float, float]:
-    """Return the lowest, the middle and the highest quantile."""
-    return min(levels), min(levels, key=lambda q: abs(q - 0.5)), max(levels)
 
 
 def _bar(share: Number, longest: float) -> dict[str, str]:

@@ -147,7 +147,7 @@ def _confusion(rows: Result) -> dict[str, Any] | None:
     classes = rows.task.facts.get("classes", ())
     if not 0 < len(classes) <= _MOST_CLASSES:
         return None
-    threshold = rows.main_threshold
+    threshold = rows.task.main_threshold
     matrix = rows.confusion_matrix(threshold)
     # Noisy counts may be negative.
     shares = np.clip(matrix, 0.0, None) / np.maximum(matrix.sum(axis=1, keepdims=True), 1.0)
@@ -190,7 +190,7 @@ def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
     }
     if not levels:
         return
-    threshold = evaluation.all_rows.main_threshold
+    threshold = evaluation.all_rows.task.main_threshold
     headings, table = [], []
     for label, rows in {**levels, "all": evaluation.all_rows}.items():
         thresholds = () if threshold is None else (threshold,)

@@ -34,7 +34,7 @@ from dpglm.evaluation import (
     predictions_of,
 )
 from dpglm.evaluation.evaluate import has_probabilities
-from dpglm.evaluation.task import Task
+from dpglm.evaluation.task import EvaluationTask
 from dpglm.exceptions import PlanMismatchError
 from dpglm.exploration import DescriptionPlan, plan_description
 from dpglm.guidance.expectation import guidance
@@ -386,7 +386,7 @@ class Evaluating(Part):
             self.by,
         )
 
-    def _task(self, schema: Schema, model: Any) -> Task:
+    def _task(self, schema: Schema, model: Any) -> EvaluationTask:
         known = schema.target.estimator_parameters()
         if "target_bounds" in known:
             self._check_no_thresholds("numbers")

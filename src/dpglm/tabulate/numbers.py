@@ -15,7 +15,7 @@ from dpglm._words import plain_number
 
 @final
 @dataclass(frozen=True)
-class Scale:
+class NumberScale:
     """The range of a number, and the units in which it is shown: ``factor * value + shift``."""
 
     low: float = -math.inf
@@ -28,7 +28,7 @@ class Scale:
         return self.shift + self.factor * min(max(value, self.low), self.high)
 
 
-SHARE = Scale(0.0, 1.0)
+SHARE = NumberScale(0.0, 1.0)
 
 
 @final
@@ -58,7 +58,7 @@ class Number:
     population_low: float | None = None
     population_high: float | None = None
 
-    def widened(self, width: float, scale: Scale) -> Number:
+    def widened(self, width: float, scale: NumberScale) -> Number:
         """Return the number with both intervals extended by ``width`` on either side."""
 
         def moved(end: float | None, by: float) -> float | None:
@@ -82,7 +82,7 @@ def number(
     center: float,
     noise_variance: float,
     z: float,
-    scale: Scale = Scale(),
+    scale: NumberScale = NumberScale(),
     *,
     estimate: float | None = None,
     sampling_variance: float | None = None,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm.oracle.counts import Cells
 from dpglm.solvers.base import Plan
-from dpglm.tabulate.numbers import SHARE, Number, Scale, number
+from dpglm.tabulate.numbers import SHARE, Number, NumberScale, number
 
 Floats: TypeAlias = NDArray[np.float64]
 Parts: TypeAlias = Mapping[str, Floats]
@@ -36,7 +36,7 @@ def public_rows(plan: Plan, chosen: bool) -> int | None:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Released(Generic[Key]):
+class ReleasedTables(Generic[Key]):
     """Released tables by key, without their weights.
 
     Parameters
@@ -67,7 +67,7 @@ class Released(Generic[Key]):
         *,
         chosen: bool = False,
         has_levels: bool = True,
-    ) -> Released[Key]:
+    ) -> ReleasedTables[Key]:
         """Read a released vector that ends with these tables.
 
         Without ``has_levels`` an axis of levels with length 1 is added.
@@ -84,7 +84,7 @@ class Released(Generic[Key]):
         noise = {key: plan.coefficient_noise / one.weight for key, one in cells.items()}
         return cls(tables, noise, public_rows(plan, chosen), plan.data.reach(1))
 
-    def levels(self, n_levels: int) -> Iterator[Released[Key]]:
+    def levels(self, n_levels: int) -> Iterator[ReleasedTables[Key]]:
         """Yield the tables of each level, if there are several, then those of all rows."""
         if n_levels > 1:
             for level in range(n_levels):
@@ -167,13 +167,13 @@ class Noisy:
     def total(self, z: float) -> Number:
         """Return the number of all rows."""
         std = 0.0 if self.known_sum else float(self.noise["counts"])
-        return number(float(self.counts.sum()), std**2 * self.counts.size, z, Scale(low=0.0))
+        return number(float(self.counts.sum()), std**2 * self.counts.size, z, NumberScale(low=0.0))
 
     def number(
         self,
         function: Callable[[Parts], float],
         z: float,
-        scale: Scale = SHARE,
+        scale: NumberScale = SHARE,
         sampled: float | None = None,
         approximation: float = 0.0,
         unseen: float = 0.0,
@@ -186,7 +186,7 @@ class Noisy:
             From values by name to a float.
         z : float
             Half width of intervals in standard deviations.
-        scale : Scale
+        scale : NumberScale
             Range of the number.
         sampled : float, optional
             Sampling variance, where it does not follow from the counts.
