@@ -22,9 +22,12 @@ def packages(text):
 
 
 def public_names(module):
-    """Return ``__all__``, or the names that the package re-exports."""
+    """Return ``__all__``, or the names that a package re-exports or a module defines."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__, key=str.lower)
+    if not hasattr(module, "__path__"):
+        own = (name for name, value in vars(module).items() if is_own(module, name, value))
+        return sorted(own, key=str.lower)
     return sorted(
         (
             name
@@ -36,6 +39,12 @@ def public_names(module):
         ),
         key=str.lower,
     )
+
+
+def is_own(module, name, value):
+    """Tell whether a module defines a public class or function."""
+    defined = isinstance(value, type) or inspect.isroutine(value)
+    return defined and not name.startswith("_") and value.__module__ == module.__name__
 
 
 def write(source):

@@ -10,6 +10,8 @@ from typing import Literal, final
 from dpglm._validation import check_bools, check_count, check_one_of, check_real
 from dpglm.privacy.adjacency import Unit
 
+__all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound"]
+
 SMALLEST, LARGEST = 1e-15, 1e15
 """Range of bounds within which float32 arithmetic neither overflows nor underflows."""
 
