@@ -1,4 +1,4 @@
-"""The columns that a formula's terms make, as they are fitted and as they are reported."""
+"""Formulas in Wilkinson notation: parsing, coding, and encoded columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 1 << 16
 @final
 @dataclass(frozen=True)
 class Coded:
-    """A factor with all of its columns, or reduced by the one that is redundant."""
+    """A factor with all its columns, or reduced by the redundant one."""
 
     factor: Factor
     reduced: bool
@@ -42,22 +42,22 @@ class Coded:
 
     @property
     def numbers(self) -> frozenset[float]:
-        """Numbers at which its columns may bend or jump."""
+        """Numbers at which columns may bend or jump."""
         return self.factor.numbers
 
 
 Term: TypeAlias = tuple[Coded, ...]
 _Key: TypeAlias = frozenset[tuple[Coded, str]]
-"""A column: the field of each factor that is multiplied."""
+"""A column: the field of each factor of its product."""
 
 
 def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[Term, ...]:
-    """Code the factors of each term so that no column is redundant, whatever the rows are.
+    """Code the factors of each term without redundant columns, for any rows.
 
-    The rule is that of Chambers and Hastie, *Statistical Models in S* (1992), section 2.4, as
-    formulaic and patsy state it: a factor that spans the intercept is 1 plus a reduced factor; of
-    the products that this makes, those that earlier terms span are left out, and the others are
-    joined again where that leaves a full factor. The empty term is the intercept.
+    The rule is from Chambers and Hastie, *Statistical Models in S* (1992), section 2.4, as in
+    formulaic and patsy: a factor that spans the intercept is 1 plus a reduced factor. Products
+    spanned by earlier terms are omitted, and the others are joined to full factors again where
+    possible. The empty term is the intercept.
     """
     spanned: set[frozenset[Coded]] = set()
     found: list[Term] = []
@@ -74,7 +74,7 @@ def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[Term, ...]:
 
 
 def _joined(terms: Iterable[Term]) -> list[Term]:
-    """Apply ``rest + rest:reduced = rest:full`` as long as it can be."""
+    """Apply ``rest + rest:reduced = rest:full`` repeatedly."""
     found: list[Term] = []
     for term in sorted(terms, key=len):
         for shorter in found:
@@ -91,11 +91,11 @@ def _joined(terms: Iterable[Term]) -> list[Term]:
 @final
 @dataclass(frozen=True, eq=False)
 class FormulaEncoding(Encoding):
-    """The columns of a formula's coded terms.
+    """Encodes the coded terms of a formula.
 
-    A fitted column is a product of factors, each centred and scaled to [-1, 1] where it can be: a
-    factor may be centred where the terms that the centers then make are among the others, so that
-    the model stays the same. ``units`` undoes it.
+    A fitted column is a product of factors, each scaled to [-1, 1] and centred if possible: a
+    factor may be centred if the model contains the terms that its center creates, so that the model
+    stays the same. ``units`` reverts the scaling.
     """
 
     columns: tuple[Column, ...]
@@ -104,13 +104,12 @@ class FormulaEncoding(Encoding):
     def __post_init__(self) -> None:
         if not self._slopes:
             raise ValueError(
-                "a formula must name a column beside the intercept: a model of the intercept alone "
-                "says no more than a mean, which dpglm.describe releases"
+                "a formula must name a column besides the intercept: for a mean, use dpglm.describe"
             )
         n_columns = sum(math.prod(len(one.fields) for one in term) for term in self._slopes)
         if n_columns > _MOST_COLUMNS:
             raise ValueError(
-                f"a formula must make at most {_MOST_COLUMNS} columns beside the intercept, got "
+                f"a formula must have at most {_MOST_COLUMNS} columns besides the intercept, got "
                 f"{n_columns}"
             )
 
@@ -156,7 +155,7 @@ class FormulaEncoding(Encoding):
             self.encode_read({name: values[block] for name, values in read.items()}, out[block])
 
     def encode_read(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
-        """Write the columns of rows whose cells were read into ``out``."""
+        """Write the columns of rows into ``out``, for cells from ``read_cells``."""
         start = 0
         for term, scales in zip(self._slopes, self._scales, strict=True):
             product = np.ones((len(out), 1))
@@ -173,7 +172,7 @@ class FormulaEncoding(Encoding):
 
     @functools.cached_property
     def _slopes(self) -> tuple[Term, ...]:
-        """The terms but for the intercept."""
+        """The terms except the intercept."""
         return tuple(term for term in self.terms if term)
 
     def _keys(self) -> Iterator[_Key]:
@@ -183,7 +182,7 @@ class FormulaEncoding(Encoding):
 
     @functools.cached_property
     def _scales(self) -> tuple[tuple[Scaled, ...], ...]:
-        """How the factors of each term are fitted: as many of them centred as can be."""
+        """Scalings of each term's factors, with as many centred ones as possible."""
         known = {frozenset(term) for term in self.terms}
         return tuple(_scaled(term, _centered(term, known)) for term in self._slopes)
 
@@ -193,7 +192,7 @@ def _scaled(term: Term, centered: frozenset[Coded]) -> tuple[Scaled, ...]:
 
 
 def _centered(term: Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
-    """Return the most factors of a term whose centers make terms that are known."""
+    """Return the largest set of a term's factors that may be centred."""
     scales = _scaled(term, frozenset(term))
     movable = [one for one, scale in zip(term, scales, strict=True) if scale.center != 0.0]
     for count in range(len(movable), 0, -1):
@@ -205,7 +204,7 @@ def _centered(term: Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
 
 
 def _fields(term: Term) -> Iterator[tuple[str, ...]]:
-    """List the fields of each column of a term, those of the first factor changing fastest."""
+    """List the fields of each column of a term; the first factor changes fastest."""
     for fields in itertools.product(*(one.fields for one in reversed(term))):
         yield fields[::-1]
 
@@ -218,7 +217,7 @@ def _parts(chosen: Sequence[Coded]) -> Iterator[tuple[Coded, ...]]:
 def _expanded(
     term: Term, fields: Sequence[str], scales: Sequence[Scaled]
 ) -> Iterator[tuple[float, _Key]]:
-    """Expand a product of ``(f - c) / s`` into the columns that it adds up, with their factors."""
+    """Expand a product of ``(f - c) / s`` into a sum of columns with coefficients."""
     size = math.prod(scale.scale for scale in scales)
     pairs = list(zip(zip(term, fields, strict=True), scales, strict=True))
     choices = [
@@ -230,14 +229,14 @@ def _expanded(
         yield factor, frozenset(pair for _, pair in chosen if pair is not None)
 
 
-# Columns that depend linearly on others, whatever the rows are: found before rows are seen.
+# Columns that depend linearly on others for all rows, found without data.
 
-# Of a column's length, what may be left of it outside the span of others that it depends on.
+# Relative residual norm of a dependent column.
 _TOLERANCE = 1e-8
 _ROUNDING = 1e-13
-# What takes a tenth of a second.
+# Limits for a tenth of a second.
 _MOST_CHECKED_COLUMNS, _MOST_ENTRIES = 500, 1_000_000
-# Rows on which a dependence must hold before it is believed, and how often it may be refuted.
+# Rows for the confirmation of a dependence, and the largest number of attempts.
 _CONFIRMING, _MOST_ROUNDS = 10_000, 30
 _NEAREST = -12.0
 _MISSING = 0.1
@@ -246,13 +245,13 @@ _MISSING = 0.1
 def check_not_aliased(encoding: FormulaEncoding) -> None:
     """Refuse a formula with a column that is a linear combination of others in every row.
 
-    Its coefficients would say nothing; without privacy software takes such columns out, which it
-    finds by the rows. Here columns are computed on made-up rows: every combination of categories,
-    and numbers at random places within their bounds, many at and near the numbers that the formula
-    names and the ends of the range, on a logarithmic scale. A column is refused if what those
-    before it (and the intercept) leave of it is at most 1e-8 of its length, on these rows and on
-    10,000 more. Only terms that share columns of the table can depend on each other, so each group
-    of such terms is looked at alone; one with more than 500 columns is not.
+    Its coefficients would not be identified. Software without privacy finds and drops such columns
+    from the rows; this check uses artificial rows instead: every combination of categories, and
+    random numbers within their bounds, many at and near the numbers of the formula and the ends of
+    the range, on a logarithmic scale. A column is refused if its residual after projection on the
+    columns before it (and the intercept) has at most 1e-8 of its norm, on these rows and on 10,000
+    more. Only terms that share columns of the table can depend on each other, so groups of such
+    terms are checked separately, up to 500 columns.
     """
     for terms in _groups(encoding.terms):
         group = FormulaEncoding(encoding.columns, (*(t for t in encoding.terms if not t), *terms))
@@ -264,12 +263,12 @@ def check_not_aliased(encoding: FormulaEncoding) -> None:
             raise ValueError(
                 f"formula term {name!r} is "
                 + (f"a linear combination of {listed(others)}" if others else "zero")
-                + " in every row, so that nothing can be said of its effect: leave it out"
+                + " in every row, so its effect is not identified: leave it out"
             )
 
 
 def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
-    """Put terms that share a column of the table together, directly or through others."""
+    """Group terms that share columns of the table, directly or through others."""
     groups: list[tuple[frozenset[str], list[Term]]] = []
     for term in terms:
         if term:
@@ -278,17 +277,17 @@ def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
             groups = [group for group in groups if not group[0] & read]
             joined = [one for _, others in near for one in others]
             groups.append((read.union(*(names for names, _ in near)), [*joined, term]))
-    # In the order of the formula, in which the first of several stays.
+    # In the order of the formula, so that earlier terms stay.
     return [tuple(one for one in terms if one in joined) for _, joined in groups]
 
 
 def _is_independent(terms: Sequence[Term]) -> bool:
-    """Whether the coding has seen to it: products of indicators, by themselves."""
+    """Return whether the coding ensures independence: a single product of indicators."""
     return len(terms) == 1 and all(one.factor.is_category for one in terms[0])
 
 
 def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
-    """Return the first column that depends on those before it, and these."""
+    """Return the first column that depends on earlier ones, and these."""
     rng = np.random.default_rng(0)
     rows = _MadeUpRows(group)
     names = [*(["the intercept"] if group.has_intercept else []), *group.feature_names]
@@ -313,15 +312,15 @@ def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
 
 
 def _dependent(X: NDArray[np.float64]) -> int | None:
-    """Return the first column that is nearly in the span of those before it."""
-    # The distance of each from that span.
+    """Return the first column that is nearly in the span of earlier ones."""
+    # Distances from that span.
     left = np.abs(np.diag(np.linalg.qr(X, mode="r")))
     near = left <= _TOLERANCE * np.linalg.norm(X, axis=0)
     return int(near.argmax()) if near.any() else None
 
 
 class _MadeUpRows:
-    """Rows with every combination of the categories that a group of terms reads."""
+    """Artificial rows with every combination of the categories of a group of terms."""
 
     def __init__(self, group: FormulaEncoding) -> None:
         self._group = group
@@ -331,7 +330,7 @@ class _MadeUpRows:
         self._numbers = [one for one in used.values() if isinstance(one, NumericColumn)]
         self._categories = [one for one in used.values() if isinstance(one, CategoricalColumn)]
         self.n_combined = math.prod(len(one.categories) for one in self._categories)
-        # Of one combination, as many as numbers alone make columns, and some.
+        # More rows per combination than columns of numbers alone.
         counts = (
             math.prod(len(one.fields) for one in term if not one.factor.is_category)
             for term in group.terms
@@ -339,7 +338,7 @@ class _MadeUpRows:
         self.n_within = sum(counts) + 5
 
     def design(self, n_within: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the columns of rows, so many of each combination, with the intercept's."""
+        """Return the columns of ``n_within`` rows per combination, with the intercept."""
         n_rows = self.n_combined * n_within
         sizes = [len(one.categories) for one in self._categories]
         places = np.unravel_index(np.repeat(np.arange(self.n_combined), n_within), (*sizes, 1))
@@ -367,23 +366,20 @@ class _MadeUpRows:
         return drawn
 
 
-# Formulas in Wilkinson notation, read with formulaic; nothing in them is evaluated.
-
 _MOST_LETTERS = 2000
 _MOST_TERMS = 1000
 _MOST_POWER = _MOST_FACTORS = 6
 _QUOTED = re.compile(r"`([^`]*)`")
-# As R writes it, which Python cannot parse; not within backquotes.
+# R's spelling, which Python cannot parse; not within backquotes.
 _IS_NA = re.compile(r"(`[^`]*`)|(?<![\w.])is[._]na(?=\s*\()")
 
 
 def read_formula(formula: str, columns: Sequence[Column], target: str | None) -> FormulaEncoding:
     """Read a formula such as ``"y ~ age + C(sex)"`` over declared columns.
 
-    formulaic splits it into tokens and multiplies terms out; it sees placeholders where names and
-    Python stand, as it would evaluate some of the latter even while it parses. These are read by
-    ``read_factor``, which knows a list of row-wise functions and evaluates no Python. An error
-    names the term.
+    formulaic tokenizes it and multiplies terms out. It gets placeholders for names and Python,
+    since it evaluates some Python while parsing. ``read_factor`` reads these with a fixed list of
+    row-wise functions, without evaluation. Errors name the term.
     """
     if type(formula) is not str or len(formula) > _MOST_LETTERS:
         raise ValueError(
@@ -407,24 +403,22 @@ def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Itera
     operators = [token.token if token.kind.value == "operator" else "" for token in tokens]
     if any("|" in operator for operator in operators):
         raise ValueError(
-            f"formula {formula!r}: '|' is not read, neither for random effects nor for parts of a "
-            "model. Possible instead: C(g), a level for each category of g, which a penalty (C= or "
-            "alpha=) shrinks as random effects are; and groups= (--groups COLUMN), which protects "
-            "all rows of a person together"
+            f"formula {formula!r} must not contain '|' (random effects, parts of a model). Use "
+            "C(g) for a level of each category, which a penalty (C= or alpha=) shrinks like random "
+            "effects, and groups= (--groups COLUMN) to protect all rows of a person together"
         )
     tildes = [i for i, operator in enumerate(operators) if "~" in operator]
-    # formulaic joins the signs that follow.
+    # formulaic joins following signs.
     if len(tildes) > 1 or any(operators[i].strip("+-")[1:] for i in tildes):
         raise ValueError(f"formula {formula!r} must have one '~'")
     split = tildes[0] if tildes else -1
     left, right = tokens[: max(split, 0)], tokens[split + 1 :]
     sign = operators[split][1:] if tildes else ""
     if not tildes and any((one.token, one.kind.value) == (target, "name") for one in tokens):
-        raise ValueError(f"formula {formula!r} has no '~' after the target {target!r}")
+        raise ValueError(f"formula {formula!r} must have '~' after the target {target!r}")
     if left and [(one.token, one.kind.value) for one in left] != [(target, "name")]:
         raise ValueError(
-            f"formula {formula!r} must have the schema's target {target!r} before '~', and nothing "
-            "else"
+            f"formula {formula!r} must have only the schema's target {target!r} before '~'"
         )
     factors: dict[str, Factor] = {}
     by_name = {column.name: column for column in columns}
@@ -440,7 +434,7 @@ def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Itera
             said = said.replace(f"`{key}`", f"`{factor.name}`")
         raise ValueError(f"formula {formula!r}: {said}") from None
     except AttributeError:
-        # As formulaic 1.2 fails where one kind of bracket ends another.
+        # formulaic 1.2 fails so if one kind of bracket closes another.
         raise ValueError(f"formula {formula!r} has brackets that do not match") from None
     for term in sorted(found, key=lambda one: one.degree):
         written = [one.expr for one in term.factors]
@@ -459,7 +453,7 @@ def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Itera
 
 
 def _placeholder(token: Any, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
-    """Return what stands for a token while formulaic parses; a name or Python becomes a factor."""
+    """Return the placeholder of a token for formulaic; names and Python become factors."""
     kind, text = token.kind.value, token.token
     if text == ".":
         return f"({' + '.join(_named(name, columns, factors) for name in columns)})"
@@ -471,16 +465,16 @@ def _placeholder(token: Any, columns: Mapping[str, Column], factors: dict[str, F
 def _named(name: str, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
     if name not in columns:
         raise ValueError(
-            f"formula term {name!r}: the schema has no such column, but {', '.join(columns)}"
+            f"formula term {name!r} is not a column of the schema: {', '.join(columns)}"
         )
     tree = ast.Name("_")
     return _kept(name, tree, {"_": columns[name]}, factors)
 
 
 def _called(text: str, columns: Mapping[str, Column], factors: dict[str, Factor]) -> str:
-    """Read Python as a factor, in the spelling that makes equal ones equal."""
+    """Read Python as a factor, in a canonical spelling."""
     aliases: dict[str, str] = {}
-    # Longer than any name that could be confused with it.
+    # Longer than any column name.
     stem = "_" * (1 + max(map(len, columns)))
 
     def alias(quoted: re.Match[str]) -> str:
@@ -503,7 +497,7 @@ def _called(text: str, columns: Mapping[str, Column], factors: dict[str, Factor]
 def _kept(
     written: str, tree: ast.AST, columns: Mapping[str, Column], factors: dict[str, Factor]
 ) -> str:
-    """Keep the factor that is written in some way; return its placeholder."""
+    """Add a factor by its text, and return its placeholder."""
     known = {factor.name: key for key, factor in factors.items()}
     key = known.get(written, f"factor {len(factors)}")
     if written not in known:
@@ -515,12 +509,12 @@ def _kept(
 
 
 def _plain(error: Exception) -> str:
-    """Return what formulaic says of a mistake, without the excerpt that it colours."""
+    """Return formulaic's message without its coloured excerpt."""
     return str(error).partition("\n")[0]
 
 
 def _count(tree: Any) -> int:
-    """Bound the number of terms that an operator tree makes, without making them."""
+    """Bound the number of terms of an operator tree without expanding it."""
     if not hasattr(tree, "operator"):
         return 1
     symbol, args = tree.operator.symbol, list(tree.args)

@@ -1,7 +1,7 @@
 """Row-wise arithmetic on numeric columns, with the range of its values.
 
-What a formula says in Python is never evaluated as Python: its syntax tree is read into the few
-kinds of expressions below, and everything else is refused.
+Python in a formula is never evaluated: its syntax tree is read as one of the expressions below, and
+anything else is refused.
 """
 
 from __future__ import annotations
@@ -21,16 +21,6 @@ from numpy.typing import NDArray
 
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 
-__all__ = [
-    "FUNCTIONS",
-    "Expression",
-    "Floats",
-    "Variable",
-    "called",
-    "read_expression",
-    "without_gaps",
-]
-
 Floats: TypeAlias = NDArray[np.float64]
 _Range: TypeAlias = tuple[float, float]
 
@@ -42,31 +32,36 @@ _OF_GAPS = ("isna", "isnull", "isnan")
 
 
 class Expression(abc.ABC):
-    """A number for each row, a function of its own cells alone; final subclasses below."""
+    """A number for each row, computed from its own cells; final subclasses below."""
 
     @property
-    @abc.abstractmethod
+    def parts(self) -> tuple[Expression, ...]:
+        """The operands."""
+        return tuple(one for one in vars(self).values() if isinstance(one, Expression))
+
+    @property
     def columns(self) -> frozenset[str]:
-        """Names of the columns that are read."""
+        """Names of the columns."""
+        return frozenset[str]().union(*(one.columns for one in self.parts))
 
     @property
-    @abc.abstractmethod
     def numbers(self) -> frozenset[float]:
-        """Numbers that it names."""
+        """Numbers in the formula, at which values may bend or jump."""
+        return frozenset[float]().union(*(one.numbers for one in self.parts))
 
     @property
     @abc.abstractmethod
     def range(self) -> _Range:
-        """Smallest and largest value for cells within their declared bounds, or a wider range."""
+        """Bounds on the values, for cells within their declared bounds."""
 
     @abc.abstractmethod
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         """Return the values, up to rounding."""
 
     def values(self, cells: Mapping[str, Floats]) -> Any:
-        """Return the values of rows, within ``range`` whatever rounding does.
+        """Return the values of rows, clipped to ``range`` against rounding.
 
-        Numeric ``cells`` are within the declared bounds, or NaN where they are missing.
+        Numeric ``cells`` are within the declared bounds, or NaN if missing.
         """
         return np.clip(self._compute(cells), *self.range)
 
@@ -83,10 +78,6 @@ class Variable(Expression):
         return frozenset({self.column.name})
 
     @property
-    def numbers(self) -> frozenset[float]:
-        return frozenset()
-
-    @property
     def range(self) -> _Range:
         return float(self.column.low), float(self.column.high)
 
@@ -95,7 +86,7 @@ class Variable(Expression):
 
 
 def without_gaps(column: NumericColumn, numbers: Floats) -> Floats:
-    """Return a column's numbers with the public one that missing cells count as."""
+    """Return a column's numbers, with its public number for missing cells."""
     if column.missing is None:
         return numbers
     stand_in = min(max(float(column.missing), column.low), column.high)
@@ -127,10 +118,6 @@ class _Missing(Expression):
         return frozenset({self.column.name})
 
     @property
-    def numbers(self) -> frozenset[float]:
-        return frozenset()
-
-    @property
     def range(self) -> _Range:
         return 0.0, 1.0
 
@@ -147,10 +134,6 @@ class _Number(Expression):
     value: float
 
     @property
-    def columns(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
     def numbers(self) -> frozenset[float]:
         return frozenset({self.value})
 
@@ -165,7 +148,7 @@ class _Number(Expression):
 @final
 @dataclass(frozen=True)
 class _Function:
-    """A function of one number: where it is defined, and the range of its values on a range."""
+    """An increasing function of one number, and its domain."""
 
     compute: Callable[[Any], Any]
     above: float = -math.inf
@@ -203,19 +186,11 @@ class _Applied(Expression):
     argument: Expression
 
     @property
-    def columns(self) -> frozenset[str]:
-        return self.argument.columns
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.argument.numbers
-
-    @property
     def range(self) -> _Range:
         try:
             return FUNCTIONS[self.name].range(*self.argument.range)
         except ValueError as error:
-            raise ValueError(f"{self.name} {error}; the schema's bounds decide") from None
+            raise ValueError(f"{self.name} {error} by the schema's bounds") from None
 
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         return FUNCTIONS[self.name].compute(self.argument.values(cells))
@@ -225,14 +200,6 @@ class _Applied(Expression):
 @dataclass(frozen=True)
 class _Absolute(Expression):
     argument: Expression
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return self.argument.columns
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.argument.numbers
 
     @property
     def range(self) -> _Range:
@@ -246,10 +213,7 @@ class _Absolute(Expression):
 @final
 @dataclass(frozen=True)
 class _Operation:
-    """An operation whose extremes over a box are at its corners.
-
-    Those of indicators are, as they grow or fall with each side.
-    """
+    """An operation with extremes at the corners of a box, such as one that is monotone per side."""
 
     compute: Callable[[Any, Any], Any]
 
@@ -276,25 +240,17 @@ _OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
         "minimum": _Operation(np.minimum),
     }
 )
-"""Of two numbers, by the operator or the function's name."""
+"""Operations on two numbers, by operator or name of the function."""
 
 
 @final
 @dataclass(frozen=True)
 class _Combined(Expression):
-    """Two expressions, added, subtracted, multiplied, divided or compared, or one of them."""
+    """An operation on two expressions."""
 
     operator: Any
     left: Expression
     right: Expression
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return self.left.columns | self.right.columns
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.left.numbers | self.right.numbers
 
     @property
     def range(self) -> _Range:
@@ -319,14 +275,6 @@ class _Power(Expression):
     exponent: float
 
     @property
-    def columns(self) -> frozenset[str]:
-        return self.base.columns
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.base.numbers
-
-    @property
     def range(self) -> _Range:
         low, high = self.base.range
         is_whole = self.exponent == int(self.exponent)
@@ -348,7 +296,7 @@ class _Power(Expression):
 
 
 def called(node: ast.AST) -> str | None:
-    """Return the name of the function that a call names, without ``np.``; None for others."""
+    """Return the name of a called function, without ``np.``; None for other nodes."""
     if not isinstance(node, ast.Call):
         return None
     function = node.func
@@ -365,7 +313,7 @@ def called(node: ast.AST) -> str | None:
 def read_expression(
     node: ast.AST, columns: Mapping[str, Column], depth: int = _MOST_DEPTH
 ) -> Expression:
-    """Read a syntax tree as an expression of numeric columns, whose values are bounded."""
+    """Read a syntax tree as a bounded expression of numeric columns."""
     if depth == 0:
         raise ValueError("is nested too deeply")
     found = _read(node, columns, depth - 1)
@@ -396,7 +344,7 @@ def _read(node: ast.AST, columns: Mapping[str, Column], depth: int) -> Expressio
     if isinstance(node, ast.Compare):
         sides = [read_expression(one, columns, depth) for one in (node.left, *node.comparators)]
         pairs = zip(node.ops, itertools.pairwise(sides), strict=True)
-        # That all hold, as in 16 < age < 65.
+        # All must hold, as in 16 < age < 65.
         return functools.reduce(_product, (_compared(op, *pair) for op, pair in pairs))
     name = called(node)
     if isinstance(node, ast.Call) and name is not None:
@@ -418,7 +366,7 @@ def _power(
 
 
 def _compared(operator: ast.AST, left: Expression, right: Expression) -> Expression:
-    """Return an indicator; equal is what is neither less nor greater."""
+    """Return an indicator; equal means neither less nor greater."""
     if type(operator) in _OPERATIONS:
         return _Combined(type(operator), left, right)
     if not isinstance(operator, ast.Eq | ast.NotEq):
@@ -436,14 +384,13 @@ def _product(left: Expression, right: Expression) -> Expression:
 def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) -> Expression:
     if name == "offset":
         raise ValueError(
-            "known terms of the score are no columns: give fit(table, exposure=...) numbers to "
-            "which means are proportional, or offset= their logarithms; on the command line "
+            "known terms of the score are not columns: give fit(table, exposure=...) numbers that "
+            "are proportional to means, or offset= their logarithms; on the command line "
             "--exposure COLUMN"
         )
     if name not in (*FUNCTIONS, *_OF_TWO, *_OF_GAPS, "abs", "I"):
         raise ValueError(
-            f"the function {name!r} is not among those that are known to look at one row alone: "
-            f"{_known()}"
+            f"the function {name!r} is not among the known row-wise functions: {_known()}"
         )
     count = 2 if name in _OF_TWO else 1
     is_starred = any(isinstance(one, ast.Starred) for one in node.args)
@@ -469,9 +416,9 @@ def _variable(name: str, columns: Mapping[str, Column]) -> Variable:
     column = columns.get(name)
     if column is None:
         known = dict.fromkeys(one.name for one in columns.values())
-        raise ValueError(f"the schema has no column {name!r}, but {', '.join(known)}")
+        raise ValueError(f"column {name!r} is not in the schema: {', '.join(known)}")
     if not isinstance(column, NumericColumn):
-        raise ValueError(f"column {name!r} is categorical, and has no numbers to compute with")
+        raise ValueError(f"column {name!r} is categorical and cannot be used in arithmetic")
     return Variable(column)
 
 

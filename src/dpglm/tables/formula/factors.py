@@ -25,13 +25,11 @@ from dpglm.tables.formula.expressions import (
     without_gaps,
 )
 
-__all__ = ["Cells", "Factor", "Scaled", "read_cells", "read_factor"]
-
 Cells: TypeAlias = Mapping[str, NDArray[Any]]
 """Cells of a block of rows, by column."""
 
 _NUMBERS = "fixed numbers instead, as in I((x - 50) / 10)"
-_CURVE = "bs(x, df=5), whose knots are evenly spaced on the declared range, or s(x)"
+_CURVE = "bs(x, df=5), with knots evenly spaced on the declared range, or s(x)"
 _LEARNING: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "center": ("the mean of the rows", _NUMBERS),
@@ -45,7 +43,7 @@ _LEARNING: Mapping[str, tuple[str, str]] = MappingProxyType(
         "hashed": ("levels from the rows", "a categorical column of the schema"),
     }
 )
-"""What transforms of formulaic and patsy would take from the rows, and what to write instead."""
+"""Facts that transforms of formulaic and patsy learn from rows, and replacements."""
 
 _MOST_DF, _MOST_DEGREE = 100, 5
 
@@ -61,9 +59,9 @@ class Scaled:
 
 
 class Factor(abc.ABC):
-    """A factor of a term: one or several columns of numbers for each row; final subclasses below.
+    """A factor of a term: one or several columns of numbers; final subclasses below.
 
-    ``name`` is how the formula writes it. A formula has one object for each of its factors.
+    ``name`` is its text in the formula. A formula has one object per factor.
     """
 
     name: str
@@ -71,11 +69,11 @@ class Factor(abc.ABC):
     @property
     @abc.abstractmethod
     def columns(self) -> frozenset[str]:
-        """Names of the table's columns that are read."""
+        """Names of the table's columns that it uses."""
 
     @property
     def spans_intercept(self) -> bool:
-        """Whether its columns add up to 1 in every row."""
+        """Whether its columns sum to 1 in every row."""
         return False
 
     @property
@@ -85,23 +83,23 @@ class Factor(abc.ABC):
 
     @property
     def numbers(self) -> frozenset[float]:
-        """Numbers that it names, at which it may bend or jump."""
+        """Numbers at which it may bend or jump."""
         return frozenset()
 
     @abc.abstractmethod
     def fields(self, *, reduced: bool) -> tuple[str, ...]:
-        """Name its columns; ``reduced``: without the one that the intercept makes redundant."""
+        """Return names of its columns; ``reduced`` omits the one redundant with the intercept."""
 
     @abc.abstractmethod
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
-        """Return its columns, of shape (n, n_fields), of cells as ``read_cells`` returns them.
+        """Return its columns, of shape (n, n_fields), for cells from ``read_cells``.
 
         Privacy: each row's values depend on its own cells alone.
         """
 
     @abc.abstractmethod
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
-        """Return how its columns are fitted, ``centered`` if possible."""
+        """Return the scaling of its columns, ``centered`` if possible."""
 
 
 @final
@@ -178,10 +176,10 @@ class CategoryFactor(Factor):
 @final
 @dataclass(frozen=True, eq=False)
 class SplineFactor(Factor):
-    """A B-spline basis on the range of an expression, with knots that the schema implies.
+    """A B-spline basis on the range of an expression, with knots implied by the schema.
 
-    The functions of the basis are at least 0 and add up to 1 (de Boor, *A Practical Guide to
-    Splines*, chapter IX): each row's values lie between indicators, in their ball.
+    Basis functions are nonnegative and sum to 1 (de Boor, *A Practical Guide to Splines*,
+    chapter IX), so each row is a convex combination of indicators and lies in their ball.
     """
 
     name: str
@@ -219,7 +217,7 @@ class SplineFactor(Factor):
         knots = np.array([low] * ends + list(self.knots) + [high] * ends)
         x = np.ascontiguousarray(self.expression.values(cells))
         basis: Floats = BSpline.design_matrix(x, knots, self.degree).toarray()
-        # What rounding adds to a partition of unity is taken away again, row by row.
+        # Row by row, against rounding of the partition of unity.
         basis = np.clip(basis, 0.0, 1.0)[:, 1 if reduced else self._first :]
         return basis
 
@@ -233,9 +231,9 @@ class SplineFactor(Factor):
 @final
 @dataclass(frozen=True, eq=False)
 class CurveFactor(Factor):
-    """A curve of an additive model: linear between public knots, as ``SplineEncoder`` makes it.
+    """A curve of an additive model, linear between public knots; see ``SplineEncoder``.
 
-    Its columns have a mean of zero over the knots, and a row of them is no longer than ``norm``.
+    Its columns have mean zero over the knots, and rows of norm at most ``norm``.
     """
 
     name: str
@@ -263,23 +261,20 @@ class CurveFactor(Factor):
 
 
 def read_cells(column: Column, cells: Any) -> NDArray[Any]:
-    """Return a column's cells as ``Column.read`` does, but for missing numbers, which are NaN."""
+    """Return a column's cells as from ``Column.read``, with NaN for missing numbers."""
     if isinstance(column, NumericColumn):
         return column.read_with_gaps(cells)
     return column.read(cells)
 
 
 def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Factor:
-    """Read a factor from its syntax tree; ``name`` is how it is written.
-
-    Errors do not name it.
-    """
+    """Read a factor from its syntax tree; errors do not contain its ``name``."""
     function = called(node)
     if isinstance(node, ast.Call) and function is not None:
         if function in _LEARNING:
             what, instead = _LEARNING[function]
             raise ValueError(
-                f"{function} would learn {what}, which no budget covers; write {instead}"
+                f"{function} would learn {what} without a privacy budget; write {instead}"
             )
         if function in _READERS:
             return _READERS[function](name, node, columns)
@@ -299,8 +294,8 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
     column = columns.get(first.id) if isinstance(first, ast.Name) else None
     if isinstance(column, NumericColumn):
         raise ValueError(
-            f"the levels of {column.name!r} would come from the rows: declare the column as "
-            "categorical in the schema"
+            f"levels of {column.name!r} must be public: declare the column as categorical in the "
+            "schema"
         )
     if not isinstance(column, CategoricalColumn):
         raise ValueError("C takes a categorical column of the schema")
@@ -308,7 +303,7 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
         return CategoryFactor(name, column, _reference(column))
     if any(one.arg == "levels" for one in node.keywords):
         raise ValueError(
-            "levels= and their order are those of the schema's categories: write C(x), or "
+            "levels= and their order come from the schema's categories: write C(x), or "
             "C(x, Treatment(reference=CATEGORY))"
         )
     contrast = node.args[1] if len(node.args) == 2 and not node.keywords else None
@@ -329,9 +324,9 @@ def _stated_reference(node: ast.AST | None) -> Any:
         if allowed and len(values) == 1 and isinstance(values[0], ast.Constant):
             return values[0].value
     raise ValueError(
-        "of the contrasts of C only Treatment(reference=CATEGORY), also written "
-        "contr.treatment(base=CATEGORY), is read; a model without a formula states effects against "
-        "the mean of all categories, which add up to zero as those of Sum do"
+        "the contrast of C must be Treatment(reference=CATEGORY), also written "
+        "contr.treatment(base=CATEGORY); a model without a formula compares categories to their "
+        "mean, like the contrast Sum"
     )
 
 
@@ -351,7 +346,7 @@ def _spline(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
 
 
 def _settings(node: ast.Call, defaults: Mapping[str, Any]) -> tuple[ast.expr, dict[str, Any]]:
-    """Return the first argument of a call, and its other ones: by position or by name."""
+    """Return the first argument of a call, and its settings, by position or by name."""
     function = called(node)
     known = ", ".join(defaults)
     if not 1 <= len(node.args) <= 1 + len(defaults):
@@ -362,7 +357,7 @@ def _settings(node: ast.Call, defaults: Mapping[str, Any]) -> tuple[ast.expr, di
     settings = dict(defaults)
     for name, value in given:
         if name not in defaults:
-            raise ValueError(f"{function} has no setting {name!r} here, but {known}")
+            raise ValueError(f"{function} has the settings {known}, got {name!r}")
         settings[name] = _literal(value)
     if len(dict(given)) < len(given):
         raise ValueError(f"{function} has a setting twice")
@@ -370,7 +365,7 @@ def _settings(node: ast.Call, defaults: Mapping[str, Any]) -> tuple[ast.expr, di
 
 
 def _knots(df: Any, knots: Any, least: int, within: tuple[float, float]) -> tuple[float, ...]:
-    """Inner knots: those that are stated, or as many as ``df`` leaves, evenly spaced."""
+    """Return the given inner knots, or evenly spaced ones for ``df``."""
     low, high = within
     if (df is None) == (knots is None):
         raise ValueError("bs needs df= or knots=, one of them")
@@ -399,7 +394,7 @@ def _curve(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
             f"{', '.join(_OF_CURVES)}; bs(np.log(x), df=5) takes an expression"
         )
     made = Additive(settings["segments"], settings["smoothness"])
-    # A missing cell counts as the number that the schema says, as in all of a formula.
+    # A missing cell becomes the schema's number, as everywhere in a formula.
     whole = dataclasses.replace(column, missing=None)
     return CurveFactor(name, NumericAxis(whole, made.segments, made.reach), column)
 
@@ -415,12 +410,12 @@ _OF_CURVES: Mapping[str, Any] = MappingProxyType({"segments": 6, "smoothness": 1
 _READERS: Mapping[str, Callable[[str, ast.Call, Mapping[str, Column]], Factor]] = MappingProxyType(
     {"C": _category, "bs": _spline, "s": _curve, "te": _product}
 )
-"""Functions that make several columns of one, by name."""
+"""Functions with several columns, by name."""
 
 
 def _literal(node: ast.AST) -> Any:
-    """Return a number, truth value, or list of numbers that a syntax tree writes out."""
+    """Return the number, bool or list of numbers of a syntax tree."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError, MemoryError):
-        raise ValueError(f"{ast.unparse(node)!r} is not written out as a number or list") from None
+        raise ValueError(f"{ast.unparse(node)!r} is not a literal number or list") from None
