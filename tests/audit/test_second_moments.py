@@ -94,7 +94,7 @@ def least_squares_sums(plan, rows, basis, points):
 def newton_sums(plan, rows, basis, points):
     (block,) = rows.blocks()
     oracle = Oracle(rows, plan.problem.loss, Curator(plan.adjacency, SeededNoise(0)))
-    turned = preconditioned_module.rows_turned(oracle, basis.vectors)
+    turned = preconditioned_module.rotated_rows(oracle, basis.vectors)
     gradients = [
         clipped_gradient_sum(
             turned, plan.problem.loss, FlatClipping(plan.method.clip), basis.inverse @ w
@@ -230,7 +230,7 @@ def test_residuals_without_their_bound_are_refuted():
 
 
 def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
-    original, turn = newton_module.noisy_preconditioned_gradient, newton_module.rows_turned
+    original, turn = newton_module.noisy_preconditioned_gradient, newton_module.rotated_rows
     plan, bases = PLANS["newton"], []
 
     def turning(oracle, basis, dtype):
@@ -248,6 +248,6 @@ def test_a_gradient_that_is_clipped_before_the_basis_is_refuted():
             return original(oracle, declared, turned, v, clip)
 
     with mock.patch.multiple(
-        newton_module, noisy_preconditioned_gradient=before, rows_turned=turning
+        newton_module, noisy_preconditioned_gradient=before, rotated_rows=turning
     ):
         assert attack(plan, "newton", FEW, swollen=5.0) > MU

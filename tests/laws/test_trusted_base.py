@@ -35,10 +35,8 @@ PURE = ("problem", "tables", "exceptions")
 # Exceptions: module, what it uses, and why that is safe.
 ALLOWED = {
     ("selection/search.py", "words"): "a public seed",
-    ("study/division.py", "words"): "a public, random division of the rows",
-    ("study/division.py", "bernoulli"): "the same, where the number of rows is private",
     ("solvers/gradient/frank_wolfe.py", "clip_entries"): "returns rows, which it cannot read",
-    ("solvers/second_order/newton.py", "rows_turned"): "returns rows, which it cannot read",
+    ("solvers/second_order/newton.py", "rotated_rows"): "returns rows, which it cannot read",
     ("solvers/minimizer/objective_perturbation.py", "rows.n_rows"): (
         "the share of rows that count, whose proof covers a private number of rows"
     ),

@@ -249,7 +249,7 @@ def noisy_preconditioned_gradient(
 ) -> NDArray[np.float64]:
     """Release the mean gradient with respect to v at ``w = B v``, clipped row by row.
 
-    ``turned`` is ``rows_turned(oracle, B)``; ``clip`` bounds the L2 norm of ``l'(z_i) B^T x_i``.
+    ``turned`` is ``rotated_rows(oracle, B)``; ``clip`` bounds the L2 norm of ``l'(z_i) B^T x_i``.
     Declared by ``preconditioned_release`` for this clip; the divisor is the public n.
 
     Privacy: ``declared.event``; the contribution bound is ``clip * spec.weight_bound``, whatever
@@ -268,7 +268,7 @@ def noisy_preconditioned_gradient(
     return oracle.noisy_mean(declared, kernel, clip * oracle.rows.spec.weight_bound)
 
 
-def rows_turned(oracle: Oracle, basis: NDArray[np.float64], dtype: FloatType = "float64") -> Rows:
+def rotated_rows(oracle: Oracle, basis: NDArray[np.float64], dtype: FloatType = "float64") -> Rows:
     """Return the rows ``B^T x_i`` for a public matrix B, dense and of the type. Private.
 
     The type is float64, with less rounding, where B could make float32 overflow.

@@ -15,7 +15,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
     preconditioned_release,
-    rows_turned,
+    rotated_rows,
     type_in_basis,
 )
 from dpglm.privacy import ApproximateDP
@@ -46,7 +46,7 @@ def declare(spec, adjacency, clip, multiplier, dtype):
 def ask(oracle, basis, v, clip, multiplier, dtype="float64"):
     """Declare a release and make it."""
     declared = declare(oracle.rows.spec, oracle.curator.adjacency, clip, multiplier, dtype)
-    turned = rows_turned(oracle, basis, dtype)
+    turned = rotated_rows(oracle, basis, dtype)
     return noisy_preconditioned_gradient(oracle, declared, turned, v, clip)
 
 
@@ -187,11 +187,11 @@ def test_rows_in_a_basis_are_computed_once_and_forgotten_with_the_run(monkeypatc
     kept = []
 
     def noting(*asked):
-        rows = rows_turned(*asked)
+        rows = rotated_rows(*asked)
         kept.append(weakref.ref(rows))
         return rows
 
-    monkeypatch.setattr(newton, "rows_turned", noting)
+    monkeypatch.setattr(newton, "rotated_rows", noting)
     rng = np.random.default_rng(0)
     rows = make_rows(rng.normal(size=(50, 2)), rng.choice([-1.0, 1.0], 50))
     budget = ApproximateDP(1.0, 1e-5)

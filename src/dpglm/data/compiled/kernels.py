@@ -83,25 +83,22 @@ def bounded_sum(
     by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
     if not (by_rows or by_columns) or not _can_sum(X, targets, norms, weights):
         return None
-    # Overflow here makes slopes that are dropped.
-    with np.errstate(over="ignore", under="ignore"):
-        coarse = np.ascontiguousarray(w[:columns], dtype=X.dtype)
     offset = intercept * float(w[-1]) if intercept else 0.0
     total = np.zeros(columns + 1)
-    # Bound to a name, as a pointer keeps nothing alive.
-    packed = [_packed(values) for values in (targets, norms, weights)]
-    order = [pointer(which)] if by_rows else []
-    function("bounded_sum" if by_rows else "bounded_sum_by_columns", X)(
+    _call(
+        function("bounded_sum" if by_rows else "bounded_sum_by_columns", X),
         pointer(X),
-        size_t(X.strides[0 if by_rows else 1] // size),
-        *order,
-        size_t(n_rows),
-        size_t(columns),
-        pointer(coarse),
-        ctypes.c_double(offset),
-        ctypes.byref(rule),
-        *map(pointer, packed),
-        pointer(total),
+        X.strides[0 if by_rows else 1] // size,
+        *([which] if by_rows else []),
+        n_rows,
+        columns,
+        _coarse(w[:columns], X.dtype),
+        offset,
+        rule,
+        targets,
+        norms,
+        weights,
+        total,
     )
     return _with_intercept(total, intercept)
 
@@ -129,20 +126,22 @@ def softmax_sum(
     layout = _by_panels if _panels_are_better(columns, classes, size) else _by_classes
     name, extra, parameter, total, by_columns = layout(w[:columns], X.dtype)
     offsets = np.ascontiguousarray(intercept * w[-1]) if intercept else np.zeros(classes)
-    # Bound to a name, as a pointer keeps nothing alive.
-    packed = [_packed(values) for values in (targets, norms, weights)]
-    function(name, X)(
+    _call(
+        function(name, X),
         pointer(X),
-        size_t(X.strides[0] // size),
-        pointer(which),
-        size_t(n_rows),
-        size_t(columns),
-        size_t(classes),
-        pointer(parameter),
-        *map(size_t, extra),
-        pointer(offsets),
-        ctypes.byref(rule),
-        *map(pointer, (*packed, total)),
+        X.strides[0] // size,
+        which,
+        n_rows,
+        columns,
+        classes,
+        parameter,
+        *extra,
+        offsets,
+        rule,
+        targets,
+        norms,
+        weights,
+        total,
     )
     released = np.ascontiguousarray(by_columns.reshape(columns + 1, -1)[:, :classes])
     return _with_intercept(released, intercept)
@@ -169,20 +168,20 @@ def sparse_bounded_sum(
     n_rows = len(pointers) - 1
     check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
     total = np.zeros(columns + 1)
-    # Bound to a name, as a pointer keeps nothing alive.
-    packed = [_packed(v) for v in (X.data, X.indices, pointers, targets, norms, weights, w)]
-    data, indices, ends, *facts, parameter = map(pointer, packed)
-    function("bounded_sum", X.data, X.indices)(
-        data,
-        indices,
-        ends,
-        size_t(n_rows),
-        size_t(columns),
-        parameter,
-        ctypes.c_double(intercept * float(w[-1]) if intercept else 0.0),
-        ctypes.byref(rule),
-        *facts,
-        pointer(total),
+    _call(
+        function("bounded_sum", X.data, X.indices),
+        X.data,
+        X.indices,
+        pointers,
+        n_rows,
+        columns,
+        w,
+        intercept * float(w[-1]) if intercept else 0.0,
+        rule,
+        targets,
+        norms,
+        weights,
+        total,
     )
     return _with_intercept(total, intercept)
 
@@ -194,10 +193,9 @@ def predictions(X: Any, w: NDArray[np.float64]) -> NDArray[Any] | None:
     """
     if not _rows_in_order(X):
         return None
-    parameter = np.ascontiguousarray(w.T, dtype=X.dtype)
     z = np.empty((len(X), w.shape[1]), dtype=X.dtype)
-    sizes = map(size_t, (*X.shape, w.shape[1]))
-    function("predictions", X)(pointer(X), *sizes, pointer(parameter), pointer(z))
+    parameter = w.T.astype(X.dtype)
+    _call(function("predictions", X), X, *X.shape, w.shape[1], parameter, z)
     return z
 
 
@@ -209,12 +207,8 @@ def sum_on_grid(X: Any, slopes: Any, large: float) -> NDArray[np.float64] | None
     """
     if not _rows_in_order(X) or slopes.dtype != X.dtype:
         return None
-    packed = np.ascontiguousarray(slopes)
     total = np.zeros((slopes.shape[1], X.shape[1]))
-    sizes = map(size_t, (*X.shape, slopes.shape[1]))
-    function("sum_on_grid", X)(
-        pointer(X), *sizes, pointer(packed), ctypes.c_double(large), pointer(total)
-    )
+    _call(function("sum_on_grid", X), X, *X.shape, slopes.shape[1], slopes, large, total)
     return total.T
 
 
@@ -235,25 +229,23 @@ def bounded_sum_on_grid(
     columns = X.shape[1]
     n_rows = len(X) if which is None else len(which)
     check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
-    # Overflow here makes slopes that are dropped.
-    with np.errstate(over="ignore", under="ignore"):
-        coarse = np.ascontiguousarray(w[:columns], dtype=X.dtype)
     total = np.zeros(columns + 1)
-    # Bound to a name, as a pointer keeps nothing alive.
-    packed = [_packed(values) for values in (targets, norms, weights)]
-    function("bounded_sum_on_grid", X)(
-        pointer(X),
-        size_t(columns),
-        pointer(which),
-        size_t(n_rows),
-        size_t(columns),
-        pointer(coarse),
-        ctypes.c_double(intercept),
-        ctypes.c_double(intercept * float(w[-1]) if intercept else 0.0),
-        ctypes.byref(rule),
-        *map(pointer, packed),
-        ctypes.c_double(large),
-        pointer(total),
+    _call(
+        function("bounded_sum_on_grid", X),
+        X,
+        columns,
+        which,
+        n_rows,
+        columns,
+        _coarse(w[:columns], X.dtype),
+        intercept,
+        intercept * float(w[-1]) if intercept else 0.0,
+        rule,
+        targets,
+        norms,
+        weights,
+        large,
+        total,
     )
     return total if intercept else total[:-1]
 
@@ -269,12 +261,8 @@ def prepare(
     if not (_rows_in_order(X) and scaled.flags.c_contiguous):
         return None
     norms = np.empty(len(X))
-    # Bound to a name, as a pointer keeps nothing alive.
-    packed = [None] * 4 if limits is None else [np.ascontiguousarray(v, X.dtype) for v in limits]
-    output = None if limits is None else scaled
-    function("prepare", X)(
-        pointer(X), *map(size_t, X.shape), *map(pointer, (*packed, output, norms))
-    )
+    given = [None] * 4 if limits is None else [np.asarray(v, X.dtype) for v in limits]
+    _call(function("prepare", X), X, *X.shape, *given, None if limits is None else scaled, norms)
     return norms
 
 
@@ -284,7 +272,6 @@ def _rows_in_order(X: Any) -> bool:
     return bool(X.flags.c_contiguous) and X.dtype in (np.float32, np.float64)
 
 
-size_t = ctypes.c_ssize_t
 _TYPES = {("f", 4): "float32", ("f", 8): "float64", ("i", 4): "int32", ("i", 8): "int64"}
 
 
@@ -339,7 +326,7 @@ def _by_classes(w: NDArray[np.float64], dtype: np.dtype[Any]) -> _Layout:
     columns, classes = w.shape
     padded = _whole(columns, _CACHE_LINE // dtype.itemsize)
     parameter = _aligned((_whole(classes, _CLASSES_AT_ONCE), padded), dtype)
-    _fill(parameter[:classes, :columns], w.T)
+    parameter[:classes, :columns] = _coarse(w.T, dtype)
     total = np.zeros((classes, columns + 1))
     return "softmax_sum", (padded,), parameter, total, total.T
 
@@ -351,15 +338,9 @@ def _by_panels(w: NDArray[np.float64], dtype: np.dtype[Any]) -> _Layout:
     filled = np.zeros((columns, _whole(classes, panel)))
     filled[:, :classes] = w
     parameter = _aligned((filled.shape[1] // panel, columns, panel), dtype)
-    _fill(parameter, filled.reshape(columns, -1, panel).transpose(1, 0, 2))
+    parameter[...] = _coarse(filled, dtype).reshape(columns, -1, panel).transpose(1, 0, 2)
     total = np.zeros((len(parameter), columns + 1, panel))
     return "softmax_sum_by_panels", (), parameter, total, total.transpose(1, 0, 2)
-
-
-def _fill(parameter: NDArray[Any], w: NDArray[np.float64]) -> None:
-    # Overflow here makes slopes that are dropped.
-    with np.errstate(over="ignore", under="ignore"):
-        parameter[...] = w
 
 
 def _whole(count: int, unit: int) -> int:
@@ -375,8 +356,27 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return space[start : start + n].reshape(shape)
 
 
-def _packed(values: NDArray[Any] | None) -> NDArray[Any] | None:
-    return None if values is None else np.ascontiguousarray(values)
+def _coarse(w: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a parameter in the type of the rows; overflow there makes slopes that are dropped."""
+    with np.errstate(over="ignore", under="ignore"):
+        return w.astype(dtype)
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    """Call a C function with arrays (made contiguous), whole numbers, floats and structures."""
+    # The list keeps the arrays alive, which pointers do not.
+    held = [np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one for one in arguments]
+    function(*map(_as_c, held))
+
+
+def _as_c(value: Any) -> Any:
+    if value is None or isinstance(value, np.ndarray):
+        return pointer(value)
+    if isinstance(value, int | np.integer):
+        return ctypes.c_ssize_t(value)
+    if isinstance(value, float):
+        return ctypes.c_double(value)
+    return ctypes.byref(value) if isinstance(value, ctypes.Structure) else value
 
 
 def pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:
@@ -468,18 +468,20 @@ def score_sum(
     level = intercept * filled[columns] if intercept else np.zeros(padded)
     along = np.zeros(padded)
     along[:size] = v
-    facts = [
-        None if values is None else np.ascontiguousarray(values, X.dtype)
-        for values in (targets, weights)
-    ]
+    facts = [None if one is None else np.asarray(one, X.dtype) for one in (targets, weights)]
     total = np.zeros(padded if of == "scores" else (padded, padded))
-    add_up(
-        ctypes.byref(ScoreRule(0, _SUMS[of], *limits)),
+    _call(
+        add_up,
+        ScoreRule(0, _SUMS[of], *limits),
         pointer(X),
-        *(size_t(stride // X.itemsize) for stride in X.strides),
-        size_t(len(X)),
-        size_t(columns),
-        size_t(padded),
-        *map(pointer, (panels, level, along, *facts, total)),
+        *(stride // X.itemsize for stride in X.strides),
+        len(X),
+        columns,
+        padded,
+        panels,
+        level,
+        along,
+        *facts,
+        total,
     )
     return total[:size] if of == "scores" else total[:size, :size]

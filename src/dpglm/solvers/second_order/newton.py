@@ -23,7 +23,7 @@ from dpglm.oracle.moments import (
 from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
     preconditioned_release,
-    rows_turned,
+    rotated_rows,
     type_in_basis,
 )
 from dpglm.privacy.adjacency import Adjacency
@@ -484,7 +484,7 @@ class NewtonMethod(Method["NewtonState"]):
         # The basis never changes, so rows in it are computed once in a run.
         if "turned" not in oracle.kept:
             vectors = basis.vectors / unit
-            oracle.kept["turned"] = rows_turned(oracle, vectors, self._type_in_basis)
+            oracle.kept["turned"] = rotated_rows(oracle, vectors, self._type_in_basis)
         turned = oracle.kept["turned"]
         g = unit * noisy_preconditioned_gradient(
             oracle, self.declared["gradients"], turned, unit * v, self.clip
