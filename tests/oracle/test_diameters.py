@@ -22,14 +22,14 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import ScoreShares, noisy_score_sums
 from dpglm.oracle.losses import score_release as sums_of
 from dpglm.oracle.moments import (
+    LinearView,
     MomentShares,
-    View,
     noisy_second_moments,
     noisy_weighted_moments,
     second_moment_release,
     weighted_moment_release,
 )
-from dpglm.oracle.scores import Scores, hessian_release, length_release, score_moment_release
+from dpglm.oracle.scores import ClippedScores, hessian_release, length_release, score_moment_release
 from dpglm.oracle.targets import (
     Shells,
     TargetShares,
@@ -56,8 +56,8 @@ from tests.oracle.watching import watching
 NOISE, SQUARED = GaussianNoise(1.0), Squared()
 WEIGHT = 2.0
 BASIS, V = np.diag([2.0, 3.0, 0.0]), np.zeros(3)
-SCORES = Scores(BASIS, 0.8, 0.9, slope=0.7, curvature=0.2)
-VIEW = View(np.eye(3), 1.0, 0.0, 0.5, np.zeros(3), 0.4)
+SCORES = ClippedScores(BASIS, 0.8, 0.9, slope=0.7, curvature=0.2)
+VIEW = LinearView(np.eye(3), 1.0, 0.0, 0.5, np.zeros(3), 0.4)
 SHELLS = Shells(0.01, 1.3)
 EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
 FINAL, ROBUST = ScoreShares(0.25, 0.7, 0.05), ScoreShares(0.2, 0.55, 0.05, 0.2)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer, finite
-from dpglm.data.compiled.kernels import Rule
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import derived_rows
@@ -572,11 +571,6 @@ class _GroupBlock(Block):
             return total
         ones = np.full((len(slopes), 1), self._intercept)
         return np.hstack([total, segment_sums(ones, slopes, self.starts)])
-
-    def bounded_sum(
-        self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
-    ) -> NDArray[np.float64] | None:
-        return None
 
 
 @sampled_rows.register

@@ -17,7 +17,7 @@ from joblib import cpu_count
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dpglm.data.compiled.kernels import Rule
+from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Unit
@@ -60,7 +60,7 @@ class Block(abc.ABC):
         """``sum_i slopes_i x_i`` in the shape of the parameter."""
 
     def bounded_sum(
-        self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+        self, rule: SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
         """Sum of clipped, weighted slopes times rows in compiled code; None where there is none.
 

@@ -139,7 +139,7 @@ class SampledBlock(Block):
         return np.repeat(self._block.features(), self._copies, axis=0)
 
     def bounded_sum(
-        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+        self, rule: kernels.SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
         if w.ndim > 1:
             return None

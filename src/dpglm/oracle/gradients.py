@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import finite, weighted
-from dpglm.data.compiled.kernels import Rule
+from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
 from dpglm.data.spec import DataSpec
@@ -34,7 +34,7 @@ from dpglm.problem.loss import Loss
 # Which losses and clippings the compiled sums know.
 
 
-def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
+def compiled_rule(loss: Loss, clipping: Clipping) -> SlopeRule | None:
     """Return the compiled code's description of a clipped gradient; None where it has none.
 
     Privacy: the compiled code clips as ``Clipping.scale`` does, in float64, and drops slopes that
@@ -44,7 +44,7 @@ def compiled_rule(loss: Loss, clipping: Clipping) -> Rule | None:
         return None
     code, parameter = _LOSSES[type(loss)](loss)
     kind, stability = _CLIPPINGS[type(clipping)](clipping)
-    return Rule(code, kind, parameter, clipping.bound, stability)
+    return SlopeRule(code, kind, parameter, clipping.bound, stability)
 
 
 def has_compiled_scores(loss: Loss) -> bool:

@@ -17,7 +17,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.differences import products_of, sum_of
 from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.moments import (
-    View,
+    LinearView,
     float_weights,
     n_symmetric,
     pack_symmetric,
@@ -241,7 +241,7 @@ class ScoreSums:
         )
 
 
-def score_sums(spec: DataSpec, view: View, shares: ScoreShares, row_by_row: bool) -> Kernel:
+def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row: bool) -> Kernel:
     """Return the kernel that sums what ``ScoreSums`` holds, each part in units of its bound.
 
     Privacy: with ``L = cap + level^2``, f and ``f |z|^2 / L`` are at most 1, and h is clipped to
@@ -300,7 +300,7 @@ def score_release(
 
 
 def noisy_score_sums(
-    oracle: Oracle, declared: SumRelease, view: View, shares: ScoreShares
+    oracle: Oracle, declared: SumRelease, view: LinearView, shares: ScoreShares
 ) -> ScoreSums:
     """Release curvature, scores and their second moments, in their own units.
 

@@ -240,7 +240,7 @@ class MomentShares:
 
 @final
 @dataclass(frozen=True, eq=False)
-class View:
+class LinearView:
     """Public coordinates, bounds and a linear prediction of rows.
 
     With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0), a row's weight is
@@ -290,7 +290,7 @@ class MomentSums:
 
 
 def weighted_coordinates(
-    block: Block, spec: DataSpec, view: View, row_by_row: bool
+    block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the coordinates z of a block's rows, and their weights f. Private.
 
@@ -302,7 +302,7 @@ def weighted_coordinates(
 
 
 def coordinates_of(
-    block: Block, spec: DataSpec, view: View, row_by_row: bool
+    block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the coordinates z of a block's rows, and ``|z'|^2``. Private."""
     z = rows_in_basis(block, spec, view.vectors, row_by_row)
@@ -314,7 +314,7 @@ def coordinates_of(
 
 
 def residuals_of(
-    block: Block, spec: DataSpec, view: View, z: NDArray[np.float64]
+    block: Block, spec: DataSpec, view: LinearView, z: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return targets, clipped to their bounds, less center and prediction. Private."""
     xp = namespace(z)
@@ -324,7 +324,9 @@ def residuals_of(
     return cast("NDArray[np.float64]", targets - view.center - predictions)
 
 
-def weighted_moments(spec: DataSpec, view: View, shares: MomentShares, row_by_row: bool) -> Kernel:
+def weighted_moments(
+    spec: DataSpec, view: LinearView, shares: MomentShares, row_by_row: bool
+) -> Kernel:
     """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
 
     Privacy: with ``L = cap + level^2``, ``f |z|^2 <= L`` and f and ``|u|`` are at most 1, so
@@ -382,7 +384,7 @@ def weighted_moment_release(
 
 
 def noisy_weighted_moments(
-    oracle: Oracle, declared: SumRelease, view: View, shares: MomentShares
+    oracle: Oracle, declared: SumRelease, view: LinearView, shares: MomentShares
 ) -> MomentSums:
     """Release weighted second moments, score and squared residuals, in their own units.
 

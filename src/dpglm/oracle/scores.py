@@ -50,7 +50,7 @@ class _OfRows:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Scores:
+class ClippedScores:
     """How a row's score enters a sum: all of it public.
 
     ``z = basis^T x`` and ``f = min(1, clip / |z|, square / |z|^2)``. A row's score is ``f s z``, s
@@ -344,12 +344,12 @@ def _score_sum(data: DataSpec, clip: float) -> RowSum:
 def score_release(
     data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism, *, count: int = 1
 ) -> SumRelease:
-    """Declare the releases of ``Scores.mean_score``."""
+    """Declare the releases of ``ClippedScores.mean_score``."""
     return _score_sum(data, clip).release(data, adjacency, mechanism, count)
 
 
 def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``Scores.mean_length``: a group contributes a number from 0 to 1."""
+    """Declare ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
     lengths = RowSum("lengths of group scores", 1, weighted=False, power=0, opposition=0.0)
     return lengths.release(data, adjacency, mechanism)
 
@@ -365,7 +365,7 @@ _LIMITS_MET = RowSum(
 
 
 def limit_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``Scores.limits_met``."""
+    """Declare the release of ``ClippedScores.limits_met``."""
     return _LIMITS_MET.release(data, adjacency, mechanism)
 
 
@@ -395,7 +395,7 @@ def hessian_release(
     with_variance: bool = False,
     count: int = 1,
 ) -> SumRelease:
-    """Declare the releases of ``Scores.mean_hessian``, or ``mean_hessian_and_variance``."""
+    """Declare the releases of ``ClippedScores.mean_hessian``, or ``mean_hessian_and_variance``."""
     sums = _curvatures(data, clip, square, with_variance)
     return sums.release(data, adjacency, mechanism, count)
 
@@ -417,7 +417,7 @@ def _score_products(data: DataSpec, clip: float) -> RowSum:
 def score_moment_release(
     data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism
 ) -> SumRelease:
-    """Declare the release of ``Scores.mean_score_products``."""
+    """Declare the release of ``ClippedScores.mean_score_products``."""
     return _score_products(data, clip).release(data, adjacency, mechanism)
 
 

@@ -15,7 +15,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import counted
 from dpglm.oracle.differences import RUN_ROWS, sum_of
 from dpglm.oracle.gradients import Oracle, RowSum
-from dpglm.oracle.moments import View, float_weights, residuals_of, weighted_coordinates
+from dpglm.oracle.moments import LinearView, float_weights, residuals_of, weighted_coordinates
 from dpglm.oracle.rounding import norm_margin
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumMechanism, SumRelease
@@ -314,8 +314,8 @@ class Shells:
         return self.first * self.ratio**k
 
 
-def shell_counts(spec: DataSpec, view: View, shells: Shells, row_by_row: bool) -> Kernel:
-    """Return the kernel that counts rows by the length of ``f r z``, see ``View``.
+def shell_counts(spec: DataSpec, view: LinearView, shells: Shells, row_by_row: bool) -> Kernel:
+    """Return the kernel that counts rows by the length of ``f r z``, see ``LinearView``.
 
     r is the residual, neither clipped nor divided.
 
@@ -347,7 +347,7 @@ def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism)
 
 
 def noisy_shell_counts(
-    oracle: Oracle, declared: SumRelease, view: View, shells: Shells
+    oracle: Oracle, declared: SumRelease, view: LinearView, shells: Shells
 ) -> NDArray[np.float64]:
     """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
     kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)

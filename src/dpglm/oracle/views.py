@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import like, namespace, rounded_up
-from dpglm.data.compiled.kernels import Rule
+from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.sampled import SampledRows, sampled_rows
 from dpglm.data.spec import DataSpec
@@ -146,7 +146,7 @@ class _ViewBlock(Block):
         return np.stack([self._scaled(of_group) for of_group in total])
 
     def bounded_sum(
-        self, rule: Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+        self, rule: SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
         total = self._block.bounded_sum(rule, self._scaled(w), targets, norms)
         return None if total is None else self._scaled(total)

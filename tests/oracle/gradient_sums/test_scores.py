@@ -17,7 +17,7 @@ from dpglm.oracle import scores as scores_module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric
 from dpglm.oracle.scores import (
-    Scores,
+    ClippedScores,
     hessian_release,
     limit_release,
     score_moment_release,
@@ -85,7 +85,7 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     rng = np.random.default_rng(1)
     X = rng.uniform(-0.5, 0.5, size=(2500, 4)) * (rng.random((2500, 4)) < 0.7)
     y, weights = rng.poisson(2.0, 2500).astype(float), rng.uniform(0, 2, 2500)
-    scores = Scores(BASIS, 6.0, 48.0, slope=1.5, curvature=1.2)
+    scores = ClippedScores(BASIS, 6.0, 48.0, slope=1.5, curvature=1.2)
     rows = make_rows(X, y, layout=layout, dtype=dtype, weights=weights)
     asked = ask(rows, Poisson(), scores, adjacency)
     score, hessian, both, products, met = (sums for sums, _ in asked)
@@ -117,7 +117,7 @@ def test_compiled_sums_are_those_of_numpy(layout, dtype, columns):
     X = rng.uniform(-0.5, 0.5, size=(1100, columns))
     y, weights = rng.choice([-1.0, 1.0], 1100), rng.uniform(0, 2, 1100)
     basis = rng.normal(size=(columns + 1, columns + 1))
-    scores = Scores(basis, np.sqrt(columns / 2), columns, slope=0.6, curvature=0.2)
+    scores = ClippedScores(basis, np.sqrt(columns / 2), columns, slope=0.6, curvature=0.2)
     for given in (None, weights):
         rows = make_rows(X, y, layout=layout, dtype=dtype, weights=given, low=-1.0, high=1.0)
         v = rng.normal(size=columns + 1)
@@ -175,10 +175,10 @@ def test_one_row_stays_within_the_declared_sensitivity_and_can_reach_it(loss, la
             full = make_rows(X, y, weights=heavy, **options)
             absent = make_rows(X, y, weights=gone, **options)
             for scores in (
-                Scores(BASIS, longest, longest**2, slope=1e-3, curvature=1e-6),
-                Scores(BASIS, 0.7 * longest, 0.7 * longest**2, slope=1e-3, curvature=1e-6),
-                Scores(1e3 * BASIS, 2.0, 6.0, slope=0.5, curvature=0.1),
-                Scores(1e-3 * BASIS, 2.0, 6.0, slope=0.5, curvature=0.1),
+                ClippedScores(BASIS, longest, longest**2, slope=1e-3, curvature=1e-6),
+                ClippedScores(BASIS, 0.7 * longest, 0.7 * longest**2, slope=1e-3, curvature=1e-6),
+                ClippedScores(1e3 * BASIS, 2.0, 6.0, slope=0.5, curvature=0.1),
+                ClippedScores(1e-3 * BASIS, 2.0, 6.0, slope=0.5, curvature=0.1),
             ):
                 for k, (one, other) in enumerate(
                     zip(
@@ -198,7 +198,7 @@ def test_a_missing_weight_is_found():
     X[0] = [1.0, 0.0, 0.0, 0.0]
     heavy, gone = np.full(50, 2.0), np.full(50, 2.0)
     gone[0] = 0.0
-    scores = Scores(1e3 * BASIS, 2.0, 4.0, slope=1e-3, curvature=0.1)
+    scores = ClippedScores(1e3 * BASIS, 2.0, 4.0, slope=1e-3, curvature=0.1)
     wrong = dataclasses.replace(scores, clip=1e9, square=1e18)
     full, absent = (make_rows(X, y, weights=weights) for weights in (heavy, gone))
     due = [sensitivity for _, sensitivity in ask(full, Poisson(), scores, v=0.0 * V)[:4]]
@@ -212,7 +212,7 @@ def test_counts_of_limits_without_a_bound_are_found(monkeypatch):
     X, y = np.zeros((50, 4)), np.full(50, 3.0)
     heavy, gone = np.full(50, 2.0), np.full(50, 2.0)
     gone[0] = 0.0
-    scores = Scores(1e3 * BASIS, 2.0, 4.0, slope=1e-3, curvature=0.1)
+    scores = ClippedScores(1e3 * BASIS, 2.0, 4.0, slope=1e-3, curvature=0.1)
     full, absent = (make_rows(X, y, weights=weights) for weights in (heavy, gone))
 
     def moved():
@@ -235,7 +235,7 @@ def test_a_row_more_stays_within_the_declared_sensitivity(position, loss):
         y = np.where(y > 1.0, 1.0, -1.0)
     rows = make_rows(X, y, low=-1.0)
     fewer = rows.take(np.delete(np.arange(3000), position))
-    scores = Scores(BASIS, 1.0, 2.0, slope=0.5, curvature=0.5)
+    scores = ClippedScores(BASIS, 1.0, 2.0, slope=0.5, curvature=0.5)
     asked = (ask(one, loss, scores, Adjacency.ADD_REMOVE) for one in (rows, fewer))
     for (one, sensitivity), (other, _) in zip(*asked, strict=True):
         assert np.linalg.norm(one - other) <= sensitivity

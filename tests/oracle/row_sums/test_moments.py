@@ -15,8 +15,8 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
+    LinearView,
     MomentShares,
-    View,
     n_symmetric,
     noisy_second_moments,
     noisy_weighted_moments,
@@ -79,7 +79,7 @@ def target_sum(rows, shares):
 
 def view_of(basis, cap, level=0.0, reach=REACH):
     v = np.linspace(-0.1, 0.2, basis.shape[1]) / max(1.0, float(np.abs(basis).max()))
-    return View(basis, cap, level, CENTER, v, reach)
+    return LinearView(basis, cap, level, CENTER, v, reach)
 
 
 def second_sum(rows, basis, cap, row_by_row=False, shares=SHARES[0], level=0.0):

@@ -13,7 +13,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle import losses as module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_release, score_sums
-from dpglm.oracle.moments import View, n_symmetric
+from dpglm.oracle.moments import LinearView, n_symmetric
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.targets import N_SHELLS, Shells, noisy_shell_counts, shell_counts, shell_release
 from dpglm.privacy.adjacency import Adjacency
@@ -43,7 +43,7 @@ def make_rows(X, y, *, row_norm=1.0, intercept=1.0, weights=None, most=1.0):
 
 def view_of(basis, cap, level=0.0):
     v = np.linspace(-0.1, 0.2, basis.shape[1]) / max(1.0, float(np.abs(basis).max()))
-    return View(basis, cap, level, CENTER, v, REACH)
+    return LinearView(basis, cap, level, CENTER, v, REACH)
 
 
 def score_sum(rows, view, shares, row_by_row=False):

@@ -29,7 +29,7 @@ _CACHE_LINE = 64
 
 
 @final
-class Rule(ctypes.Structure):
+class SlopeRule(ctypes.Structure):
     """How a row's prediction becomes its contribution; made by ``oracle.compiled_rule``.
 
     ``loss`` and ``clipping`` are numbers of the enumerations in ``_kernels.c``, ``parameter`` is
@@ -60,7 +60,7 @@ COMPILED = _library is not None
 
 
 def bounded_sum(
-    rule: Rule,
+    rule: SlopeRule,
     X: NDArray[Any],
     which: NDArray[np.int64] | None,
     w: NDArray[np.float64],
@@ -104,7 +104,7 @@ def bounded_sum(
 
 
 def softmax_sum(
-    rule: Rule,
+    rule: SlopeRule,
     X: NDArray[Any],
     which: NDArray[np.int64] | None,
     w: NDArray[np.float64],
@@ -148,7 +148,7 @@ def softmax_sum(
 
 
 def sparse_bounded_sum(
-    rule: Rule,
+    rule: SlopeRule,
     X: sparse.csr_array,
     rows: slice,
     w: NDArray[np.float64],
@@ -213,7 +213,7 @@ def sum_on_grid(X: Any, slopes: Any, large: float) -> NDArray[np.float64] | None
 
 
 def bounded_sum_on_grid(
-    rule: Rule,
+    rule: SlopeRule,
     X: Any,
     which: NDArray[np.int64] | None,
     w: NDArray[np.float64],
@@ -373,7 +373,7 @@ def _as_c(value: Any) -> Any:
     if value is None or isinstance(value, np.ndarray):
         return pointer(value)
     if isinstance(value, int | np.integer):
-        return ctypes.c_ssize_t(value)
+        return ctypes.c_ssize_t(int(value))
     if isinstance(value, float):
         return ctypes.c_double(value)
     return ctypes.byref(value) if isinstance(value, ctypes.Structure) else value

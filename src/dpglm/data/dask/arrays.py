@@ -84,7 +84,7 @@ def groups_of_partitions(
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Facts:
+class _ChunkFacts:
     """Keyed hashes of the ids of a partition, as spelled and folded, and its rows that are used."""
 
     names: list[bytes]
@@ -93,13 +93,13 @@ class _Facts:
     is_text: bool | None
 
 
-def _facts(key: bytes, most: int | None, length: int, ids: Any) -> _Facts:
+def _facts(key: bytes, most: int | None, length: int, ids: Any) -> _ChunkFacts:
     found = Ids.of(ids, length)
     sizes = np.bincount(found.codes, minlength=len(found.names))
     used = int((sizes if most is None else np.minimum(sizes, most)).sum())
     # Numbers that were text are apart from other text, and equal ones are one in all partitions.
     names, folded = ([_hash(key, one) for one in each] for each in (found.names, found.folded))
-    return _Facts(names, folded, used, found.is_text)
+    return _ChunkFacts(names, folded, used, found.is_text)
 
 
 def _hash(key: bytes, name: Any) -> bytes:

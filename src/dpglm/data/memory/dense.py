@@ -153,7 +153,7 @@ class _DenseBlock(Block):
         return np.concatenate([total, last])
 
     def bounded_sum(
-        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+        self, rule: kernels.SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
         compiled = kernels.bounded_sum if w.ndim == 1 else kernels.softmax_sum
         return compiled(

@@ -98,7 +98,7 @@ class _SparseBlock(Block):
         return np.concatenate([total, self._intercept * slopes.sum(axis=0, keepdims=True)])
 
     def bounded_sum(
-        self, rule: kernels.Rule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
+        self, rule: kernels.SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
     ) -> NDArray[np.float64] | None:
         if w.ndim > 1:
             return None

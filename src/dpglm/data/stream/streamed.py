@@ -52,7 +52,7 @@ class _Recipe:
 
 @final
 @dataclass(frozen=True)
-class _Facts:
+class _RowFacts:
     """Targets, norms and weights of rows with stored features that satisfy the bounds."""
 
     targets: NDArray[Any]
@@ -91,7 +91,7 @@ class StreamedRows(Rows):
     def __init__(
         self,
         recipe: _Recipe,
-        facts: _Facts | None,
+        facts: _RowFacts | None,
         spec: DataSpec,
         indices: NDArray[np.intp] | None = None,
         entry_bound: float = np.inf,
@@ -238,9 +238,9 @@ class _Store:
         for spool in (*self._facts, *([] if self._features is None else [self._features])):
             spool.close()
 
-    def facts(self) -> _Facts:
+    def facts(self) -> _RowFacts:
         y, norms, *weights = (spool.array() for spool in self._facts)
-        return _Facts(y, norms, weights[0] if weights else None)
+        return _RowFacts(y, norms, weights[0] if weights else None)
 
     def features(self) -> NDArray[Any]:
         assert self._features is not None

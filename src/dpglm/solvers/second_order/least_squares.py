@@ -13,7 +13,7 @@ from scipy import special
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.losses import ScoreSums
-from dpglm.oracle.moments import MomentSums, View, constant_column
+from dpglm.oracle.moments import LinearView, MomentSums, constant_column
 from dpglm.oracle.targets import N_SHELLS, Shells, TargetSums
 from dpglm.solvers.parts.algebra import eigen, inverted
 from dpglm.solvers.second_order.preconditioner import Basis
@@ -198,7 +198,7 @@ class Slopes:
     weight_noise: float
     mean_noise: float  # In each entry of the mean times the weight.
 
-    def level_of(self, sums: MomentSums, view: View, prediction: float) -> Observation:
+    def level_of(self, sums: MomentSums, view: LinearView, prediction: float) -> Observation:
         """Return the mean target that a score implies, about the mean ``prediction``."""
         shift = float(sums.vector[-1]) / view.level / self.weight
         noise = math.hypot(
@@ -213,7 +213,7 @@ class Slopes:
         return np.append(v, (mean - self.mean @ v) / level) if level > 0.0 else v
 
 
-def slopes_of(sums: MomentSums, view: View, weight: float) -> Slopes:
+def slopes_of(sums: MomentSums, view: LinearView, weight: float) -> Slopes:
     """Separate the level from the other coordinates, and shrink the noise in the rest.
 
     The matrix is shrunk towards a multiple of the identity, by the share of noise in its squared
@@ -304,7 +304,7 @@ class Fit:
 class FirstFit:
     """The normal equations with targets around their mean, and their solution."""
 
-    view: View
+    view: LinearView
     sums: MomentSums
     slopes: Slopes
     variance: float  # Variance of the targets.
@@ -385,7 +385,7 @@ class Scores:
         self,
         first: FirstFit,
         targets: Targets,
-        view: View,
+        view: LinearView,
         sums: MomentSums,
         extent: float,
         chance: float,
@@ -445,7 +445,7 @@ class Scores:
 
 
 def intervals(
-    view: View,
+    view: LinearView,
     sums: ScoreSums,
     basis: Basis,
     weight: float,

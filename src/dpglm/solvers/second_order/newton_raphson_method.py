@@ -18,7 +18,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_release
 from dpglm.oracle.scores import (
-    Scores,
+    ClippedScores,
     hessian_release,
     length_release,
     limit_release,
@@ -87,7 +87,7 @@ class NewtonRaphsonState:
     w: NDArray[np.float64]
     seed: int  # Public: it chooses the first rows.
     moved: float = 2.0  # Root-mean-square change of scores in the last step.
-    scores: Scores | None = None
+    scores: ClippedScores | None = None
     basis: Basis | None = None
     squares: NDArray[np.float64] | None = None  # Mean squares of rows in its coordinates.
     # The Hessian of the current steps, as released and stabilised; variance of scores.
@@ -219,7 +219,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         noise = self._noise_of_hessian(scores)
         return Doubt.of(self._least_curvature(state), found, noise, in_variance, basis.vectors)
 
-    def _noise_of_hessian(self, scores: Scores) -> float:
+    def _noise_of_hessian(self, scores: ClippedScores) -> float:
         """Return the standard deviation of the noise in the diagonal of the last Hessian."""
         return self.declared["Hessian"].noise_std * scores.curvature / self._n_asked
 
@@ -267,7 +267,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
 
     def _noise_of_change(
-        self, scores: Scores, way: NDArray[np.float64], n_scores: float
+        self, scores: ClippedScores, way: NDArray[np.float64], n_scores: float
     ) -> NDArray[np.float64]:
         """Return the covariance of the noise in this many scores and in the Hessian times a way."""
         one = np.eye(len(way))
@@ -396,7 +396,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
         return state, info
 
-    def _squared(self, scores: Scores) -> Scores:
+    def _squared(self, scores: ClippedScores) -> ClippedScores:
         """Return the limits of scores in a sum of squares, where long slopes cost more noise."""
         if "slopes" not in self.declared:
             return scores
@@ -404,7 +404,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return dataclasses.replace(scores, slope=min(share, 1.0) * scores.slope)
 
     def _with_hessian(
-        self, state: NewtonRaphsonState, scores: Scores, basis: Basis, oracle: Oracle
+        self, state: NewtonRaphsonState, scores: ClippedScores, basis: Basis, oracle: Oracle
     ) -> NewtonRaphsonState:
         """Release the Hessian at w, the last one with the variance of scores if needed."""
         v, level = basis.inverse @ state.w, basis.inverse[:, -1]
@@ -471,7 +471,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         basis = basis_from_moments(moments, self.declared["moments"].noise_std, data)
         w = score * constant_direction(moments, self.declared["moments"].noise_std, basis, data)
         w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
-        scores = Scores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
+        scores = ClippedScores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
         if "lengths" in self.declared:
             length, noise = scores.mean_length(oracle, self.declared["lengths"], basis.inverse @ w)
             per_unit = self._pooled_noise / (self.limits.clip * data.unit_weight)

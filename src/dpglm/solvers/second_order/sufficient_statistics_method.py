@@ -16,9 +16,9 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import ScoreShares, ScoreSums, noisy_score_sums, score_release
 from dpglm.oracle.moments import (
+    LinearView,
     MomentShares,
     MomentSums,
-    View,
     constant_column,
     noisy_second_moments,
     noisy_weighted_moments,
@@ -88,7 +88,7 @@ class SufficientStatisticsState:
     first: FirstFit | None
     scores: Scores | None
     extent: float  # Bound on residuals in standard deviations.
-    view: View | None  # View of the last scores, if intervals follow from them.
+    view: LinearView | None  # View of the last scores, if intervals follow from them.
     w: NDArray[np.float64]
     noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
@@ -248,7 +248,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         w = feasible(self.problem, self._penalized, w, 0.0)
         return dataclasses.replace(state, targets=targets, w=w, noise=noise)
 
-    def _first_view(self, state: SufficientStatisticsState) -> View:
+    def _first_view(self, state: SufficientStatisticsState) -> LinearView:
         targets, at = state.targets, state.coordinates
         assert targets is not None
         assert at is not None
@@ -256,10 +256,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         center = 0.5 * targets.low + 0.5 * targets.high if at.level > 0.0 else 0.0
         reach = max(targets.high - center, center - targets.low) or 1.0
         zero = np.zeros(self.data.n_columns)
-        return View(at.basis.vectors, at.cap, at.level, center, zero, reach)
+        return LinearView(at.basis.vectors, at.cap, at.level, center, zero, reach)
 
     def _with_first_fit(
-        self, state: SufficientStatisticsState, view: View, sums: MomentSums
+        self, state: SufficientStatisticsState, view: LinearView, sums: MomentSums
     ) -> SufficientStatisticsState:
         targets = state.targets
         assert targets is not None
@@ -284,7 +284,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         first = FirstFit(view, sums, slopes, variance, Fit(v, mean, left, reach))
         return dataclasses.replace(state, first=first, scores=Scores.none(first))
 
-    def _shell_view(self, state: SufficientStatisticsState) -> tuple[View, Shells]:
+    def _shell_view(self, state: SufficientStatisticsState) -> tuple[LinearView, Shells]:
         """Return the view of rows from the first fit, and the shells of their scores."""
         first, at = state.first, state.coordinates
         assert first is not None
@@ -297,7 +297,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def _with_bound(
         self,
         state: SufficientStatisticsState,
-        view: View,
+        view: LinearView,
         shells: Shells,
         counts: NDArray[np.float64],
     ) -> SufficientStatisticsState:
@@ -322,7 +322,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         extent = max(state.extent, reach / math.sqrt(fit.variance))
         return dataclasses.replace(state, first=first, scores=Scores.none(first), extent=extent)
 
-    def _score_view(self, state: SufficientStatisticsState) -> View:
+    def _score_view(self, state: SufficientStatisticsState) -> LinearView:
         first, scores, at = state.first, state.scores, state.coordinates
         assert first is not None
         assert scores is not None
@@ -332,7 +332,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         return dataclasses.replace(first.view, cap=cap, v=fit.v, reach=fit.reach)
 
     def _with_score(
-        self, state: SufficientStatisticsState, view: View, sums: MomentSums
+        self, state: SufficientStatisticsState, view: LinearView, sums: MomentSums
     ) -> SufficientStatisticsState:
         first, scores, targets, at = state.first, state.scores, state.targets, state.coordinates
         assert first is not None
@@ -352,7 +352,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def _with_intervals(
         self,
         state: SufficientStatisticsState,
-        view: View,
+        view: LinearView,
         sums: ScoreSums,
         kind: Covariance,
     ) -> SufficientStatisticsState:
