@@ -122,7 +122,7 @@ class PrivacyFilter(abc.ABC):
     Notes
     -----
     Privacy: all admitted events together are within the filter's budget, even if each event and
-    its parameters were chosen after looking at earlier results. ``docs/ledger.md`` has the proofs.
+    its parameters were chosen after looking at earlier results (``docs/proofs/filters.md``).
     Composition of privacy-loss distributions, valid for events fixed in advance, has no such
     property.
     """
@@ -369,7 +369,7 @@ class BasicFilter(PrivacyFilter):
 
     def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
         # The sum of epsilons bounds the loss at every time, up to the sum of all deltas, which is
-        # at most the budget's (proof in docs/ledger.md, with epsilon a function of S).
+        # at most the budget's (proof in docs/proofs/filters.md, with epsilon a function of S).
         return {"epsilon": self.spent(charges)["epsilon"], "delta": self.budget.delta}
 
     def left(self, charges: Sequence[Charge]) -> dict[str, float]:

@@ -70,7 +70,7 @@ class PrivacyLedger:
     Privacy: ``spend`` returns after its record is on the disk, or raises. A record is permanent,
     whether or not anything was released. All recorded events together are within the ledger's
     budget under its relation, even if each event was chosen after looking at earlier results.
-    ``docs/ledger.md`` has the proof and the limits.
+    ``docs/proofs/filters.md`` has the proof and the limits.
 
     Examples
     --------
