@@ -9,7 +9,7 @@ from typing import final
 from dpglm.certificate.checker.divergences import HockeySticks
 from dpglm.privacy.accounting.accountant import Accountant
 from dpglm.privacy.accounting.reduction import least_epsilon
-from dpglm.privacy.events import Mechanism
+from dpglm.privacy.events import MechanismEvent
 
 __all__ = ["PLD"]
 
@@ -33,7 +33,7 @@ class PLD(Accountant):
         return "dp-accounting"
 
     def _knows(self, basic):
-        return isinstance(basic, Mechanism)
+        return isinstance(basic, MechanismEvent)
 
     def _delta(self, event, adjacency, epsilon):
         if not event.terms():

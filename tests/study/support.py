@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.study import Split, Study
-from dpglm.study.parts import Learning, Part
+from dpglm.study.parts import Learning, StudyPart
 
 SCHEMA = {
     "columns": {
@@ -32,10 +32,10 @@ def table(n_rows=600, seed=0):
 
 
 @dataclass(frozen=True)
-class Noting(Part):
+class Noting(StudyPart):
     """A part that notes the ages of its rows, and may be interrupted, or be given others."""
 
-    inner: Part
+    inner: StudyPart
     seen: list[Any] = field(default_factory=list, compare=False)
     interrupted: list[bool] = field(default_factory=list, compare=False)
 

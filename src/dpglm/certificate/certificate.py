@@ -49,6 +49,8 @@ _MAX_PLANS, _MAX_VALUES = 500, 1_000_000
 NO_LOSS = "none"
 """Loss of a part that fits no model."""
 
+# Values that a part reads from its plan, and keeps.
+_READ = ("_plan", "adjacency", "budget", "data", "problem")
 _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
 
 
@@ -87,10 +89,6 @@ class CertifiedPart:
     noise_scales: tuple[float, ...]
     public_facts: tuple[PublicFact, ...]
     model_digest: str
-
-    def __post_init__(self) -> None:
-        # Invalid values raise here.
-        _ = self.adjacency, self.budget, self.data
 
     @functools.cached_property
     def adjacency(self) -> Adjacency:
@@ -214,8 +212,8 @@ class Certificate:
         """Return the certificate of a single fit with other values in its part."""
         (name,) = self.parts
         part = dataclasses.replace(self.part, **changes)
-        if part.plan is self.part.plan and "_plan" in vars(self.part):
-            vars(part)["_plan"] = self.part._plan
+        if part.plan is self.part.plan:
+            vars(part).update({name: one for name, one in vars(self.part).items() if name in _READ})
         return dataclasses.replace(self, parts={name: part})
 
     @property
@@ -386,7 +384,11 @@ class Certificate:
 
         Consistency is checked by ``dpglm.certificate.verify``.
         """
-        return FORMAT.read(document)
+        found = FORMAT.read(document)
+        for name, part in found.parts.items():
+            with at("parts"), at(name):
+                _ = part.adjacency, part.budget, part.data
+        return found
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate to a JSON file, atomically."""
@@ -396,7 +398,7 @@ class Certificate:
     def from_json(path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate that ``to_json`` wrote; a ValueError names file and field."""
         with in_file(path):
-            return FORMAT.read(load(path))
+            return Certificate.from_dict(load(path))
 
 
 FORMAT = Format("dpglm certificate", 5, Certificate, {3: "0.1", 4: "0.1"})
@@ -450,9 +452,11 @@ def certify(
         public_facts=facts,
         model_digest=model_digest(coef, intercept),
     )
-    # The plan that was just made need not be rebuilt.
-    vars(part)["_plan"] = plan
+    # The plan at hand need not be read back.
     data = plan.data
+    vars(part).update(
+        _plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=data, problem=plan.problem
+    )
     protection = Protection(plan.adjacency, plan.budget, data.n_rows, data.groups)
     return _whole({name: part}, protection, noise, None, solution.ledger_entry)
 

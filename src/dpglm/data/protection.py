@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_count
 from dpglm.data.spec import GroupBound
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, default_delta
@@ -34,9 +33,6 @@ class Protection:
     n_rows: int
     groups: GroupBound | None = None
 
-    def __post_init__(self) -> None:
-        check_count("n_rows", self.n_rows)
-
     @property
     def unit(self) -> Unit:
         """The protected unit: a row, or a group with all its rows."""
@@ -59,13 +55,9 @@ class Protection:
         rows = f"{self.n_rows} rows"
         return rows if self.groups is None else f"{rows} of {self.groups.n_groups} persons"
 
-    def within(self, budget: PrivacyBudget) -> Protection:
-        """Return the same protection with another budget."""
-        return dataclasses.replace(self, budget=budget)
-
-    def of_part(self, n_rows: int, n_units: int) -> Protection:
-        """Return the protection of a part of the rows, or of the groups."""
+    def of_part(self, budget: PrivacyBudget, n_rows: int, n_units: int) -> Protection:
+        """Return the protection of a part of the rows, or of the groups, with a part's budget."""
         groups = self.groups
         if groups is not None:
             groups = dataclasses.replace(groups, n_groups=n_units)
-        return dataclasses.replace(self, n_rows=n_rows, groups=groups)
+        return Protection(self.adjacency, budget, n_rows, groups)

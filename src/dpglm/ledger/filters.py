@@ -19,7 +19,7 @@ from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_
 from dpglm.privacy.accounting.renyi import renyi_divergence
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
-from dpglm.privacy.events import Composed, Event, Mechanism, Repeated
+from dpglm.privacy.events import Composed, Event, MechanismEvent, Repeated
 from dpglm.privacy.events.compositions import branches
 
 # The Gaussian release that dominates an event.
@@ -47,7 +47,7 @@ def _mu(event: Event, adjacency: Adjacency) -> float:
     squares: list[float] = []
     gaussian: list[Event] = []
     for basic, count in event.terms():
-        epsilon = basic.pure_epsilon if isinstance(basic, Mechanism) else None
+        epsilon = basic.pure_epsilon if isinstance(basic, MechanismEvent) else None
         if epsilon is not None:
             squares.append(count * _mu_of_pure(float(epsilon)) ** 2)
         else:

@@ -107,7 +107,7 @@ class PlannedPart:
     by: str | None = None
 
 
-class Part(abc.ABC):
+class StudyPart(abc.ABC):
     """A declared part of a study."""
 
     @abc.abstractmethod
@@ -146,7 +146,7 @@ _TYPICAL = 0.1
 
 @final
 @dataclass(frozen=True)
-class Exploration(Part):
+class Exploration(StudyPart):
     """A description of the table; ``options`` are those of ``plan_description``."""
 
     options: Mapping[str, Any]
@@ -202,7 +202,7 @@ _OF_THE_STUDY = tuple(one.name for one in dataclasses.fields(PrivateFit))
 
 @final
 @dataclass(frozen=True)
-class Learning(Part):
+class Learning(StudyPart):
     """A model that is fitted; see ``Study.fit``."""
 
     estimator: Any
@@ -332,7 +332,7 @@ _HALF = 0.5
 
 @final
 @dataclass(frozen=True)
-class Evaluating(Part):
+class Evaluating(StudyPart):
     """An evaluation of the study's model; see ``Study.evaluate``."""
 
     learning: Learning

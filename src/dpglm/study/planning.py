@@ -27,7 +27,7 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, weak
 from dpglm.privacy.events import Composed, Event
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.defaults import MARGIN, plan_beside
-from dpglm.study.parts import Expected, Part, PlannedPart
+from dpglm.study.parts import Expected, PlannedPart, StudyPart
 from dpglm.tables.schema import Schema
 
 # Weight of the part that comes first.
@@ -244,7 +244,7 @@ class StudyPlan:
 def plan_study(
     title: str | None,
     schema: Schema,
-    declared: Mapping[str, Part],
+    declared: Mapping[str, StudyPart],
     split: Split | None,
     protection: Protection,
     purpose: Purpose,
@@ -262,7 +262,7 @@ def plan_study(
 
     @functools.cache
     def planned(name: str, within: PrivacyBudget) -> PlannedPart:
-        own = protection.of_part(rows[name], units[name]).within(within)
+        own = protection.of_part(within, rows[name], units[name])
         return declared[name].planned(schema, own)
 
     def of_mu(mu: float) -> PrivacyBudget:

@@ -52,7 +52,7 @@ _MAX_DIFFERENCES = 4
 
 @final
 @dataclass(frozen=True)
-class _Header:
+class _StudyHeader:
     """Digests of the study and of its table; ``key`` identifies its ledger entry."""
 
     identity: str
@@ -60,12 +60,12 @@ class _Header:
     key: str
 
 
-_FORMAT = Format("dpglm study in progress", 1, _Header)
+_FORMAT = Format("dpglm study in progress", 1, _StudyHeader)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
+class StudyFolder:
     """The split of a run, and the folder with the checkpoints of its parts.
 
     Privacy: the split is drawn once, and written to disk before anything is released. A second
@@ -92,14 +92,14 @@ def opened(
     facts: Mapping[str, Any],
     rows: str,
     draw: Callable[[], NDArray[np.bool_] | None],
-) -> Iterator[Checkpoint]:
+) -> Iterator[StudyFolder]:
     """Open or create the checkpoint of a study; without a folder nothing is kept.
 
     ``facts`` are public, ``rows`` is a digest of the table. Raises PlanMismatchError if the folder
     belongs to another study or table, and OSError if another process is using it.
     """
     if folder is None:
-        yield Checkpoint(None, draw(), None)
+        yield StudyFolder(None, draw(), None)
         return
     where = Path(folder)
     where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,13 +109,15 @@ def opened(
         warnings.filterwarnings("ignore", ".* holds a fit that is complete", UserWarning)
         found = _load(where / _NAME, identity, rows)
         if found is None:
-            found = _Header(identity, rows, secrets.token_hex(16)), draw()
+            found = _StudyHeader(identity, rows, secrets.token_hex(16)), draw()
             _save(where / _NAME, *found)
         header, held_out = found
-        yield Checkpoint(where, held_out, header.key)
+        yield StudyFolder(where, held_out, header.key)
 
 
-def _load(path: Path, identity: str, rows: str) -> tuple[_Header, NDArray[np.bool_] | None] | None:
+def _load(
+    path: Path, identity: str, rows: str
+) -> tuple[_StudyHeader, NDArray[np.bool_] | None] | None:
     if not path.exists():
         return None
     with in_file(path):
@@ -139,7 +141,7 @@ def _load(path: Path, identity: str, rows: str) -> tuple[_Header, NDArray[np.boo
     return header, held_out
 
 
-def _save(path: Path, header: _Header, held_out: NDArray[np.bool_] | None) -> None:
+def _save(path: Path, header: _StudyHeader, held_out: NDArray[np.bool_] | None) -> None:
     document = json.dumps(_FORMAT.write(header)).encode()
     arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(document, np.uint8)}
     if held_out is not None:

@@ -22,7 +22,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.study.parts import Evaluating, Exploration, Learning, Part
+from dpglm.study.parts import Evaluating, Exploration, Learning, StudyPart
 from dpglm.study.planning import Purpose, StudyPlan, plan_study
 from dpglm.study.running import StudyResult, read_columns, run
 from dpglm.tables.schema import Schema
@@ -97,7 +97,7 @@ class Study:
     groups: str | None = None
     n_groups: int | None = None
     max_rows_per_group: int | None = None
-    parts: Mapping[str, Part] = dataclasses.field(default_factory=dict, kw_only=True)
+    parts: Mapping[str, StudyPart] = dataclasses.field(default_factory=dict, kw_only=True)
     split: Split | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -271,7 +271,7 @@ class Study:
         parts = ", ".join(self.parts) or "nothing declared yet"
         return f"<Study of {title}{parts}; {allowed}>"
 
-    def _with(self, name: str, part: Part, **changes: Any) -> Study:
+    def _with(self, name: str, part: StudyPart, **changes: Any) -> Study:
         if name in self.parts:
             raise ValueError(f"the {name} of a study can be declared once only")
         return dataclasses.replace(self, parts={**self.parts, name: part}, **changes)

@@ -22,7 +22,7 @@ from dpglm.privacy.events import (
     Event,
     Gaussian,
     LastIterate,
-    Mechanism,
+    MechanismEvent,
     PoissonSampled,
 )
 from dpglm.privacy.events.base import Array, Curves
@@ -179,7 +179,7 @@ class HockeySticks:
     """Delta of an event from privacy curves of single mechanisms, computed from their definitions.
 
     The grid is ``fineness`` times finer than the default. dp-accounting connects the dots of
-    ``Mechanism.curves`` and convolves; if ``tilted``, for small deltas, ``tilted_delta`` does.
+    ``MechanismEvent.curves`` and convolves; if ``tilted``, for small deltas, ``tilted_delta`` does.
     """
 
     event: Event
@@ -229,7 +229,7 @@ class HockeySticks:
         # Pure releases have no loss beyond their total, although a grid may place the last one
         # there.
         tops = [
-            (one.quieter(stretch).pure_epsilon if isinstance(one, Mechanism) else None, count)
+            (one.quieter(stretch).pure_epsilon if isinstance(one, MechanismEvent) else None, count)
             for one, count in terms
         ]
         finite = [float(top * count) for top, count in tops if top is not None]
@@ -265,7 +265,9 @@ class _Grid:
         mean = spread / math.sqrt(sum(count for _, count in curves))
         width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
         # Much of a loss may sit at its maximum: put the largest on the grid.
-        quieter = [one.quieter(stretch) for one, _ in branch.terms() if isinstance(one, Mechanism)]
+        quieter = [
+            one.quieter(stretch) for one, _ in branch.terms() if isinstance(one, MechanismEvent)
+        ]
         atom = max(one.largest_atom for one in quieter)
         width = atom / math.ceil(atom / width) if atom >= width else width
         work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
@@ -314,7 +316,7 @@ def _tilted(
 
 
 def _curves(event: Event, stretch: float, adjacency: Adjacency) -> Curves:
-    if not isinstance(event, Mechanism):
+    if not isinstance(event, MechanismEvent):
         raise ValueError(f"event must consist of mechanisms, got {event!r}")
     return event.quieter(stretch).curves(adjacency)
 

@@ -14,7 +14,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Event,
     GaussianMechanism,
-    Mechanism,
+    MechanismEvent,
     RandomlyRepeated,
     canonical,
 )
@@ -188,7 +188,7 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     choices: list[Accountant] = [GaussianAccountant(), MixtureAccountant(), RepetitionAccountant()]
     # Other events leave Renyi divergences nothing to win.
     others = [one for one in leaves(event) if not isinstance(one, GaussianMechanism)]
-    if all(isinstance(one, Mechanism) and one.is_dominated_loosely for one in others):
+    if all(isinstance(one, MechanismEvent) and one.is_dominated_loosely for one in others):
         choices.append(TightestAccountant((fourier, RenyiAccountant())))
     choices += [fourier, RenyiAccountant()]
     for accountant in choices:

@@ -232,7 +232,7 @@ _Complex = NDArray[np.complex128]
 
 
 @dataclass(frozen=True)
-class Part:
+class LossPart:
     """A measure on evenly spaced, increasing losses, with error bounds.
 
     ``error`` bounds the Euclidean norm of the errors of all n masses times ``sqrt(n)``, and hence
@@ -249,7 +249,7 @@ class Part:
     relative: float = 0.0
     blur: float = 0.0
 
-    def times(self, factor: float) -> Part:
+    def times(self, factor: float) -> LossPart:
         """Multiply the measure by a number."""
         return dataclasses.replace(
             self,
@@ -278,12 +278,12 @@ class Mixture:
     """
 
     theta: float
-    parts: tuple[Part, ...]
+    parts: tuple[LossPart, ...]
 
     @classmethod
     def nothing(cls, theta: float) -> Self:
         """No loss at all."""
-        return cls(theta, (Part(np.zeros(1), np.ones(1), 0.0, 0.0),))
+        return cls(theta, (LossPart(np.zeros(1), np.ones(1), 0.0, 0.0),))
 
     def plus(self, lattices: Sequence[Lattice], window: tuple[float, float]) -> Self:
         """Add losses on a grid of one width, wider than those so far.
@@ -312,7 +312,7 @@ class Mixture:
         before, mass = self._moved(width, size)
         if not math.isfinite(mass):
             # Out of the range of floats: delta is 1.
-            return type(self)(self.theta, (Part(np.zeros(1), np.zeros(1), 0.0, math.inf),))
+            return type(self)(self.theta, (LossPart(np.zeros(1), np.zeros(1), 0.0, math.inf),))
         spectrum = before[rare.kept] * rare.spectrum
         error = mass * (rare.error + 2.0 * stage * _norm(rare.bound))
         error += mass * size * math.exp(_LOG_NOTHING)
@@ -327,7 +327,7 @@ class Mixture:
         masses = np.maximum(np.roll(irfft(full, size), -((first - rare.shift) % size)), 0.0)
         losses = width * (first + np.arange(size, dtype=np.float64))
         as_before = tuple(one.times(rare.usual) for one in self.parts if rare.usual > 0.0)
-        found = Part(
+        found = LossPart(
             losses,
             masses,
             error,

@@ -20,8 +20,8 @@ from dpglm.privacy.accounting.convolution import (
     LOG_WINDOW_MASS,
     UNIT_ROUNDOFF,
     Lattice,
+    LossPart,
     Mixture,
-    Part,
     dot,
     on_lattice,
     split,
@@ -36,7 +36,7 @@ from dpglm.privacy.accounting.reduction import (
     reduce_event,
 )
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, Mechanism
+from dpglm.privacy.events import Event, MechanismEvent
 from dpglm.privacy.events.base import LossLaw, gaussian_law
 
 _SHARP = 1e-6
@@ -94,7 +94,7 @@ class FourierAccountant(Accountant):
         return f"{own_version()}, numpy {importlib.metadata.version('numpy')}"
 
     def _knows(self, basic: Event) -> bool:
-        return isinstance(basic, Mechanism)
+        return isinstance(basic, MechanismEvent)
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
         reduced = reduce_event(event, adjacency)
@@ -302,7 +302,7 @@ class _Tilted:
 
     theta: float
     cumulant: float
-    parts: tuple[Part, ...]
+    parts: tuple[LossPart, ...]
     infinite: float
     margin: float
 

@@ -22,7 +22,7 @@ from dpglm.privacy.accounting.reduction import (
     reduce_event,
 )
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, GaussianMechanism, Mechanism
+from dpglm.privacy.events import Event, GaussianMechanism, MechanismEvent
 from dpglm.privacy.events.base import Array
 
 # The largest share of a budget that fits next to other releases.
@@ -153,7 +153,7 @@ class MixtureAccountant(Accountant):
     def _knows(self, basic: Event) -> bool:
         if isinstance(basic, GaussianMechanism):
             return True
-        return isinstance(basic, Mechanism) and basic.mu_squared_law is not None
+        return isinstance(basic, MechanismEvent) and basic.mu_squared_law is not None
 
     def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
         reduced = reduce_event(event, adjacency)

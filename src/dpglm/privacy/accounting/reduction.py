@@ -17,7 +17,7 @@ from dpglm.privacy.events import (
     Composed,
     Event,
     GaussianMechanism,
-    Mechanism,
+    MechanismEvent,
     PoissonSampled,
     Repeated,
     canonical,
@@ -55,7 +55,7 @@ def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None
     pure: list[Event] = []
     rest: list[Event] = []
     for basic, count in terms:
-        charged_twice = isinstance(basic, Mechanism) and basic.quieter(2.0) is basic
+        charged_twice = isinstance(basic, MechanismEvent) and basic.quieter(2.0) is basic
         group = pure if charged_twice else rest
         group.append(Repeated(basic, count))
     if not pure:
@@ -123,7 +123,7 @@ class Reduced:
     """
 
     mu: float
-    others: tuple[tuple[Mechanism, int], ...]
+    others: tuple[tuple[MechanismEvent, int], ...]
     adjacency: Adjacency
     rows: int
     plain_mu: float
@@ -195,9 +195,9 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
     stretch = 2.0 if in_pairs else 1.0
     squares: list[float] = []
     plain: list[float] = []
-    others: list[tuple[Mechanism, int]] = []
+    others: list[tuple[MechanismEvent, int]] = []
     for basic, count in terms:
-        if not isinstance(basic, Mechanism):
+        if not isinstance(basic, MechanismEvent):
             raise ValueError(f"event must consist of mechanisms, got {basic!r}")
         mechanism = basic.quieter(stretch)
         plain.append(count * mechanism.plain_mu**2)

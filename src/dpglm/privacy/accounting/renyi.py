@@ -24,7 +24,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Composed,
     Event,
-    Mechanism,
+    MechanismEvent,
     RandomlyRepeated,
     Repeated,
     canonical,
@@ -82,7 +82,7 @@ class RenyiAccountant(Accountant):
             return not any(map(has_parts, basic.events)) and all(
                 self._knows(inner) for one in basic.events for inner in leaves(one)
             )
-        if not isinstance(basic, Mechanism):
+        if not isinstance(basic, MechanismEvent):
             return False
         return basic.divergence(np.ones(1), Adjacency.ZERO_OUT) is not None
 
@@ -150,7 +150,7 @@ def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
 def _divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     total, others = 0.0, []
     for basic, count in event.terms():
-        if isinstance(basic, Mechanism):
+        if isinstance(basic, MechanismEvent):
             found = basic.divergence_of_order(order, adjacency)
             if found is None:
                 raise ValueError(

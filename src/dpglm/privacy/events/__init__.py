@@ -1,6 +1,6 @@
 """Privacy events: releases as data for accountants."""
 
-from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism, Mechanism
+from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism, MechanismEvent
 from dpglm.privacy.events.compositions import (
     Composed,
     DisjointParts,
@@ -27,7 +27,7 @@ __all__ = [
     "GaussianMechanism",
     "Laplace",
     "LastIterate",
-    "Mechanism",
+    "MechanismEvent",
     "ObjectivePerturbation",
     "Parallel",
     "PoissonSampled",

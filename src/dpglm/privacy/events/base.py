@@ -161,7 +161,7 @@ class Curves:
     add: Callable[[Array], Array]
 
 
-class Mechanism(BasicEvent):
+class MechanismEvent(BasicEvent):
     """A basic mechanism, with the quantities that accountants, checks and reports need.
 
     Notes
@@ -177,7 +177,7 @@ class Mechanism(BasicEvent):
     is_dominated_loosely: ClassVar[bool] = False
     """Whether Renyi divergences may be tighter than dominating laws for many runs."""
 
-    def quieter(self, factor: float) -> Mechanism:
+    def quieter(self, factor: float) -> MechanismEvent:
         """Return the mechanism for a sensitivity divided by ``factor``, if it has a multiplier."""
         return self
 
@@ -235,7 +235,7 @@ class Mechanism(BasicEvent):
         """Return delta as a function of epsilon, for checks."""
 
 
-class GaussianMechanism(Mechanism):
+class GaussianMechanism(MechanismEvent):
     """A mechanism that is exactly mu-GDP."""
 
     @property

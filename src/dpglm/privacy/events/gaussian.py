@@ -24,7 +24,7 @@ from dpglm.privacy.events.base import (
     Event,
     GaussianMechanism,
     LossLaw,
-    Mechanism,
+    MechanismEvent,
     Tails,
     check_count,
     check_positive,
@@ -198,7 +198,7 @@ _LARGEST_EXPONENT = 600.0
 
 @final
 @dataclass(frozen=True)
-class PoissonSampled(Mechanism):
+class PoissonSampled(MechanismEvent):
     """A release computed on a fresh Poisson sample of the rows.
 
     Parameters

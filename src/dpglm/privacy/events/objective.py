@@ -18,7 +18,7 @@ from dpglm.privacy.events.base import (
     Array,
     Curves,
     LossLaw,
-    Mechanism,
+    MechanismEvent,
     Tails,
     check_positive,
     gaussian_curve,
@@ -37,7 +37,7 @@ _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss
 
 @final
 @dataclass(frozen=True)
-class ObjectivePerturbation(Mechanism):
+class ObjectivePerturbation(MechanismEvent):
     """Release of the exact minimiser of a GLM's objective with a random linear term.
 
     Parameters

@@ -23,7 +23,7 @@ from dpglm.privacy.events.base import (
     ChiSquare,
     Curves,
     LossLaw,
-    Mechanism,
+    MechanismEvent,
     Tails,
     check_count,
     check_positive,
@@ -46,7 +46,7 @@ _PLACES, _SHARES = (0.5 * (part + shift) for part, shift in zip(leggauss(16), (1
 
 @final
 @dataclass(frozen=True)
-class ProjectedGaussian(Mechanism):
+class ProjectedGaussian(MechanismEvent):
     """Release of ``A^T v / sqrt(p)`` plus Gaussian noise, with a public random projection A.
 
     Parameters

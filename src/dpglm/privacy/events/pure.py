@@ -17,7 +17,7 @@ from dpglm.privacy.events.base import (
     Array,
     Curves,
     LossLaw,
-    Mechanism,
+    MechanismEvent,
     Tails,
     bounded_law,
     check_positive,
@@ -26,7 +26,7 @@ from dpglm.privacy.events.base import (
 
 @final
 @dataclass(frozen=True)
-class Pure(Mechanism):
+class Pure(MechanismEvent):
     """Any release that is epsilon-DP: L2 noise, report-noisy-min, permute-and-flip.
 
     Parameters
@@ -99,7 +99,7 @@ class Pure(Mechanism):
 
 @final
 @dataclass(frozen=True)
-class Laplace(Mechanism):
+class Laplace(MechanismEvent):
     """Release of a vector plus independent Laplace noise.
 
     Parameters
@@ -171,7 +171,7 @@ class Laplace(Mechanism):
 
 @final
 @dataclass(frozen=True)
-class BoundedRange(Mechanism):
+class BoundedRange(MechanismEvent):
     """A choice by the exponential mechanism: log-ratios lie in an interval of length epsilon.
 
     Parameters

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm.privacy.accounting import convolution as tilted_sums
-from dpglm.privacy.accounting.convolution import Lattice, Mixture, Part, tilt
+from dpglm.privacy.accounting.convolution import Lattice, LossPart, Mixture, tilt
 
 pytestmark = pytest.mark.skipif(
     np.finfo(np.longdouble).eps > 1e-18, reason="long double has no more digits than double here"
@@ -110,7 +110,7 @@ def wrong(place, size):
     """A sum so far on a fine grid, and one with an error, as large as it says, at one place."""
     losses = 0.01 * np.arange(-150.0, 151.0)
     masses = np.exp(-0.5 * (losses / 0.3) ** 2)
-    right = Part(losses, masses / masses.sum(), 0.0, 0.0)
+    right = LossPart(losses, masses / masses.sum(), 0.0, 0.0)
     other = right.masses.copy()
     other[place] += size
     return right, dataclasses.replace(right, masses=other, error=size)
