@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import counts, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (71, 485), "study": (99, 864)}
+LIMITS = {"fit": (69, 485), "study": (95, 863)}
 
 
 @pytest.mark.parametrize("name", LIMITS)

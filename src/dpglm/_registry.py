@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -13,6 +14,7 @@ from typing import Any
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])")
 
 
+@functools.cache
 def snake_case(name: str) -> str:
     """Return the name of a class in lower case with underscores.
 

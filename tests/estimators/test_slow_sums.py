@@ -49,7 +49,7 @@ def test_the_first_fit_says_what_to_do_and_later_ones_nothing(no_compiler):
     (said,) = fits(3, *rows())
     text = str(said.message)
     assert "\n" not in text
-    assert "as private, but fits take longer" in text
+    assert "the same, but fits take longer" in text
     assert "C compiler" in text
     assert "--force-reinstall" in text
     assert said.filename == __file__

@@ -29,11 +29,6 @@ It may change the coefficients by post-processing, and returns the facts for the
 """
 
 
-def as_it_is(model: Any, facts: Facts) -> Facts:
-    """Leave the fitted model and its public facts unchanged."""
-    return facts
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class FitData:
@@ -132,7 +127,7 @@ class Predictor(abc.ABC):
         return self
 
     @abc.abstractmethod
-    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+    def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         """Fit this estimator, which is a draft that ``fit`` installs."""
 
     @abc.abstractmethod

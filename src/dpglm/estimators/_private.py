@@ -298,9 +298,6 @@ class PrivateFit(BudgetParameters, own_first=False):
     def _budget(self, n_units: int) -> PrivacyBudget:
         return stated_budget(self.epsilon, self.delta, self.budget, n_units)
 
-    def _ledger(self) -> PrivacyLedger | None:
-        return as_ledger(self.ledger)
-
     def _noise(self) -> NoiseSource:
         return noise_source(self.random_state)
 
@@ -428,7 +425,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
     def _planned_row_norm(self, n_rows: int, n_features: int) -> float:
         """Check the parameters of a plan without data; return the row-norm bound."""
-        self._noise(), self._ledger()
+        self._noise(), as_ledger(self.ledger)
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
         if self.n_rows is not None and self.n_groups is None:
@@ -526,7 +523,7 @@ def warn_of_slow_sums() -> None:
     """Warn once per process if the sums over rows were not compiled."""
     if COMPILED:
         return
-    remedy = "There are none for Windows."
+    remedy = "There are no compiled ones for Windows."
     if sys.platform != "win32":
         remedy = (
             "Install a C compiler (Debian or Ubuntu: apt-get install gcc libc6-dev; macOS: "

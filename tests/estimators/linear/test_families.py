@@ -144,7 +144,7 @@ def test_proportions_have_bounds_of_their_own_and_no_others():
     assert model.privacy_.fact("target_bounds").value == [0.0, 1.0]
     assert model.privacy_.fact("target_bounds").provenance == "declared"
     y[3] = 2.0
-    with pytest.raises(ValueError, match="give the shares y / trials"):
+    with pytest.raises(ValueError, match="give the proportions y / trials"):
         model.fit(X, y)
     # Declared bounds clip, as of every regressor.
     model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)

@@ -13,7 +13,7 @@ from sklearn.utils import Tags
 
 from dpglm._validation import check_count
 from dpglm.certificate.statement import PublicFact
-from dpglm.estimators._predictor import Facts, Finish, FitData, as_it_is
+from dpglm.estimators._predictor import Facts, Finish, FitData
 from dpglm.estimators._shapes import CURVES, MONOTONE
 from dpglm.estimators.additive._curves import (
     Directions,
@@ -180,7 +180,7 @@ class AdditiveModel(ComposedModel, own_first=False):
         """
         return self._parts(self._stated_schema(), check_count("n_rows", n_rows))[1]
 
-    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+    def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         schema = self._stated_schema()
         table = SplineEncoder(schema)
         X = opened(table, data.X)
@@ -197,7 +197,7 @@ class AdditiveModel(ComposedModel, own_first=False):
                 model._unprojected = model.coef_
                 model.coef_ = projected(model.coef_, directions, schema)
                 facts = (*facts, PublicFact(MONOTONE, dict(directions), "declared"))
-            return finish(model, facts)
+            return facts if finish is None else finish(model, facts)
 
         self._fit_parts(parts, dataclasses.replace(data, X=X), finished)
         self.schema_, self.resolution_ = schema, resolution

@@ -172,7 +172,7 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
         plan: Plan = self._configured(parts).plan(n_rows, n_features, **options)
         return plan
 
-    def _fit_parts(self, parts: Parts, data: FitData, finish: Finish) -> None:
+    def _fit_parts(self, parts: Parts, data: FitData, finish: Finish | None) -> None:
         model = self._configured(parts)
         model._family = self._family
         data = dataclasses.replace(data, X=_opened(data.X, parts.transformers))
@@ -193,7 +193,8 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
             checkpoint = CheckpointFile.of(checkpoint, {"transformers": parts.transformers})
 
         def with_transformers(model: Any, facts: Facts) -> Facts:
-            return finish(model, _with_transformers(facts, parts.transformers, transformers))
+            facts = _with_transformers(facts, parts.transformers, transformers)
+            return facts if finish is None else finish(model, facts)
 
         model._fit(dataclasses.replace(data, X=X, y=y, checkpoint=checkpoint), with_transformers)
         self.transformers_: list[tuple[str, Any]] = transformers

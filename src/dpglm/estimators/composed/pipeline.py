@@ -13,7 +13,7 @@ from sklearn.pipeline import _name_estimators
 from sklearn.utils import Bunch, Tags, get_tags
 
 from dpglm._validation import in_one_line
-from dpglm.estimators._predictor import Finish, FitData, as_it_is
+from dpglm.estimators._predictor import Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT
 from dpglm.estimators.composed._composed import SKIPPED, ComposedModel, Parts, parts_of
 from dpglm.estimators.composed._transformers import check_fixed
@@ -212,7 +212,7 @@ class PrivatePipeline(ComposedModel):
         """
         return self._planned(self._parts(), n_rows, n_features, options)
 
-    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+    def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         self._fit_parts(self._parts(), data, finish)
 
     def _parts(self) -> Parts:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._validation import check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import loss_in_words
 from dpglm.data.spec import DataSpec
-from dpglm.estimators._predictor import Finish, FitData, as_it_is
+from dpglm.estimators._predictor import Finish, FitData
 from dpglm.estimators._private import BudgetParameters, PrivateEstimator
 from dpglm.estimators._sklearn import MetaEstimatorMixin
 from dpglm.estimators.composed._composed import FittedModel, Parts, parts_of
@@ -139,7 +139,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
         plan: Plan = self._searching(solver).plan(n_rows, n_features, **options)
         return plan
 
-    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+    def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         if data.groups is not None:
             raise ValueError(
                 "groups must be None for a private search, which protects rows only: choose "

@@ -25,7 +25,7 @@ from dpglm.data.collection import Collection, Output, RowPrediction, as_collecti
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.prepare import ColumnScaling, Matrix, column_units
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor, as_it_is
+from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -38,6 +38,7 @@ from dpglm.estimators.linear._targets import FitTask
 from dpglm.exceptions import LowSignalWarning
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
+from dpglm.ledger.ledger import as_ledger
 from dpglm.privacy.adjacency import Unit
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
@@ -169,12 +170,13 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         """Return the map of coefficients that undoes the standardization of targets."""
         return LinearUnits.identity(n_features)
 
-    def _fit(self, data: FitData, finish: Finish = as_it_is) -> None:
+    def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         facts, target = PublicFacts(), series_name(data.y)
         rows = as_collection(data.X, data.y, data.sample_weight)
         if rows is None:
-            data = data.chosen()
-            least = {} if data.where is None else {"ensure_min_samples": 0}
+            least = {}
+            if data.where is not None:
+                data, least = data.chosen(), {"ensure_min_samples": 0}
             X, y = self._validated(data.X, data.y, **least)
             task = self._task(y, facts)
             weights, weight_bound = self._weights(data.sample_weight, X.shape[0], facts)
@@ -198,7 +200,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         weight_bound *= task.heaviest
         w = self._run(rows, data.groups, facts, task, weight_bound, data.checkpoint)
         self.coef_, self.intercept_ = self._model(w)
-        known = finish(self, tuple(facts.facts))
+        known = tuple(facts.facts)
+        known = known if finish is None else finish(self, known)
         self.privacy_ = certify(
             type(self).__name__,
             self.solution_,
@@ -387,7 +390,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     ) -> NDArray[np.float64]:
         """Run the plan; return coefficients in the user's units, of shape (n_columns, outputs)."""
         self._adjacency(), self._budget(1)
-        noise, ledger = self._noise(), self._ledger()
+        noise, ledger = self._noise(), as_ledger(self.ledger)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             facts.declared("feature_names", list(names))

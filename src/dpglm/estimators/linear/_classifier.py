@@ -49,7 +49,7 @@ from dpglm.tables.given import NO_WEIGHT, as_weights, different_labels
 
 def heaviest_class(class_weight: Any) -> float:
     """Return the public bound on class weights, at least 1 (the weight of other classes)."""
-    return max([1.0, *_checked(class_weight).values()])
+    return 1.0 if class_weight is None else max([1.0, *_checked(class_weight).values()])
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
@@ -64,6 +64,8 @@ def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float6
     """
     factors, labels = np.ones(len(classes)), classes.tolist()
     given: dict[int, Any] = {}
+    if class_weight is None:
+        return factors
     for key, weight in _checked(class_weight).items():
         found = [i for i, label in enumerate(labels) if _is_label(key, label)]
         if not found:
@@ -89,8 +91,6 @@ def weights_by_text(class_weight: Any, classes: NDArray[Any]) -> dict[str, float
 
 
 def _checked(class_weight: Any) -> dict[Any, float]:
-    if class_weight is None:
-        return {}
     if not isinstance(class_weight, Mapping):
         raise ValueError(
             f"class_weight must be a dict from label to weight or None, got {class_weight!r}; "
