@@ -21,7 +21,7 @@ E = TypeVar("E")
 P = ParamSpec("P")
 
 # Resources rather than settings: a fit uses these objects and not copies.
-_LIVE = frozenset({"callback", "ledger", "random_state"})
+_LIVE = frozenset({"_family", "callback", "ledger", "random_state"})
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:

@@ -88,7 +88,7 @@ def stage(
     """
     telling = _TELLING.get()
     if telling is None:
-        yield _ignore
+        yield lambda by: None
         return
     mark, depth, done = object(), max(least_depth, len(telling.open)), 0
     telling.open.append(mark)
@@ -133,10 +133,6 @@ def tenths(
             for _ in range(reached - told):
                 advance(1)
             told = reached
-
-
-def _ignore(by: int) -> None:
-    """Report nothing."""
 
 
 # Progress as bars in a terminal or a notebook, or as lines in a log.
