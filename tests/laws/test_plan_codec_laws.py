@@ -50,7 +50,7 @@ from dpglm.problem import (
 from dpglm.problem.constraints import Constraint
 from dpglm.problem.problem import Regularizer
 from dpglm.report import load_model, save_model
-from dpglm.selection.choices import Choice, PredictionScore
+from dpglm.selection.choices import Choice
 from dpglm.solvers import SOLVERS as NAMED
 from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, run
 from tests.fits import admitted_targets
@@ -317,7 +317,6 @@ BASES = (
     PrivacyBudget,
     Regularizer,
     Repetitions,
-    PredictionScore,
 )
 
 

@@ -141,18 +141,12 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         Examples
         --------
         >>> from dpglm.preprocessing import SchemaEncoder
-        >>> encoder = SchemaEncoder(
-        ...     {
-        ...         "columns": {
-        ...             "age": {"type": "numeric", "low": 16, "high": 90},
-        ...             "sex": {"type": "categorical", "categories": ["female", "male"]},
-        ...         },
-        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
-        ...         "provenance": "the questionnaire",
-        ...     },
-        ...     drop="first",
-        ... )
-        >>> units = encoder.units()
+        >>> columns = {
+        ...     "age": {"type": "numeric", "low": 16, "high": 90},
+        ...     "sex": {"type": "categorical", "categories": ["female", "male"]},
+        ... }
+        >>> schema = {"columns": columns, "provenance": "the questionnaire"}
+        >>> units = SchemaEncoder(schema, drop="first").units()
         >>> units.names
         ('age', 'sex=male vs female')
         >>> units.coefficients([0.37, 1.0, 2.0]).tolist()
@@ -174,11 +168,6 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
-
-
-def stated_schema(encoder: TableEncoder) -> Schema:
-    """Return the schema that an encoder's parameters state, whether it is fitted or not."""
-    return encoder.stated_schema()
 
 
 def as_schema(given: GivenSchema) -> Schema:

@@ -6,7 +6,7 @@ import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,22 +78,9 @@ def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
     return largest_at_zero(loss, data) + reach * steepest
 
 
-class PredictionScore(abc.ABC):
-    """A bounded error of predictions, independent of the training loss."""
-
-    @property
-    @abc.abstractmethod
-    def bound(self) -> float:
-        """Largest value."""
-
-    @abc.abstractmethod
-    def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-        """Return the loss of each row for linear predictions of shape (n,) or (n, K)."""
-
-
 @final
 @dataclass(frozen=True)
-class Misclassification(PredictionScore):
+class Misclassification:
     """1 for a misclassified row, else 0.
 
     Examples
@@ -105,13 +92,14 @@ class Misclassification(PredictionScore):
     bound = 1.0
 
     def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        """Return the error of each row for linear predictions of shape (n,) or (n, K)."""
         wrong = (z > 0.0) != (y > 0.0) if z.ndim == 1 else z.argmax(axis=1) != y
         return np.asarray(wrong, dtype=np.float64)
 
 
 @final
 @dataclass(frozen=True)
-class AbsoluteError(PredictionScore):
+class AbsoluteError:
     """Absolute error of predictions, clipped to the public range of the target.
 
     Examples
@@ -128,12 +116,18 @@ class AbsoluteError(PredictionScore):
 
     @property
     def bound(self) -> float:
+        """Largest value."""
         # With a single possible target the error is 0, and any bound holds.
         return self.high - self.low or 1.0
 
     def value(self, z: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        """Return the error of each row for linear predictions of shape (n,)."""
         means = np.clip(self.link.inverse(z), self.low, self.high)
         return np.asarray(np.abs(means - y))
+
+
+PredictionScore: TypeAlias = Misclassification | AbsoluteError
+"""A bounded error of predictions, independent of the training loss."""
 
 
 def score_for(loss: Loss, data: DataSpec) -> PredictionScore:

@@ -55,19 +55,6 @@ __all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 _MARGIN = 1.0 - 1e-12
 
 
-class _Search(Solver):
-    """Candidates that are trained on the same rows."""
-
-    candidates: tuple[Candidate, ...]
-
-    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return any(one.solver.needs_float64(problem, budget) for one in self.candidates)
-
-    @property
-    def _parameters(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(one.parameters for one in self.candidates)
-
-
 @final
 @dataclass(frozen=True)
 class _LeastScore(Choice):
@@ -92,7 +79,7 @@ class _LeastScore(Choice):
 
 @final
 @dataclass(frozen=True)
-class HeldOutSearch(_Search):
+class HeldOutSearch(Solver):
     """Trains every candidate on one part of the rows and chooses one on the other.
 
     Privacy: see ``SelectionMethod`` and ``held_out``, which divides the budget.
@@ -101,11 +88,14 @@ class HeldOutSearch(_Search):
     candidates: tuple[Candidate, ...]
     choice_fraction: float
 
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return any(one.solver.needs_float64(problem, budget) for one in self.candidates)
+
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         score, epsilon = score_for(problem.loss, data), epsilon_of_choice(budget, adjacency)
-        choice = _LeastScore(score, self._parameters, epsilon)
+        choice = _LeastScore(score, tuple(one.parameters for one in self.candidates), epsilon)
         title = "private search with a choice on rows held out"
         method = held_out(title, self.candidates, choice, sizes, budget, data, adjacency)
         return facts.plan(method)
@@ -113,7 +103,7 @@ class HeldOutSearch(_Search):
 
 @final
 @dataclass(frozen=True)
-class RepeatedSearch(_Search):
+class RepeatedSearch(Solver):
     """Trains randomly drawn candidates a random number of times and keeps the best one.
 
     Privacy: ``RandomlyRepeated``. Each try draws a candidate uniformly, trains it on all rows and
@@ -126,6 +116,9 @@ class RepeatedSearch(_Search):
     candidates: tuple[Candidate, ...]
     repetitions: Repetitions
     score_share: float
+
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return any(one.solver.needs_float64(problem, budget) for one in self.candidates)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -155,7 +148,7 @@ class RepeatedSearch(_Search):
         return RepeatedSearchMethod(
             data=data,
             adjacency=adjacency,
-            parameters=self._parameters,
+            parameters=tuple(one.parameters for one in self.candidates),
             trainings=trainings_of(self.candidates, training, data, adjacency),
             repetitions=self.repetitions,
             score=score_for(problem.loss, data),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import csv
 import enum
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,27 +132,12 @@ class StorageType(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class TableFormat(abc.ABC):
-    """A file format for tables; final subclasses below."""
-
-    @abc.abstractmethod
-    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
-        """Return names and types of the columns, in order, from the header."""
-
-    @abc.abstractmethod
-    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
-        """Return some columns as a pyarrow.Table; all are text in a file without types."""
-
-    @abc.abstractmethod
-    def write(self, table: Any, path: Path | io.BytesIO) -> None:
-        """Write a pyarrow.Table."""
-
-
 @final
-class _Csv(TableFormat):
+class _Csv:
     """Comma-separated text in UTF-8 with a header, compressed where the name ends in .gz."""
 
     def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
+        """Return names and types of the columns, in order, from the header."""
         import pyarrow as pa
 
         if isinstance(path, io.BytesIO):
@@ -172,6 +156,7 @@ class _Csv(TableFormat):
         return tuple((name, StorageType.UNKNOWN) for name in header)
 
     def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
+        """Return some columns as a pyarrow.Table of text."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -197,6 +182,7 @@ class _Csv(TableFormat):
             raise ValueError(f"{_in_one_line(error)}{cure}") from error
 
     def write(self, table: Any, path: Path | io.BytesIO) -> None:
+        """Write a pyarrow.Table."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -231,25 +217,29 @@ class _WholeLineEnds(io.RawIOBase):
 
 
 @final
-class _Parquet(TableFormat):
+class _Parquet:
     """Apache Parquet."""
 
     def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
+        """Return names and types of the columns, in order, from the header."""
         from pyarrow import parquet
 
         return tuple((field.name, _arrow_type(field.type)) for field in parquet.read_schema(path))
 
     def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
+        """Return some columns as a pyarrow.Table."""
         from pyarrow import parquet
 
         return parquet.ParquetFile(path).read(columns=list(columns))
 
     def write(self, table: Any, path: Path | io.BytesIO) -> None:
+        """Write a pyarrow.Table."""
         from pyarrow import parquet
 
         parquet.write_table(table, path)
 
 
+TableFormat: TypeAlias = _Csv | _Parquet
 _FORMATS: Mapping[str, TableFormat] = MappingProxyType(
     {".csv": _Csv(), ".csv.gz": _Csv(), ".parquet": _Parquet(), ".pq": _Parquet()}
 )

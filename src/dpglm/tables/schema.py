@@ -335,17 +335,10 @@ class Schema:
         Examples
         --------
         >>> from dpglm.tables.additive import Additive
-        >>> schema = Schema.from_dict(
-        ...     {
-        ...         "columns": {
-        ...             "age": {"type": "numeric", "low": 0, "high": 100},
-        ...             "smoker": {"type": "categorical", "categories": ["no", "yes"]},
-        ...         },
-        ...         "provenance": "the questionnaire",
-        ...     }
-        ... ).with_additive(Additive(segments=4, reach=1.0))
-        >>> len(schema.feature_names), schema.units.names[:2]
-        (5, ('age at 0', 'age at 25'))
+        >>> columns = {"age": {"type": "numeric", "low": 0, "high": 100}}
+        >>> schema = Schema.from_dict({"columns": columns, "provenance": "the questionnaire"})
+        >>> schema.with_additive(Additive(segments=4, reach=1.0)).units.names[:2]
+        ('age at 0', 'age at 25')
         """
         return dataclasses.replace(self, additive=settings)
 
@@ -370,17 +363,12 @@ class Schema:
 
         Examples
         --------
-        >>> schema = Schema.from_dict(
-        ...     {
-        ...         "columns": {
-        ...             "age": {"type": "numeric", "low": 16, "high": 90},
-        ...             "sex": {"type": "categorical", "categories": ["female", "male"]},
-        ...         },
-        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
-        ...         "provenance": "the questionnaire",
-        ...     }
-        ... ).with_formula("ill ~ age * C(sex)")
-        >>> schema.feature_names
+        >>> columns = {
+        ...     "age": {"type": "numeric", "low": 16, "high": 90},
+        ...     "sex": {"type": "categorical", "categories": ["female", "male"]},
+        ... }
+        >>> schema = Schema.from_dict({"columns": columns, "provenance": "the questionnaire"})
+        >>> schema.with_formula("~ age * C(sex)").feature_names
         ('age', 'C(sex)[T.male]', 'age:C(sex)[T.male]')
         """
         return self if formula is None else dataclasses.replace(self, formula=formula)
@@ -408,17 +396,10 @@ class Schema:
 
         Examples
         --------
-        >>> schema = Schema.from_dict(
-        ...     {
-        ...         "columns": {
-        ...             "region": {"type": "categorical", "categories": ["north", "south", "west"]}
-        ...         },
-        ...         "target": {"name": "ill", "type": "binary", "classes": [0, 1]},
-        ...         "provenance": "the questionnaire",
-        ...     }
-        ... ).with_reference({"region": "south"})
-        >>> schema.feature_names, schema.units.names
-        (('region=north', 'region=west'), ('region=north vs south', 'region=west vs south'))
+        >>> columns = {"region": {"type": "categorical", "categories": ["north", "south", "west"]}}
+        >>> schema = Schema.from_dict({"columns": columns, "provenance": "the questionnaire"})
+        >>> schema.with_reference({"region": "south"}).units.names
+        ('region=north vs south', 'region=west vs south')
         """
         return dataclasses.replace(self, columns=referring(self.columns, reference, parameter))
 

@@ -259,7 +259,7 @@ def test_text_of_any_kind_is_read_or_refused(tripwire):
 @pytest.mark.parametrize(
     ("formula", "says"),
     [
-        ("y ~ x | g", r"Use C\(g\) for a level of each category .* groups= \(--groups COLUMN\)"),
+        ("y ~ x | g", r"Use C\(g\) for a level of each category.* groups= \(--groups COLUMN\)"),
         ("y ~ x + (1 | g)", r"must not contain '\|'.*Use C\(g\)"),
         ("y ~ (x || g)", r"must not contain '\|'"),
         ("y ~ is.na(x)", "missing values of 'x' are an error: declare a number for them"),

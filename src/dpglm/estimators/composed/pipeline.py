@@ -21,7 +21,7 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.regressors import LinearRegression, PoissonRegressor
 from dpglm.preprocessing.base import Preprocessor
-from dpglm.preprocessing.encoders import SchemaEncoder, stated_schema
+from dpglm.preprocessing.encoders import SchemaEncoder
 from dpglm.solvers.base import Plan
 from dpglm.tables.schema import Schema
 
@@ -335,7 +335,7 @@ def from_formula(
     ['age', 'I(age ** 2)', 'C(sex)[T.Male]']
     """
     encoder = SchemaEncoder(schema, formula=formula)
-    design = stated_schema(encoder)
+    design = encoder.stated_schema()
     if estimator is None:
         estimator = _unpenalised(design)
     if not isinstance(estimator, PrivateLinearModel):
