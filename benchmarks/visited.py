@@ -75,7 +75,7 @@ def counts(name: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Print how many files and functions each call runs, and with ``--list`` which."""
+    """Print how many files and functions each call runs, and list them with ``--list``."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--list", action="store_true", help="also list the functions by file")
     chosen = reader.parse_args()
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _second(call: Callable[[], object]) -> Visited:
-    """Run a call twice: what a process computes once, such as a format, is not counted."""
+    """Run a call twice: the first run fills the caches of the process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call()

@@ -60,8 +60,8 @@ class OrientedGradients(TransformerMixin, BaseEstimator):
     apart; Gaussian smoothing by 0.17 of a cell; sharing each gradient among the directions less
     than one step from its own, and among the nearest cells; division of each cell by the root of
     its and its neighbours' energy, plus a floor; the square root; subtraction of each cell's mean
-    over directions; scaling to unit norm. The square root and the subtraction reduce what all rows
-    have in common, on which budget would be wasted.
+    over directions; scaling to unit norm. The square root and the subtraction reduce the mean row,
+    which would waste budget.
 
     There are ``n_orientations * sum(cells squared)`` features: 780 by default.
 

@@ -12,8 +12,6 @@ from typing import Any, dataclass_transform
 
 from dpglm.estimators._sklearn import BaseEstimator
 
-__all__ = ["Declared"]
-
 _SECTION = re.compile(r"^(\w[\w ]*)\n-+\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
 _ORDER = ("Parameters", "Attributes", "Notes", "References", "Examples")

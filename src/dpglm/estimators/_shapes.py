@@ -21,8 +21,6 @@ from dpglm.shapes import Errors, ReleasedModel, Shape, Shapes, shapes_of
 from dpglm.solvers.uncertainty import NoiseCovariance
 from dpglm.tables.schema import Schema
 
-__all__ = ["CURVES", "MONOTONE", "WithShapes", "released_model"]
-
 CURVES = "curves"
 """Name of the public fact with the resolution of curves."""
 EDITS = "edited_shapes"

@@ -40,8 +40,6 @@ from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.tables.additive import Additive, pairs_of_columns
 from dpglm.tables.schema import Schema
 
-__all__ = ["AdditiveModel"]
-
 _OF_THE_MODEL = ("inference", "weight_bound", "solver", "callback", "verbose")
 """Parameters of the linear model."""
 
@@ -140,7 +138,7 @@ class AdditiveModel(ComposedModel, own_first=False):
 
     @abc.abstractmethod
     def _check_directions(self, directions: Directions, linear: PrivateLinearModel) -> None:
-        """Refuse monotone columns if scores have no order."""
+        """Refuse monotone columns if scores cannot be ordered."""
 
     def plan(self, n_rows: int, **options: Any) -> Plan:
         """Plan a fit from public parameters, without data.

@@ -59,8 +59,6 @@ from dpglm.tables.given import (
 from dpglm.tables.named import OffsetColumn, stated_offset
 from dpglm.tables.schema import Schema
 
-__all__ = ["PrivateLinearModel"]
-
 NO_INFERENCE = "inference_ requires a fit with inference=True or inference='robust'"
 # A checkpoint identifies its fit by the plan and by all parameters but these. The first are parts
 # of the plan; the second do not change the model.

@@ -46,8 +46,6 @@ from dpglm.solvers.base import Plan
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.named import OffsetColumn
 
-__all__ = ["PenalizedRegressor", "PrivateRegressor"]
-
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     """Base of the regressors: bounds on the target, and its standardization.

@@ -17,18 +17,6 @@ from dpglm.problem import LOSSES, Loss, Problem, Target
 from dpglm.tables.cells import LARGEST_WHOLE
 from dpglm.tables.given import as_floats, as_offset, check_not_missing, is_text, spelled_as
 
-__all__ = [
-    "BoundedTargets",
-    "ClassFactors",
-    "ClassTargets",
-    "FitTask",
-    "OffsetRange",
-    "TargetNumbers",
-    "as_bounds",
-    "check_labels",
-    "stated_loss",
-]
-
 _SHOWN = 5
 
 
