@@ -131,7 +131,7 @@ class Shape:
 
     @property
     def term(self) -> str:
-        """Name of the column, or of both, joined by `` x ``."""
+        """Name of the column, or of both, joined by an x."""
         return " x ".join(axis.name for axis in self.axes)
 
     @property
