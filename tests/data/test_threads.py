@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpglm.data import rows as threads
 from dpglm.data.compiled import kernels
@@ -117,3 +118,16 @@ def test_prepared_rows_do_not_depend_on_threads(order, compiled, monkeypatch):
     np.testing.assert_array_equal(together.features(), alone.features())
     np.testing.assert_array_equal(together.norms, alone.norms)
     assert (alone.norms <= 2.0 * (1.0 + 1e-14)).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_long_scaled_rows_are_shortened_in_memory_of_their_own(kind):
+    given = np.random.default_rng(0).uniform(-1.5, 1.5, (500, 4))
+    X, scaling = kind(given), ColumnScaling(np.full(4, -1.0), np.full(4, 1.0))
+    spec = DataSpec(n_rows=500, n_features=4, row_norm=0.5, sparse=kind is not np.asarray)
+    stored = next(prepare_rows(X, given[:, 0], spec, scaling).blocks()).features()
+    expected = np.clip(given, -1.0, 1.0)
+    expected *= np.minimum(0.5 / np.linalg.norm(expected, axis=1), 1.0)[:, np.newaxis]
+    np.testing.assert_allclose(stored, expected, rtol=1e-14)
+    assert np.linalg.norm(stored, axis=1).max() <= 0.5
+    np.testing.assert_array_equal(X if isinstance(X, np.ndarray) else X.toarray(), given)

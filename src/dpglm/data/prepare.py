@@ -196,15 +196,16 @@ def prepare_rows(
         # Compiled sums do not check column numbers.
         X.check_format(full_check=True)
         X = X if scaling is None else scaling.apply_sparse(X)
+        norms, is_new = _norms(X), False
+    elif isinstance(X, np.ndarray):
+        given = _in_order(X)
+        X, norms = _scaled(given, scaling, spec.centers_columns, map_blocks)
+        is_new = X is not given
     else:
-        X = _in_order(X)
-    if isinstance(X, np.ndarray):
-        X, norms = _scaled(X, scaling, spec.centers_columns, map_blocks)
-    else:
-        if scaling is not None and not sparse.issparse(X):
-            X = scaling.apply(X, centered=spec.centers_columns)
+        is_new = scaling is not None
+        X = X if scaling is None else scaling.apply(X, centered=spec.centers_columns)
         norms = _norms(X)
-    X, norms = _within(X, norms, spec.row_norm, in_place=scaling is not None)
+    X, norms = _within(X, norms, spec.row_norm, in_place=is_new)
     return _stored(X, y, norms, spec, weights)
 
 
@@ -252,6 +253,8 @@ def _scaled(
     X: Floats, scaling: ColumnScaling | None, centered: bool, map_blocks: BlockMap
 ) -> tuple[Floats, NDArray[np.float64]]:
     """Return NumPy's rows after the scaling, in a new array if there is one, and their norms."""
+    step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])
+    chunks = [slice(start, start + step) for start in range(0, len(X), step)]
     scaled, norms, limits = X, np.empty(len(X)), None
     if scaling is not None:
         scaled = np.empty_like(X)
@@ -264,8 +267,6 @@ def _scaled(
             scaled[rows] = scaling.apply(X[rows], centered=centered)
         norms[rows] = _dense_norms(scaled[rows], compiled)
 
-    step = max(1, _CHUNK_ENTRIES[True] // X.shape[1])
-    chunks = [slice(start, start + step) for start in range(0, len(X), step)]
     for _ in map_blocks(prepare, chunks):
         pass
     return scaled, norms
