@@ -84,7 +84,9 @@ def draw_table(table: CoefficientTable, most: int | None = None, width: float = 
     )
     if table.unknown:
         subtitle += f" {table.unknown} cannot be estimated at this budget and are not shown."
-    figure = draw.new_figure(width, 0.7 + n_rows * (0.45 + 0.235 * shown), "Coefficients", subtitle)
+    figure = draw.new_figure(
+        width, 0.7 + n_rows * (0.45 + 0.235 * shown), "Estimated coefficients", subtitle
+    )
     grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=n_outputs > 1).ravel()
     panel = width / n_columns - 0.4
     for output, axes in enumerate(grid[:n_outputs]):
