@@ -290,9 +290,9 @@ def test_a_class_that_nobody_defined_is_told():
 @pytest.mark.parametrize("declared", ["Missing", "complex[3]"])
 def test_fields_without_types_are_a_value_error(declared):
     kind = dataclasses.make_dataclass("Untyped", [("side", declared)], frozen=True)
-    with pytest.raises(ValueError, match=r"the fields of .*Untyped have no types"):
+    with pytest.raises(ValueError, match=r"the fields of .*Untyped lack types"):
         encode(kind(1.0))
-    with pytest.raises(ValueError, match="have no types"):
+    with pytest.raises(ValueError, match="lack types"):
         decode(kind, {"side": 1.0})
 
 

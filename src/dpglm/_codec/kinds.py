@@ -168,7 +168,7 @@ def _record(kind: type) -> Form:
         try:
             hints = typing.get_type_hints(kind, include_extras=True)
         except (NameError, AttributeError, TypeError) as error:
-            raise ValueError(f"the fields of {type_name(kind)} have no types: {error}") from error
+            raise ValueError(f"the fields of {type_name(kind)} lack types: {error}") from error
         names = [one.name for one in dataclasses.fields(kind) if one.init]
         return {name.rstrip("_"): (name, _form(hints[name])) for name in names}
 

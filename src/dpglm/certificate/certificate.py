@@ -128,7 +128,7 @@ class CertifiedPart:
     def rebuild(self) -> Plan:
         """Make the plan anew, with all checks of planning.
 
-        Raises ValueError if there is no such plan or a class has not been imported, and
+        Raises ValueError if the plan is invalid or a class has not been imported, and
         TooCostlyError for more than 500 plans or a million values.
         """
         return self._plan
@@ -375,7 +375,7 @@ class Certificate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values from which ``from_dict`` makes an equal certificate."""
+        """Return JSON values for ``from_dict``."""
         return FORMAT.write(self)
 
     @staticmethod

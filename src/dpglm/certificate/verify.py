@@ -79,7 +79,7 @@ class Verification:
         The reason why the claim was not recomputed, if that would take too much time or memory.
         Then ``ok`` is False.
     is_private : bool, default=True
-        Whether the noise cannot be reproduced. If it can, the claim protects nobody.
+        Whether the noise cannot be reproduced. If it can, the claim is worthless.
     """
 
     checks: tuple[Check, ...]
@@ -147,8 +147,8 @@ def verify(certificate: Certificate) -> Verification:
     of each part is rebuilt with all checks of planning. Its events and releases must be the
     recorded ones, its event must cover the mechanisms, and the noise must have the scale that plan
     and relation require. The parts of a study must use the rows of its split. Recomputation is
-    limited to about 60 seconds and 2 GB; a claim that needs more is reported as too costly. No
-    certificate can prove that the run did what it recorded, that declared facts are public, or
+    limited to about 60 seconds and 2 GB; a claim that needs more is reported as too costly. A
+    certificate cannot prove that the run executed its plan, that declared facts are public, or
     that the parts of a study used disjoint rows.
 
     Examples

@@ -14,7 +14,7 @@ from dpglm.privacy.budget import PrivacyBudget, default_delta
 @final
 @dataclass(frozen=True)
 class Protection:
-    """What is protected, and how much may be spent on it.
+    """The protection of a table: neighbouring relation, budget and public sizes.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ _FEW_CLASSES = 10.0
 _HOPELESS, _GOOD = 2.0, 30.0
 # Factor for real targets: R squared is quadratic in the signal.
 _REAL_FACTOR = 3.0
-# Factor for counts and amounts, whose mean is often far below their bound.
+# Factor for counts and amounts, with means often far below their bound.
 _FACTOR_OF_MEANS = 14.0
 # Factor for minimisers and several steps with L2 noise, compared with one pass over the rows.
 _PURE_FACTOR = 5.0
@@ -87,8 +87,7 @@ class Guidance:
     noise : str
         The noise in each coefficient.
     cures : tuple of str
-        Changes of which each alone would give a good model; for a good model, improvements at no
-        cost.
+        Changes that would each give a good model; for a good model, improvements at no cost.
     cautions : tuple of str
         Weaknesses of the budget; those of a fitted model are in its certificate.
     theorems : tuple of str, default=()
@@ -216,7 +215,7 @@ def _signal_of_share(plan: Plan) -> float:
 
 
 def _share_of_possible(plan: Plan) -> tuple[float, float]:
-    """Return the range of the share of the possible improvement; hopeless plans have no low end."""
+    """Return the range of the share of the possible improvement; hopeless plans lack a low end."""
     if _has_noise_of_bound(plan):
         return -math.inf, _SHARES[-1][2]
     signals, *ends = np.transpose(_SHARES)

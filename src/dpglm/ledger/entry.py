@@ -134,7 +134,7 @@ class LedgerEntry:
     label: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record, which has no digest, and a label only if there is one."""
+        """Return the record: without the digest, and without an empty label."""
         fields: dict[str, Any] = encode(self)
         del fields["digest"]
         if self.label is None:
@@ -318,7 +318,7 @@ class LedgerContents:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values from which ``from_dict`` makes equal contents."""
+        """Return JSON values for ``from_dict``."""
         records = (_ExportedRecord(one.document, one.digest) for one in self.records)
         return _FORMAT.write(_Export(tuple(records)))
 

@@ -123,7 +123,7 @@ class PrivacyFilter(abc.ABC):
     -----
     Privacy: all admitted events together are within the filter's budget, even if each event and
     its parameters were chosen after looking at earlier results (``docs/proofs/filters.md``).
-    Composition of privacy-loss distributions, valid for events fixed in advance, has no such
+    Composition of privacy-loss distributions, valid for events fixed in advance, lacks this
     property.
     """
 
@@ -163,7 +163,7 @@ class PrivacyFilter(abc.ABC):
 
     @final
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values from which ``filter_from_dict`` makes an equal filter."""
+        """Return JSON values for ``filter_from_dict``."""
         document: dict[str, Any] = encode(self, PrivacyFilter)
         return document
 
@@ -356,8 +356,8 @@ class BasicFilter(PrivacyFilter):
         epsilon = accountant_for(event, adjacency).epsilon(event, adjacency, share)
         if math.isinf(epsilon):
             raise ValueError(
-                "delta must be above 0, the event's part of the ledger's delta: it has no finite "
-                f"epsilon at a delta of {share!r}"
+                "delta must be above 0, the event's part of the ledger's delta: epsilon is "
+                f"infinite at a delta of {share!r}"
             )
         return {"epsilon": epsilon, "delta": share}
 

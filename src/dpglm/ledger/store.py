@@ -133,7 +133,7 @@ def create_file(path: Path, header: dict[str, Any]) -> None:
         except FileExistsError:
             raise _exists(path) from None
         except OSError:
-            # Some file systems have no links.
+            # Some file systems lack links.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             os.replace(draft, path)
         sync_folder(path.parent)

@@ -117,7 +117,7 @@ class Adjacency(enum.StrEnum):
         return factor * bound if self is Adjacency.REPLACE_ONE else bound
 
     def describe(self, unit: Unit = Unit.ROW) -> str:
-        """Return a sentence on what the relation protects.
+        """Return a sentence on the protection by the relation.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ class PrivacyBudget(abc.ABC):
 
     @final
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values from which ``budget_from_dict`` makes an equal budget."""
+        """Return JSON values for ``budget_from_dict``."""
         document: dict[str, Any] = encode(self, PrivacyBudget)
         return document
 
@@ -82,7 +82,7 @@ class ApproximateDP(PrivacyBudget):
         0, or from 1e-70 to below 1. Zero is pure differential privacy, which Gaussian noise
         cannot give. Proofs ignore events of probability at most 1e-86 (extreme noise, tails of a
         sampler), which is below the rounding of a positive delta; mechanisms with a delta of 0
-        have no such events.
+        exclude such events.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def delta(epsilon: float, mu: float) -> float:
     Parameters
     ----------
     epsilon, mu : float
-        As for ``log_delta``.
+        See ``log_delta``.
 
     Returns
     -------

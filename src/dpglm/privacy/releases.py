@@ -237,8 +237,8 @@ def check_can_be_asked(releases: Iterable[AnyRelease]) -> None:
             raise ValueError(
                 f"the noise scale of the release {release.quantity!r} must be from 3.4e-139 to "
                 "3e+138, and at most 2^32 cells of a grid that holds the value, got "
-                f"{release.noise_scale!r} (inf: there is no such grid). Use a larger budget, fewer "
-                "columns or steps, or bounds in other units"
+                f"{release.noise_scale!r} (inf: no grid exists). Use a larger budget, fewer columns "
+                "or steps, or bounds in other units"
             )
 
 
@@ -299,7 +299,7 @@ class Curator:
         For each quantity, the squares of its releases and of their sum are standardised by Fisher's
         normal approximation for pure Gaussian noise. The statistic is the largest of these, less
         the expected maximum under pure noise. None if no sum was released, or noise entered a
-        computation. Choices, and repetitions of which only the best result leaves, are ignored.
+        computation. Choices and random repetitions are ignored.
 
         Privacy: post-processing of released values.
         """

@@ -69,7 +69,7 @@ def exploration_share(explored: float, others: float, purpose: Purpose) -> float
     exploration, and summed over the other parts. A share s of mu squared multiplies the variance of
     an estimate by ``1 + r / s``. In a balanced study the sum of these factors is least at
     ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. A part that comes first has ten times the
-    weight, and the other parts get at most the share at which noise and sampling are equal.
+    weight, and the other parts get at most the share that makes noise and sampling equal.
 
     >>> exploration_share(0.01, 0.09, Purpose.BALANCED)
     0.25

@@ -40,7 +40,7 @@ class Study:
     epsilon : float, default=1.0
         Total privacy budget epsilon, above 0.
     delta : float or "auto", default="auto"
-        Total privacy budget delta, in (0, 1); "auto" as for estimators.
+        Total privacy budget delta, in (0, 1); "auto" is ``default_delta``.
     budget : PrivacyBudget, optional
         Replaces ``epsilon`` and ``delta``.
     adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
@@ -154,7 +154,7 @@ class Study:
         Parameters
         ----------
         columns, two_way, correlations, by, bins, level
-            As for ``dpglm.exploration.describe``.
+            See ``dpglm.exploration.describe``.
 
         Returns
         -------
@@ -348,7 +348,7 @@ class Study:
             resumes there at no further cost; once complete, it returns the same results. Do not
             publish it: it contains the rows that were held out.
         random_state : int or NoiseSource, optional
-            As for estimators: an integer makes the study reproducible and NOT private.
+            An integer makes the study reproducible and NOT private.
 
         Returns
         -------

@@ -107,7 +107,7 @@ def write_study(
         The folder, which is created if missing. Existing ``report.html``, ``certificate.json``,
         ``model.json``, ``exploration.json`` and ``evaluation.json`` are replaced.
     figures : mapping from str to Matplotlib figure, or to a pair, optional
-        As for ``study_page``.
+        See ``study_page``.
 
     Raises
     ------

@@ -155,7 +155,7 @@ def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str
     Parameters
     ----------
     event, adjacency, budget
-        As for ``within_budget``.
+        See ``within_budget``.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str
     Raises
     ------
     ValueError
-        As for ``within_budget``.
+        See ``within_budget``.
 
     Examples
     --------

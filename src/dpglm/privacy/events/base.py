@@ -123,7 +123,7 @@ class Event(abc.ABC):
         """
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values from which ``event_from_dict`` makes an equal event."""
+        """Return JSON values for ``event_from_dict``."""
         found: dict[str, Any] = encode(self, Event)
         return found
 

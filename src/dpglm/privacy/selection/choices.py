@@ -111,7 +111,7 @@ def generalized_scores(
 
     Privacy: nothing is released here. The computed scores have sensitivity 1 under the relation of
     ``sensitivities``, rounding included: ``q[j] - q[k]`` changes by at most ``D[j] + D[k]``, and
-    maxima and clipping do not increase changes. One-sided scores have no advantage here.
+    maxima and clipping do not increase changes. One-sided scores bring no advantage here.
 
     The exponential mechanism on these scores chooses, except with probability ``failure``, a
     candidate with ``q <= min_j (q[j] + 4 D[j] log(k / failure) / epsilon)``.
@@ -208,7 +208,7 @@ def exponential_mechanism_in_runs(
     public.
 
     A run is proposed with an integer number of tickets just above its weight, and accepted with a
-    probability that is a ratio of integers, so there is no rounding.
+    probability that is a ratio of integers, so nothing is rounded.
 
     References
     ----------
