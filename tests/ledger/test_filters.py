@@ -275,7 +275,7 @@ class TestAll:
             (lambda: make_filter("basic", GaussianDP(1.0)), "ApproximateDP.* basic filter"),
             (lambda: make_filter("basic", BUDGET, 8), "order must be None for a basic filter"),
             (lambda: GaussianFilter(1.0), "budget must be a PrivacyBudget"),
-            (lambda: filter_from_dict({"type": "pld"}), "type must be one of .* no PrivacyFilter"),
+            (lambda: filter_from_dict({"type": "pld"}), "type must be one of .*'renyi'"),
             (lambda: filter_from_dict([]), "must be an object"),
             (lambda: filter_from_dict({"type": "basic"}), "must have the keys"),
             (lambda: renyi_divergence(Gaussian(1.0), ZERO_OUT, 1), "order must be an integer"),

@@ -237,8 +237,8 @@ def check_can_be_asked(releases: Iterable[AnyRelease]) -> None:
             raise ValueError(
                 f"the noise scale of the release {release.quantity!r} must be from 3.4e-139 to "
                 "3e+138, and at most 2^32 cells of a grid that holds the value, got "
-                f"{release.noise_scale!r} (inf: no grid exists). Use a larger budget, fewer columns "
-                "or steps, or bounds in other units"
+                f"{release.noise_scale!r} (inf: no grid exists). Use a larger budget, fewer "
+                "columns or steps, or bounds in other units"
             )
 
 
