@@ -244,14 +244,15 @@ def candidate_scores(
     scale[scale == 0.0] = 1.0
     a, b = a / scale, b / scale
     means: Pair = (a.mean(axis=0), b.mean(axis=0))
-    within = (a - means[0]).T @ (a - means[0]) + (b - means[1]).T @ (b - means[1])
-    within /= len(together)
+    centred = np.concatenate([a - means[0], b - means[1]])
+    if len(together) < _RUNS_PER_VALUE * scale.size:
+        # Too few runs for a covariance, which would be large where there are many values.
+        variances = np.mean(centred**2, axis=0) + _RIDGE
+        return (*scores, Linear((means[0] - means[1]) / variances / scale))
     ridge = _RIDGE * np.eye(scale.size)
-    is_determined = len(together) >= _RUNS_PER_VALUE * scale.size
-    pooled = within + ridge if is_determined else np.diag(within.diagonal()) + ridge
+    pooled = centred.T @ centred / len(together) + ridge
     scores.append(Linear(np.linalg.solve(pooled, means[0] - means[1]) / scale))
-    if is_determined:
-        scores.append(Quadratic(scale, means, (_precision(a, ridge), _precision(b, ridge))))
+    scores.append(Quadratic(scale, means, (_precision(a, ridge), _precision(b, ridge))))
     return tuple(scores)
 
 
