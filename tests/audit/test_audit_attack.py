@@ -333,5 +333,5 @@ def test_a_report_can_be_kept(tmp_path):
     assert document["claim"]["mu"] == pytest.approx(MU)
     assert document["refuted"] is False
     assert document["runs"] == 40
-    assert "no proof" in str(report)
+    assert "not a proof" in str(report)
     assert "seeded" in str(report)

@@ -70,7 +70,7 @@ def test_before_the_record(fit, files, ledger, listing, monkeypatch):
     before = listing(files)
     text = said(fit(*LEDGER))
     assert "Nothing more was spent: the ledger" in text
-    assert "has no new entry" in text
+    assert "did not get a new entry" in text
     assert listing(files) == before
 
 
@@ -140,7 +140,7 @@ def test_a_ledger_that_cannot_be_read_is_named(fit, files, ledger, monkeypatch):
 
     monkeypatch.setattr(PrivacyLedger, "spend", damage)
     text = said(fit(*LEDGER))
-    assert "What was spent cannot be read" in text
+    assert "The ledger cannot be read" in text
     assert "dpglm ledger show" in text
 
 

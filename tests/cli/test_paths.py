@@ -107,7 +107,7 @@ def test_other_commands_replace_nothing_that_they_read(run, fails, files, ledger
 
 def test_what_is_no_regular_file_is_not_replaced(fit, fails, files):
     os.mkfifo("pipe")
-    assert "pipe is no regular file" in fails(fit("--force", model="pipe"))
+    assert "pipe is not a regular file" in fails(fit("--force", model="pipe"))
     assert (files / "pipe").is_fifo()
 
 

@@ -150,4 +150,4 @@ def test_what_a_parameter_does_not_take_is_refused(run, fails, files, command, s
 
 def test_a_solver_without_settings_says_so(run, fails):
     said = fails(run("audit", "--solver", "dpsgd_f", "--solver-set", "clip=1"))
-    assert "none, as there are no settings" in said
+    assert "none: it takes no settings" in said

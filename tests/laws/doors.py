@@ -39,7 +39,6 @@ from dpglm import (
 from dpglm.data.groups import GroupedRows
 from dpglm.data.split import EVALUATION, EXPLORATION
 from dpglm.estimators import _private as _family
-from dpglm.estimators.composed import transformer
 from dpglm.estimators.linear import _base
 from dpglm.evaluation import planning as evaluations
 from dpglm.preprocessing import (
@@ -192,7 +191,7 @@ def erasing(every: bool = False) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(running, "_rows_of", divided))
-        for module in (_base, transformer, descriptions, evaluations):
+        for module in (_base, descriptions, evaluations):
 
             def run(plan: Any, rows: Any, *rest: Any, honest: Any = module.run, **more: Any) -> Any:
                 return honest(plan, erased(rows) if there[0] else rows, *rest, **more)

@@ -78,7 +78,6 @@ WORST = {
             "pipeline, center and scale",
             "pipeline, center and whiten",
             "pipeline, quantile",
-            "transformer",
         )
         for grouped in (False, True)
         if not (grouped and door in OF_ROWS)
@@ -168,7 +167,7 @@ BUGS = {
     "no clip": (unclipped, STEPS, World()),
     "factor of replace_one missing": (
         no_factor_of_two,
-        "transformer",
+        "pipeline, center and scale",
         World(Adjacency.REPLACE_ONE),
     ),
     "exact step size": (functools.partial(planted, "unnoised_step_size"), STEPS, World()),

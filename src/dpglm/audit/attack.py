@@ -50,16 +50,16 @@ def audit(
         to an array of numbers, which draws its own noise and comes with ``claim`` and
         ``neighbours``.
     n_rows, n_features, n_classes : int
-        Size of the synthetic table on which an estimator is attacked. Few rows are as good as
-        many: what one row may change does not depend on their number.
+        Size of the synthetic table on which an estimator is attacked. Few rows suffice: the
+        effect of one row does not depend on their number.
     claim : Claim, optional
-        What to refute. By default what a certificate would say.
+        The claim to refute. By default that of the certificate.
     neighbours : sequence of Neighbours, optional
         Pairs of data sets to try: prepared rows for plans, anything for a function. By default
         those of ``worst_neighbours``.
     release : {"all", "model"}, default="all"
-        What the attacker sees: everything that the claim pays for, or the returned model. Where
-        the claim is about the model only, both are the same.
+        The attacker sees everything that the claim covers, or the returned model. Where the claim
+        covers the model only, both are the same.
     runs : int, default=500
         Runs on each of both data sets that are counted.
     pilot_runs : int, optional
@@ -183,7 +183,7 @@ class _Watch:
     def play(
         self, game: Game, runs: int, advance: Callable[[int], None]
     ) -> tuple[list[Observation], list[Observation]]:
-        """Run on the first and on the second data set; tell how many runs are done."""
+        """Run on the first and on the second data set."""
         on_first = self._play(game, runs, advance, first=True)
         return on_first, self._play(game, runs, advance, first=False)
 

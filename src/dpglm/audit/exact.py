@@ -19,7 +19,7 @@ from dpglm.solvers.run import run
 __all__ = ["LawPair", "exact_audit"]
 
 _POINTS = {1: 50_001, 2: 401}
-# What integration on a grid may be off by, relatively.
+# Relative error of integration on a grid.
 _SLACK = 1e-3
 _LEAST_DELTA = 1e-12
 
@@ -70,7 +70,7 @@ class LawPair:
         if isinstance(first, ChoiceLaw) and isinstance(second, ChoiceLaw):
             return cls(first.masses, second.masses)
         if not (isinstance(first, DensityLaw) and isinstance(second, DensityLaw)):
-            raise ValueError(f"plan must have a release whose law is known, got {plan.method!r}")
+            raise ValueError(f"plan must have a release with a known law, got {plan.method!r}")
         size = first.mean.size
         if size not in _POINTS:
             raise ValueError(f"plan must release at most 2 coordinates, got {size}")
@@ -138,7 +138,7 @@ def exact_audit(plan: Plan) -> AuditReport:
     # If several rows contribute, the law of a sample is a mixture over all subsets.
     pairs = [pair for pair in worst_neighbours(plan) if not pair.others_contribute]
     found = [(LawPair.of(PlanGame(pair, True, plan)), pair.name) for pair in pairs]
-    # Rounded down by what integration may be off by.
+    # Rounded down by the error of integration.
     epsilon, name = max((laws.epsilon((1.0 + _SLACK) * claim.delta), name) for laws, name in found)
     claimed = ((claim.epsilon, claim.delta), *claim.profile)
     return AuditReport(

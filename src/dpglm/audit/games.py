@@ -54,7 +54,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def log_density(self, value: Any) -> float:
-        """Logarithm of the density, or probability, of what was released."""
+        """Logarithm of the density, or probability, of the released value."""
 
 
 class DensityLaw(Law):
@@ -66,7 +66,7 @@ class DensityLaw(Law):
     @property
     @abc.abstractmethod
     def reach(self) -> float:
-        """Distance from the mean beyond which less than 1e-15 of the probability lies."""
+        """Distance from the mean with a tail probability below 1e-15."""
 
     @abc.abstractmethod
     def log_densities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -199,7 +199,7 @@ def _heads(scores: ArrayLike, sensitivity: float, epsilon: float) -> NDArray[np.
 # Observed runs: all releases, and their laws on the same or other rows.
 
 SECRET = (GaussianLinearTerm, L2LinearTerm)
-"""Mechanisms whose draws enter a computation and are never shown."""
+"""Mechanisms with draws that enter a computation and are never released."""
 
 
 class OutOfStepError(Exception):
@@ -220,7 +220,7 @@ class Released:
 class Recording(NoiseSource, Observer):
     """Draws from another source, and keeps releases and public random words.
 
-    ``public`` includes the words from which linear terms of perturbed objectives were drawn.
+    ``public`` includes the random words of the linear terms of perturbed objectives.
     """
 
     name: ClassVar[str] = "recorded"
@@ -261,7 +261,7 @@ class Recording(NoiseSource, Observer):
 
 @final
 class Replay(NoiseSource, Observer):
-    """Releases what a recorded run released, and keeps each release's law on the replay's rows.
+    """Repeats the releases of a recorded run, and keeps each release's law on the replay's rows.
 
     Each law is conditional on all releases before it; samples contain every row.
     """
@@ -355,7 +355,7 @@ _LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[AnyRelease, Any], Law]] = Ma
 )
 
 
-# Log-likelihood of what can only have happened on one of the data sets.
+# Log-likelihood of an outcome that is possible on one of the data sets only.
 _CERTAIN = 1e6
 
 
@@ -394,11 +394,11 @@ class FunctionGame(Game):
 @final
 @dataclass(frozen=True, eq=False)
 class PlanGame(Game):
-    """A plan, of which all releases are seen, or only the returned model.
+    """A plan; the attacker sees all its releases, or only the returned model.
 
     An attacker who sees all releases and knows both data sets can compute their likelihood ratio. A
-    run is recorded on one data set and replayed on the other: every release is set to what was
-    seen, so that all later questions are the same, and only its law is noted. With Poisson samples
+    run is recorded on one data set and replayed on the other: every release is set to the recorded
+    value, so that all later questions are the same, and only its law is noted. With Poisson samples
     of rate q the law is the mixture over whether the row of interest was drawn, for other rows that
     contribute nothing.
 
@@ -432,7 +432,7 @@ class PlanGame(Game):
     def laws(self, recording: Recording, rows: Any) -> tuple[list[Law], NDArray[np.float64]]:
         """Replay a run on other rows; return the laws of its releases and the model that follows.
 
-        There are no laws where these rows cannot have released it.
+        The list is empty where these rows cannot have released it.
         """
         replay = Replay(recording)
         try:
@@ -454,8 +454,8 @@ def _log_ratio(release: Released, first: Law, second: Law, adjacency: Adjacency)
 def left_out(first: DensityLaw, second: DensityLaw, adjacency: Adjacency) -> DensityLaw:
     """Return the law of a release about a sample without the row of interest.
 
-    For neighbours of which the second lacks the row, or has one that is opposite to it, and other
-    rows that contribute nothing.
+    The second data set lacks the row, or has the opposite row in its place; other rows contribute
+    nothing.
     """
     if adjacency is not Adjacency.REPLACE_ONE:
         return second

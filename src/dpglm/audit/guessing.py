@@ -95,7 +95,7 @@ def choose_guess(
 def first_unless_beaten(promises: Sequence[float]) -> int:
     """Return the position of the largest, but the first where no other is clearly larger.
 
-    The largest of several noisy numbers is biased upwards; the first is what theory recommends.
+    The largest of several noisy numbers is biased upwards; theory recommends the first.
     """
     weighed = [promises[0] * _CLEARLY, *promises[1:]]
     return max(range(len(weighed)), key=weighed.__getitem__)
@@ -104,7 +104,7 @@ def first_unless_beaten(promises: Sequence[float]) -> int:
 def ratio_to(claim: Claim, bounds: ErrorBounds) -> float:
     """Compare the mu that bounds prove with the largest that the claim allows there."""
     mu = bounds.mu()
-    # A test that always raises the alarm proves nothing, and has no largest mu.
+    # A test that always raises the alarm proves nothing: the largest mu is undefined.
     return mu / claim.mu_at(bounds.false) if mu > 0.0 else 0.0
 
 
@@ -113,7 +113,7 @@ def _best_threshold(
 ) -> tuple[float, float]:
     """Return the best expected worth, and where it is."""
     levels = (np.arange(_THRESHOLDS) + 0.5) / _THRESHOLDS
-    # Where no score of the second is above any of the first, what counts is the gap.
+    # If all scores of the first are above all of the second, the threshold lies between them.
     gap = 0.5 * (a.min() + b.max())
     thresholds = np.unique([*np.quantile(a, levels), *np.quantile(b, levels), b.max(), gap])
     found = []
@@ -143,19 +143,19 @@ _BLOCK = 64
 def p_value_of_guesses(
     canaries: int, guesses: int, right: int, epsilon: float, delta: float
 ) -> float:
-    """Bound the probability of so many right guesses, if a mechanism is (epsilon, delta)-DP.
+    """Bound the probability of this many right guesses of an (epsilon, delta)-DP mechanism.
 
     Parameters
     ----------
     canaries : int
-        Rows of which each is in, or not, by a fair coin of its own. For replace-one, of which
-        each is one row or another by such a coin.
+        Number of rows that are included by a fair coin each. For replace-one, a coin chooses
+        between two rows.
     guesses : int
-        How many coins were guessed; from 0 to ``canaries``.
+        Number of guessed coins; from 0 to ``canaries``.
     right : int
-        How many of them rightly; from 0 to ``guesses``.
+        Number of right guesses; from 0 to ``guesses``.
     epsilon, delta : float
-        Of the mechanism, for a change of one coin.
+        Parameters of the mechanism, for a change of one coin.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def epsilon_of_guesses(
     Parameters
     ----------
     canaries, guesses, right, delta
-        As for ``p_value_of_guesses``.
+        See ``p_value_of_guesses``.
     confidence : float
         In (0, 1).
 
@@ -224,11 +224,11 @@ def epsilon_of_guesses(
 
 
 def best_number_of_guesses(canaries: int, mu: float, delta: float, confidence: float) -> int:
-    """Choose how many coins to guess if the scores of canaries tell as much as mu-GDP allows.
+    """Choose the number of guesses for canaries with scores as informative as mu-GDP allows.
 
     ``mu`` is public, so that the choice does not depend on the run.
     """
-    # |log-likelihood ratio| of N(mu^2 / 2, mu^2), which tells the chance of being right.
+    # |log-likelihood ratio| of N(mu^2 / 2, mu^2), which determines the chance of being right.
     levels = (np.arange(1000) + 0.5) / 1000.0
     sure = expit(np.sort(np.abs(0.5 * mu * mu + mu * ndtri(levels)))[::-1])
     found = []
@@ -279,11 +279,11 @@ def audit_in_one_run(
         has as many canaries as rows, or columns if these are fewer: row i is huge in column i.
         Hundreds of canaries are needed.
     confidence : float, default=0.95
-        Of the bound.
+        Confidence of the bound.
     random_state : int, optional
-        Of the canaries' coins; by default they come from the operating system.
+        Seed of the canaries' coins, which by default come from the operating system.
     seed : int, optional
-        Of the run's own noise, for tests; by default the operating system's.
+        Seed of the run's noise, for tests; by default it comes from the operating system.
 
     Returns
     -------

@@ -28,7 +28,7 @@ from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 
 HUGE = 1e6
-"""How many times longer than allowed a row of interest comes, for the library to shorten it."""
+"""Factor by which a row of interest exceeds the row norm, so that it is clipped."""
 
 
 @final
@@ -39,7 +39,7 @@ class Neighbours:
     Parameters
     ----------
     name : str
-        What is special about them, in words.
+        A short description.
     first, second : object
         ``Rows`` for plans; whatever the release takes for functions.
     others_contribute : bool, default=False
@@ -57,7 +57,7 @@ class Neighbours:
 class Table:
     """Rows as a user would give them; a weight is 1, or 0 for a row that is erased.
 
-    Weights belong to prepared rows: what preparation makes of an erased row is of no account.
+    Weights are those of prepared rows: an erased row contributes nothing, however it is prepared.
     """
 
     X: NDArray[np.float64]
@@ -74,7 +74,7 @@ class Table:
 
 
 def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tuple[Any, Any]:
-    """Return the target with the longest gradient at zero, and one far from it."""
+    """Return the target with the largest gradient at zero, and one far from it."""
     if target is Target.BINARY:
         return 1.0, -1.0
     if target is Target.CLASS:
@@ -96,8 +96,8 @@ def neighbouring_tables(
 ) -> Iterator[tuple[str, Table, Table]]:
     """Generate pairs of tables that differ in the first row: erased, removed, or replaced.
 
-    Rows of interest are a million times as long as ``row_norm``; ``targets`` as ``target_ends``
-    returns them.
+    The norms of rows of interest are a million times ``row_norm``; ``targets`` come from
+    ``target_ends``.
     """
     far, near = targets
     along, spread = np.zeros(n_features), np.ones(n_features)
@@ -145,12 +145,12 @@ def worst_neighbours(plan: Plan) -> tuple[Neighbours, ...]:
     Parameters
     ----------
     plan : Plan
-        Of any solver.
+        A plan of any solver.
 
     Returns
     -------
     tuple of Neighbours
-        Of prepared rows, as the plan wants them.
+        Pairs of prepared rows that fit the plan.
     """
     spec = plan.data
     target = plan.problem.loss.target
@@ -190,7 +190,7 @@ class _StoppedError(Exception):
 
 @final
 class _Stop(NoiseSource, Observer):
-    """Ends a fit at the moment at which it would run its plan."""
+    """Stops a fit when it would run its plan."""
 
     name: ClassVar[str] = "none"
     is_private: ClassVar[bool] = False
@@ -215,12 +215,11 @@ class _Stop(NoiseSource, Observer):
 def captured(estimator: BaseEstimator, table: Table) -> tuple[Plan, Rows]:
     """Fit an estimator up to the run of its plan; return plan and prepared rows.
 
-    What follows the run in ``fit`` works on released values and public facts alone. The table's
-    weights are put on the prepared rows, which are otherwise those that the estimator encoded,
-    scaled and clipped.
+    After the run, ``fit`` uses released values and public facts alone. The prepared rows, which the
+    estimator encoded, scaled and clipped, get the table's weights.
     """
     with warnings.catch_warnings():
-        # The rows are synthetic; the caller checks what a plan reads off them.
+        # The rows are synthetic; the caller checks that plans do not depend on them.
         warnings.simplefilter("ignore", LowSignalWarning)
         warnings.simplefilter("ignore", PublicInformationWarning)
         try:

@@ -157,7 +157,7 @@ def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float
     )
 
 
-# Statistics of what an attacker sees, high for the first data set.
+# Statistics of observations, high for the first data set.
 
 Floats = NDArray[np.float64]
 Pair = tuple[Floats, Floats]
@@ -169,7 +169,7 @@ _RUNS_PER_VALUE = 4
 @final
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What one run shows: values, and their log-likelihood ratio by the declared noise."""
+    """The observation of a run: values, and their log-likelihood ratio by the declared noise."""
 
     values: NDArray[np.float64]
     log_ratio: float | None
@@ -268,7 +268,7 @@ def _precision(values: Floats, ridge: Floats) -> Floats:
 
 # Claims of mechanisms, as the error rates that every test must then have.
 
-# Shares of epsilon at which a claim is looked up: few, as each is a numerical computation.
+# Fractions of epsilon at which the claim is evaluated; each is a numerical computation.
 _SHARES = (0.0, 0.02, 0.1, 0.3, 0.6)
 
 
@@ -358,38 +358,38 @@ def described(plan: Plan) -> str:
 @final
 @dataclass(frozen=True)
 class AuditReport:
-    """A lower bound on privacy loss beside the upper bound that is claimed.
+    """A lower bound on privacy loss, and the claimed upper bound.
 
     Parameters
     ----------
     target : str
-        What was attacked.
+        The attacked mechanism.
     claim : Claim
-        What it promises.
+        Its claim.
     release : {"all", "model"}
-        What the attacker saw.
+        The releases that the attacker saw.
     method : str
-        How the attacker guessed.
+        Statistic of the attacker.
     neighbours : str
-        On which data sets.
+        The pair of data sets.
     runs : int
         Counted runs on each of both data sets; 0 where laws are known exactly.
     pilot_runs : int
         Held-out runs on each of both data sets of each pair, which chose the method.
     confidence : float
-        Of all that follows, together.
+        Joint confidence of all bounds.
     epsilon : float
         Lower bound on epsilon at ``claim.delta``, for any mechanism at all.
     mu : float
         Lower bound on mu, for any mechanism that is mu-GDP.
     ratio : float
-        How much of the claim the attack reached; above 1 the claim is refuted. Of many runs:
-        ``mu`` over the largest that the claim allows at the same rate of false alarms. Of one
-        run, and of exact laws: epsilon over the claimed one.
+        Attained share of the claim; above 1 the claim is refuted. For many runs: ``mu`` over the
+        largest that the claim allows at the same rate of false alarms. For one run, and for exact
+        laws: epsilon over the claimed one.
     refuted : bool
-        Whether what was seen contradicts the claim.
+        Whether the observations contradict the claim.
     noise : str
-        Where the runs' randomness came from.
+        Source of the runs' randomness.
 
     Notes
     -----
@@ -438,12 +438,12 @@ class AuditReport:
                 f"mu at least {self.mu:.4g}, that is epsilon {self.epsilon_of_mu:.4g}; from "
                 f"counts alone epsilon at least {self.epsilon:.4g}"
             )
-        seen = {"all": "everything that the claim pays for", "model": "the returned model"}
+        seen = {"all": "everything that the claim covers", "model": "the returned model"}
         return [
             ("Target", self.target),
             ("Claimed", claimed),
             ("Found", f"{found} (confidence {self.confidence:g})"),
-            ("Reached", f"{self.ratio:.0%} of what the claim allows"),
+            ("Reached", f"{self.ratio:.0%} of the claim"),
             ("Attack", f"{self.method}; {self.neighbours}; seen: {seen[self.release]}"),
             ("Runs", self._runs()),
             ("Verdict", self._verdict()),
@@ -461,8 +461,8 @@ class AuditReport:
 
     def _verdict(self) -> str:
         if self.refuted:
-            return "REFUTED: what was seen contradicts the claim"
-        return "not refuted. That is no proof: a stronger attack may exist"
+            return "REFUTED: the observations contradict the claim"
+        return "not refuted. That is not a proof: a stronger attack may exist"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; ``epsilon_of_mu`` where the claim is Gaussian."""

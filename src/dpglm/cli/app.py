@@ -44,7 +44,7 @@ class _InOrderOfUse(click.Group):
         "dpglm demo                                               a study of public data",
         "",
         "dpglm schema people.csv --target income -o schema.json   a form to fill in by hand",
-        "dpglm plan --schema schema.json --n-rows 30000           what a fit would cost",
+        "dpglm plan --schema schema.json --n-rows 30000           the cost of a fit",
         "dpglm fit people.csv --schema schema.json --epsilon 1 --model model.json --report report",
         "dpglm evaluate held_out.csv --model model.json --epsilon 0.5    its performance",
         "dpglm study study.toml people.csv --out results          describe, fit and evaluate",
@@ -57,8 +57,8 @@ def app() -> None:
     """Fit linear models to private rows, with a proof of privacy.
 
     Files that are written (model, certificate, report) may be published: epsilon and delta bound
-    what they reveal about any one row. Messages on the terminal are for the holder of the rows: an
-    error about a value that does not match the schema shows that value.
+    how much they reveal about any one row. Messages on the terminal are for the holder of the rows:
+    an error about a value that does not match the schema shows that value.
 
     Tables are CSV files (UTF-8, with a header) or Parquet files.
 

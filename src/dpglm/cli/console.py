@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from dpglm.cli.files import SpendingWatch
 
 
-# What commands do with the files they are given; no output replaces an input.
+# Uses of the files that a command is given; no output replaces an input.
 
 
 class Use(enum.Enum):
-    """What a command does with a path: leaves it, changes it in place, or writes it at the end."""
+    """The use of a path: read, changed in place, or written at the end."""
 
     READ = "is read"
     KEPT = "is kept"
@@ -49,8 +49,8 @@ def _itself(path: Path) -> Iterable[Path]:
 class CommandPath(click.Path):
     """The type of every option and argument that names a file or folder.
 
-    ``files`` lists what a path stands for, such as the files beside a ledger; ``closed``: nothing
-    may be written below a folder.
+    ``files`` lists the files that a path stands for, such as a ledger and its journal; ``closed``:
+    nothing may be written below a folder.
     """
 
     def __init__(
@@ -102,18 +102,17 @@ def named_paths(context: click.Context | None) -> Iterator[NamedPath]:
             given = context.params.get(one.name or "")
             name = one.opts[-1] if isinstance(one, click.Option) else one.human_readable_name
             for path in given if isinstance(given, tuple) else (given,):
-                # With allow_dash, "-" is no file but a standard stream.
+                # With allow_dash, "-" is a standard stream.
                 if path is not None and not (one.type.allow_dash and str(path) == "-"):
                     yield NamedPath(name, path, one.type)
 
 
 def refuse_twice_named(context: click.Context) -> None:
-    """Refuse a command of which two paths are one file, unless both are only read."""
+    """Refuse two paths to one file, unless both are only read."""
     for one, other in itertools.combinations(named_paths(context), 2):
         uses = {one.kind.use, other.kind.use}
         if uses == {Use.READ}:
             continue
-        # The one that would do harm is the one to be named.
         kept, changed = sorted((one, other), key=lambda named: list(Use).index(named.kind.use))
         for path in changed.files.values():
             if not kept.holds(path, changed.kind.use):
@@ -127,7 +126,7 @@ def refuse_twice_named(context: click.Context) -> None:
 
 
 def refuse_taken(context: click.Context | None, targets: Iterable[Path]) -> None:
-    """Refuse to write what a command reads or keeps."""
+    """Refuse to write a file that the command reads or keeps."""
     taken = [one for one in named_paths(context) if one.kind.use is not Use.WRITTEN]
     for target, one in itertools.product(targets, taken):
         if one.holds(target, Use.WRITTEN):
@@ -245,13 +244,13 @@ def note(text: str) -> None:
 
 
 def spending(watch: SpendingWatch) -> SpendingWatch:
-    """Let a watch say what the running command has spent, if that ends early; return it."""
+    """Report by a watch what was spent, if the running command ends early; return the watch."""
     click.get_current_context().meta[_WATCH] = watch
     return watch
 
 
 def finished() -> None:
-    """Note that the command has done what it is for: that nothing is printed is no failure now."""
+    """Note that the command has finished its task: failing to print is not an error any more."""
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[_FINISHED] = True
@@ -298,7 +297,7 @@ _ANY_INTERRUPTION = (
 
 
 def _ended(error: Exception, watch: SpendingWatch | None) -> click.ClickException:
-    """Return an error as a message, with what was spent."""
+    """Return an error as a message that states the budget spent."""
     spent = "" if watch is None else watch.failed()
     if spent:
         return PaidError(plain(f"{_message(error)}\n{spent}"))
@@ -370,7 +369,7 @@ class _Unfailing(io.BufferedIOBase):
 
 
 def unfailing_streams() -> None:
-    """Let what is printed never fail, neither by an encoding nor by a closed pipe or full disk."""
+    """Make printing safe: encodings, closed pipes and full disks raise no errors."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         encoding = "utf-8" if stream is None else stream.encoding

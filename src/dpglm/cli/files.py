@@ -65,15 +65,15 @@ class TrainingRows:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What ``fit`` is given beside rows and targets; streamed rows have their own."""
+        """Further arguments of ``fit``; streamed rows carry their own."""
         if self.is_streamed:
             return {}
-        beside = {
+        given = {
             "sample_weight": self.trials,
             "exposure": self.exposure,
             "groups": self.groups,
         }
-        return {name: one for name, one in beside.items() if one is not None}
+        return {name: one for name, one in given.items() if one is not None}
 
     def used(self, most: int | None) -> tuple[int, int]:
         """Return the numbers of groups, and of the rows of them that are used. Private."""
@@ -151,13 +151,13 @@ def columns_of(model: LinearModel) -> Sequence[str]:
 
 
 def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:
-    """Return what a model predicts from those columns."""
+    """Return those columns in the form that the model takes."""
     if model.schema is not None:
         return table
     return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])
 
 
-# Signals that stop a command, and what it says of money spent when it ends early.
+# Signals that stop a command, and its message about spending when it ends early.
 
 _SIGNALS = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -208,11 +208,10 @@ def uninterrupted() -> Iterator[None]:
 
 @final
 class SpendingWatch:
-    """Follows a command, to say at any moment what it leaves behind if it ends early.
+    """Follows a command, to report spending and results if it ends early.
 
-    Money spent is read from the ledger, as the end may come between its record and the first
-    step. A command prints no value computed from rows before it has ended, so all else is in
-    files.
+    Spending is read from the ledger, as the end may come between its record and the first step.
+    A command prints no value computed from rows before it has ended.
     """
 
     def __init__(
@@ -260,7 +259,7 @@ class SpendingWatch:
         return "\n".join([self._progress(), *self._spent(), self._way_on()])
 
     def failed(self) -> str:
-        """Return what a command that failed has spent and written; empty if nothing."""
+        """Return the message of a command that failed; empty if it spent and wrote nothing."""
         if self._written:
             said = (
                 f"The result is released and paid for. It is in {self._named()}. Do not run the "
@@ -279,9 +278,9 @@ class SpendingWatch:
             return ["No ledger was given, so nothing was recorded as spent."]
         name, new = self._ledger.path, self._new_entries()
         if isinstance(new, Exception):
-            return [f"What was spent cannot be read: {new}. See `dpglm ledger show {name}`."]
+            return [f"The ledger cannot be read: {new}. See `dpglm ledger show {name}`."]
         if not new:
-            return [f"Nothing more was spent: the ledger {name} has no new entry."]
+            return [f"Nothing more was spent: the ledger {name} did not get a new entry."]
         return [
             f"Spent: entry {entry.number} of the ledger {name}, {named_numbers(entry.charge)}; it "
             "stays."
@@ -368,8 +367,8 @@ class Outputs:
         """Write and publish results that are paid for; tell ``wrote`` where they are.
 
         ``writer`` is given the drafts, and writes the most important one first. If it fails, or
-        the targets cannot be had any more, what it did write is published, or kept elsewhere, and
-        the error is raised after that.
+        the targets are not available any more, complete drafts are published, or kept elsewhere,
+        and the error is raised after that.
         """
         for draft in self.drafts.values():
             _room_of(draft).unlink(missing_ok=True)
@@ -397,7 +396,7 @@ class Outputs:
             finished()
 
     def _rescue(self, writer: Writer, wrote: Callable[[list[Path]], None], *, again: bool) -> None:
-        """Keep what was written, where it belongs or in a new folder."""
+        """Keep complete drafts, in their places or in a new folder."""
         with uninterrupted():
             whole = {target: draft for target, draft in self.drafts.items() if draft.is_file()}
             if whole:
@@ -440,16 +439,16 @@ def publish_numbers(
     ledger: Path | None,
     *,
     force: bool,
-    beside: Mapping[Path, Callable[[Any], Mapping[str, Any]]] = MappingProxyType({}),
+    others: Mapping[Path, Callable[[Any], Mapping[str, Any]]] = MappingProxyType({}),
 ) -> None:
     """Make a description or an evaluation, then write and print it.
 
-    ``beside`` has further JSON files, with what they contain.
+    ``others`` maps further JSON files to their contents.
     """
     from dpglm.ledger import PrivacyLedger
     from dpglm.ledger.store import write_json
 
-    written = [*beside]
+    written = [*others]
     if report is not None:
         require_report()
         written += [report / one for one in ("certificate.json", f"{kind}.html", f"{kind}.json")]
@@ -459,7 +458,7 @@ def publish_numbers(
         found = make(account)
 
         def write(drafts: Mapping[Path, Path]) -> None:
-            for path, document in beside.items():
+            for path, document in others.items():
                 write_json(drafts[path], document(found))
             if report is not None:
                 write_json(drafts[report / f"{kind}.json"], found.to_dict())
@@ -502,8 +501,8 @@ def reserved(targets: Sequence[Path], *, force: bool, room: bool = True) -> Iter
 
     Refused: targets that exist (unless ``force``), are folders, are named twice, are to be written
     by another command that is running, or are budget ledgers or files that this command reads or
-    keeps (whatever ``force`` says). With ``room``, the disk must have some for them. What was not
-    published in the block leaves everything as before.
+    keeps (whatever ``force`` says). With ``room``, the disk must have room for them. If nothing is
+    published in the block, everything is as before.
     """
     _check(targets, force)
     made: list[Path] = []
@@ -525,7 +524,7 @@ def reserved(targets: Sequence[Path], *, force: bool, room: bool = True) -> Iter
             with uninterrupted():
                 claims.close()
                 for folder in reversed(made):
-                    # It holds what was published, or files of another program.
+                    # It contains published files, or files of another program.
                     with contextlib.suppress(OSError):
                         folder.rmdir()
 
@@ -543,7 +542,7 @@ def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Pat
 
 
 def _claim_of(target: Path) -> Path:
-    """Return the hidden folder beside a target that keeps other commands away from it."""
+    """Return the hidden folder next to a target that keeps other commands away from it."""
     # Names that the disk may take for one.
     name = unicodedata.normalize("NFC", target.name).casefold()
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -555,7 +554,7 @@ def _claimed(folder: Path, target: Path) -> Iterator[None]:
     """Make such a folder, hold its lock, and remove it with all that is in it."""
     descriptor = _locked(folder, target)
     try:
-        # What a killed command left.
+        # Left by a killed command.
         for old in folder.iterdir():
             old.unlink()
         yield
@@ -566,7 +565,7 @@ def _claimed(folder: Path, target: Path) -> Iterator[None]:
 
 
 def _locked(folder: Path, target: Path) -> int | None:
-    """Make a folder and lock it until the descriptor is closed; None where there are no locks."""
+    """Make a folder and lock it until the descriptor is closed; None without locks."""
     try:
         import fcntl
     except ImportError:
@@ -607,7 +606,7 @@ def _check(targets: Sequence[Path], force: bool) -> None:
         if target.is_dir():
             raise ValueError(f"{target} is a folder: give the name of a file")
         if target.exists() and not target.is_file():
-            raise ValueError(f"{target} is no regular file: give the name of one, or a new name")
+            raise ValueError(f"{target} is not a regular file: give the name of one, or a new name")
         refuse_ledger(target)
         if not force and (os.path.lexists(target) or os.path.exists(os.path.realpath(target))):
             raise ValueError(f"{target} exists already: choose another name, or add --force")

@@ -207,14 +207,14 @@ class ModelOptions:
         if self.trials is not None and not counts:
             raise InputError(
                 f"--trials {self.trials}: is for --estimator binomial and a target of the type "
-                '"count", whose "high" is the largest number of trials'
+                '"count", with the largest number of trials as "high"'
             )
         if self.trials in (*schema.column_names, schema.target.name):
             raise InputError(f"--trials {self.trials}: the schema uses this column already")
 
 
 def _pair(text: str, schema: Schema) -> tuple[str, str]:
-    """Split a pair of columns, whose names may contain colons themselves."""
+    """Split a pair of columns; their names may contain colons."""
     pairs = [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == ":"]
     known = [pair for pair in pairs if set(pair) <= set(schema.column_names)]
     if len(known) != 1:
@@ -233,7 +233,7 @@ def _direction(text: str) -> tuple[str, int]:
 
 
 def _counts_successes(estimator: str, target: TargetColumn) -> bool:
-    """Whether the target counts the successes whose share the estimator models."""
+    """Whether the target counts successes and the estimator models their share."""
     is_binomial = estimator_class(estimator).__name__ == "BinomialRegressor"
     return is_binomial and isinstance(target, CountTarget)
 
@@ -289,7 +289,7 @@ class GivenOffset:
         offset: str | None,
         present: Collection[str],
     ) -> Self:
-        """Read the options for a model and the columns of a table; refuse what does not fit."""
+        """Read the options for a model and the columns of a table; refuse wrong ones."""
         fitted = model.offset_column
         given = [
             (kind, text) for kind, text in (("exposure", exposure), ("offset", offset)) if text

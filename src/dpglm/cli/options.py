@@ -29,7 +29,7 @@ _Annotation = tuple[Any, "_Declared | None", Mapping[str, Any]]
 @final
 @dataclass(frozen=True)
 class _Declared:
-    """What an annotation adds to a parameter."""
+    """The part of an annotation that makes a parameter an option or argument."""
 
     kind: type[click.Parameter]
     flags: tuple[str, ...]
@@ -106,7 +106,7 @@ def _options_of(group: Any, changed: Mapping[str, Any]) -> Iterator[click.Parame
 
 
 def _annotation(hint: Any) -> _Annotation:
-    """Split an annotation into its type and what was added to it."""
+    """Split an annotation into type, declaration and other defaults."""
     kind, *added = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     changed = [one for one in added if isinstance(one, Mapping)]
     declared = [one for one in added if isinstance(one, _Declared)]
@@ -243,7 +243,7 @@ Delta = Annotated[
 ]
 Adjacency = Annotated[
     Literal["zero_out", "add_remove", "replace_one"],
-    option("What is protected: a row's contribution, its presence, or its content."),
+    option("Privacy relation: protects a row's contribution, its presence, or its content."),
 ]
 EstimatorName = Annotated[
     str | None,
@@ -261,7 +261,7 @@ Settings = Annotated[
 Trials = Annotated[
     str | None,
     option(
-        "Column with the number of trials, of which the target counts the successes (--estimator "
+        "Column with the number of trials of each row; the target counts successes (--estimator "
         "binomial). Not in the schema.",
         metavar="COLUMN",
     ),
@@ -280,7 +280,7 @@ Force = Annotated[bool, option("Replace output files that exist.")]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """The privacy budget, what is protected, and the public sizes."""
+    """The privacy budget, the relation, and the public sizes."""
 
     epsilon: Epsilon
     delta: Delta = "auto"
@@ -349,7 +349,7 @@ class Protected:
             raise InputError(f"--groups {self.groups}: this column is used for something else")
 
     def check_public_sizes(self) -> None:
-        """Refuse a relation that keeps a number private of which no public one was given."""
+        """Require public sizes where the relation keeps the exact ones private."""
         lacking = []
         if self.n_rows is None and self.adjacency == "add_remove":
             lacking.append(("rows", "--n-rows"))
@@ -374,7 +374,7 @@ def numbers(flag: str, text: str, example: str) -> tuple[float, float]:
     return low, high
 
 
-# Settings by text, whose types are the annotations of parameters.
+# Settings by text; annotations of the parameters give their types.
 
 # Other options decide these, or they take Python objects.
 _NOT_SETTABLE = frozenset(
@@ -488,7 +488,7 @@ def read_settings(
         if not equals or key not in allowed:
             raise ValueError(
                 f"{flag} {setting}: must be NAME=VALUE with a name among "
-                f"{', '.join(allowed) or 'none, as there are no settings'}"
+                f"{', '.join(allowed) or 'none: it takes no settings'}"
             )
         try:
             values[key] = allowed[key].value(text)

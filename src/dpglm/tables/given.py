@@ -12,9 +12,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import _safe_indexing, column_or_1d
-from sklearn.utils.validation import _get_feature_names, _num_samples
 
 from dpglm.tables.cells import (
     NUMBER_KINDS,
@@ -54,6 +51,8 @@ def series_name(values: Any) -> str | None:
 
 def as_column(values: Any, n_rows: int | None = None) -> NDArray[Any]:
     """Return targets as an array with one axis; warn of a column vector as scikit-learn does."""
+    from sklearn.utils import column_or_1d
+
     values = unmasked("y", values)
     if isinstance(values, np.ndarray) and values.dtype.kind == "T":
         values = values.astype(object)  # which scikit-learn knows
@@ -65,6 +64,8 @@ def as_column(values: Any, n_rows: int | None = None) -> NDArray[Any]:
 
 def check_shape(name: str, shape: tuple[int, ...], n_rows: int) -> None:
     """Check the shape of targets, weights or offsets for this number of rows."""
+    from sklearn.exceptions import DataConversionWarning
+
     if name != "y":
         if shape != (n_rows,):
             raise ValueError(f"{name} must have shape ({n_rows},), got shape {shape}")
@@ -170,6 +171,8 @@ class Where:
     @classmethod
     def of(cls, where: Any, X: Any) -> Where:
         """Read the argument ``where`` for a table or matrix in memory."""
+        from sklearn.utils.validation import _num_samples
+
         first = next(iter(X.values()), ()) if isinstance(X, Mapping) else X
         n_rows = _num_samples(first)
         counts = np.asarray(unmasked("where", where))
@@ -185,6 +188,9 @@ class Where:
 
     def rows(self, values: Any) -> Any:
         """Return the selected rows of an argument; None and single numbers are unchanged."""
+        from sklearn.utils import _safe_indexing
+        from sklearn.utils.validation import _num_samples
+
         if values is None or isinstance(values, numbers.Real):
             return values
         if isinstance(values, Mapping):
@@ -224,6 +230,8 @@ def finite_matrix(
     a cell that is missing, infinite, masked, not a number, a date, or text; they do not show other
     cells.
     """
+    from sklearn.utils.validation import _get_feature_names
+
     unmasked("X", X)
     if type(X).__name__ == "LazyFrame":
         raise ValueError("X must be rows in memory, got a lazy frame: give X.collect()")

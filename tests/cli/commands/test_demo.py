@@ -61,7 +61,7 @@ def test_writes_everything_and_says_what_it_means(run, small, listing):
     for text in (
         "1500 rows, 11 columns",
         "On the rows held out",
-        "What matters most",
+        "Strongest effects",
         "epsilon = 1, delta = 1e-05, relation 'zero_out'",
         "Budget by part",
         "The certificate holds.",
@@ -71,8 +71,8 @@ def test_writes_everything_and_says_what_it_means(run, small, listing):
     page = (folder / "report.html").read_text()
     for text in (
         "The data at a glance",
-        "What each column does",
-        "How good it is on rows held out",
+        "Effect of each column",
+        "Performance on held-out rows",
         "By sex",
     ):
         assert text in page

@@ -41,7 +41,7 @@ def test_bounds_are_bought_and_written(run, files):
     assert done.exit_code == 0, done.output
     age = Schema.from_json("narrower.json").columns[0]
     assert 0.0 < age.low < 30.0 < 70.0 < age.high < 100.0
-    assert age.paid.epsilon <= 1.0
+    assert age.paid_bounds[2].epsilon <= 1.0
 
 
 def test_groups_and_the_ledger(run, files):

@@ -89,14 +89,15 @@ class TestRelease:
         done = fit(data="few.csv", epsilon="0.1")
         assert done.exit_code == 0
         assert (
-            "Warning: 20 rows and epsilon 0.1 for 4 coefficients. Noise will drown" in done.stderr
+            "Warning: 20 rows and epsilon 0.1 for 4 coefficients. Noise will dominate"
+            in done.stderr
         )
         assert done.stderr.index("Warning") < done.stderr.index("Private fit")
 
     def test_says_what_to_expect_of_the_coefficients(self, fit):
         text = " ".join(fit().stdout.split())
         assert "What to expect (a rule of thumb, not a promise)" in text
-        assert "No confidence intervals were asked for" in text
+        assert "no confidence intervals (inference=True)" in text
 
     @pytest.mark.parametrize("covariance", ["model", "robust"])
     def test_intervals_are_printed_and_kept(self, fit, covariance):
@@ -346,7 +347,7 @@ class TestShares:
         assert means[frame["ill"] == "yes"].mean() > 0.7 > 0.3 > means[frame["ill"] == "no"].mean()
         found = run(*("evaluate", "people.csv", "--model", "model.json", "--epsilon", "1000"))
         assert found.exit_code == 0, found.output
-        assert "auc" in found.output
+        assert "AUC" in found.output
         planned = ("plan", "--schema", "schema.json", "--n-rows", "400", "--epsilon", "1")
         assert run(*planned, *asked[:4]).exit_code == 0
 

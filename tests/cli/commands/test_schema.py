@@ -135,7 +135,7 @@ def test_is_written_to_a_file_and_not_over_one(run, fails, tmp_path):
 
 def test_the_target_must_be_a_column(run, fails, files):
     message = fails(run("schema", "people.csv", "--target", "sick", "-o", "s.json"))
-    assert "no column 'sick', but age, smoker, ill, id" in message
+    assert "--target sick: not a column of people.csv; choose among age, smoker, ill, id" in message
     assert not (files / "s.json").exists()
 
 

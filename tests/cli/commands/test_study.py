@@ -60,8 +60,8 @@ def test_everything_is_written_and_holds(study, run, listing, files, data):
         "Who is ill?",
         "The data at a glance",
         "smoker by ill",
-        "What each column does",
-        "How good it is on rows held out",
+        "Effect of each column",
+        "Performance on held-out rows",
         "By smoker",
         "Private.",
     ):

@@ -56,7 +56,7 @@ def audit(
     adjacency: Adjacency = "zero_out",
     release: Annotated[
         Literal["all", "model"],
-        option("What the attacker sees: everything that the claim covers, or only the model."),
+        option("Releases that the attacker sees: all that the claim covers, or only the model."),
     ] = "all",
     runs: Annotated[
         int,

@@ -148,6 +148,6 @@ def _print_effects(model: AdditiveClassifier) -> None:
     """Print which columns matter most."""
     shapes = model.shapes_.by_importance[:_MOST]
     print_table(
-        ("What matters most", "lowest log-odds", "highest"),
+        ("Strongest effects", "lowest log-odds", "highest"),
         [(one.term, f"{one.values.min():.2f}", f"{one.values.max():.2f}") for one in shapes],
     )

@@ -87,10 +87,10 @@ def describe(
     """Describe the private table DATA: counts, histograms, quantiles, means, pairs of columns.
 
     DATA is a CSV or Parquet file, or a folder of Parquet files. All numbers come from one noisy
-    release, within the budget that you give. Each has an interval that reflects the noise. What is
-    printed and written may be published.
+    release, within the budget that you give. Each has an interval that reflects the noise.
+    Output and files may be published.
 
-    An error before anything is spent leaves no file. After that, the message states what was spent
+    An error before anything is spent leaves no file. After that, the message states the spending
     and where the numbers are, and the exit code is 3.
     """
     from dpglm.exploration import describe as described
@@ -123,11 +123,11 @@ def describe(
             ledger=account,
         )
 
-    beside = {}
+    others = {}
     if bounded_schema is not None:
-        beside[bounded_schema] = lambda found: found.schema(bounds=ends[0]).to_dict()
+        others[bounded_schema] = lambda found: found.schema(bounds=ends[0]).to_dict()
     publish_numbers(
-        make, "description", write_description, report, ledger, force=force, beside=beside
+        make, "description", write_description, report, ledger, force=force, others=others
     )
 
 

@@ -94,14 +94,14 @@ def evaluate(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Evaluate a model on the private table DATA, whose rows it was not fitted on.
+    """Evaluate a model on the private table DATA, with rows that it was not fitted on.
 
     DATA is a CSV or Parquet file with the model's columns, its target and, if it was fitted with
     exposures, those. All numbers come from noisy releases within the budget that you give. Each
-    has an interval for these rows and one for the population that they were sampled from. What is
-    printed and written may be published.
+    has an interval for these rows and one for the population that they were sampled from. Output
+    and files may be published.
 
-    An error before anything is spent leaves no file. After that, the message states what was spent
+    An error before anything is spent leaves no file. After that, the message states the spending
     and where the numbers are, and the exit code is 3.
     """
     from dpglm.evaluation import evaluate as evaluated
@@ -151,7 +151,7 @@ def evaluate(
 def _target(
     model: LinearModel, name: str | None, bounds: tuple[float, float] | None
 ) -> TargetColumn:
-    """Return the target column: the schema's, or one of that name with what the model predicts."""
+    """Return the target column: the schema's, or one made from the model's classes or bounds."""
     known = None if model.schema is None else model.schema.target
     if known is not None and not isinstance(known, NoTarget) and name in (None, known.name):
         return known

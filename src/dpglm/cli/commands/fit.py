@@ -88,7 +88,7 @@ def fit(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Fit a model to the private table DATA and write what may be published.
+    """Fit a model to the private table DATA and write publishable results.
 
     DATA is a CSV or Parquet file, or a folder of Parquet files, which may be larger than memory.
     Inputs are never replaced, and nothing is written into a folder of rows.
@@ -103,8 +103,8 @@ def fit(
     release of the private rows: `dpglm evaluate` measures it on rows that were set aside.
 
     Error messages are for you, the holder of the rows: they show a value that does not match the
-    schema. An error before anything is spent leaves no file. After that, the message states what
-    was spent and where the model is or how to continue; the exit code is 3, or 130 after Ctrl-C.
+    schema. An error before anything is spent leaves no file. After that, the message states the
+    spending and where the model is or how to continue; the exit code is 3, or 130 after Ctrl-C.
     """
     from dpglm.guidance.expectation import guidance
     from dpglm.report.subject import coefficient_table
@@ -184,7 +184,7 @@ def fit(
 def _ledger(path: Path | None, label: str | None) -> PrivacyLedger | None:
     if path is None:
         if label is not None:
-            raise InputError(f"--label {label}: needs --ledger, whose entry it names")
+            raise InputError(f"--label {label}: needs --ledger")
         return None
     from dpglm.ledger import PrivacyLedger
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.group(
-    short_help="Record what all analyses of a data set spend together.",
+    short_help="Keep one privacy budget for all analyses of a data set.",
     epilog=examples(
         "dpglm ledger create people.ledger --data 'people 2025' --epsilon 2 --delta 1e-6",
         "dpglm ledger show people.ledger",
@@ -72,7 +72,7 @@ def create(
     ] = "gaussian",
     unit: Annotated[
         Literal["row", "group"],
-        option("What all analyses protect: each row, or each group (person) with all its rows."),
+        option("Unit of protection: each row, or each group (person) with all its rows."),
     ] = "row",
     order: Annotated[
         int | None, option("Order of a renyi filter.", type=click.IntRange(min=2))
@@ -96,9 +96,9 @@ def create(
     say(f"Wrote {file}")
 
 
-@command("Show what was spent.", "dpglm ledger show FILE", group=ledger)
+@command("Show the spending.", "dpglm ledger show FILE", group=ledger)
 def show(file: Annotated[Path, argument(INPUT_LEDGER)]) -> None:
-    """Show what was spent, by whom, and what is left, in a ledger or an export of one."""
+    """Show the spending and the remaining budget in a ledger or an export of one."""
     from dpglm.ledger.entry import left_in_words
 
     contents = _contents(file)
@@ -168,7 +168,7 @@ def verify(
         tuple[Path, ...],
         option(
             "--certificate",
-            "Certificate whose entry must be in the ledger, unchanged.",
+            "Certificate with an entry that must be in the ledger, unchanged.",
             type=INPUT_FILE,
         ),
     ] = (),

@@ -1,4 +1,4 @@
-"""`dpglm plan`: what a fit would release, and its expected accuracy, before any row is read."""
+"""`dpglm plan`: the releases, cost and expected accuracy of a fit, before any row is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    "Show what a fit would release and cost; needs no data.",
+    "Show the releases and cost of a fit; needs no data.",
     "dpglm plan --schema schema.json --n-rows 30000 --epsilon 0.5",
     "dpglm plan --n-rows 5000 --n-features 20 --n-classes 3",
 )
@@ -40,7 +40,7 @@ def plan(
         option("Number of classes, without --schema.  [default: 2]", type=click.IntRange(min=2)),
     ] = None,
 ) -> None:
-    """Show what a fit would release, what it would cost and what to expect, without any data.
+    """Show the releases, cost and expected accuracy of a fit, without any data.
 
     `dpglm fit` carries out exactly this plan. With --n-features instead of --schema, features are
     taken to lie in [-1, 1] and a numeric target in [0, 1]; one column with k categories counts as
@@ -79,7 +79,7 @@ def plan(
 def _from_sizes(
     n_features: int | None, n_classes: int | None, described: ModelOptions, given: dict[str, Any]
 ) -> tuple[Any, int, int | None]:
-    """Make the estimator for a table of which only the sizes are known."""
+    """Make the estimator for a table of known size and unknown columns."""
     from sklearn.base import is_classifier
 
     if n_features is None:
@@ -90,7 +90,7 @@ def _from_sizes(
     if is_classifier(neutral):
         n_classes = n_classes or 2
     elif n_classes is not None:
-        raise InputError(f"--n-classes has no meaning for --estimator {name}, which fits numbers")
+        raise InputError(f"--n-classes is for classifiers, and --estimator {name} fits numbers")
     else:
         # A gamma regression admits no zero.
         least = 0.0 if neutral._loss(1.0).target.admits(0.0) else 1e-3
@@ -123,4 +123,4 @@ def _print(plan: Plan, estimator: str) -> None:
         },
     )
     say()
-    print_sections([*guidance(plan).sections(), ("What no certificate can know", (SCOPE,))])
+    print_sections([*guidance(plan).sections(), ("Limits of certificates", (SCOPE,))])

@@ -17,7 +17,7 @@ from dpglm.tables.files import StorageType, storage_types
 from dpglm.tables.schema import HELP_KEY
 
 _HELP = [
-    "Write down what is publicly known: from a law, a questionnaire, documentation, common sense.",
+    "Write down public knowledge: from a law, a questionnaire, documentation, common sense.",
     "Do not take it from the rows: that would not be protected.",
     "A number: type 'numeric' (in double quotes), with low and high; values outside are clipped.",
     "If values can be missing, add missing: the number that replaces them.",
@@ -41,7 +41,7 @@ _COLUMN: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
         StorageType.UNKNOWN: {"type": None, "low": None, "high": None, "categories": []},
     }
 )
-# A number may be a class label, so its type does not say what kind of target it is.
+# A number may be a class label, so its type does not determine the kind of target.
 _ANY_TARGET: dict[str, Any] = {"type": None, "classes": [], "low": None, "high": None}
 _TARGET: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
     {
@@ -74,12 +74,14 @@ def schema(
     and storage types of the columns only, never a value. (CSV files do not state which columns are
     numbers; there you fill in the type as well.)
 
-    Edit the file, which has instructions. Then see what a fit would cost, which also checks that
-    the form is complete: dpglm plan --schema schema.json --n-rows 30000
+    Edit the file, which has instructions. Then print the cost of a fit, which also checks that the
+    form is complete: dpglm plan --schema schema.json --n-rows 30000
     """
     types = storage_types(data)
     if target not in types:
-        raise InputError(f"--target: {data} has no column {target!r}, but {', '.join(types)}")
+        raise InputError(
+            f"--target {target}: not a column of {data}; choose among {', '.join(types)}"
+        )
     text = _dumps(template(types, target))
     if output is None:
         # An escaped character stands for itself in JSON, too.

@@ -61,7 +61,7 @@ def study(
     checkpoint: Annotated[
         Path | None,
         option(
-            "Folder for what was released so far and which rows are held out. After an "
+            "Folder for earlier releases and the choice of held-out rows. After an "
             "interruption the same command continues from there and spends nothing twice. Not for "
             "publication.",
             type=STUDY_CHECKPOINT,
@@ -70,15 +70,15 @@ def study(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Carry out STUDY on the private table DATA, and write what may be published.
+    """Carry out STUDY on the private table DATA, and write publishable results.
 
     STUDY is a TOML file with the budget, the schema's file, and what to explore, fit and evaluate;
     docs/study.md has an example. DATA is a CSV or Parquet file. Without DATA, the plan is printed:
-    what each part will cost, and how precise it will be.
+    the cost and the expected precision of each part.
 
     All rows are explored. The model is fitted to a random part of them and evaluated on the rest.
     Everything together costs the epsilon in STUDY. An error before anything is spent leaves no
-    file. After that, the message states what was spent and where the results are or how to
+    file. After that, the message states the spending and where the results are or how to
     continue, and the exit code is 3.
     """
     from dpglm.ledger import PrivacyLedger

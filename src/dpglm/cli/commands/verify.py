@@ -22,7 +22,7 @@ def verify(certificate: Annotated[Path, argument(INPUT_FILE)]) -> None:
     with the one that made the claim. Checks that the noise fits the bounds, the relation and
     the number of releases. CERTIFICATE is a certificate.json of a fit or a study, or a model file.
 
-    A certificate contains what its author recorded. No file can prove that the recorded program
+    A certificate contains the record of its author. No file can prove that the recorded program
     really ran on the rows.
 
     Exit code: 0 if the claim holds (and the model of a model file is the one that it is about);
