@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import importlib
 import json
 import math
 import sys
@@ -36,11 +35,11 @@ from dpglm import (
     PrivatePipeline,
     RidgeClassifier,
 )
+from dpglm.certificate import execution
 from dpglm.data.groups import GroupedRows
 from dpglm.data.split import EVALUATION, EXPLORATION
 from dpglm.estimators import _private as _family
 from dpglm.estimators.linear import _base
-from dpglm.evaluation import planning as evaluations
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,
@@ -55,8 +54,6 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers import D2P2, SOLVERS, JohnsonLindenstrauss, NoisySGD, dpsgd_f
 from dpglm.study import Study, running
 from tests.laws.transcripts import Transcript, excess, listening
-
-descriptions = importlib.import_module("dpglm.exploration.describe")
 
 __all__ = ["DOORS", "OF_ROWS", "UNITS", "World", "compared", "of_erased_rows", "suited"]
 
@@ -191,7 +188,7 @@ def erasing(every: bool = False) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(running, "_rows_of", divided))
-        for module in (_base, descriptions, evaluations):
+        for module in (_base, execution):
 
             def run(plan: Any, rows: Any, *rest: Any, honest: Any = module.run, **more: Any) -> Any:
                 return honest(plan, erased(rows) if there[0] else rows, *rest, **more)

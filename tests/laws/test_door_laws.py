@@ -152,10 +152,10 @@ def warning_of_data():
     """A row beyond its bound is told of."""
     honest = prepare._within
 
-    def telling(X: Any, row_norm: float, in_place: bool = False) -> Any:
-        if (prepare._norms(X) > row_norm).any():
+    def telling(X: Any, norms: Any, row_norm: float, in_place: bool = False) -> Any:
+        if (norms > row_norm).any():
             warnings.warn("rows were shortened", UserWarning, stacklevel=2)
-        return honest(X, row_norm, in_place)
+        return honest(X, norms, row_norm, in_place)
 
     return mock.patch.object(prepare, "_within", telling)
 
