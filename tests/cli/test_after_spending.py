@@ -332,7 +332,7 @@ def test_drafts_of_a_killed_command_are_removed(prepared):
 
 
 STOPPED_AT = {
-    "released": "dpglm.solvers.checkpoint.Checkpoint.save",
+    "released": "dpglm.solvers.checkpoint.RunCheckpoint.save",
     "writing": "dpglm.report.html.write_report",
     "moving": "dpglm.cli.files._move",
 }

@@ -13,7 +13,7 @@ import dpglm
 from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli.app import app
 from dpglm.cli.files import SpendingWatch
-from dpglm.solvers.checkpoint import Checkpoint
+from dpglm.solvers.checkpoint import RunCheckpoint
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
 LEDGER = ("--ledger", "people.ledger", "--delta", "1e-5")
@@ -103,13 +103,13 @@ def test_between_steps_without_a_checkpoint(fit, files, listing, monkeypatch):
 def test_the_same_command_goes_on_from_a_checkpoint(fit, files, ledger, monkeypatch):
     options = (*LEDGER, "--label", "mine", "--checkpoint", "kept")
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "save", after(10, Checkpoint.save))
+        patched.setattr(RunCheckpoint, "save", after(10, RunCheckpoint.save))
         text = said(fit(*options))
     assert re.search(r"Interrupted after at least \d+ of \d+ steps", text)
     assert "Spent: entry 1 of the ledger" in text
     assert "the same command continues from kept" in text
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "save", after(3, Checkpoint.save))
+        patched.setattr(RunCheckpoint, "save", after(3, RunCheckpoint.save))
         again = said(fit(*options))
     assert "Nothing more was spent" in again
     assert not (files / "model.json").exists()
@@ -178,14 +178,14 @@ def from_a_shell(code, *arguments):
 
 SIGNAL = """
 import os, signal
-from dpglm.solvers.checkpoint import Checkpoint
-save, saved = Checkpoint.save, []
+from dpglm.solvers.checkpoint import RunCheckpoint
+save, saved = RunCheckpoint.save, []
 def kill(self, progress):
     save(self, progress)
     saved.append(progress)
     if len(saved) == 8:
         os.kill(os.getpid(), signal.SIGINT)
-Checkpoint.save = kill
+RunCheckpoint.save = kill
 from dpglm.cli import main; main()
 """
 

@@ -40,7 +40,7 @@ from dpglm.solvers import (
 from dpglm.solvers import (
     checkpoint as checkpoint_file,
 )
-from dpglm.solvers.gradient.noisy_gd_method import NoisyGDState
+from dpglm.solvers.gradient.noisy_gd_method import DescentState
 
 N, D = 400, 4
 DATA = DataSpec(
@@ -146,12 +146,12 @@ def interrupted(path, plan=PLAN, after=3, **options):
 
 # Planted: what is written is always one step behind.
 LATE = """
-from dpglm.solvers.checkpoint import Checkpoint
-save, earlier = Checkpoint.save, []
+from dpglm.solvers.checkpoint import RunCheckpoint
+save, earlier = RunCheckpoint.save, []
 def late(self, progress):
     earlier.append(progress)
     save(self, earlier[-2:][0])
-Checkpoint.save = late
+RunCheckpoint.save = late
 """
 
 
@@ -368,16 +368,16 @@ def test_a_state_of_unknown_kind_is_refused_both_ways(tmp_path):
         for state in (object(), {"a": 1}, np.array([object()]), [1]):
             with pytest.raises(ValueError, match="its state cannot be written: state must be"):
                 kept.save(checkpoint.Progress(1, state))
-    with checkpoint_file.states((NoisyGDState,), {}):
+    with checkpoint_file.states((DescentState,), {}):
         for kind in ("subprocess.Popen", "newton_state", "gaussian"):
-            with pytest.raises(ValueError, match=r"type must be one of \['noisy_gd_state'\]"):
+            with pytest.raises(ValueError, match=r"type must be one of \['descent_state'\]"):
                 decode(Holder, {"inner": {"type": kind, "args": ["true"]}})
 
 
 def test_states_keep_nan_and_arrays_that_are_shared():
     w, arrays = np.array([math.nan, math.inf]), {}
-    state = NoisyGDState(1, w, w, np.zeros(2), np.ones(1), math.nan)
-    with checkpoint_file.states((NoisyGDState,), arrays):
+    state = DescentState(1, w, w, np.zeros(2), np.ones(1), math.nan)
+    with checkpoint_file.states((DescentState,), arrays):
         written = json.loads(json.dumps(encode(Holder(state))))
         found = decode(Holder, written).inner
     assert sorted(arrays) == ["array_0", "array_1", "array_2"]

@@ -18,7 +18,7 @@ from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import weak_delta, weak_epsilon
 from dpglm.privacy.events import DisjointParts, RandomlyRepeated, canonical, describe_event
 from dpglm.privacy.releases import AnyRelease
-from dpglm.solvers.base import Stage
+from dpglm.solvers.base import FitStage
 from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
     stages = list(_leaves(plan.method.stages))
     if len(stages) < 2:
         name = stages[0].name if stages else "model"
-        only = Stage(name, certificate.releases, certificate.event)
+        only = FitStage(name, certificate.releases, certificate.event)
         found = [costing(only, certificate.adjacency, certificate.delta, certificate.epsilon)]
     else:
         found = [costing(one, certificate.adjacency, certificate.delta) for one in stages]
@@ -286,14 +286,14 @@ def _spending_of_parts(certificate: Certificate) -> tuple[Spending, ...]:
     whole = certificate.budget.gdp_mu() ** 2
     found = []
     for name, part in certificate.parts.items():
-        stage = Stage(name, part.releases, part.event)
+        stage = FitStage(name, part.releases, part.event)
         one = costing(stage, certificate.adjacency, certificate.delta)
         share = None if one.mu is None else one.mu**2 / whole
         found.append(dataclasses.replace(one, share=share))
     return tuple(found)
 
 
-def _leaves(stages: Iterable[Stage], lead: str = "") -> Iterator[Stage]:
+def _leaves(stages: Iterable[FitStage], lead: str = "") -> Iterator[FitStage]:
     """List the leaves of nested stages, with full names; stages on disjoint rows are one leaf."""
     for one in stages:
         part = "" if one.part is None else f", part {one.part + 1}"
@@ -305,7 +305,7 @@ def _leaves(stages: Iterable[Stage], lead: str = "") -> Iterator[Stage]:
 
 
 def costing(
-    stage: Stage, adjacency: Adjacency, delta: float, epsilon: float | None = None
+    stage: FitStage, adjacency: Adjacency, delta: float, epsilon: float | None = None
 ) -> Spending:
     """Return the cost of a stage alone, without its share."""
     if epsilon is None:

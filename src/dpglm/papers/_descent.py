@@ -191,17 +191,21 @@ class TheoremDescent(TheoremSettings):
 
     n_steps: int | None
 
-    @abc.abstractmethod
     def known(self, facts: Facts) -> Constants:
-        """Find the theorem's constants, or raise ValueError if a condition does not hold."""
+        """Find the theorem's constants, or raise ValueError if a condition does not hold.
+
+        By default those of a smooth and non-negative loss without a constraint.
+        """
+        check_unconstrained(facts.problem)
+        return smooth_constants(facts)
 
     @abc.abstractmethod
     def needed_steps(self, facts: Facts, known: Constants) -> float:
         """Return the number of steps that the theorem's bound needs."""
 
-    @abc.abstractmethod
     def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        """Return the theorem's step size for this many steps."""
+        """Return the theorem's step size: by default one over the smoothness."""
+        return 1.0 / known.smoothness
 
     @final
     def settled(self, facts: Facts) -> tuple[Solver, float]:

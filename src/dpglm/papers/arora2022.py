@@ -251,12 +251,14 @@ class Arora2022GridSearch(TheoremSettings):
     failure : float, default=0.1
         Probability with which the bound may fail, in (0, 1).
 
-    Notes ----- Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ...,
-    K, with ``b = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, as larger
-    balls have no better bound than zero. In print the radii are ``2^j`` and K has ``Y^2 (n
-    epsilon)^(2/3) / (sqrt(H) R^2)``, and both depend on units. Losses are bounded by the ball
-    alone, and scores have the penalty of line 6, where the root lacks ``Delta(B)`` in print.
-    Boosting takes ``log2(2 / failure)`` models.
+    Notes
+    -----
+    Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ..., K, with ``b
+    = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, as larger balls have no better
+    bound than zero. In print the radii are ``2^j`` and K has ``Y^2 (n epsilon)^(2/3) / (sqrt(H)
+    R^2)``, and both depend on units. Losses are bounded by the ball alone, and scores have the
+    penalty of line 6, where the root lacks ``Delta(B)`` in print. Boosting takes ``log2(2 /
+    failure)`` models.
 
     Privacy: that of ``NormGridSearch``: half of the rows pay for K trainings, the others for the
     choice.

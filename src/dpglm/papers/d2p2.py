@@ -26,13 +26,11 @@ def d2p2_theorems(
     sampling_rate : float, default=1.0
         Probability with which each row enters each batch.
 
-    Returns
-    -------
-    D2P2
-
-    Notes ----- The theorems hold for every K; their batch size ``sigma^2 / xi^2`` depends on the
-    rows. Fading noise makes their bound larger, and Theorem 2's has a term that is infinite on an
-    unbounded set (docs/errata.md).
+    Notes
+    -----
+    The theorems hold for every K; their batch size ``sigma^2 / xi^2`` depends on the rows. Fading
+    noise makes their bound larger, and Theorem 2's has a term that is infinite on an unbounded set
+    (docs/errata.md).
 
     Privacy: that of ``D2P2``.
 

@@ -23,16 +23,14 @@ def dpsgd_f_theoretical(
         Shares of the budget (of mu squared) for the mean and for the radius. By default rules of
         the steps; the paper has ``(1/3, 1/3)``.
 
-    Returns
-    -------
-    Preprocessed
-
-    Notes ----- An instance-optimal mean is subtracted, then rows are divided by a private radius
-    tau around it and clipped to it, next to an intercept column of length tau. So rows have a norm
-    of at most ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss with
-    slopes up to G, where ``Song2021`` clips. The paper clips the whole row, intercept column
-    included; here that column stays, so that coefficients can be mapped back exactly. The radius
-    leaves out ``O(log n / epsilon)`` rows, as in Lemma 4.
+    Notes
+    -----
+    An instance-optimal mean is subtracted, then rows are divided by a private radius tau around it
+    and clipped to it, next to an intercept column of length tau. So rows have a norm of at most
+    ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss with slopes up to G,
+    where ``Song2021`` clips. The paper clips the whole row, intercept column included; here that
+    column stays, so that coefficients can be mapped back exactly. The radius leaves out ``O(log n /
+    epsilon)`` rows, as in Lemma 4.
 
     Privacy: that of ``Preprocessed``.
 

@@ -13,7 +13,6 @@ from dpglm.papers._descent import (
     TheoremSettings,
     check_bounded,
     check_convex,
-    check_unconstrained,
     loss_at_zero,
     smooth_constants,
     whole_steps,
@@ -87,11 +86,6 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
     growth: float | None = None
     n_steps: int | None = None
 
-    def known(self, facts: Facts) -> Constants:
-        problem = facts.problem
-        check_unconstrained(problem)
-        return smooth_constants(facts)
-
     def needed_steps(self, facts: Facts, known: Constants) -> float:
         problem, data = facts.problem, facts.data
         condition = (known.smoothness + problem.regularizer.smoothness) / growth_of(
@@ -99,9 +93,6 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
         )
         ratio = known.lipschitz / known.noise_of_one_step
         return condition * math.log(ratio**2 / data.n_coefficients)
-
-    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        return 1.0 / known.smoothness
 
 
 @final
@@ -118,9 +109,11 @@ class Wang2017NonConvex(TheoremDescent):
         Number of steps T, at least 1. By default ``sqrt(2 (H + lambda) Y^2 / d) / s``, lambda
         the strength of an L2 penalty, but at most 2000.
 
-    Notes ----- Let s be the noise in each coordinate of a mean gradient divided by sqrt(T), d the
-    number of coefficients and Y^2 a bound on the loss at zero, the start. For an iterate drawn
-    uniformly from the first T::
+    Notes
+    -----
+    Let s be the noise in each coordinate of a mean gradient divided by sqrt(T), d the number of
+    coefficients and Y^2 a bound on the loss at zero, the start. For an iterate drawn uniformly from
+    the first T::
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + d T s^2,
 
@@ -152,19 +145,11 @@ class Wang2017NonConvex(TheoremDescent):
 
     n_steps: int | None = None
 
-    def known(self, facts: Facts) -> Constants:
-        problem = facts.problem
-        check_unconstrained(problem)
-        return smooth_constants(facts)
-
     def needed_steps(self, facts: Facts, known: Constants) -> float:
         problem, data = facts.problem, facts.data
         smoothness = known.smoothness + problem.regularizer.smoothness
         drop = 2.0 * smoothness * loss_at_zero(problem, data)
         return math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
-
-    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        return 1.0 / known.smoothness
 
 
 @final

@@ -191,9 +191,11 @@ class WithOffset(ConvexScalarLoss):
     ValueError
         If ``loss`` is not convex or has more than one output, or ``bound`` is negative.
 
-    Notes ----- Targets have shape (n, 2): target and offset of each row. Targets of shape (n,) have
-    no offset. ``variance`` takes means that include the offset. ``nonnegative`` is False, as its
-    users need the loss at the score 0, which depends on the offset.
+    Notes
+    -----
+    Targets have shape (n, 2): target and offset of each row. Targets of shape (n,) are without one.
+    ``variance`` takes means that include the offset. ``nonnegative`` is False, as its users need
+    the loss at the score 0, which depends on the offset.
 
     Privacy: constants hold for all offsets within the bound, with z the score without its offset. A
     proof that needs a bound on predictions adds ``bound``. Solvers that clip need none.

@@ -52,65 +52,30 @@ class Constraint(abc.ABC):
             Weights.
         tolerance : float, default 1e-6
             Allowance for rounding, relative to the radius of the set (of a box: to its bounds).
-
-        Returns
-        -------
-        bool
         """
 
     def norm_bound(self, dimension: int) -> float:
-        """Return the largest L2 norm of a point of the set.
+        """Return the largest L2 norm of a point of the set; possibly inf.
 
         With rows of norm R it bounds the predictions: ``|z| <= R * norm_bound``.
-
-        Parameters
-        ----------
-        dimension : int
-            Number of weights, at least 1.
-
-        Returns
-        -------
-        float
-            Possibly inf.
         """
         check_integer("dimension", dimension, least=1)
         return self._norm_bound(dimension)
 
     def gaussian_width(self, dimension: int) -> float:
-        """Return the mean of ``sup <g, w>`` over the set, for g a standard Gaussian vector.
+        """Return the mean of ``sup <g, w>`` over the set for standard Gaussian g; possibly inf.
 
-        Parameters
-        ----------
-        dimension : int
-            Number of weights, at least 1.
-
-        Returns
-        -------
-        float
-            Possibly inf.
-
-        References
-        ----------
-        .. [1] D. Wang, M. Ye, J. Xu, "Differentially Private Empirical Risk Minimization
-           Revisited: Faster and More General", NIPS 2017, Definition 5.2.
+        Wang, Ye and Xu, "Differentially Private Empirical Risk Minimization Revisited: Faster and
+        More General", NIPS 2017, Definition 5.2.
         """
         check_integer("dimension", dimension, least=1)
         return self._gaussian_width(dimension)
 
     def effective_dimension(self, dimension: int) -> float:
-        """Return the squared Gaussian width over the squared norm bound.
+        """Return the squared Gaussian width over the squared norm bound, from 1 to ``dimension``.
 
-        About ``dimension`` for an L2 ball, ``2 log(dimension)`` for an L1 ball or a simplex.
-
-        Parameters
-        ----------
-        dimension : int
-            Number of weights, at least 1.
-
-        Returns
-        -------
-        float
-            From 1 to ``dimension``, which it is for a set that is not bounded.
+        About ``dimension`` for an L2 ball, ``2 log(dimension)`` for an L1 ball or a simplex;
+        ``dimension`` for a set that is not bounded.
         """
         bound = self.norm_bound(dimension)
         if not 0.0 < bound < math.inf:

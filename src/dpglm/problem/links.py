@@ -1,4 +1,4 @@
-"""Links: how the mean of a target, or the probabilities of classes, follow from linear scores."""
+"""Links: the mean of a target, or the probabilities of classes, from linear scores."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def exp_or_zero(z: FloatArray) -> FloatArray:
 
 
 def exp_or_inf(x: float) -> float:
-    """``exp(x)``, also where it overflows."""
+    """Return ``exp(x)``, also where it overflows."""
     return math.exp(x) if x < 709 else math.inf
 
 
@@ -127,8 +127,7 @@ def softmax_by_class(z: FloatArray) -> FloatArray:
 class Link(abc.ABC):
     """A link function ``g`` with ``g(mean of the target) = z``, given by its inverse.
 
-    It is a part of the loss (``Loss.link``), and there only: estimators and saved models predict
-    by it.
+    It belongs to the loss (``Loss.link``); estimators and saved models predict by it.
     """
 
     @abc.abstractmethod
@@ -143,8 +142,8 @@ class Link(abc.ABC):
         Returns
         -------
         ndarray of float, shape of z
-            May be ``z`` itself. For binary targets the probability of +1, for classes those of
-            all K.
+            May be ``z`` itself. For binary targets the probability of +1, for classes those of all
+            K.
         """
 
     def standardization(
@@ -168,17 +167,12 @@ class Link(abc.ABC):
         return 0.0, 1.0
 
     def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
-        """Return the affine map from scores of standardized targets to those of the targets.
+        """Return factor and offset from scores of standardized targets to those of the targets.
 
         Parameters
         ----------
         shift, scale : float
-            As ``standardization`` returned them.
-
-        Returns
-        -------
-        factor, offset : float
-            Factor on scores, and the term that is then added.
+            As returned by ``standardization``.
         """
         return 1.0, 0.0
 
@@ -210,15 +204,7 @@ class ClassLink(Link):
     def log_probabilities(self, z: ArrayLike) -> FloatArray:
         """Return the logarithms of ``probabilities``, finite where these merely underflow.
 
-        Parameters
-        ----------
-        z : array_like of float, shape (n,) for two classes or (n, K)
-            Linear scores.
-
-        Returns
-        -------
-        ndarray of float, shape (n, 2) or (n, K)
-            ``-inf`` for a class that the link excludes.
+        ``-inf`` for a class that the link excludes.
         """
 
 
@@ -227,17 +213,7 @@ class BinaryLink(ClassLink):
 
     @abc.abstractmethod
     def log_inverse(self, z: ArrayLike) -> FloatArray:
-        """Return the logarithm of ``inverse``.
-
-        Parameters
-        ----------
-        z : array_like of float, any shape
-            Linear scores.
-
-        Returns
-        -------
-        ndarray of float, shape of z
-        """
+        """Return the logarithm of ``inverse``, for scores of any shape."""
 
     def probabilities(self, z: ArrayLike) -> FloatArray:
         z = as_float(z)

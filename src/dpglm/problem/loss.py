@@ -76,8 +76,10 @@ class Target(enum.StrEnum):
         -------
         ndarray of bool, shape of y
 
-        Notes ----- Privacy: ``slope_bound`` and other constants hold for admitted targets only, so
-        every row is checked once before they are used. The losses do not repeat the check.
+        Notes
+        -----
+        Privacy: ``slope_bound`` and other constants hold for admitted targets only, so every row is
+        checked once before they are used. The losses do not repeat the check.
         """
         return _KINDS[self][2](np.asarray(y))
 
@@ -116,9 +118,11 @@ class Loss(abc.ABC):
     A new loss defines ``target``, ``link``, ``convex``, ``nonnegative`` and the underscored
     methods, which may rely on checked arguments.
 
-    Notes ----- Privacy: the gradient in w of row i is ``slope(z_i, y_i) x_i``, so its L2 norm is at
-    most ``slope_bound * |x_i|`` for targets that ``target`` admits, up to rounding (a few units in
-    the last place).
+    Notes
+    -----
+    Privacy: the gradient in w of row i is ``slope(z_i, y_i) x_i``, so its L2 norm is at most
+    ``slope_bound * |x_i|`` for targets that ``target`` admits, up to rounding (a few units in the
+    last place).
     """
 
     @property
@@ -165,40 +169,24 @@ class Loss(abc.ABC):
     def slope(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
         """Return the derivative of the loss in z; at a kink one subgradient.
 
-        Parameters
-        ----------
-        z, y : array_like
-            As in ``value``.
+        Arguments and errors are those of ``value``.
 
         Returns
         -------
         ndarray of float, shape of z
             A new array, which the caller may overwrite.
-
-        Raises
-        ------
-        ValueError
-            If the shapes do not match.
         """
         return self._slope(*self._inputs(z, y))
 
     def curvature(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
         """Return the second derivative of the loss in z; at a kink of the slope one limit.
 
-        Parameters
-        ----------
-        z, y : array_like
-            As in ``value``.
+        Arguments and errors are those of ``value``.
 
         Returns
         -------
         ndarray of float, shape of z
             For K outputs the diagonal of the Hessian.
-
-        Raises
-        ------
-        ValueError
-            If the shapes do not match.
         """
         return self._curvature(*self._inputs(np.asarray(z), np.asarray(y)))
 
@@ -320,20 +308,8 @@ class Loss(abc.ABC):
     def smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         """Return the supremum of the Hessian's operator norm for bounded predictions and targets.
 
-        Parameters
-        ----------
-        z_bound, y_low, y_high : float
-            As in ``slope_bound_on``.
-
-        Returns
-        -------
-        float
-            A Lipschitz constant of the slope; inf if the slope jumps.
-
-        Raises
-        ------
-        ValueError
-            If ``z_bound`` is negative, or the range is empty or not admitted.
+        Arguments and errors are those of ``slope_bound_on``. It is a Lipschitz constant of the
+        slope, and inf if the slope jumps.
         """
         self._check_range(z_bound, y_low, y_high)
         return self._smoothness_on(z_bound, y_low, y_high)
@@ -391,10 +367,6 @@ class ConvexScalarLoss(Loss):
             say so).
         y : ndarray of float, shape (n,)
             Targets of the kind ``target``.
-
-        Returns
-        -------
-        ndarray of float, shape (n,)
         """
 
     def smoothness_below(
@@ -402,7 +374,8 @@ class ConvexScalarLoss(Loss):
     ) -> float:
         """Return the supremum of the curvature where ``|slope| <= slope_limit``.
 
-        This is the smoothness of the clipped loss; it can be finite where ``smoothness_on`` is not.
+        This is the smoothness of the clipped loss; it can be finite where ``smoothness_on`` is not,
+        which is the default. The other arguments and errors are those of ``smoothness_on``.
 
         Parameters
         ----------
@@ -410,16 +383,6 @@ class ConvexScalarLoss(Loss):
             Positive; inf is allowed.
         z_bound, y_low, y_high : float
             As in ``smoothness_on``.
-
-        Returns
-        -------
-        float
-            By default the upper bound ``smoothness_on``.
-
-        Raises
-        ------
-        ValueError
-            If ``slope_limit`` is not positive, or as in ``smoothness_on``.
         """
         if not slope_limit > 0:
             raise ValueError(f"slope_limit must be greater than 0, got {slope_limit!r}")

@@ -20,13 +20,13 @@ from dpglm.problem.loss import Loss
 class Regularizer(abc.ABC):
     """A convex penalty ``r(w)`` with ``r(0) = 0``.
 
-    ``w`` has shape (d,) or (d, K), dtype float32 or float64. The intercept's row is not a part
-    of it: whoever fits an unpenalised intercept passes the other rows.
+    ``w`` has shape (d,) or (d, K), dtype float32 or float64, without the row of an unpenalised
+    intercept.
 
     Notes
     -----
     Privacy: a penalty does not depend on rows, so its sensitivity is zero and its proximal map is
-    post-processing. Proximal maps are nonexpansive, as amplification by iteration asks.
+    post-processing. Proximal maps are nonexpansive, as amplification by iteration requires.
     """
 
     @property
@@ -41,17 +41,7 @@ class Regularizer(abc.ABC):
 
     @abc.abstractmethod
     def value(self, w: FloatArray) -> float:
-        """Evaluate ``r(w)``.
-
-        Parameters
-        ----------
-        w : ndarray of float, shape (d,) or (d, K)
-            Weights.
-
-        Returns
-        -------
-        float
-        """
+        """Return ``r(w)``."""
 
     def prox(self, w: FloatArray, step: float) -> FloatArray:
         """Minimise ``step * r(v) + |v - w|^2 / 2`` over v.

@@ -19,7 +19,7 @@ from dpglm.problem import Problem, Unconstrained
 from dpglm.selection.choices import MOST_EPSILON
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
-from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, NoisyGDState
+from dpglm.solvers.gradient.noisy_gd_method import DescentState, NoisyGDMethod
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant
@@ -114,7 +114,7 @@ class BestIterateState:
     """All iterates so far, the state of the descent, and the final choice."""
 
     iterates: tuple[NDArray[np.float64], ...]
-    descent: NoisyGDState
+    descent: DescentState
     chosen: NDArray[np.float64] | None = None
 
 

@@ -20,10 +20,7 @@ from dpglm.oracle.choices import (
     least_loss_release,
 )
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Pure
+from dpglm.privacy import Adjacency, PrivacyBudget, Pure, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import Link, Loss, Target, WithOffset
 

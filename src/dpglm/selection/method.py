@@ -16,21 +16,19 @@ from dpglm._json import plain_json
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle, part_oracles
-from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
 from dpglm.privacy.accounting.calibrate import excess, within_budget
 from dpglm.privacy.accounting.mixture import largest_share
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem
 from dpglm.selection.choices import Choice
 from dpglm.solvers.base import (
     Composite,
+    FitStage,
     Outcome,
     Plan,
     Solver,
-    Stage,
     StepInfo,
     finished,
     prepared,
@@ -153,10 +151,10 @@ class SelectionMethod(Composite["SelectionState"]):
         return self.title
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        trained = (Stage.of(one.name, one.plan, one.part) for one in self.trainings)
+    def stages(self) -> tuple[FitStage, ...]:
+        trained = (FitStage.of(one.name, one.plan, one.part) for one in self.trainings)
         last = len(self.part_sizes) - 1
-        return (*trained, Stage("choice", (self.chosen_by,), self.chosen_by.event, last))
+        return (*trained, FitStage("choice", (self.chosen_by,), self.chosen_by.event, last))
 
     def combined(self, events: Sequence[Event]) -> Event:
         by_part: list[list[Event]] = [[] for _ in self.part_sizes]

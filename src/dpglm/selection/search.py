@@ -17,11 +17,9 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices import choose_least_loss
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import noisy_loss, noisy_loss_release
-from dpglm.privacy import gdp
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
 from dpglm.privacy.accounting.calibrate import calibrate, excess
 from dpglm.privacy.accounting.mixture import largest_share
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
@@ -39,10 +37,10 @@ from dpglm.selection.method import (
 from dpglm.solvers.base import (
     Composite,
     Facts,
+    FitStage,
     Outcome,
     Plan,
     Solver,
-    Stage,
     StepInfo,
     finished,
     prepared,
@@ -222,9 +220,9 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
                 )
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        trained = (Stage.of(one.name, one.plan) for one in self.trainings)
-        return (*trained, Stage("choice", (self.scores,), self.scores.event))
+    def stages(self) -> tuple[FitStage, ...]:
+        trained = (FitStage.of(one.name, one.plan) for one in self.trainings)
+        return (*trained, FitStage("choice", (self.scores,), self.scores.event))
 
     @property
     def n_steps(self) -> int:

@@ -14,7 +14,7 @@ from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, is_pure
-from dpglm.problem import L2, NoPenalty, Problem, Squared, Unconstrained
+from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.composite.calibrated import Calibrated
@@ -22,7 +22,7 @@ from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import is_neutral
+from dpglm.solvers.parts.defaults import is_neutral, is_weakly_regularized
 from dpglm.solvers.second_order.likelihood import check_likelihood, needs_mean
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
@@ -62,9 +62,6 @@ _CLIP_GROWS_FROM, _MOST_CLIP_GROWTH = 80.0, 5.0
 # Relative clip for centred rows, which are shorter than their bound, and for non-convex losses.
 # Both cost calibration, so they do not apply if budget and rows are ample.
 _CLIP_OF_CENTERED, _CLIP_NOT_CONVEX = 2.0 / 3.0, 0.6
-# Largest penalty times the number of rows: the default of estimators, C = 1. A stronger one would
-# act differently on coefficients of whitened rows.
-_STRONGEST_PENALTY = 1.0 + 1e-9
 
 
 def choose(
@@ -222,10 +219,7 @@ def _can_whiten(
     problem: Problem, data: DataSpec, mu: float, whiten: Whiten, most_noise: float
 ) -> bool:
     """Whether second moments are above their noise, and the objective changes little."""
-    penalty = problem.regularizer
-    weak = isinstance(penalty, NoPenalty | L2)
-    weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
-    if not weak or problem.constraint != Unconstrained() or data.n_columns > MOST_WHITENED:
+    if not is_weakly_regularized(problem, data) or data.n_columns > MOST_WHITENED:
         return False
     signal = math.sqrt(whiten.share(data, mu)) * mu * data.n_rows
     return math.sqrt(2.0 * data.n_columns) <= most_noise * signal

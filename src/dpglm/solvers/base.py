@@ -21,8 +21,7 @@ from dpglm._words import card
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.accounting.calibrate import calibrate, spent, within_budget
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy import Adjacency, calibrate, spent, within_budget
 from dpglm.privacy.budget import PrivacyBudget, weak_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from dpglm.preprocessing.row_map import RowMap
 
 S = TypeVar("S")
+_T = TypeVar("_T")
 _FACTS = ("problem", "data", "adjacency")
 _THEOREM = re.compile(
     r"[a-z]\w{1,11}, (Theorem|Corollary|Algorithm) \d{1,2}(\.\d{1,2})?( \(corrected\))?",
@@ -138,10 +138,6 @@ class Theorem:
         ----------
         n_steps : int
             Number of steps that are run.
-
-        Returns
-        -------
-        str
         """
         if n_steps < self.n_steps:
             return (
@@ -153,14 +149,14 @@ class Theorem:
 
 @final
 @dataclass(frozen=True)
-class Stage:
+class FitStage:
     """One of several parts of a method, with its releases."""
 
     name: str
     releases: tuple[AnyRelease, ...]
     event: Event
     part: int | None = None  # Number of the part of the rows that it uses, from 0.
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[FitStage, ...] = ()
     plan: Plan | None = None  # The plan that the stage executes, if it is one.
 
     @classmethod
@@ -252,7 +248,7 @@ class Method(abc.ABC, Generic[S]):
         """Take one step, which depends on rows through ``oracle``'s releases alone."""
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[FitStage, ...]:
         """The parts of the method, where it has several; none otherwise."""
         return ()
 
@@ -294,7 +290,7 @@ class Composite(Method[S]):
 
     @property
     @abc.abstractmethod
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[FitStage, ...]:
         """The stages, in order."""
 
     def combined(self, events: Sequence[Event]) -> Event:
@@ -568,10 +564,6 @@ class Facts:
         ----------
         method : Method
             A method for these facts.
-
-        Returns
-        -------
-        Plan
         """
         return Plan(self.problem, self.data, self.budget, self.adjacency, method)
 
@@ -582,10 +574,6 @@ class Facts:
         ----------
         with_noise : callable
             Returns the method for a noise scale. Its cost falls as the scale grows.
-
-        Returns
-        -------
-        Plan
         """
         # Penalties and constraints that do not fit the parameter raise here and not in the run.
         with_noise(1.0).init(0)
@@ -731,6 +719,12 @@ class Solution:
                 ("ledger", "none" if entry is None else entry.describe()),
             ],
         )
+
+
+def present(value: _T | None) -> _T:
+    """Return a part of a state that earlier steps have set."""
+    assert value is not None
+    return value
 
 
 def take_steps(

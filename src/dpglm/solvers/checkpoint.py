@@ -1,4 +1,4 @@
-"""Checkpoints: the released state of a run in a file, from which an interrupted fit resumes."""
+"""Checkpoints: the released state of a run in a file, for resuming an interrupted fit."""
 
 from __future__ import annotations
 
@@ -31,14 +31,12 @@ from dpglm.privacy.events import Composed, DisjointParts, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
 
-# A checkpoint's file: released arrays and values, written whole or not at all, read with care.
-
-# What zipfile and NumPy raise for damaged files.
+# Errors of zipfile and NumPy for damaged files.
 _DAMAGES = (ValueError, TypeError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what ``write_arrays`` wrote, or raise ValueError; nothing in the file is trusted."""
+    """Read a file of ``write_arrays``, or raise ValueError; nothing in the file is trusted."""
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
@@ -108,8 +106,8 @@ _SHOWN = 60
 def described(value: Any) -> Any:
     """Describe a public value as JSON: equal in every process if and only if values are equal.
 
-    Numbers, text, lists, mappings and the fields of dataclasses are readable; all else, and what is
-    long, is hashed. ValueError for what only this process can tell from others, such as a lambda.
+    Numbers, text, lists, mappings and the fields of dataclasses are readable; other values and long
+    ones are hashed. ValueError for values that only exist in this process, such as a lambda.
     """
     found: Any
     if isinstance(value, np.generic):
@@ -166,7 +164,7 @@ _NAMED = 4
 
 @final
 @dataclass(frozen=True)
-class _Header:
+class _RunHeader:
     """The part of a checkpoint that is not an array."""
 
     identity: str
@@ -177,7 +175,7 @@ class _Header:
     entry: LedgerReference | None
 
 
-_FORMAT = Format("dpglm checkpoint", 5, _Header, {3: "0.1"})
+_FORMAT = Format("dpglm checkpoint", 5, _RunHeader, {3: "0.1"})
 
 
 @final
@@ -234,7 +232,7 @@ class Progress:
 
 
 @final
-class Checkpoint:
+class RunCheckpoint:
     """A file that holds the progress of one run of one plan, made by ``opened``.
 
     Privacy: everything in the file is released: the state consists of released values, and eligible
@@ -295,7 +293,7 @@ class Checkpoint:
                 "spent)"
             )
 
-    def _progress(self, header: _Header, arrays: Mapping[str, NDArray[Any]]) -> Progress:
+    def _progress(self, header: _RunHeader, arrays: Mapping[str, NDArray[Any]]) -> Progress:
         steps, seed, state = header.steps, header.seed, header.state
         columns = [arrays.get(f"info_{name}") for name in _INFO]
         if not all(column is not None and column.shape == (steps,) for column in columns):
@@ -313,7 +311,7 @@ class Checkpoint:
         arrays: dict[str, NDArray[Any]] = {}
         state = _encoded(progress.state, self._kinds, arrays)
         identity = json.dumps(self._identity)
-        header = _Header(
+        header = _RunHeader(
             identity, progress.seed, state, progress.steps, progress.event, progress.entry
         )
         for name in _INFO:
@@ -328,7 +326,7 @@ def opened(
     plan: Plan,
     noise: NoiseSource,
     ledger: str | os.PathLike[str] | None = None,
-) -> Iterator[Checkpoint | None]:
+) -> Iterator[RunCheckpoint | None]:
     """Check that a run can be kept, and lock its file; ``ledger`` is that of the run, if any.
 
     ValueError if the plan does not pay for iterates before the last, uses disjoint parts of the
@@ -367,7 +365,7 @@ def opened(
     if ledger is not None:
         _check_apart(path, Path(ledger))
     with locked(files_of(path)[1]):
-        yield Checkpoint(path, plan.method, identity)
+        yield RunCheckpoint(path, plan.method, identity)
 
 
 def _kinds(method: Method[Any]) -> tuple[type, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.projection import GaussianMatrix
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo
 from dpglm.solvers.gradient.d2p2 import D2P2
+from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts.schedules import Lift, NoiseLevels, Output
 
 if TYPE_CHECKING:
@@ -108,21 +109,8 @@ _SAMPLE, _MATRICES = 0, 1
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class NetworkState:
-    """Displacement w from the initial parameters, its velocity, weighted sum, public seed."""
-
-    step: int
-    seed: int
-    w: NDArray[np.float64]
-    velocity: NDArray[np.float64]
-    returned: NDArray[np.float64]
-    weights: NDArray[np.float64]
-
-
-@final
 @dataclass(frozen=True)
-class NetworkMethod(NoiseLevels[NetworkState]):
+class NetworkMethod(NoiseLevels[DescentState]):
     """DP-SGD, D2P2-SGD or a mixture of them, on a network, with every setting decided.
 
     The columns of ``data`` are the network's trainable parameters, and its rows their gradients,
@@ -164,16 +152,15 @@ class NetworkMethod(NoiseLevels[NetworkState]):
             )
         self.check_levels()
 
+    @functools.cached_property
+    def descent(self) -> Descent:
+        """The steps along noisy gradients, from a displacement of zero."""
+        settings = self.problem, self.data, self.step_sizes, self.output, self.momentum
+        return Descent(*settings, dampened=False)
+
     @property
     def coefficient_noise(self) -> float:
-        weights = self.output.weights(self.n_steps, 0.5)
-        shown, reaches, noise = 0.0, 0.0, 0.0
-        for step in reversed(range(self.n_steps)):
-            # The effect on the result of a unit of this step's gradient, with momentum.
-            shown += float(weights[step])
-            reaches = self.step_sizes[step] * shown + self.momentum * reaches
-            noise = math.hypot(noise, reaches * self.noise_std(step))
-        return noise
+        return self.descent.noise_growth([self.noise_std(step) for step in range(self.n_steps)])
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
         from dpglm.data.torch.networks import NetworkRows
@@ -184,25 +171,13 @@ class NetworkMethod(NoiseLevels[NetworkState]):
             )
         return rows
 
-    def init(self, seed: int) -> NetworkState:
-        zero = np.zeros(self.data.n_coefficients)
-        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
-        return NetworkState(0, seed, zero, zero, zero, weights)
+    def init(self, seed: int) -> DescentState:
+        return self.descent.init(seed)
 
-    def step(self, state: NetworkState, oracle: Oracle) -> tuple[NetworkState, StepInfo]:
-        eta = self.step_sizes[state.step]
-        g = self._gradient(state, oracle)
-        velocity = self.momentum * state.velocity + g
-        w = state.w - eta * velocity
-        returned = state.returned + state.weights[state.step] * w
-        noise_norm = self.noise_std(state.step) * math.sqrt(self.data.n_coefficients)
-        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        after = dataclasses.replace(
-            state, step=state.step + 1, w=w, velocity=velocity, returned=returned
-        )
-        return after, info
+    def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
+        return self.descent.step(state, self._gradient(state, oracle), self.noise_std(state.step))
 
-    def _gradient(self, state: NetworkState, oracle: Oracle) -> NDArray[np.float64]:
+    def _gradient(self, state: DescentState, oracle: Oracle) -> NDArray[np.float64]:
         declared = self.by_level[self.noise_factors[state.step]]
         matrices = None
         if self.dimension is not None:
@@ -225,7 +200,7 @@ class NetworkMethod(NoiseLevels[NetworkState]):
             return released
         return matrices.lift(released, self.data.n_coefficients, self.lift)
 
-    def finish(self, state: NetworkState) -> Outcome:
+    def finish(self, state: DescentState) -> Outcome:
         return Outcome(state.returned)
 
 

@@ -14,9 +14,7 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Event, canonical
+from dpglm.privacy import Adjacency, Composed, Event, PrivacyBudget, Unit, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import Curator
 from dpglm.solvers.base import Plan, Solution, StepInfo, finished, take_steps
@@ -84,7 +82,8 @@ def run(
         Ledger that the plan's event is charged to before anything is released.
     checkpoint : path-like or CheckpointFile, optional
         File that keeps the state after each step. If it holds a run of this plan with these facts,
-        that run resumes and nothing is charged twice: see ``dpglm.solvers.checkpoint.Checkpoint``.
+        that run resumes and nothing is charged twice: see
+        ``dpglm.solvers.checkpoint.RunCheckpoint``.
 
     Returns
     -------

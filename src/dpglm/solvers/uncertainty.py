@@ -61,47 +61,17 @@ class NoiseCovariance:
         return bool(np.isfinite(self.columns).all() and np.isfinite(self.outputs).all())
 
     def at_most(self, variance: float) -> Self:
-        """Return the covariance with the variance in each direction capped.
-
-        Parameters
-        ----------
-        variance : float
-            Largest variance, for an output with factor 1.
-
-        Returns
-        -------
-        NoiseCovariance
-        """
+        """Return the covariance with at most this variance per direction, for factor 1."""
         values, directions = np.linalg.eigh(0.5 * (self.columns + self.columns.T))
         capped = (directions * np.minimum(values, variance)) @ directions.T
         return type(self)(capped, self.outputs)
 
     def mapped(self, matrix: NDArray[np.float64]) -> Self:
-        """Return the covariance of ``matrix @ coefficients``.
-
-        Parameters
-        ----------
-        matrix : ndarray of shape (n_mapped, n_columns)
-            Public, or released.
-
-        Returns
-        -------
-        NoiseCovariance
-        """
+        """Return the covariance of ``matrix @ coefficients``; the matrix is public, or released."""
         return type(self)(matrix @ self.columns @ matrix.T, self.outputs)
 
     def in_units(self, units: LinearUnits) -> Self:
-        """Return the covariance of coefficients in other units.
-
-        Parameters
-        ----------
-        units : LinearUnits
-            Conversion from the current units.
-
-        Returns
-        -------
-        NoiseCovariance
-        """
+        """Return the covariance of coefficients in other units, by their conversion."""
         return type(self)(units.covariance(self.columns), self.outputs)
 
 
@@ -151,12 +121,14 @@ class Curvature:
         noise : float
             Standard deviation of the noise in ``<x, seen x>`` for unit x.
 
-        Notes ----- ``Doubt.factors`` uses one quadratic form for each combination, in which
-        directions with much curvature outweigh one with little. So directions with little curvature
-        are separated first: those below the mean by more than noise explains (its largest
-        eigenvalue is about ``noise sqrt(2 n_columns)``). If the estimate assumes more curvature
-        there than ``least``, the end of Fieller's interval, it is shrunk towards its start, and the
-        covariance uses ``least`` instead.
+        Notes
+        -----
+        ``Doubt.factors`` uses one quadratic form for each combination, in which directions with
+        much curvature outweigh one with little. So directions with little curvature are separated
+        first: those below the mean by more than noise explains (its largest eigenvalue is about
+        ``noise sqrt(2 n_columns)``). If the estimate assumes more curvature there than ``least``,
+        the end of Fieller's interval, it is shrunk towards its start, and the covariance uses
+        ``least`` instead.
 
         Where Fieller's interval is unbounded, the estimate is its start, and so is the component of
         a combination c along that direction q. To first order noise in the Hessian turns q towards
@@ -250,11 +222,13 @@ class Doubt:
         ndarray of shape (n,)
             At least 1; infinite where the curvature cannot be distinguished from noise.
 
-        Notes ----- Standard errors are inversely proportional to curvature. If the curvature g of
-        one direction has noise of standard deviation t, Fieller's interval is longer by ``1 / (1 -
-        (z t / g)^2)`` than one that takes g as exact, z the critical value, and is unbounded for
-        ``g <= z t``. So the curvature may be as small as ``g - (z t)^2 / g``; if the covariance
-        assumes more, standard errors grow by the ratio.
+        Notes
+        -----
+        Standard errors are inversely proportional to curvature. If the curvature g of one direction
+        has noise of standard deviation t, Fieller's interval is longer by ``1 / (1 - (z t / g)^2)``
+        than one that takes g as exact, z the critical value, and is unbounded for ``g <= z t``. So
+        the curvature may be as small as ``g - (z t)^2 / g``; if the covariance assumes more,
+        standard errors grow by the ratio.
 
         A variance with relative noise r has, to second moments, ``2 / r^2`` degrees of freedom.
         Critical values of Student's t are then ``1 + (z^2 + 1) r^2 / 8`` times the normal ones, to
@@ -280,18 +254,8 @@ class Doubt:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Rotate independent combinations to the principal directions of measured curvature.
 
-        Parameters
-        ----------
-        combinations : ndarray of shape (q, n_columns)
-        covariance : ndarray of shape (n_columns, n_columns)
-            The covariance.
-
-        Returns
-        -------
-        turn : ndarray of shape (at most q, q)
-            Matrix to multiply the combinations by, without directions that cannot be estimated.
-        factors : ndarray of shape (at most q,)
-            Factors of the results.
+        Returns the matrix to multiply them by, without directions that cannot be estimated, and the
+        factors of the results.
         """
         surely = self.seen - _DOUBT * self.noise
         assumed, seen = (combinations @ one @ combinations.T for one in (self.assumed, surely))

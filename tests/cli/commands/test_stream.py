@@ -1,7 +1,7 @@
 """`dpglm fit` on Parquet that is streamed, and fits that go on after an interruption."""
 
 from dpglm.cli import files as reading
-from dpglm.solvers.checkpoint import Checkpoint
+from dpglm.solvers.checkpoint import RunCheckpoint
 
 OPTIONS = ("--schema", "schema.json", "--epsilon", 1, "--model", "model.json")
 
@@ -37,7 +37,7 @@ def test_a_cache_that_is_not_used_is_said_to_be(files, run):
 
 
 def test_the_same_command_goes_on_after_an_interruption(files, run, monkeypatch):
-    save, saved = Checkpoint.save, []
+    save, saved = RunCheckpoint.save, []
 
     def interrupt(self, progress):
         if len(saved) == 10:
@@ -47,7 +47,7 @@ def test_the_same_command_goes_on_after_an_interruption(files, run, monkeypatch)
 
     options = (*OPTIONS, "--stream", "--checkpoint", "kept")
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoint, "save", interrupt)
+        patched.setattr(RunCheckpoint, "save", interrupt)
         cut = run("fit", "people.parquet", *options)
     assert cut.exit_code == 2
     assert "the power is cut" in cut.stderr

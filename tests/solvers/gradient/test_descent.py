@@ -51,4 +51,4 @@ def test_noise_growth_is_the_linear_response(output, strength):
     for k in range(len(SIZES)):
         gradients = [np.full(3, float(j == k)) for j in range(len(SIZES))]
         responses.append(returned(descent, gradients, seed=2**63).returned[0])
-    assert descent.noise_growth == pytest.approx(np.linalg.norm(responses))
+    assert descent.noise_growth() == pytest.approx(np.linalg.norm(responses))

@@ -15,14 +15,14 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.budget import GaussianDP
-from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
+from dpglm.problem import Problem
 from dpglm.solvers.base import (
     Composite,
     Facts,
+    FitStage,
     Outcome,
     Plan,
     Solver,
-    Stage,
     StepInfo,
     check_same,
     finished,
@@ -31,6 +31,7 @@ from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts.defaults import (
     MARGIN,
+    is_weakly_regularized,
     mean_prediction,
     plan_beside,
     relative_length,
@@ -46,8 +47,6 @@ from dpglm.solvers.uncertainty import NoiseCovariance
 _MOST_SCORE = 6.0
 # Rows times mu that suffice for slope and intercept, and their least and largest share.
 _ENOUGH, _LEAST_SHARE, _MOST_SHARE = 150.0, 0.03, 0.1
-# Largest penalty times the number of rows: that of ``LogisticRegression`` with C = 1.
-_STRONGEST_PENALTY = 1.0 + 1e-9
 # Bounds on the slope, in units of the direction's own.
 _LEAST_SLOPE, _MOST_SLOPE = 0.1, 1.5
 _DIRECTION, _SCALE = "direction", "scale"
@@ -71,11 +70,13 @@ class Calibrated(Solver):
         Share of the budget (of mu squared) for slope and intercept, in (0, 1). By default enough
         for good estimates, at least 0.03; if that exceeds 0.1, the plan is that of ``solver``.
 
-    Notes ----- For likelihoods with one output. With several, or if a constraint, or a penalty
-    beyond L2 with ``C = 1``, fixes the length of the parameter, the plan is that of ``solver``.
-    Smaller penalties act on the direction alone. Scores of ``Newton`` are winsorized at 6 standard
-    deviations for slope and intercept; those of other solvers are bounded by the row norm. The
-    slope is kept within 0.1 and 1.5 times the direction's own.
+    Notes
+    -----
+    For likelihoods with one output. With several, or if a constraint, or a penalty beyond L2 with
+    ``C = 1``, fixes the length of the parameter, the plan is that of ``solver``. Smaller penalties
+    act on the direction alone. Scores of ``Newton`` are winsorized at 6 standard deviations for
+    slope and intercept; those of other solvers are bounded by the row norm. The slope is kept
+    within 0.1 and 1.5 times the direction's own.
 
     Privacy: the releases of both fits, composed. The direction is released before the rows' scores
     are computed; each score depends on its own row alone, and is clipped at a public bound, for any
@@ -114,7 +115,7 @@ class Calibrated(Solver):
     def decide(self, facts: Facts) -> Plan:
         problem, data = facts.problem, facts.data
         share = self._share(facts.mu * data.typical_weight, data)
-        if data.n_outputs > 1 or share is None or _fixes_length(problem, data):
+        if data.n_outputs > 1 or share is None or not is_weakly_regularized(problem, data):
             return self.solver.decide(facts)
         mu = facts.budget.gdp_mu() * MARGIN
         scale = NewtonRaphson().plan(
@@ -139,14 +140,6 @@ class Calibrated(Solver):
             return self.share
         needed = (_ENOUGH / (mu * data.n_rows)) ** 2
         return max(needed, _LEAST_SHARE) if needed <= _MOST_SHARE else None
-
-
-def _fixes_length(problem: Problem, data: DataSpec) -> bool:
-    """Whether penalty or constraint determine the length of the parameter."""
-    penalty = problem.regularizer
-    weak = isinstance(penalty, NoPenalty | L2)
-    weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_PENALTY
-    return not weak or problem.constraint != Unconstrained()
 
 
 def _scores(data: DataSpec, reach: float) -> DataSpec:
@@ -207,8 +200,8 @@ class CalibratedMethod(Composite["CalibratedState"]):
         check_same(self.scale, plan, ["adjacency"])
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return Stage.of(_DIRECTION, self.direction), Stage.of(_SCALE, self.scale)
+    def stages(self) -> tuple[FitStage, ...]:
+        return FitStage.of(_DIRECTION, self.direction), FitStage.of(_SCALE, self.scale)
 
     @property
     def coefficient_noise(self) -> float:

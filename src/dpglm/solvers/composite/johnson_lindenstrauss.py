@@ -25,10 +25,10 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers.base import (
     Composite,
     Facts,
+    FitStage,
     Outcome,
     Plan,
     Solver,
-    Stage,
     StepInfo,
     check_same,
 )
@@ -85,9 +85,11 @@ class JohnsonLindenstrauss(Solver):
     gradient_descent : Solver, default=NoisyGD()
         Runs on the embedded rows: ``NoisyGD`` or one of the settings in ``dpglm.papers``.
 
-    Notes ----- An ``L2Ball`` of radius B becomes one of radius 2 B for ``v``. The returned ``Phi^T
-    v`` may lie outside of the first ball: its predictions are those of ``v`` on embedded rows, and
-    scaling it down would change them. An ``L2`` penalty is one on ``v``.
+    Notes
+    -----
+    An ``L2Ball`` of radius B becomes one of radius 2 B for ``v``. The returned ``Phi^T v`` may lie
+    outside of the first ball: its predictions are those of ``v`` on embedded rows, and scaling it
+    down would change them. An ``L2`` penalty is one on ``v``.
 
     Privacy: ``Phi`` is public and independent of rows, and embedded rows are clipped to the row
     norm again, so the run is noisy gradient descent on rows within the declared bounds, with its
@@ -185,8 +187,8 @@ class JohnsonLindenstraussMethod(Composite["EmbeddedState"]):
             raise ValueError(f"inner must be for the embedded problem, got {self.inner.problem!r}")
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (Stage.of("embedded rows", self.inner),)
+    def stages(self) -> tuple[FitStage, ...]:
+        return (FitStage.of("embedded rows", self.inner),)
 
     def prepare(self, rows: Rows, seed: int) -> Rows:
         embedded = embedded_rows(rows, self._transform(seed), self.inner.data)

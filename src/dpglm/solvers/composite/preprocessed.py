@@ -14,16 +14,15 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.centering import Center
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed
+from dpglm.privacy import Composed, PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.solvers.base import (
     Composite,
     Facts,
+    FitStage,
     Outcome,
     Plan,
     Solver,
-    Stage,
     StepInfo,
     check_same,
     composed,
@@ -184,12 +183,12 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         return f"{', '.join(self.names)}, then {self.model.method.algorithm}"
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[FitStage, ...]:
         steps = (
-            Stage(name, step.releases, composed(step.releases))
+            FitStage(name, step.releases, composed(step.releases))
             for name, step in zip(self.names, self.steps, strict=True)
         )
-        return (*steps, Stage.of(_MODEL, self.model))
+        return (*steps, FitStage.of(_MODEL, self.model))
 
     @property
     def gradient_evaluations(self) -> float:
@@ -269,11 +268,9 @@ def dpsgd_f(solver: Solver | None = None, share: float | None = None) -> Preproc
         Share of the budget (of mu squared) for the mean, in (0, 1). By default a rule of
         ``Center``.
 
-    Returns
-    -------
-    Preprocessed
-
-    Notes ----- The paper first scales all rows to one norm, which changes the model; scikit-learn's
+    Notes
+    -----
+    The paper first scales all rows to one norm, which changes the model; scikit-learn's
     ``Normalizer`` does that row by row, at no cost. The paper always spends 0.02 or 0.05 of epsilon
     on the mean, after trying five values without counting their cost.
 

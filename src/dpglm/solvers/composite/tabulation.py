@@ -16,13 +16,11 @@ from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells, noisy_tables, table_release
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Repeated
+from dpglm.privacy import Adjacency, PrivacyBudget, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Stage, StepInfo
+from dpglm.solvers.base import Facts, FitStage, Method, Outcome, Plan, StepInfo
 
 _State: TypeAlias = NDArray[np.float64]
 
@@ -71,8 +69,8 @@ class Tabulation(Method[_State]):
         return (self.release,)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (Stage("tables", self.releases, self.event),)
+    def stages(self) -> tuple[FitStage, ...]:
+        return (FitStage("tables", self.releases, self.event),)
 
     @property
     def coefficient_noise(self) -> float:
@@ -413,9 +411,9 @@ class ScoreTables(Method[ScoresState]):
         )
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[FitStage, ...]:
         return tuple(
-            Stage(name, (release,), Repeated(release.event, release.count))
+            FitStage(name, (release,), Repeated(release.event, release.count))
             for name, release in zip(("search", "cells", "tables"), self._declared, strict=True)
         )
 

@@ -227,9 +227,11 @@ class AcceleratedMirrorDescent(Solver):
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
 
-    Notes ----- Privacy: T Gaussian releases, accounted exactly; ``x``, ``y`` and ``z`` are
-    functions of them. As printed, the algorithm takes its y-step with the exact gradient and
-    returns y, which is not private even at T = 1; here every y is an average of noisy z.
+    Notes
+    -----
+    Privacy: T Gaussian releases, accounted exactly; ``x``, ``y`` and ``z`` are functions of them.
+    As printed, the algorithm takes its y-step with the exact gradient and returns y, which is not
+    private even at T = 1; here every y is an average of noisy z.
 
     Without noise the risk is at most ``4 D(w, z_0) / (eta (T + 1)**2)`` above that of any w in
     the constraint, for convex losses and eta of at most one over the smoothness.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any, Self, final
 
@@ -18,8 +17,7 @@ from dpglm.oracle.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
 )
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
@@ -77,10 +75,12 @@ class D2P2(Solver):
     step_size, sampling_rate, output
         As in ``NoisyGD``.
 
-    Notes ----- Privacy: T releases of bounded sums through public matrices, each a
-    ``ProjectedGaussian``, Poisson-sampled below rate 1; ``Gaussian`` without projection.
-    Calibration scales all noises together. The norm of a projected row is random and unbounded; the
-    accounting uses its distribution.
+    Notes
+    -----
+    Privacy: T releases of bounded sums through public matrices, each a ``ProjectedGaussian``,
+    Poisson-sampled below rate 1; ``Gaussian`` without projection. Calibration scales all noises
+    together. The norm of a projected row is random and unbounded; the accounting uses its
+    distribution.
 
     References
     ----------
@@ -211,17 +211,8 @@ class D2P2(Solver):
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class D2P2State:
-    """Descent state, and the run's public randomness."""
-
-    descent: DescentState
-    seed: int
-
-
-@final
 @dataclass(frozen=True)
-class D2P2Method(NoiseLevels["D2P2State"]):
+class D2P2Method(NoiseLevels[DescentState]):
     """D2P2-SGD or a special case of it, with every setting decided."""
 
     problem: Problem
@@ -250,24 +241,14 @@ class D2P2Method(NoiseLevels["D2P2State"]):
 
     @property
     def coefficient_noise(self) -> float:
-        strong = self.problem.regularizer.strong_convexity
-        weights = self.output.weights(self.n_steps, 0.5)
-        reaches, noise = 0.0, 0.0
-        for step in reversed(range(self.n_steps)):
-            eta = self.step_sizes[step]
-            # The share in the result of a unit that this step adds to the iterate.
-            reaches = (float(weights[step]) + reaches) / (1.0 + eta * strong)
-            noise = math.hypot(noise, eta * reaches * self.noise_std(step))
-        return noise
+        return self.descent.noise_growth([self.noise_std(step) for step in range(self.n_steps)])
 
-    def init(self, seed: int) -> D2P2State:
-        return D2P2State(self.descent.init(seed), seed)
+    def init(self, seed: int) -> DescentState:
+        return self.descent.init(seed)
 
-    def step(self, state: D2P2State, oracle: Oracle) -> tuple[D2P2State, StepInfo]:
-        at = state.descent
-        g = self._gradient(at.step, at.w, state.seed, oracle)
-        descent, info = self.descent.step(at, g, self.noise_std(at.step))
-        return D2P2State(descent, state.seed), info
+    def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
+        g = self._gradient(state.step, state.w, state.seed, oracle)
+        return self.descent.step(state, g, self.noise_std(state.step))
 
     def _gradient(
         self, step: int, w: NDArray[np.float64], seed: int, oracle: Oracle
@@ -279,5 +260,5 @@ class D2P2Method(NoiseLevels["D2P2State"]):
         r = noisy_projected_gradient(oracle, declared, w, self.clipping, matrix)
         return self.lift.gradient(matrix, r).reshape(w.shape)
 
-    def finish(self, state: D2P2State) -> Outcome:
-        return Outcome(state.descent.returned)
+    def finish(self, state: DescentState) -> Outcome:
+        return Outcome(state.returned)

@@ -17,9 +17,7 @@ from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View, view_spec
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP
+from dpglm.privacy import Adjacency, ApproximateDP, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
@@ -58,9 +56,11 @@ class FrankWolfe(Solver):
         Clipping threshold of slopes, above 0. Default: 0.6 slope units for one output; 0.7 for each
         of several.
 
-    Notes ----- An intercept that the constraint does not cover shares the ball, in units in which
-    its column is as large as the bound on the other entries. So the set that is searched is smaller
-    than the problem's; with ``penalize_intercept`` it is the problem's.
+    Notes
+    -----
+    An intercept that the constraint does not cover shares the ball, in units in which its column is
+    as large as the bound on the other entries. So the set that is searched is smaller than the
+    problem's; with ``penalize_intercept`` it is the problem's.
 
     Privacy: T choices by the exponential mechanism, each ``BoundedRange(e)``. A row moves every
     entry of the gradient sum by at most ``slope_clip * largest_entry``, because slopes and entries

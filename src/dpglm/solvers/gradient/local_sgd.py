@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.differences import LocalRelease, local_gradient_release, locally_noised_gradient
 from dpglm.oracle.gradients import Oracle, part_oracles
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, Gaussian, Parallel, canonical
+from dpglm.privacy import Adjacency, Event, Gaussian, Parallel, calibrate, canonical
 from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, check_same
@@ -132,17 +130,8 @@ class LocalSGD(Solver):
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class LocalSGDState:
-    """Descent state, and the seed of the order of the rows."""
-
-    descent: DescentState
-    seed: int
-
-
-@final
 @dataclass(frozen=True)
-class LocalSGDMethod(Method["LocalSGDState"]):
+class LocalSGDMethod(Method[DescentState]):
     """One pass of local stochastic gradient descent with every setting decided.
 
     Privacy: the blocks are drawn by public randomness. A row sends one message, which depends on
@@ -193,24 +182,25 @@ class LocalSGDMethod(Method["LocalSGDState"]):
 
     @property
     def coefficient_noise(self) -> float:
-        return self.messages.noise_std / math.sqrt(self.block_sizes[-1]) * self.descent.noise_growth
+        return (
+            self.messages.noise_std / math.sqrt(self.block_sizes[-1]) * self.descent.noise_growth()
+        )
 
-    def init(self, seed: int) -> LocalSGDState:
-        return LocalSGDState(self.descent.init(seed), seed)
+    def init(self, seed: int) -> DescentState:
+        return self.descent.init(seed)
 
-    def step(self, state: LocalSGDState, oracle: Oracle) -> tuple[LocalSGDState, StepInfo]:
+    def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
         if "parts" not in oracle.kept:
             oracle.kept["parts"] = part_oracles(oracle, self._blocks(state.seed))
-        part = oracle.kept["parts"][state.descent.step]
-        g = locally_noised_gradient(part, self.messages, state.descent.w, self.clipping)
+        part = oracle.kept["parts"][state.step]
+        g = locally_noised_gradient(part, self.messages, state.w, self.clipping)
         noise_std = self.messages.noise_std / math.sqrt(part.rows.spec.n_rows)
-        descent, info = self.descent.step(state.descent, g, noise_std)
-        return LocalSGDState(descent, state.seed), info
+        return self.descent.step(state, g, noise_std)
 
     def _blocks(self, seed: int) -> list[NDArray[np.intp]]:
         order = np.random.default_rng(seed).permutation(self.descent.data.n_rows)
         # In ascending order rows are read sequentially from memory.
         return [np.sort(block) for block in np.split(order, np.cumsum(self.block_sizes)[:-1])]
 
-    def finish(self, state: LocalSGDState) -> Outcome:
-        return Outcome(state.descent.returned)
+    def finish(self, state: DescentState) -> Outcome:
+        return Outcome(state.returned)

@@ -15,7 +15,7 @@ from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Plan, Solver
-from dpglm.solvers.gradient.noisy_gd_method import Comparison, NoisyGDMethod, l2_steps
+from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, StartComparison, l2_steps
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Last, LinearDecay, Output, Schedule
@@ -70,11 +70,13 @@ class NoisyGD(Solver):
         Distribution of the noise in gradients. By default Gaussian, and L2 noise, with a density
         proportional to ``exp(-|b| / s)``, if the budget has a delta of 0.
 
-    Notes ----- Privacy: full batch is T Gaussian releases, accounted exactly; with
-    ``sampling_rate`` below 1 they are Poisson-sampled, accounted by privacy-loss distributions. The
-    comparison is one more Gaussian release, of one number. With no momentum, the full batch, the
-    last iterate returned and a strongly convex, smooth objective, the smaller bound for releasing
-    only the last iterate is used (``dpglm.solvers.gradient.noisy_gd_method``).
+    Notes
+    -----
+    Privacy: full batch is T Gaussian releases, accounted exactly; with ``sampling_rate`` below 1
+    they are Poisson-sampled, accounted by privacy-loss distributions. The comparison is one more
+    Gaussian release, of one number. With no momentum, the full batch, the last iterate returned and
+    a strongly convex, smooth objective, the smaller bound for releasing only the last iterate is
+    used (``dpglm.solvers.gradient.noisy_gd_method``).
 
     With L2 noise there are T releases, each ``Pure(e)``, exactly, amplified by sampling
     (``dpglm.privacy.events.poisson_sampled``). Each costs ``epsilon / T`` at a delta of 0, so noise
@@ -82,10 +84,11 @@ class NoisyGD(Solver):
     coefficients: the default is few steps, and few columns are better. ``ObjectivePerturbation`` is
     better for the problems that it takes.
 
-    References ---------- Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022,
-    Algorithm 1 (which prints the loss for the gradient); Wang, Ye and Xu 2017, Algorithm 4. L2
-    noise: Chaudhuri, Monteleoni and Sarwate, "Differentially private empirical risk minimization",
-    JMLR 2011.
+    References
+    ----------
+    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022, Algorithm 1 (which
+    prints the loss for the gradient); Wang, Ye and Xu 2017, Algorithm 4. L2 noise: Chaudhuri,
+    Monteleoni and Sarwate, "Differentially private empirical risk minimization", JMLR 2011.
 
     Examples
     --------
@@ -130,7 +133,7 @@ class NoisyGD(Solver):
         if self.compare:
             bound, share = _comparison(loss, data, mu)
             noise = GaussianNoise(1.0 / (math.sqrt(share) * budget.gdp_mu()))
-            comparison = Comparison(bound, noise)
+            comparison = StartComparison(bound, noise)
             mu *= math.sqrt(1.0 - share)
         decide = functools.partial(defaults.steps, mu=mu)
         if pure:
@@ -187,10 +190,6 @@ def pure_gd(
         By default ``LinearDecay()``.
     output : Output, optional
         By default ``Last()``.
-
-    Returns
-    -------
-    NoisyGD
 
     Examples
     --------
@@ -251,10 +250,12 @@ class NoisySGD(Solver):
     step_size, clip, automatic_clipping, momentum, output
         As in ``NoisyGD``.
 
-    Notes ----- While the noise multiplier is well above 1, it is about ``q sqrt(T) / mu``, so the
-    noise in a mean gradient does not depend on q, and smaller batches save time. Near 1 that ends,
-    and noise grows as batches shrink. The default rate is at that edge: the multiplier is about
-    ``1.1 / sqrt(mu)``, and a run computes ``1.1 sqrt(mu T) n`` row gradients.
+    Notes
+    -----
+    While the noise multiplier is well above 1, it is about ``q sqrt(T) / mu``, so the noise in a
+    mean gradient does not depend on q, and smaller batches save time. Near 1 that ends, and noise
+    grows as batches shrink. The default rate is at that edge: the multiplier is about ``1.1 /
+    sqrt(mu)``, and a run computes ``1.1 sqrt(mu T) n`` row gradients.
 
     Privacy: T Poisson-sampled Gaussian releases, accounted by privacy-loss distributions, which
     needs an (epsilon, delta) budget. The rate depends on the budget and T alone.

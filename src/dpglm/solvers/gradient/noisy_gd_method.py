@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,12 +18,11 @@ from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.oracle.losses import loss_difference_release, noisy_loss_difference
 from dpglm.oracle.rounding import target_size
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Composed, Event, LastIterate
+from dpglm.privacy import Adjacency, Composed, Event, LastIterate
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import L2Ball, Problem
+from dpglm.problem import L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import Method, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import (
@@ -34,64 +34,95 @@ from dpglm.solvers.parts.defaults import (
 )
 from dpglm.solvers.parts.schedules import Constant, Last, Output, Schedule
 
-# Projected descent along noisy gradients without momentum.
+# Projected descent along noisy gradients, for every solver that takes such steps.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class DescentState:
-    """Iterate after some steps, and the weighted sum of the iterates so far."""
+    """Iterate and velocity, weighted sum of the iterates so far, share to return, public seed."""
 
     step: int
     w: NDArray[np.float64]
+    velocity: NDArray[np.float64]
     returned: NDArray[np.float64]
     weights: NDArray[np.float64]
+    share: float = 1.0
+    seed: int = 0
 
 
 @final
 @dataclass(frozen=True)
 class Descent:
-    """Steps ``w <- project(prox(w - eta g))`` from zero, for noisy mean gradients g."""
+    """Steps ``v <- m v + e g``, ``w <- project(prox(w - eta v))`` from zero, for gradients g.
+
+    The e is ``1 - m``, or 1 if ``dampened`` is False. Iterates stay within ``radius``.
+    """
 
     problem: Problem
     data: DataSpec
     step_sizes: tuple[float, ...]
     output: Output
+    momentum: float = 0.0
+    dampened: bool = True
+    radius: float = math.inf
 
     def init(self, seed: int) -> DescentState:
         """Start at the feasible point nearest to zero."""
         zero = np.zeros(self.data.coefficient_shape)
         weights = self.output.weights(len(self.step_sizes), seed * 2.0**-64)
-        return DescentState(0, self._feasible(zero, 0.0), zero, weights)
+        return DescentState(0, self._feasible(zero, 0.0), zero, zero, weights, seed=seed)
+
+    @property
+    def _entering(self) -> float:
+        return 1.0 - self.momentum if self.dampened else 1.0
 
     def step(
         self, state: DescentState, g: NDArray[np.float64], noise_std: float
     ) -> tuple[DescentState, StepInfo]:
         """Take a step along a released gradient with this noise in each coordinate."""
         eta = self.step_sizes[state.step]
-        w = self._feasible(state.w - eta * g, eta)
+        v = self.momentum * state.velocity + self._entering * g if self.momentum else g
+        w = self._feasible(state.w - eta * v, eta)
         returned = state.returned + state.weights[state.step] * w
         noise_norm = noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return DescentState(state.step + 1, w, returned, state.weights), info
+        after = dataclasses.replace(state, step=state.step + 1, w=w, velocity=v, returned=returned)
+        return after, info
 
     def _feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-        return feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
+        problem = self.problem
+        if problem.regularizer == NoPenalty() and problem.constraint == Unconstrained():
+            return w
+        w = feasible(problem, n_penalized(problem, self.data), w, eta)
+        if self.radius == math.inf:
+            return w
+        # Amplification needs penalties on all coefficients, so none is free.
+        return L2Ball(self.radius).project(w).astype(np.float64, copy=False)
 
-    @property
-    def noise_growth(self) -> float:
-        """Standard deviation of the result, for unit noise in each gradient."""
-        strong = self.problem.regularizer.strong_convexity
-        # Variances of the iterate and of the result, and their covariance.
-        iterate = returned = covariance = 0.0
+    def noise_growth(self, noises: Sequence[float] | None = None) -> float:
+        """Return the standard deviation of the result, for gradients with this noise, by default 1.
+
+        The recursion is linear in the noise: carry the covariance of (w, v, returned), in units of
+        the longest move, so that squares neither overflow nor vanish.
+        """
+        m, strong = self.momentum, self.problem.regularizer.strong_convexity
+        noises = [1.0] * len(self.step_sizes) if noises is None else noises
+        moves = [
+            eta / (1.0 + eta * strong) if eta * strong < 1e300 else 1.0 / strong
+            for eta in self.step_sizes
+        ]
+        covariance, unit, most = np.zeros((3, 3)), max(moves), max(noises)
         weights = self.output.weights(len(self.step_sizes), 0.5)
-        for eta, weight in zip(self.step_sizes, weights.tolist(), strict=True):
-            shrink = 1.0 / (1.0 + eta * strong)
-            iterate = shrink**2 * (iterate + eta**2)
-            covariance *= shrink
-            returned += 2.0 * weight * covariance + weight**2 * iterate
-            covariance += weight * iterate
-        return math.sqrt(returned)
+        for eta, move, weight, noise in zip(self.step_sizes, moves, weights, noises, strict=True):
+            shrink, moved = 1.0 / (1.0 + eta * strong), move / unit
+            after = [shrink, -moved * m, 0.0]
+            transition = np.array(
+                [after, [0.0, m, 0.0], [weight * after[0], weight * after[1], 1.0]]
+            )
+            entry = self._entering * noise / most * np.array([-moved, 1.0, -weight * moved])
+            covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
+        return most * unit * math.sqrt(covariance[2, 2])
 
 
 # Number and size of the steps of gradient descent with L2 noise.
@@ -237,7 +268,7 @@ def _rounding(
 
 @final
 @dataclass(frozen=True)
-class Comparison:
+class StartComparison:
     """The noisy comparison of the result with the start."""
 
     bound: float
@@ -249,21 +280,8 @@ class Comparison:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class NoisyGDState:
-    """Iterate and velocity, weighted sum of the iterates so far, and the share of it to return."""
-
-    step: int
-    w: NDArray[np.float64]
-    velocity: NDArray[np.float64]
-    returned: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    share: float = 1.0
-
-
-@final
 @dataclass(frozen=True)
-class NoisyGDMethod(Method["NoisyGDState"]):
+class NoisyGDMethod(Method[DescentState]):
     """Noisy gradient descent with every setting decided."""
 
     problem: Problem
@@ -278,7 +296,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
     # Whether all iterates but the last stay secret, as amplification by iteration requires.
     last_only: bool = False
     shrink: bool = False
-    comparison: Comparison | None = None
+    comparison: StartComparison | None = None
 
     @property
     def algorithm(self) -> str:
@@ -373,43 +391,25 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         """Standard deviation of the noise in each coordinate of a mean gradient."""
         return self.gradients.noise_std / (self.sampling_rate * self.data.n_rows)
 
+    @functools.cached_property
+    def descent(self) -> Descent:
+        """The steps along noisy gradients."""
+        radius = math.inf if self.amplified is None else self.amplified.radius
+        settings = self.problem, self.data, self.step_sizes, self.output, self.momentum
+        return Descent(*settings, radius=radius)
+
     @property
     def coefficient_noise(self) -> float:
-        # The recursion is linear in the noise: carry the covariance of (w, v, returned), in units
-        # of the longest move, so that squares neither overflow nor vanish.
-        m, strong = self.momentum, self.problem.regularizer.strong_convexity
-        moves = [
-            eta / (1.0 + eta * strong) if eta * strong < 1e300 else 1.0 / strong
-            for eta in self.step_sizes
-        ]
-        covariance, unit = np.zeros((3, 3)), max(moves)
-        weights = self.output.weights(self.n_steps, 0.5)
-        for eta, move, weight in zip(self.step_sizes, moves, weights, strict=True):
-            shrink, moved = 1.0 / (1.0 + eta * strong), move / unit
-            after = [shrink, -moved * m, 0.0]
-            transition = np.array(
-                [after, [0.0, m, 0.0], [weight * after[0], weight * after[1], 1.0]]
-            )
-            entry = (1.0 - m) * np.array([-moved, 1.0, -weight * moved])
-            covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
-        return self.noise_std * unit * math.sqrt(covariance[2, 2])
+        return self.noise_std * self.descent.noise_growth()
 
-    def init(self, seed: int) -> NoisyGDState:
-        zero = np.zeros(self.data.coefficient_shape)
-        weights = self.output.weights(self.n_steps, seed * 2.0**-64)
-        return NoisyGDState(0, self._onto_feasible(zero, 0.0), zero, zero, weights)
+    def init(self, seed: int) -> DescentState:
+        return self.descent.init(seed)
 
-    def step(self, state: NoisyGDState, oracle: Oracle) -> tuple[NoisyGDState, StepInfo]:
+    def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
         g = oracle.noisy_gradient(self.gradients, state.w, self.clipping)
-        eta = self.step_sizes[state.step]
-        v = self.momentum * state.velocity + (1.0 - self.momentum) * g
-        w = self._onto_feasible(state.w - eta * v, eta)
-        returned = state.returned + state.weights[state.step] * w
-        noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
-        info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        state = NoisyGDState(state.step + 1, w, v, returned, state.weights)
+        state, info = self.descent.step(state, g, self.noise_std)
         if self.comparison is not None and state.step == self.n_steps:
-            state = dataclasses.replace(state, share=self._compared(returned, oracle))
+            state = dataclasses.replace(state, share=self._compared(state.returned, oracle))
         return state, info
 
     def _compared(self, w: NDArray[np.float64], oracle: Oracle) -> float:
@@ -419,14 +419,7 @@ class NoisyGDMethod(Method["NoisyGDState"]):
         worse = noisy_loss_difference(oracle, declared, w, self.init(0).w, bound)
         return share_of_comparison(worse, declared.noise_std)
 
-    def _onto_feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-        w = feasible(self.problem, n_penalized(self.problem, self.data), w, eta)
-        if self.amplified is None:
-            return w
-        # Amplification needs penalties on all coefficients, so none is free.
-        return L2Ball(self.amplified.radius).project(w).astype(np.float64, copy=False)
-
-    def finish(self, state: NoisyGDState) -> Outcome:
+    def finish(self, state: DescentState) -> Outcome:
         start, w = self.init(0).w, state.returned
         if self.shrink and is_neutral(self.problem.loss, self.data):
             own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns

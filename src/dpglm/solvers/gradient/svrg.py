@@ -418,8 +418,10 @@ class SVRG(VarianceReduction):
         iterate before w, in each epoch anew. With m the strong convexity, and steps ``eta``, the
         accelerated method has ``b = (1 - s) / (1 + s)`` for ``s = sqrt(eta m)``.
 
-    Notes ----- Privacy: T Gaussian releases of full gradients, and ``T (m - 1)`` Poisson-sampled
-    ones of differences, composed exactly by privacy-loss distributions (in closed form for
+    Notes
+    -----
+    Privacy: T Gaussian releases of full gradients, and ``T (m - 1)`` Poisson-sampled ones of
+    differences, composed exactly by privacy-loss distributions (in closed form for
     ``sampling_rate=1``). As printed, the algorithm adds the exact anchor gradient in every step,
     which subsampling does not protect; here it is released once, with noise of its own.
 
@@ -474,9 +476,11 @@ class SVRGPlusPlus(VarianceReduction):
     momentum : float, default=0.0
         As in ``SVRG``.
 
-    Notes ----- Privacy: as with ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only
-    the very first step is at its anchor by construction. A later one that is there by chance (all
-    iterates at a corner of the constraint) is released and counted all the same.
+    Notes
+    -----
+    Privacy: as with ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only the very
+    first step is at its anchor by construction. A later one that is there by chance (all iterates
+    at a corner of the constraint) is released and counted all the same.
 
     References
     ----------

@@ -15,9 +15,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows, shrinking_share
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_linear_term, noisy_minimizer
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Event, Repeated
+from dpglm.privacy import Composed, Event, PrivacyBudget, Repeated, calibrate
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import (
     GaussianLinearTerm,
@@ -34,6 +32,7 @@ from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
     PURE_INTERCEPT,
     REACHED,
+    TYPICAL_PASSES,
     PlannedObjective,
     check_settings,
     counted_rows,
@@ -52,7 +51,6 @@ _ERROR_MULTIPLIER = 30.0
 # The error with L2 noise is covered by noise that is paid for with 1/50 of that of b.
 _PURE_ERROR_MULTIPLIER = 50.0
 _TOLERANCE, _LARGEST_TOLERANCE, _PURE_LARGEST_TOLERANCE = 1e-6, 0.01, 0.005
-_TYPICAL_PASSES = 30
 
 
 @final
@@ -78,9 +76,10 @@ class ObjectivePerturbation(Solver):
         Factor on the intercept column, from 1e-3 to 1e3. By default 1/4, with a delta of 0 1/2; 1,
         and then no other value is allowed, if the penalty acts on the intercept.
 
-    Notes ----- The penalty must be a ridge or none, without constraint. Losses need a slope that is
-    bounded or clipped, and a bounded curvature where it is not clipped. The time of a fit depends
-    on the rows.
+    Notes
+    -----
+    The penalty must be a ridge or none, without constraint. Losses need a slope that is bounded or
+    clipped, and a bounded curvature where it is not clipped. The time of a fit depends on the rows.
 
     Privacy, delta above 0: each exact minimiser, one for each class, is paid for by
     ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``; given a class, rows are binary.
@@ -248,8 +247,7 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
 
     @property
     def gradient_evaluations(self) -> float:
-        # A typical number; it depends on the rows.
-        return float(_TYPICAL_PASSES * self.original.n_rows * self.n_objectives)
+        return float(TYPICAL_PASSES * self.original.n_rows * self.n_objectives)
 
     @property
     def coefficient_noise(self) -> float:

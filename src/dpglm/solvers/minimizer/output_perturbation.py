@@ -14,16 +14,14 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_minimizer
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Event, Gaussian
+from dpglm.privacy import Adjacency, Composed, Event, Gaussian, PrivacyBudget, calibrate
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem, Unconstrained
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
+    TYPICAL_PASSES,
     PlannedObjective,
     check_settings,
     counted_rows,
@@ -36,7 +34,6 @@ from dpglm.solvers.parts.defaults import slope_unit
 # validation parts of the training rows of Adult and ACS employment, then frozen.
 _RADIUS = 4.0
 _TOLERANCE, _LARGEST_TOLERANCE = 1e-3, 0.1
-_TYPICAL_PASSES = 30
 
 
 @final
@@ -64,13 +61,13 @@ class OutputPerturbation(Solver):
     Notes
     -----
     The default strength is that of Arora et al. with exact accounting in place of their closed
-    form: with G the sensitivity of the gradient sum, q the curvature of a row's loss, mu
-    the budget as Gaussian DP and B the radius of the L2 ball that is the constraint,
-    ``(2 q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or
-    ``sqrt(2 C G / (n mu)) / B`` (Theorem 5, bounded slopes), whichever adds less to the risk.
-    Without a ball it is the former with ``B = 4 slope / curvature / row norm``: for the logistic
-    loss and rows of norm R that is 16 / R. At the default clip that is neither theorem:
-    ``dpglm.papers.Arora2022OutputPerturbation`` runs them.
+    form: with G the sensitivity of the gradient sum, q the curvature of a row's loss,
+    mu the budget as Gaussian DP and B the radius of the L2 ball that is the constraint, ``(2
+    q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or ``sqrt(2 C G / (n mu)) / B``
+    (Theorem 5, bounded slopes), whichever adds less to the risk. Without a ball it is the former
+    with ``B = 4 slope / curvature / row norm``: for the logistic loss and rows of norm R that is 16
+    / R. At the default clip that is neither theorem: ``dpglm.papers.Arora2022OutputPerturbation``
+    runs them.
 
     Privacy: ``Gaussian(noise_multiplier)`` for the minimiser. Let F and F' be the sums with and
     without a row of weight v, m-strongly convex, with minimisers w and w'. Then ``F(w') - F(w) >= m
@@ -179,8 +176,7 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
 
     @property
     def gradient_evaluations(self) -> float:
-        # A typical number; it depends on the rows.
-        return float(_TYPICAL_PASSES * self.original.n_rows)
+        return float(TYPICAL_PASSES * self.original.n_rows)
 
     @property
     def coefficient_noise(self) -> float:

@@ -28,6 +28,8 @@ from dpglm.solvers.parts.defaults import slope_unit
 Vector = NDArray[np.float64]
 ROOM = 16
 """Factor on the public stand-in up to which rows count in full under add_remove."""
+TYPICAL_PASSES = 30
+"""Typical number of passes over the rows for a minimiser; it depends on them."""
 COUNT_MULTIPLIER = 20.0
 """Relative noise in the number of rows, if that is private: it costs 1/400 of mu squared."""
 

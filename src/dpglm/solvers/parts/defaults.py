@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_count, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
-from dpglm.privacy.accounting.accountants import GaussianAccountant
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
 from dpglm.privacy.accounting.calibrate import calibrate, excess, within_budget
 from dpglm.privacy.accounting.mixture import largest_share
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Gaussian, canonical
-from dpglm.problem import Problem
+from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.schedules import Schedule
@@ -36,6 +34,18 @@ def stage_seed(seed: int, stage: int) -> int:
 def n_penalized(problem: Problem, data: DataSpec) -> int:
     """Return the number of leading rows of the parameter that penalty and constraint act on."""
     return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
+
+
+# Largest penalty times the number of rows that counts as weak: that of estimators with C = 1.
+_STRONGEST_WEAK_PENALTY = 1.0 + 1e-9
+
+
+def is_weakly_regularized(problem: Problem, data: DataSpec) -> bool:
+    """Whether there is neither a constraint nor more of a penalty than L2 with ``C = 1``."""
+    penalty = problem.regularizer
+    weak = isinstance(penalty, NoPenalty | L2)
+    weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_WEAK_PENALTY
+    return weak and problem.constraint == Unconstrained()
 
 
 def feasible(

@@ -38,18 +38,18 @@ _NOISE_OF_COUNT = 4.0
 
 @final
 @dataclass(frozen=True, eq=False)
-class Observation:
+class NoisyValue:
     """A noisy value with the standard deviation of its noise."""
 
     value: float
     noise: float
 
-    def less(self, shift: float, more_noise: float = 0.0) -> Observation:
+    def less(self, shift: float, more_noise: float = 0.0) -> NoisyValue:
         """Subtract a public number, which may have independent noise."""
-        return Observation(self.value - shift, math.hypot(self.noise, more_noise))
+        return NoisyValue(self.value - shift, math.hypot(self.noise, more_noise))
 
 
-def with_biased(fair: Observation, others: Sequence[Observation]) -> Observation:
+def with_biased(fair: NoisyValue, others: Sequence[NoisyValue]) -> NoisyValue:
     """Pool an unbiased observation with others that may be biased.
 
     The square of a bias is estimated by the excess of a difference over the largest that noise
@@ -65,11 +65,11 @@ def with_biased(fair: Observation, others: Sequence[Observation]) -> Observation
     return pooled(found)
 
 
-def pooled(observations: Sequence[Observation]) -> Observation:
+def pooled(observations: Sequence[NoisyValue]) -> NoisyValue:
     """Average by inverse variances."""
     weights = np.array([one.noise for one in observations]) ** -2.0
     values = np.array([one.value for one in observations])
-    return Observation(float(weights @ values / weights.sum()), float(weights.sum() ** -0.5))
+    return NoisyValue(float(weights @ values / weights.sum()), float(weights.sum() ** -0.5))
 
 
 @final
@@ -78,7 +78,7 @@ class Targets:
     """Weight of all rows, mean target, and a range that holds nearly all targets."""
 
     weight: float
-    mean: Observation
+    mean: NoisyValue
     low: float
     high: float
 
@@ -97,7 +97,7 @@ def targets_of(sums: TargetSums, data: DataSpec, slack: float) -> Targets:
     low, high = data.target_low, data.target_high
     middle, half = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
     mean = min(max(sums.total / weight, -1.0), 1.0)
-    found = Observation(middle + half * mean, (half or 1.0) * sums.total_noise / weight)
+    found = NoisyValue(middle + half * mean, (half or 1.0) * sums.total_noise / weight)
     n_bins = len(sums.counts)
     if n_bins:
         first, last = _shortest(sums.counts, sums.count_noise, weight)
@@ -198,13 +198,13 @@ class Slopes:
     weight_noise: float
     mean_noise: float  # In each entry of the mean times the weight.
 
-    def level_of(self, sums: MomentSums, view: LinearView, prediction: float) -> Observation:
+    def level_of(self, sums: MomentSums, view: LinearView, prediction: float) -> NoisyValue:
         """Return the mean target that a score implies, about the mean ``prediction``."""
         shift = float(sums.vector[-1]) / view.level / self.weight
         noise = math.hypot(
             sums.vector_noise / view.level / self.weight, shift * self.weight_noise / self.weight
         )
-        return Observation(prediction + shift, noise)
+        return NoisyValue(prediction + shift, noise)
 
     def beside_level(
         self, v: NDArray[np.float64], mean: float, level: float
@@ -273,8 +273,8 @@ def shrunk_slopes(
     estimated by moments from |g|^2 less a value that noise alone exceeds by ``chance``, so v is
     zero if nothing exceeds the noise. The sampling error of g is added to the noise, up to
     ``sampling`` times it: it vanishes with the noise, so the limit is least squares. ``variance``
-    is that of the targets, a bound on what slopes can explain. Several outputs, columns of g, share
-    one omega; ``variance`` is then their mean.
+    is that of the targets, which bounds the explained variance. Several outputs, columns of g,
+    share one omega; ``variance`` is then their mean.
     """
     size, outputs = len(g), g.size // len(g)
     values, directions = np.linalg.eigh(matrix)
@@ -294,7 +294,7 @@ class Fit:
     """A fit, and the bound within which its residuals are not clipped."""
 
     v: NDArray[np.float64]  # All coordinates, the constant one last.
-    mean: Observation  # Mean prediction, less the view's center; 0 without an intercept.
+    mean: NoisyValue  # Mean prediction, less the view's center; 0 without an intercept.
     variance: float  # Variance of the residuals.
     reach: float
 
@@ -357,7 +357,7 @@ _MOST_SAMPLING = 6.0
 
 @final
 @dataclass(frozen=True, eq=False)
-class Scores:
+class PooledScores:
     """The information in all scores so far.
 
     A score at v implies slopes ``v + S^-1 score``, S the matrix of the first fit: one Newton step
@@ -369,12 +369,12 @@ class Scores:
     steps: NDArray[np.float64]  # Sum of the implied slopes over their noise variance.
     places: NDArray[np.float64]  # The same of the points of the scores.
     precision: float  # Sum of inverse variances.
-    level: Observation | None  # Mean target, less the view's center.
+    level: NoisyValue | None  # Mean target, less the view's center.
     slopes: Estimate
     fit: Fit
 
     @classmethod
-    def none(cls, first: FirstFit) -> Scores:
+    def none(cls, first: FirstFit) -> PooledScores:
         """Begin with the fit of the normal equations."""
         d = len(first.slopes.mean)
         zero = np.zeros(d)
@@ -389,20 +389,20 @@ class Scores:
         sums: MomentSums,
         extent: float,
         chance: float,
-    ) -> Scores:
+    ) -> PooledScores:
         """Add a score, and shrink the slopes that all of them imply.
 
         ``extent`` bounds residuals, in deviations; ``chance`` is the probability of taking noise
         for slopes.
         """
         slopes, d = first.slopes, len(self.steps)
-        v, mean, level = view.v[:d], Observation(0.0, 0.0), self.level
+        v, mean, level = view.v[:d], NoisyValue(0.0, 0.0), self.level
         if view.level > 0.0:
             found = slopes.level_of(sums, view, self.fit.mean.value)
             level = found if level is None else pooled((level, found))
             # Noise in the mean prediction from noise in the mean of the rows.
             moved = slopes.mean_noise * float(np.linalg.norm(v)) / slopes.weight
-            # Scores and targets are clipped if they are far from all others.
+            # PooledScores and targets are clipped if they are far from all others.
             at_first = slopes.level_of(first.sums, first.view, 0.0).less(0.0, moved)
             mean = with_biased(targets.mean.less(view.center, moved), (at_first, level))
         shift = mean.value - self.fit.mean.value
@@ -430,7 +430,7 @@ class Scores:
             left,
             min(extent * math.sqrt(left) + 2.0 * mean.noise, first.fit.reach),
         )
-        return Scores(steps, places, precision, level, shrunk, fit)
+        return PooledScores(steps, places, precision, level, shrunk, fit)
 
     def noise(self, first: FirstFit) -> NDArray[np.float64]:
         """Return the covariance of the noise in the equations ``S v = g`` of the slopes.

@@ -28,6 +28,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
+from dpglm.solvers.base import present
 from dpglm.solvers.parts.algebra import eigen, solved
 from dpglm.solvers.parts.defaults import curvature, feasible, is_neutral, n_penalized, slope_unit
 from dpglm.solvers.second_order.preconditioner import Basis
@@ -128,8 +129,7 @@ def check_likelihood(problem: Problem, data: DataSpec) -> None:
 
 def constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[float, float]:
     """Return the score that predicts a mean, and the expected curvature there."""
-    link = loss.link
-    assert link is not None
+    link = present(loss.link)
     binary = loss.target is Target.BINARY
     wanted = 0.5 + 0.5 * mean if binary else mean
 

@@ -31,7 +31,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts.defaults import (
     check_given,
     curvature,
@@ -129,8 +129,10 @@ class Newton(Solver):
     first_share : float, default=0.2
         Share of the budget (of mu squared) for the second moments, in (0, 1).
 
-    Notes ----- The result is shrunk towards the start if it is no longer than noise alone would
-    make it. Signs and ranks of predictions stay.
+    Notes
+    -----
+    The result is shrunk towards the start if it is no longer than noise alone would make it. Signs
+    and ranks of predictions stay.
 
     Privacy: one Gaussian release of second moments and T of gradients; with a private mean as the
     start also one each of counts of targets by size, of their mean and of squared slopes; accounted
@@ -262,13 +264,12 @@ class NewtonState:
     moments: NDArray[np.float64] | None
     basis: Basis | None
     w: NDArray[np.float64]
-    start: Start | None = None
+    start: Start
     weight: float = 1.0  # Mean weight of the rows, or a little more.
 
     @property
     def curvature(self) -> float:
         """Bound on the Hessian in the basis, or its substitute."""
-        assert self.start is not None
         return self.start.curvature * self.weight
 
 
@@ -336,7 +337,6 @@ class NewtonMethod(Method["NewtonState"]):
     def coefficient_noise(self) -> float:
         # For final scores with a standard deviation of 1.
         loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected
-        assert state.start is not None
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         if size == 1:
             bends = np.array([NormalScores.expected(loss, data).clipped(loss, data, reach)[0]])
@@ -393,7 +393,6 @@ class NewtonMethod(Method["NewtonState"]):
 
     def _unit(self, state: NewtonState) -> float:
         """Return the unit of a released gradient."""
-        assert state.start is not None
         return 1.0 if "targets" not in self.declared else state.start.slope
 
     def _reach(self, state: NewtonState) -> float:
@@ -403,7 +402,6 @@ class NewtonMethod(Method["NewtonState"]):
     def _noise_left(self, state: NewtonState) -> float:
         """Estimate the noise in each coordinate, as far as the loss damps it."""
         loss, longest, start = self.problem.loss, self._usual_length, state.start
-        assert start is not None
         largest = start.slope
         if "targets" not in self.declared:
             largest = loss.slope_bound_on(0.0, *self.data.target_range(loss.target.bounds))
@@ -431,7 +429,6 @@ class NewtonMethod(Method["NewtonState"]):
         basis, start, data, problem = state.basis, state.start, self.data, self.problem
         assert state.moments is not None
         assert basis is not None
-        assert start is not None
         if not (is_smooth(problem.loss, data) and is_quadratic(problem)):
             return None
         along, v = np.zeros(data.n_columns), basis.inverse @ state.w
@@ -453,16 +450,15 @@ class NewtonMethod(Method["NewtonState"]):
         return found if found.is_finite else None
 
     def init(self, seed: int) -> NewtonState:
-        return NewtonState(0, None, None, self._zero())
-
-    def _zero(self) -> NDArray[np.float64]:
-        zero = np.zeros(self.data.coefficient_shape)
-        return feasible(self.problem, n_penalized(self.problem, self.data), zero, 1.0)
+        start = self._public_start()
+        return NewtonState(0, None, None, start.w, start)
 
     def _public_start(self) -> Start:
         """Return zero, with public values of slopes and curvature."""
         loss, data = self.problem.loss, self.data
-        return Start(self._zero(), slope_unit(loss, data), curvature(loss, data))
+        zero = np.zeros(data.coefficient_shape)
+        w = feasible(self.problem, n_penalized(self.problem, data), zero, 1.0)
+        return Start(w, slope_unit(loss, data), curvature(loss, data))
 
     def _started(self, oracle: Oracle) -> NewtonState:
         """Release second moments, and the start if it is not zero."""
@@ -478,8 +474,7 @@ class NewtonMethod(Method["NewtonState"]):
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
         if state.basis is None:
             state = self._started(oracle)
-        basis, unit = state.basis, self._unit(state)
-        assert basis is not None
+        basis, unit = present(state.basis), self._unit(state)
         v = basis.inverse @ state.w
         # The basis never changes, so rows in it are computed once in a run.
         if "turned" not in oracle.kept:
@@ -510,12 +505,10 @@ class NewtonMethod(Method["NewtonState"]):
         return dataclasses.replace(state, step=state.step + 1, w=w), info
 
     def finish(self, state: NewtonState) -> Outcome:
-        assert state.basis is not None
-        assert state.start is not None
         noise = self.noise_before_shrinkage(state)
         if not self._shrinks(state):
             return Outcome(state.w, noise, precision=self._precision(state, state.w))
-        inverse, size = state.basis.inverse, self.data.n_columns
+        inverse, size = present(state.basis).inverse, self.data.n_columns
         way = state.w - state.start.w
         share, more = self._kept(state, way)
         w = move_partway(state.start.w, way, (share, more), inverse)
@@ -534,9 +527,7 @@ class NewtonMethod(Method["NewtonState"]):
         self, state: NewtonState, returned: NDArray[np.float64]
     ) -> NDArray[np.float64] | None:
         """Return the rough inverse covariance of the errors of the returned coefficients."""
-        basis, w, start = state.basis, state.w, state.start
-        assert basis is not None
-        assert start is not None
+        basis, w, start = present(state.basis), state.w, state.start
         if w.ndim > 1 or not math.isfinite(state.curvature):
             return None
         # In the basis the noise is alike in all directions, and so are the errors of sampling.
@@ -556,7 +547,6 @@ class NewtonMethod(Method["NewtonState"]):
 
     def _shrinks(self, state: NewtonState) -> bool:
         """Whether the noise may be so large that the parameter is shrunk towards its start."""
-        assert state.start is not None
         in_predictions = self._noise_left(state) * self._usual_length
         if self._are_factors:
             return in_predictions >= _VISIBLE
@@ -568,8 +558,7 @@ class NewtonMethod(Method["NewtonState"]):
 
         Towards a private mean all predictions share one factor.
         """
-        assert state.basis is not None
-        noise, inverse = self._noise_left(state), state.basis.inverse
+        noise, inverse = self._noise_left(state), present(state.basis).inverse
         own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
         share, more = shrunk_by(
             way,

@@ -34,7 +34,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
-from dpglm.solvers.base import Method, Outcome, StepInfo
+from dpglm.solvers.base import Method, Outcome, StepInfo, present
 from dpglm.solvers.parts.algebra import inverted, solved
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.likelihood import (
@@ -208,10 +208,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     def _doubt(self, state: NewtonRaphsonState) -> Doubt:
         """Return the noise in the Hessian, and in the covariance of scores."""
-        scores, basis, seen = state.scores, state.basis, state.seen
-        assert scores is not None
-        assert basis is not None
-        assert seen is not None
+        scores, basis, seen = present(state.scores), present(state.basis), present(state.seen)
         in_variance = state.variance_noise / self.data.n_rows
         if self.inference == "model":
             in_variance *= self._scale(state)
@@ -245,10 +242,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         self, state: NewtonRaphsonState
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the covariance of the estimate from sampling, and from noise."""
-        scores, basis, matrix = state.scores, state.basis, state.matrix
-        assert scores is not None
-        assert basis is not None
-        assert matrix is not None
+        scores, basis, matrix = present(state.scores), present(state.basis), present(state.matrix)
         curved = self._curvature(state)[0]
         if self.inference is not None:
             curved = self._least_curvature(state).least
@@ -282,8 +276,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         With a noisy approach the first of them are too far away. None if fewer than half would be
         left.
         """
-        squares, visited = state.squares, state.visited
-        assert squares is not None
+        squares, visited = present(state.squares), state.visited
         steps = np.square(np.diff(visited, axis=0)) @ squares
         for first in range(self.n_pooled // 2 + 1):
             later = range(first + 1, self.n_pooled)
@@ -332,15 +325,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     ) -> tuple[NewtonRaphsonState, StepInfo]:
         if state.scores is None:
             state = self._started(state, oracle)
-        scores, basis = state.scores, state.basis
-        assert scores is not None
-        assert basis is not None
+        scores, basis = present(state.scores), present(state.basis)
         v, columns = basis.inverse @ state.w, self.data.n_columns
         is_final = state.step >= sum(self.first_steps)
         if state.step in np.cumsum(self.first_steps):
             state = self._with_hessian(state, scores, basis, oracle)
-        matrix = state.matrix
-        assert matrix is not None
+        matrix = present(state.matrix)
         declared = self.declared["final"] if is_final else self.declared["approach"]
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
         g = scores.mean_score(of_rows, declared, v)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -57,28 +56,22 @@ class Prototypes(Solver):
     """
 
     def decide(self, facts: Facts) -> Plan:
-        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
         if not problem.loss.of_codes:
             raise ValueError(
                 f"loss must be Sparsemax() for the solver Prototypes, got {problem.loss!r}"
             )
-        noise = L2Noise(1.0) if is_pure(budget) else GaussianNoise(1.0)
-        method = PrototypesMethod(problem, data, adjacency, noise)
-        return facts.calibrated(method.with_multiplier)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class PrototypesState:
-    """The parameter, zero before the release."""
-
-    step: int
-    w: NDArray[np.float64]
+        unit = L2Noise(1.0) if is_pure(facts.budget) else GaussianNoise(1.0)
+        return facts.calibrated(
+            lambda multiplier: PrototypesMethod(
+                problem, data, adjacency, unit.with_multiplier(multiplier)
+            )
+        )
 
 
 @final
 @dataclass(frozen=True)
-class PrototypesMethod(Method["PrototypesState"]):
+class PrototypesMethod(Method[NDArray[np.float64]]):
     """Class prototypes with every setting decided.
 
     A row's score is minus half of its squared distance to the mean, up to a term that all classes
@@ -93,10 +86,6 @@ class PrototypesMethod(Method["PrototypesState"]):
     algorithm = "class prototypes"
 
     n_steps = 1
-
-    def with_multiplier(self, multiplier: float) -> PrototypesMethod:
-        """Return the same method with noise of this scale over the sensitivity."""
-        return dataclasses.replace(self, noise=self.noise.with_multiplier(multiplier))
 
     @functools.cached_property
     def sums(self) -> SumRelease:
@@ -117,16 +106,17 @@ class PrototypesMethod(Method["PrototypesState"]):
         longest = math.hypot(data.row_norm, constant_column(data)) / data.row_norm
         return self.sums.noise_std * longest * data.n_outputs / data.n_rows / data.row_norm
 
-    def init(self, seed: int) -> PrototypesState:
-        return PrototypesState(0, self._feasible(np.zeros(self.data.coefficient_shape)))
+    def init(self, seed: int) -> NDArray[np.float64]:
+        return self._feasible(np.zeros(self.data.coefficient_shape))
 
-    def step(self, state: PrototypesState, oracle: Oracle) -> tuple[PrototypesState, StepInfo]:
-        sums, counts = noisy_class_sums(oracle, self.sums)
-        w = self._feasible(self._scores(sums, counts))
-        return PrototypesState(1, w if np.isfinite(w).all() else state.w), StepInfo(1, 1.0)
+    def step(
+        self, state: NDArray[np.float64], oracle: Oracle
+    ) -> tuple[NDArray[np.float64], StepInfo]:
+        w = self._feasible(self._scores(*noisy_class_sums(oracle, self.sums)))
+        return w if np.isfinite(w).all() else state, StepInfo(1, 1.0)
 
-    def finish(self, state: PrototypesState) -> Outcome:
-        return Outcome(state.w)
+    def finish(self, state: NDArray[np.float64]) -> Outcome:
+        return Outcome(state)
 
     def _scores(
         self, sums: NDArray[np.float64], counts: NDArray[np.float64]

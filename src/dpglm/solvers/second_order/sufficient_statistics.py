@@ -14,10 +14,7 @@ from dpglm._words import rounded_up
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
-from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
-from dpglm.privacy.events import Composed, Gaussian, Repeated
+from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated, calibrate
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.parts.defaults import feasible, n_penalized
@@ -34,7 +31,7 @@ _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
 _OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.15, 0.65)
 _SCORES = 8
 _BIN_NOISE, _MOST_SIDE = 0.3, 16
-# The mu sqrt(n / d) at which noise equals sampling error, for rows of mean squared norm.
+# The mu sqrt(n / d) where noise equals sampling error, for rows of mean squared norm.
 _EVEN = 5.4
 # Growth of the bounds on rows and residuals with mu sqrt(n / d): so slow that noise, which grows
 # with both, still vanishes against sampling error.

@@ -7,18 +7,17 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import ScoreShares, ScoreSums, noisy_score_sums, score_release
+from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_release
 from dpglm.oracle.moments import (
     LinearView,
     MomentShares,
-    MomentSums,
     constant_column,
     noisy_second_moments,
     noisy_weighted_moments,
@@ -26,7 +25,6 @@ from dpglm.oracle.moments import (
     weighted_moment_release,
 )
 from dpglm.oracle.targets import (
-    Shells,
     TargetShares,
     noisy_shell_counts,
     noisy_target_sums,
@@ -37,7 +35,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Outcome, StepInfo
+from dpglm.solvers.base import Method, Outcome, StepInfo, present
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares import (
     BY_CHANCE,
@@ -47,8 +45,8 @@ from dpglm.solvers.second_order.least_squares import (
     Coordinates,
     FirstFit,
     Fit,
-    Observation,
-    Scores,
+    NoisyValue,
+    PooledScores,
     Targets,
     centered_coordinates,
     first_empty,
@@ -86,12 +84,15 @@ class SufficientStatisticsState:
     targets: Targets | None
     coordinates: Coordinates | None
     first: FirstFit | None
-    scores: Scores | None
+    scores: PooledScores | None
     extent: float  # Bound on residuals in standard deviations.
     view: LinearView | None  # View of the last scores, if intervals follow from them.
     w: NDArray[np.float64]
     noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
+
+
+_State: TypeAlias = SufficientStatisticsState
 
 
 @final
@@ -189,46 +190,20 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             "coordinates with mean 0 and variance 1."
         )
 
-    def init(self, seed: int) -> SufficientStatisticsState:
+    def init(self, seed: int) -> _State:
         size = self.data.n_columns
         zero, noise = np.zeros(size), np.zeros((size, size))
-        return SufficientStatisticsState(
-            0, None, None, None, None, _REACH * self.slack, None, zero, noise, None
-        )
+        return _State(0, None, None, None, None, _REACH * self.slack, None, zero, noise, None)
 
-    def step(
-        self, state: SufficientStatisticsState, oracle: Oracle
-    ) -> tuple[SufficientStatisticsState, StepInfo]:
+    def step(self, state: _State, oracle: Oracle) -> tuple[_State, StepInfo]:
         declared = self._releases[min(state.step, len(self._releases) - 1)]
-        if state.step == 0:
-            found = noisy_target_sums(oracle, declared, self.target_shares)
-            after = self._with_targets(state, targets_of(found, self.data, self.slack))
-        elif state.step == 1:
-            moments = noisy_second_moments(oracle, declared, constant_column(self.data))
-            coordinates = centered_coordinates(
-                _bounded(moments), min(declared.noise_std, HUGE), self.data, self.clip
-            )
-            after = dataclasses.replace(state, coordinates=coordinates)
-        elif state.step == 2:
-            view = self._first_view(state)
-            sums = noisy_weighted_moments(oracle, declared, view, _EQUATIONS).bounded(HUGE)
-            after = self._with_first_fit(state, view, sums)
-        elif state.step == 3:
-            view, shells = self._shell_view(state)
-            counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
-            after = self._with_bound(state, view, shells, counts)
-        elif self.inference is None:
-            view = self._score_view(state)
-            sums = noisy_weighted_moments(oracle, declared, view, _SCORE).bounded(HUGE)
-            after = self._with_score(state, view, sums)
-        else:
-            assert state.view is not None
-            last = noisy_score_sums(oracle, declared, state.view, _FINAL[self.inference])
-            after = self._with_intervals(state, state.view, last.bounded(HUGE), self.inference)
-        step = state.step + 1
+        first = self._ask_targets, self._ask_moments, self._ask_equations, self._ask_counts
+        last = self._ask_score if self.inference is None else self._ask_intervals
+        ask = first[state.step] if state.step < len(first) else last
+        after, step = ask(state, oracle, declared), state.step + 1
         return dataclasses.replace(after, step=step), StepInfo(step, float(step == self.n_steps))
 
-    def finish(self, state: SufficientStatisticsState) -> Outcome:
+    def finish(self, state: _State) -> Outcome:
         noise = NoiseCovariance(state.noise)
         known = is_quadratic(self.problem) and noise.is_finite
         return Outcome(state.w, noise if known else None, uncertainty=state.intervals)
@@ -237,10 +212,10 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def _penalized(self) -> int:
         return n_penalized(self.problem, self.data)
 
-    def _with_targets(
-        self, state: SufficientStatisticsState, targets: Targets
-    ) -> SufficientStatisticsState:
-        """Predict the mean, with an intercept; zero otherwise."""
+    def _ask_targets(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Release the targets, and predict their mean, with an intercept; zero otherwise."""
+        sums = noisy_target_sums(oracle, declared, self.target_shares)
+        targets = targets_of(sums, self.data, self.slack)
         w, noise = np.zeros_like(state.w), np.zeros_like(state.noise)
         if self.data.intercept > 0.0:
             w[-1] = targets.mean.value / self.data.intercept
@@ -248,26 +223,27 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         w = feasible(self.problem, self._penalized, w, 0.0)
         return dataclasses.replace(state, targets=targets, w=w, noise=noise)
 
-    def _first_view(self, state: SufficientStatisticsState) -> LinearView:
-        targets, at = state.targets, state.coordinates
-        assert targets is not None
-        assert at is not None
+    def _ask_moments(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Release second moments, and find centred coordinates."""
+        moments = noisy_second_moments(oracle, declared, constant_column(self.data))
+        noise = min(declared.noise_std, HUGE)
+        at = centered_coordinates(_bounded(moments), noise, self.data, self.clip)
+        return dataclasses.replace(state, coordinates=at)
+
+    def _ask_equations(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Release the normal equations, and solve them."""
+        targets, at = present(state.targets), present(state.coordinates)
         # Without an intercept a shift of the target cannot be undone.
         center = 0.5 * targets.low + 0.5 * targets.high if at.level > 0.0 else 0.0
         reach = max(targets.high - center, center - targets.low) or 1.0
         zero = np.zeros(self.data.n_columns)
-        return LinearView(at.basis.vectors, at.cap, at.level, center, zero, reach)
-
-    def _with_first_fit(
-        self, state: SufficientStatisticsState, view: LinearView, sums: MomentSums
-    ) -> SufficientStatisticsState:
-        targets = state.targets
-        assert targets is not None
+        view = LinearView(at.basis.vectors, at.cap, at.level, center, zero, reach)
+        sums = noisy_weighted_moments(oracle, declared, view, _EQUATIONS).bounded(HUGE)
         weight = targets.weight
         slopes = slopes_of(sums, view, weight)
         in_variance = sums.squares_noise / weight
         variance = min(max(sums.squares / weight, in_variance), view.reach**2)
-        mean = Observation(0.0, 0.0)
+        mean = NoisyValue(0.0, 0.0)
         if view.level > 0.0:
             mean = with_biased(targets.mean.less(view.center), [slopes.level_of(sums, view, 0.0)])
         # Slopes, which multiply noise in the matrix, explain at most the variance.
@@ -282,32 +258,19 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         reach = min(reach, 2.0 * self.slack * view.reach, width or 1.0)
         v = slopes.beside_level(v, mean.value, view.level)
         first = FirstFit(view, sums, slopes, variance, Fit(v, mean, left, reach))
-        return dataclasses.replace(state, first=first, scores=Scores.none(first))
+        return dataclasses.replace(state, first=first, scores=PooledScores.none(first))
 
-    def _shell_view(self, state: SufficientStatisticsState) -> tuple[LinearView, Shells]:
-        """Return the view of rows from the first fit, and the shells of their scores."""
-        first, at = state.first, state.coordinates
-        assert first is not None
-        assert at is not None
+    def _ask_counts(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Bound scores where their counts vanish, or further where noise is small anyway."""
+        first, at = present(state.first), present(state.coordinates)
         # Without intervals scores are clipped by their own norm, and rows are not weighted.
         cap = at.most if self.inference is None else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
-        return view, score_shells(at, first.fit)
-
-    def _with_bound(
-        self,
-        state: SufficientStatisticsState,
-        view: LinearView,
-        shells: Shells,
-        counts: NDArray[np.float64],
-    ) -> SufficientStatisticsState:
-        """Bound scores where counts vanish, or further where noise is small anyway."""
-        first, at = state.first, state.coordinates
-        assert first is not None
-        assert at is not None
+        shells = score_shells(at, first.fit)
+        counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
         fit, last = first.fit, self._releases[-1]
         even = math.sqrt(self._score_share * self.data.n_rows * fit.variance) / last.noise_std
-        bound = first_empty(shells, counts, self._releases[3].noise_std)
+        bound = first_empty(shells, counts, declared.noise_std)
         width = self.data.target_high - self.data.target_low or 1.0
         longest_score = width * math.sqrt(at.most + at.level**2)
         bound = min(max(bound, math.sqrt(_SMALL) * even), longest_score)
@@ -320,25 +283,17 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         fit = dataclasses.replace(fit, reach=max(fit.reach, reach))
         first = dataclasses.replace(first, fit=fit)
         extent = max(state.extent, reach / math.sqrt(fit.variance))
-        return dataclasses.replace(state, first=first, scores=Scores.none(first), extent=extent)
+        return dataclasses.replace(
+            state, first=first, scores=PooledScores.none(first), extent=extent
+        )
 
-    def _score_view(self, state: SufficientStatisticsState) -> LinearView:
-        first, scores, at = state.first, state.scores, state.coordinates
-        assert first is not None
-        assert scores is not None
-        assert at is not None
-        fit = scores.fit
-        cap = at.capped(self.score_clip)
-        return dataclasses.replace(first.view, cap=cap, v=fit.v, reach=fit.reach)
-
-    def _with_score(
-        self, state: SufficientStatisticsState, view: LinearView, sums: MomentSums
-    ) -> SufficientStatisticsState:
-        first, scores, targets, at = state.first, state.scores, state.targets, state.coordinates
-        assert first is not None
-        assert scores is not None
-        assert targets is not None
-        assert at is not None
+    def _ask_score(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Release a score at the estimate from all scores so far, and update it."""
+        first, scores = present(state.first), present(state.scores)
+        targets, at = present(state.targets), present(state.coordinates)
+        cap, fit = at.capped(self.score_clip), scores.fit
+        view = dataclasses.replace(first.view, cap=cap, v=fit.v, reach=fit.reach)
+        sums = noisy_weighted_moments(oracle, declared, view, _SCORE).bounded(HUGE)
         scores = scores.and_one(first, targets, view, sums, state.extent, BY_CHANCE / self.n_scores)
         state = dataclasses.replace(state, scores=scores)
         if state.step + 1 < self.n_steps or not scores.precision:
@@ -349,17 +304,12 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             return state
         return dataclasses.replace(state, w=w, noise=noise)
 
-    def _with_intervals(
-        self,
-        state: SufficientStatisticsState,
-        view: LinearView,
-        sums: ScoreSums,
-        kind: Covariance,
-    ) -> SufficientStatisticsState:
+    def _ask_intervals(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Take a step from the first fit, without shrinkage."""
-        targets, at = state.targets, state.coordinates
-        assert targets is not None
-        assert at is not None
+        assert self.inference is not None
+        kind, view = self.inference, present(state.view)
+        targets, at = present(state.targets), present(state.coordinates)
+        sums = noisy_score_sums(oracle, declared, view, _FINAL[kind]).bounded(HUGE)
         found = intervals(view, sums, at.basis, targets.weight, self.data, self._penalty, kind)
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
@@ -370,7 +320,9 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         strengths[: self._penalized] = self.problem.regularizer.strong_convexity
         return strengths * self.data.n_rows
 
-    def _minimizer(self, first: FirstFit, scores: Scores, basis: Basis) -> NDArray[np.float64]:
+    def _minimizer(
+        self, first: FirstFit, scores: PooledScores, basis: Basis
+    ) -> NDArray[np.float64]:
         """Return the parameter that minimises the estimated loss, and the penalty."""
         data, d = self.data, self.data.n_features
         view, slopes = first.view, first.slopes
@@ -393,7 +345,9 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             constant,
         )
 
-    def _covariance(self, first: FirstFit, scores: Scores, at: Coordinates) -> NDArray[np.float64]:
+    def _covariance(
+        self, first: FirstFit, scores: PooledScores, at: Coordinates
+    ) -> NDArray[np.float64]:
         """Return the covariance of the noise in the parameter, by the delta method."""
         d, slopes, vectors = self.data.n_features, first.slopes, at.basis.vectors
         bend = vectors.T @ (self._penalty[:, np.newaxis] * vectors)
