@@ -383,7 +383,7 @@ class TestEdges:
             ({"segments": {"age": 5000}}, "segments of 'age' must be at most 1000"),
             ({"smoothness": -1}, r"smoothness \(reach\) must be"),
             ({"schema": 3}, "schema must be a Schema"),
-            ({"interactions": [("age", "nose")]}, "interactions must be of columns"),
+            ({"interactions": [("age", "nose")]}, "interactions must name columns"),
             ({"schema": schema(COST)}, "target with classes"),
         ],
     )
