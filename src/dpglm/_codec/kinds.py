@@ -239,7 +239,8 @@ def named(what: str, kinds: Callable[[], Iterable[type]], accepts: Callable[[Any
         name = found.pop(_TYPE, None)
         known = {type_name(one): one for one in kinds()}
         if not isinstance(name, str) or name not in known:
-            advice = f"; import {name.rpartition('.')[0]} first" if "." in str(name) else ""
+            module = name.rpartition(".")[0] if isinstance(name, str) else ""
+            advice = f"; import {module} first" if module else ""
             raise ValueError(f"type must be one of {sorted(known)}, got {shown(name)}{advice}")
         return _form(known[name]).read(found)
 
