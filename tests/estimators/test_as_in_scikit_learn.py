@@ -77,7 +77,7 @@ class TestWhatCannotWorkSaysWhy:
         search = PrivateGridSearchCV(classifier(), {"C": [1.0, 2.0]}, method="held_out")
         for one in (search, search.fit(*rows())):
             assert not hasattr(one, name)
-            assert f"there is no {name}: scores of private rows" in message(
+            assert f"{name} does not exist, as scores of private rows" in message(
                 lambda one=one: getattr(one, name)
             )
 
