@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import counts, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (69, 485), "study": (95, 864)}
+LIMITS = {"fit": (69, 475), "study": (95, 855)}
 
 
 @pytest.mark.parametrize("name", LIMITS)
