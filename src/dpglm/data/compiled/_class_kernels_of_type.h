@@ -1,4 +1,4 @@
-/* Kernels for losses with one output for each class, over rows whose entries are of type REAL. */
+/* Kernels for losses with one output for each class, over rows of type REAL. */
 
 #define ROWS_AT_ONCE 2
 #define CLASSES_AT_ONCE 5

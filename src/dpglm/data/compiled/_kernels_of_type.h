@@ -1,4 +1,4 @@
-/* Kernels for rows whose entries are of type REAL. */
+/* Kernels for rows of type REAL. */
 
 #define LANES (32 / (ptrdiff_t)sizeof(REAL))
 typedef REAL NAME(lanes) __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));

@@ -1,7 +1,7 @@
 /* Scores and their products for rows in a public basis, in double precision throughout. */
 
 #define SCORE_ROWS 64
-#define SCORE_COLUMNS 128 /* as in score_kernels.py */
+#define SCORE_COLUMNS 128 /* as in kernels.py */
 #define SCORE_PANEL 4     /* columns of the basis at once, as there */
 
 typedef double doubles __attribute__((vector_size(32), aligned(8), may_alias));
@@ -120,7 +120,7 @@ INLINE void add_products(double (*z)[SCORE_ROWS], double (*scaled)[SCORE_ROWS], 
         }
 }
 
-/* Add up what the rule says of SCORE_ROWS rows, whose entries stand in `x` by columns. */
+/* Add up what the rule says of SCORE_ROWS rows, stored by columns in `x`. */
 INLINE void add_scores(const score_rule *how, double (*x)[SCORE_ROWS], ptrdiff_t columns,
                        ptrdiff_t padded, const double *basis, const double *level,
                        const double *v, const double *targets, const double *weights,

@@ -1,4 +1,4 @@
-/* Sums of scores over rows whose entries are of type REAL. */
+/* Sums of scores over rows of type REAL. */
 
 /* Row i has its entry of column j at X[i * by_row + j * by_column]. `basis` holds panels of
    SCORE_PANEL of its `padded` columns, `level` what a row's constant column adds, `total` as many

@@ -1,4 +1,4 @@
-/* Kernel for rows in CSR whose entries are of type REAL and whose column numbers are INDEX. */
+/* Kernel for CSR rows of type REAL with column numbers of type INDEX. */
 
 /* Sum of clipped slope times row; the entry of `total` after the last column becomes the sum of
    the slopes. Row i has the entries pointers[i] to pointers[i + 1], no two in one column. */
