@@ -28,7 +28,7 @@ from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
 
 HUGE = 1e6
-"""Factor by which a row of interest exceeds the row norm, so that it is clipped."""
+"""Norm of a row of interest over the row-norm bound: such rows are clipped."""
 
 
 @final

@@ -244,7 +244,7 @@ def note(text: str) -> None:
 
 
 def spending(watch: SpendingWatch) -> SpendingWatch:
-    """Report by a watch what was spent, if the running command ends early; return the watch."""
+    """Let a watch report the spending if the running command ends early; return it."""
     click.get_current_context().meta[_WATCH] = watch
     return watch
 
