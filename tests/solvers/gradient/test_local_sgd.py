@@ -25,7 +25,7 @@ from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem
 from dpglm.solvers import Constant, LocalSGD, NoisyGD, UniformAverage, run
 from dpglm.solvers.gradient import local_sgd
-from tests.forgeries import both, double, everywhere, forged, half, put
+from tests.forgeries import both, double, everywhere, forged, half, part_of, put
 
 BUDGET = ApproximateDP(4.0, 1e-5)
 DATA = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
@@ -219,7 +219,7 @@ class TestEstimator:
 
     def test_forgeries_are_found(self):
         model, _, _ = self.fit(solver=LocalSGD(n_blocks=20))
-        (release,) = model.privacy_.to_dict()["releases"]
+        (release,) = part_of(model.privacy_.to_dict())["releases"]
         multiplier = release["mechanism"]["noise_multiplier"]
         gaussian = {"type": "gaussian", "noise_multiplier": multiplier}
         composed = {"type": "repeated", "count": 20, "event": gaussian}
