@@ -127,7 +127,7 @@ def test_a_ledger_is_a_card_of_its_latest_entries(tmp_path):
     for number in range(25):
         ledger.spend(Gaussian(100.0), "zero_out", what=f"<b>mean {number}")
     shown = Card(ledger._repr_html_()).text
-    assert "(5 before these)" in shown
+    assert "(5 earlier ones)" in shown
     assert "25. <b>mean 24" in shown
     assert "mean 4 " not in shown
     assert "entries 25" in " ".join(shown.split())
