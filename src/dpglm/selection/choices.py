@@ -147,7 +147,7 @@ class Choice(abc.ABC):
 
     @abc.abstractmethod
     def release(self, data: DataSpec, adjacency: Adjacency) -> AnyRelease:
-        """Describe what the choice releases about rows with the public facts ``data``."""
+        """Describe the release of the choice for rows with the public facts ``data``."""
 
     @abc.abstractmethod
     def choose(

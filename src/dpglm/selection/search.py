@@ -274,7 +274,7 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
 
 
 def _train(plan: Plan, oracle: Oracle) -> Outcome:
-    """Run a plan; ``oracle.curator`` records what is released."""
+    """Run a plan; ``oracle.curator`` records the releases."""
     method = plan.method
     seed = int(oracle.curator.noise.words(1)[0])
     state = take_steps(method, method.init(seed), prepared(plan, oracle, seed))

@@ -59,7 +59,7 @@ def log_edges(low: float, high: float, most: int) -> tuple[float, ...]:
     """Return round edges of at most ``most`` bins of about equal width in logarithms.
 
     With a low bound of 0 or less, logarithms are of distances from it, and the first edge is a
-    hundredth of the range above it, as for ``"scale": "log"`` of a column.
+    hundredth of the range above it, like ``"scale": "log"`` of a column.
 
     >>> log_edges(1, 1000, 6)
     (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)

@@ -37,7 +37,7 @@ class Named:
 
 
 def by_name(table: Table, expected: str = "a table must have columns by name") -> Any:
-    """Return a table whose columns are accessible by normal names; an array stays as it is.
+    """Give access to a table's columns by normal names; an array stays as it is.
 
     Lazy frames of polars are collected. Errors begin with ``expected`` and contain no rows.
     """

@@ -46,7 +46,7 @@ class Expression(abc.ABC):
 
     @property
     def numbers(self) -> frozenset[float]:
-        """Numbers in the formula, at which values may bend or jump."""
+        """Numbers in the formula, where values may bend or jump."""
         return frozenset[float]().union(*(one.numbers for one in self.parts))
 
     @property
