@@ -18,7 +18,7 @@ from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
 from dpglm.tabulate.numbers import Number, ends_of, estimate_of, with_interval
 
-__all__ = ["description_page", "shown_description", "write_description"]
+__all__ = ["description_page", "write_description"]
 
 _MOST_LEVELS = 20
 _MOST_AT_A_GLANCE = 2
