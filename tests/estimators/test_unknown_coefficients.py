@@ -1,4 +1,4 @@
-"""Coefficients that cannot be estimated are NaN in ``params``, and a fit warns of them."""
+"""Coefficients without information have the interval of their prior, and a fit warns of them."""
 
 import warnings
 
@@ -19,15 +19,19 @@ def model():
     )
 
 
-def test_unknown_params_are_nan_and_warned_of():
-    with pytest.warns(LowSignalWarning, match="Cannot be estimated .*: x0, x1"):
+def test_collinear_columns_keep_their_prior_and_are_warned_of():
+    with pytest.warns(LowSignalWarning, match="carry little information .* x0, x1"):
         fitted = model().fit(COLLINEAR, LABELS)
     inference = fitted.inference_
-    assert inference.unknown == ("x0", "x1")
-    assert np.isnan(inference.params).tolist() == [False, True, True]
-    assert np.isfinite(fitted.coef_).all()
+    assert inference.of_prior == ("x0", "x1")
+    assert inference.unknown == ()
+    assert np.isfinite(inference.conf_int()).all()
+    assert "Standard errors of 'x0', 'x1' are at least half" in " ".join(str(inference).split())
     # Their sum is known, though neither is.
     assert inference.wald_test([0.0, 1.0, 1.0]).p_value < 0.001
+    errors = inference.standard_errors
+    tight = model().set_params(prior_scales=0.5).fit(COLLINEAR, LABELS).inference_
+    assert (tight.standard_errors[1:] < 0.5 * errors[1:]).all()
 
 
 def test_known_params_are_the_coefficients():
@@ -43,5 +47,5 @@ def test_warning_as_error_keeps_the_paid_model():
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("error", LowSignalWarning)
         one.fit(COLLINEAR, LABELS)
-    assert one.inference_.unknown == ("x0", "x1")
-    assert ["Cannot be estimated" in str(caught.message) for caught in shown] == [True]
+    assert one.inference_.of_prior == ("x0", "x1")
+    assert ["carry little information" in str(caught.message) for caught in shown] == [True]

@@ -91,7 +91,8 @@ def test_files_and_reports_map_them_once(streamed, tmp_path):
 def test_scikit_learn_s_pipeline_says_whose_units_they_are(of_pipeline):
     data = table()
     encoder = SchemaEncoder(SCHEMA)
-    model = make_pipeline(encoder, LogisticRegression(**OPTIONS, **told(), **FREE))
+    prior = {"prior_scales": SCHEMA.prior_scales}
+    model = make_pipeline(encoder, LogisticRegression(**OPTIONS, **told(), **FREE, **prior))
     inference = model.fit(data, data["ill"])[-1].inference_
     assert inference.names[1] == "x0"
     said = " ".join(str(inference).split())

@@ -22,6 +22,9 @@ INTERCEPT = "intercept"
 """Name of the first coefficient of a model with an intercept."""
 
 
+_MOSTLY, _BEYOND = 0.25, 2.0  # Share of the prior's variance; prior standard deviations.
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Estimates:
@@ -52,6 +55,8 @@ class Estimates:
         as the residual variance of least squares.
     binding : Binding, optional
         Released shares of the rows that clipping affects.
+    prior : ndarray of shape (n_coefficients, n_coefficients), optional
+        Covariance of the coefficients' prior, if there is one.
 
     Raises
     ------
@@ -74,10 +79,13 @@ class Estimates:
     doubt: Doubt | None = None
     dispersion: float | None = None
     binding: Binding | None = None
+    prior: Matrix | None = None
 
     def __post_init__(self) -> None:
         size, doubt = len(self.names), self.doubt
         matrices = [self.sampling, self.privacy]
+        if self.prior is not None:
+            matrices.append(self.prior)
         if doubt is not None:
             matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance, doubt.hidden]
         shapes = [self.params.shape, *(one.shape for one in matrices)]
@@ -138,7 +146,9 @@ class Estimates:
             params = units.coefficients(uncertainty.center)[order]
             sampling, privacy = mapped(uncertainty.sampling), mapped(uncertainty.privacy)
             doubt = None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped)
-        every = [params, sampling, privacy, *(() if doubt is None else vars(doubt).values())]
+            prior = None if uncertainty.prior is None else mapped(uncertainty.prior)
+        every = [params, sampling, privacy, *(() if prior is None else (prior,))]
+        every += [*(() if doubt is None else vars(doubt).values())]
         kind, freedom, dispersion = uncertainty.kind, uncertainty.degrees_of_freedom, None
         if uncertainty.dispersion is not None and math.isfinite(uncertainty.dispersion):
             dispersion = uncertainty.dispersion
@@ -147,6 +157,7 @@ class Estimates:
             one, none = np.eye(len(names)), np.zeros((len(names),) * 2)
             params, sampling, privacy = np.where(np.isfinite(params), params, 0.0), one, none
             doubt, freedom, dispersion = Doubt(one, none, none, none, one), math.inf, None
+            prior = None
         return cls(
             names,
             params,
@@ -159,6 +170,7 @@ class Estimates:
             doubt,
             dispersion,
             uncertainty.binding,
+            prior,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -192,6 +204,7 @@ class Estimates:
             None if doubt is None else doubt.mapped(lambda matrix: matrix[square]),
             self.dispersion,
             self.binding,
+            None if self.prior is None else self.prior[square],
         )
         return Estimates._of(uncertainty, self.basis[order], units, names)
 
@@ -209,6 +222,23 @@ class Estimates:
         """
         first = self.names[: int(self.has_intercept)]
         return dataclasses.replace(self, names=(*first, *map(str, feature_names)))
+
+    @property
+    def of_prior(self) -> tuple[str, ...]:
+        """Names of the coefficients with at least half the standard deviation of their prior."""
+        if self.prior is None:
+            return ()
+        least = _MOSTLY * np.diag(self.prior)
+        found = np.diag(self.covariance) >= least
+        return tuple(name for name, is_so in zip(self.names, found, strict=True) if is_so)
+
+    @property
+    def beyond_prior(self) -> tuple[str, ...]:
+        """Names of the coefficients more than two prior standard deviations from zero."""
+        if self.prior is None:
+            return ()
+        far = np.abs(self.params) > _BEYOND * np.sqrt(np.diag(self.prior))
+        return tuple(name for name, is_so in zip(self.names, far, strict=True) if is_so)
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -182,6 +182,16 @@ class Inference:
         )
 
     @property
+    def of_prior(self) -> tuple[str, ...]:
+        """Names of the coefficients with at least half the standard deviation of their prior."""
+        return self.estimates.of_prior
+
+    @property
+    def beyond_prior(self) -> tuple[str, ...]:
+        """Names of the coefficients more than two prior standard deviations from zero."""
+        return self.estimates.beyond_prior
+
+    @property
     def covariance(self) -> NDArray[np.float64]:
         """Covariance of the coefficients, due to sampling and privacy noise."""
         return self.estimates.covariance

@@ -278,7 +278,7 @@ def notes(
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
     units = () if of_table else (_UNITS,)
-    unknown = _unknown(estimates)
+    unknown = (*_unknown(estimates), *_of_prior(estimates), *_beyond_prior(estimates))
     bound = _bound(estimates)
     return (covered, *unknown, assumed, *bound, rows, *units, *shrinks, *certificate.caveats())
 
@@ -312,6 +312,31 @@ def _bound(estimates: Estimates) -> tuple[str, ...]:
         "intercept, and intervals do not include that bias. More rows or a larger budget reduce it"
     )
     note += "." if estimates.kind == "robust" else ", and so does inference='robust'."
+    return (note,)
+
+
+def _beyond_prior(estimates: Estimates) -> tuple[str, ...]:
+    """Return a note on coefficients far larger than the prior expects, if there are any."""
+    found = estimates.beyond_prior
+    if not found:
+        return ()
+    note = (
+        f"{listed(found)}: more than two prior standard deviations from zero. Targets may be "
+        "nearly separable, and intervals may be too short. Check the data, or raise prior_scales."
+    )
+    return (note,)
+
+
+def _of_prior(estimates: Estimates) -> tuple[str, ...]:
+    """Return a note on coefficients with intervals mostly from the prior, if there are any."""
+    found = estimates.of_prior
+    if not found:
+        return ()
+    note = (
+        f"Standard errors of {listed(found)} are at least half those of the prior: the rows carry "
+        "little information about them at this budget. Their intervals hold for effects as large "
+        "as the prior expects (prior_scales)."
+    )
     return (note,)
 
 

@@ -254,6 +254,7 @@ class Auto(Solver):
 
     may_copy: bool = True
     inference: Covariance | None = None
+    prior_scales: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_bools(self)
@@ -262,6 +263,9 @@ class Auto(Solver):
 
     def with_inference(self, covariance: Covariance) -> Auto:
         return dataclasses.replace(self, inference=covariance)
+
+    def with_prior(self, scales: tuple[float, ...]) -> Auto:
+        return dataclasses.replace(self, prior_scales=scales)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         # ``choose`` prefers objective perturbation, except for classes' codes.
@@ -276,4 +280,6 @@ class Auto(Solver):
             is_squared = isinstance(problem.loss, Squared)
             able = SufficientStatistics() if is_squared else NewtonRaphson()
             chosen = able.with_inference(self.inference)
+            if self.prior_scales is not None:
+                chosen = chosen.with_prior(self.prior_scales)
         return chosen.plan(problem, budget, data, adjacency)

@@ -230,11 +230,6 @@ class Method(abc.ABC, Generic[S]):
         """The target of estimates that give some rows less weight, in a sentence; or ""."""
         return ""
 
-    @property
-    def needs(self) -> str:
-        """Condition on the rows that intervals need and no public fact decides; or ""."""
-        return ""
-
     def prepare(self, rows: Rows, seed: int) -> Rows:
         """Map rows to those that steps use, row by row; ``seed`` is the public one of ``init``."""
         return rows
@@ -448,16 +443,15 @@ class Plan:
         return _FORMAT.read(document)
 
     def cautions(self) -> tuple[str, ...]:
-        """Warn of a budget that protects little, or that may be spent for nothing.
+        """Warn of a budget that protects little.
 
         Returns
         -------
         tuple of str
-            Sentences about an epsilon above 10, a delta of at least 0.01 or one over the number of
-            rows (or of groups), or conditions of intervals; often empty.
+            Sentences about an epsilon above 10, or a delta of at least 0.01 or one over the number
+            of rows (or of groups); often empty.
         """
-        needs = self.method.needs
-        return (*weak_budget(self.budget, self.data.n_units), *([needs] if needs else []))
+        return weak_budget(self.budget, self.data.n_units)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         data = self.data
@@ -587,6 +581,16 @@ class Solver(abc.ABC):
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         """Whether bounds on rounding need double precision for this problem and budget."""
         return False
+
+    def with_prior(self, scales: tuple[float, ...]) -> Solver:
+        """Return the solver with a prior for intervals, or itself if it uses none.
+
+        Parameters
+        ----------
+        scales : tuple of float
+            Largest prior standard deviation of the coefficient of each prepared column.
+        """
+        return self
 
     def with_inference(self, covariance: Covariance) -> Solver:
         """Return the solver that also releases the covariance for intervals.

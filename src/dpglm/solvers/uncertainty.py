@@ -324,6 +324,8 @@ class Uncertainty:
         Estimated variance of the prepared targets over the loss's variance.
     binding : Binding, optional
         Shares of the rows on which the limits of the fit bind.
+    prior : ndarray of shape (n_columns, n_columns), optional
+        Covariance of the prior, if there is one.
 
     Notes
     -----
@@ -338,6 +340,7 @@ class Uncertainty:
     doubt: Doubt | None = None
     dispersion: float | None = None
     binding: Binding | None = None
+    prior: NDArray[np.float64] | None = None
 
     @property
     def covariance(self) -> NDArray[np.float64]:

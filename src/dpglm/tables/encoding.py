@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm.tables.columns import Column
+from dpglm.tables.columns import CategoricalColumn, Column
+
+CATEGORY_PRIOR = 2.5
+"""Largest prior standard deviation of the effect of a category, for intervals."""
 
 
 @final
@@ -199,6 +202,11 @@ class Encoding(abc.ABC):
         """Names of the features."""
 
     @property
+    def prior_scales(self) -> tuple[float, ...]:
+        """Largest prior standard deviation of each feature's coefficient; infinite by default."""
+        return (math.inf,) * len(self.feature_names)
+
+    @property
     @abc.abstractmethod
     def row_norm(self) -> float:
         """Bound on the L2 norm of the features of a row."""
@@ -236,6 +244,14 @@ class ColumnEncoding(Encoding):
     @property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def prior_scales(self) -> tuple[float, ...]:
+        return tuple(
+            CATEGORY_PRIOR if isinstance(column, CategoricalColumn) else math.inf
+            for column in self.columns
+            for _ in column.feature_names
+        )
 
     @property
     def row_norm(self) -> float:

@@ -274,6 +274,11 @@ class Schema:
         return self._encoding.row_norm
 
     @property
+    def prior_scales(self) -> tuple[float, ...]:
+        """Largest prior standard deviation of each feature's coefficient: 2.5 for a category."""
+        return self._encoding.prior_scales
+
+    @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept, which the formula may remove by ``0 +``."""
         return self._encoding.has_intercept

@@ -1,13 +1,12 @@
-"""Newton-Raphson where rows say little: rare columns, columns without rows, classes apart."""
+"""Newton-Raphson with little information: rare columns, columns without rows, classes apart."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 import pytest
 
 from dpglm import BinomialRegressor, GammaRegressor, LogisticRegression, PoissonRegressor
+from dpglm.solvers.second_order import posterior
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 
 N = 10_000
@@ -35,44 +34,43 @@ def fitted(name, shares=(1.0, 1.0, 0.0), slopes=(1.0, -1.0, 0.0), seed=0, n=N, *
     return model.set_params(**options).fit(X, drawn[name]()).inference_
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_nothing_is_known_of_a_column_without_rows(name):
-    inference = fitted(name)
-    assert np.isinf(inference.standard_errors).tolist() == [False] * 3 + [True]
-    assert inference.p_values[3] == 1.0
-    assert inference.privacy_shares[3] == 1.0
-    assert inference.conf_int()[3].tolist() == [-np.inf, np.inf]
-    # Tests leave it out, means of rows without it do not depend on it.
+def test_column_without_rows_keeps_its_prior():
+    inference = fitted("logistic")
+    assert inference.of_prior == ("x2",)
+    low, high = inference.conf_int()[3]
+    assert low < 0.0 < high
+    assert high - low > 10.0
+    # Tests and means of rows without it do not depend on it.
     joint, others = inference.wald_test(["x1", "x2"]), inference.wald_test(["x1"])
-    assert joint.df == others.df == 1
-    assert joint.p_value == pytest.approx(others.p_value, rel=0.5)
-    assert inference.wald_test(["x2"]).df == 0
-    assert inference.wald_test(["x2"]).p_value == 1.0
+    assert joint.p_value < 1e-9
+    assert others.p_value < 1e-9
     low, high = inference.prediction_interval([[0.5, 0.5, 0.0]])[0]
     assert high - low < 0.2 * high
-    assert "Cannot be estimated at this budget: 'x2'" in str(inference)
 
 
-def test_a_covariance_that_takes_the_hessian_to_be_seen_is_found(monkeypatch):
-    """Planted: half of the columns without rows would be significant."""
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_column_without_rows_is_rarely_significant(name, monkeypatch):
+    """Planted: without the error of the Hessian it often is."""
 
-    def rejections():
-        return np.mean([fitted("poisson", seed=seed).p_values[3] < 0.05 for seed in range(12)])
+    def rejections(runs):
+        return np.mean([fitted(name, seed=seed).p_values[3] < 0.05 for seed in range(runs)])
 
-    assert rejections() <= 1.0 / 12.0
-    monkeypatch.setattr(NewtonRaphsonMethod, "_doubt", lambda self, state: None)
-    assert rejections() > 0.25
+    assert rejections(20) <= 0.1
+    monkeypatch.setattr(
+        posterior.NoisyMatrix, "error_of", lambda self, spread: np.zeros_like(spread)
+    )
+    monkeypatch.setattr(posterior, "_OWN_ROUNDS", 0)
+    assert rejections(20) >= 0.2
 
 
-def test_a_repeated_column_is_not_told_from_the_first():
+def test_repeated_column_is_not_told_from_the_first():
     rng = np.random.default_rng(0)
     x = rng.uniform(size=N)
     y = (x - 0.5 + rng.logistic(size=N) > 0).astype(int)
     model = KINDS["logistic"].__sklearn_clone__().set_params(inference=True, random_state=0)
     inference = model.fit(np.column_stack([x, x]), y).inference_
-    assert np.isinf(inference.standard_errors).tolist() == [False, True, True]
-    together = inference.wald_test([0.0, 1.0, 1.0])
-    assert together.p_value < 0.001
+    assert inference.of_prior == ("x0", "x1")
+    assert inference.wald_test([0.0, 1.0, 1.0]).p_value < 0.001
 
 
 def rare_reference(seed, n_levels=8, n=20_000, **options):
@@ -89,18 +87,21 @@ def rare_reference(seed, n_levels=8, n=20_000, **options):
     return BinomialRegressor(link="cloglog", **options).fit(X, y).inference_
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_effects_relative_to_a_rare_level_are_unknown(seed):
-    inference = rare_reference(seed)
-    unknown = np.isinf(inference.standard_errors)
-    assert unknown[:8].all()
-    assert not unknown[8:].any()
-    # Levels but the reference are told from each other.
-    factor = [f"x{place}" for place in range(7)]
-    assert inference.wald_test(factor).df == 6
-    apart = np.zeros(18)
-    apart[[1, 2]] = 1.0, -1.0
-    assert inference.wald_test(apart).df == 1
+def test_effects_relative_to_a_rare_level_cover():
+    truth, factor = np.array([-1.5, *np.ones(7), 0.5, *np.zeros(9)]), [f"x{k}" for k in range(7)]
+    covered = []
+    for seed in range(8):
+        inference = rare_reference(seed)
+        low, high = inference.conf_int().T
+        assert np.isfinite(high - low).all()
+        covered.append((low <= truth) & (truth <= high))
+        # The levels but the reference do not differ.
+        apart = np.zeros(18)
+        apart[[1, 2]] = 1.0, -1.0
+        assert inference.wald_test(apart).p_value > 1e-4
+        assert inference.wald_test(factor).df == 7
+    assert np.mean(covered) >= 0.93
+    assert np.mean(np.array(covered)[:, :8]) >= 0.9
 
 
 def test_effects_relative_to_a_rare_level_cover_with_budget():
@@ -111,13 +112,17 @@ def test_effects_relative_to_a_rare_level_cover_with_budget():
     assert ((low <= truth) & (truth <= high)).all()
 
 
-def test_classes_that_are_apart_have_no_intervals():
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_separable_classes_are_reported(epsilon):
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(N, 2))
     model = KINDS["logistic"].__sklearn_clone__().set_params(inference=True, random_state=0)
-    inference = model.fit(X, (X[:, 0] > X[:, 1]).astype(int)).inference_
-    assert np.isinf(inference.standard_errors).all()
-    assert "No coefficient can be estimated" in str(inference)
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    inference = model.set_params(epsilon=epsilon).fit(X, y).inference_
+    assert ("x0", "x1") in (inference.of_prior, inference.beyond_prior)
+    said = "may be nearly separable" in " ".join(str(inference).split())
+    assert said == bool(inference.beyond_prior)
+    assert fitted("logistic").beyond_prior == ()
 
 
 def rare_outcome(seed, level, n=40_000, d=30):
@@ -128,30 +133,16 @@ def rare_outcome(seed, level, n=40_000, d=30):
     return model.set_params(random_state=seed), X, y
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_noisy_approach_leaves_intervals(seed):
-    """The first pooled scores are far from the rest, which are enough for intervals."""
-    model, X, y = rare_outcome(seed, -4.0)
-    assert 0.015 < y.mean() < 0.04
-    inference = model.fit(X, y).inference_
-    known = np.isfinite(inference.standard_errors)
-    assert known.mean() > 0.8
-    truth = np.array([-4.0, *np.linspace(-0.6, 0.6, 30)])
-    low, high = inference.conf_int(0.999).T
-    assert ((low <= truth) & (truth <= high))[known].all()
-
-
-def test_plan_says_how_rare_a_class_may_be():
-    model, X, y = rare_outcome(0, -4.0)
-    (said,) = model.plan(40_000, 30).cautions()
-    least = float(re.search(r"about ([\d.]+) % of the rows", said)[1])
-    assert 1.0 < least < 4.0
-    assert model.set_params(inference=False).plan(40_000, 30).cautions() == ()
-    assert model.set_params(inference=True, epsilon=8.0).plan(400_000, 30).cautions() == ()
-    # As it says: of one that is far rarer fits find nothing.
-    model, X, y = rare_outcome(3, -6.0)
-    assert y.mean() < 0.005
-    assert np.isinf(model.fit(X, y).inference_.standard_errors).all()
+@pytest.mark.parametrize("level", [-4.0, -6.0])
+def test_rare_outcomes_have_intervals_that_cover(level):
+    truth, covered = np.array([level, *np.linspace(-0.6, 0.6, 30)]), []
+    for seed in range(3):
+        model, X, y = rare_outcome(seed, level)
+        assert y.mean() < 0.04
+        low, high = model.fit(X, y).inference_.conf_int().T
+        assert np.isfinite(high - low).all()
+        covered.append((low <= truth) & (truth <= high))
+    assert np.mean(covered) >= 0.93
 
 
 @pytest.mark.parametrize("slope", [9.0, 12.0])

@@ -216,7 +216,10 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
             steps = [step for _, step in parts.private]
             changes["solver"] = Preprocessed(steps, model._solver(), shares)
         if parts.transformers and model.row_norm is None and model.feature_bounds is None:
-            changes["row_norm"] = known_row_norm(parts.transformers[-1][1])
+            last = parts.transformers[-1][1]
+            changes["row_norm"] = known_row_norm(last)
+            if model.prior_scales is None and isinstance(last, TableEncoder):
+                changes["prior_scales"] = last.stated_schema().prior_scales
         return clone(model).set_params(**changes)
 
     def _transformed(self, X: Any) -> Any:

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpglm._progress import is_watched, shown, stage
-from dpglm._validation import check_bool, check_integer, check_one_of, check_real
+from dpglm._validation import check_bool, check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS, schema_facts
 from dpglm.data.collection import Collection, Output, RowPrediction, as_collection
 from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.prepare import ColumnScaling, Matrix, column_units
+from dpglm.data.prepare import ColumnScaling, Matrix, column_units, read_feature_bounds
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor
 from dpglm.estimators._private import (
@@ -81,6 +81,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         that the model is right, "robust" does not (sandwich covariance). The statistics for them
         are released within the same budget; if that is impossible, the fit is refused before
         anything is spent.
+    prior_scales : float or array-like of shape (n_features,), optional
+        Largest prior standard deviation of each coefficient, in the units of X, above 0: it keeps
+        intervals of generalized linear models finite where rows carry no information. By default
+        2.5 per standard deviation of a column, which is estimated from the released second
+        moments, and at most 5 per half of its declared range; in pipelines with a schema at most
+        2.5 for a category. Only with ``inference``; not used by least squares.
     weight_bound : float, optional
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or ``weight_bound`` if that is smaller.
@@ -119,6 +125,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     solver: str | Solver = "auto"
     inference: bool | Literal["robust"] = False
+    prior_scales: ArrayLike | None = None
     weight_bound: float | None = None
     fit_intercept: bool = True
     penalize_intercept: bool = False
@@ -212,6 +219,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             inference = vars(self)["inference_"] = self._inference(rows.schema)
             if inference.unknown:
                 warn_after_release(_unknown(inference.unknown), LowSignalWarning)
+            if inference.of_prior:
+                warn_after_release(_of_prior(inference.of_prior), LowSignalWarning)
 
     @property
     def inference_(self) -> Inference:
@@ -245,8 +254,32 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             raise ValueError(f"inference must be True, False or 'robust', got {self.inference!r}")
         return "model" if self.inference else None
 
+    def _prior_scales(self, spec: DataSpec, schema: Schema | None) -> tuple[float, ...] | None:
+        """Return the prior's scales for prepared columns, declared or by the rows' schema."""
+        if self.prior_scales is None:
+            return None if schema is None else schema.prior_scales
+        try:
+            scales = np.broadcast_to(np.asarray(self.prior_scales, np.float64), spec.n_features)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"prior_scales must be a number or {spec.n_features} numbers above 0, got "
+                f"{in_one_line(self.prior_scales)}"
+            ) from error
+        if not (scales > 0.0).all():
+            raise ValueError(f"prior_scales must be above 0, got {in_one_line(self.prior_scales)}")
+        if self.feature_bounds is not None:
+            scaling = read_feature_bounds(self.feature_bounds, spec.n_features)
+            scales = scales * scaling.scale(centered=spec.centers_columns)
+        return tuple(scales.tolist())
+
     def _make_plan(
-        self, spec: DataSpec, problem: Problem, *, may_copy: bool = True, weighted: bool = False
+        self,
+        spec: DataSpec,
+        problem: Problem,
+        *,
+        may_copy: bool = True,
+        weighted: bool = False,
+        schema: Schema | None = None,
     ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
         if self.solver == "auto" and not may_copy:
@@ -257,6 +290,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             weighted = weighted or self.weight_bound is not None
             check_inference(problem, spec, covariance, weighted=weighted)
             solver = solver.with_inference(covariance)
+            scales = self._prior_scales(spec, schema)
+            if scales is not None:
+                solver = solver.with_prior(scales)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):
@@ -410,6 +446,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             spec,
             task.problem(spec),
             may_copy=rows.copies_cheaply,
+            schema=rows.schema,
             weighted=rows.is_weighted or task.weights is not None,
         )
         # Documents that a certificate cannot hold raise an error before anything is spent.
@@ -554,6 +591,16 @@ def _print_step(info: StepInfo) -> None:
     sys.stderr.write(
         f"step {info.step}: step size {info.step_size:.3g}, "
         f"noisy gradient norm {info.gradient_norm:.3g}\n"
+    )
+
+
+def _of_prior(names: tuple[str, ...]) -> str:
+    """Return a warning about coefficients with intervals mostly from the prior."""
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"The rows carry little information at this budget about {shown}: their intervals in "
+        "inference_ are mostly those of the prior (prior_scales). A larger budget, fewer columns "
+        "or merged categories would help."
     )
 
 

@@ -57,6 +57,9 @@ class NewtonRaphson(Solver):
         the way.
     inference : {"model", "robust"}, optional
         Also return the covariance of the estimate, under a right model or under any.
+    prior_scales : tuple of float, optional
+        Largest prior standard deviation of the coefficient of each prepared column, above 0, may
+        be infinite; only with ``inference``.
 
     Notes
     -----
@@ -67,11 +70,14 @@ class NewtonRaphson(Solver):
     With ``g_k`` the m pooled scores, at ``v_k``, and H the last Hessian, the estimate minimises
     ``<v, H v> / 2 - <mean(H v_k - g_k), v>`` (plus the penalty); without a penalty it is ``mean(v_k
     - H^-1 g_k)``. The noise of the ``v_k`` cancels to first order, and that of the ``g_k`` equals
-    the noise of one release with their whole budget. With the score's covariance J (released with H
-    for a right model, the second moments of scores for any), the standard deviations s of the noise
-    in the pooled score and t in the diagonal of H, and ``u = mean(v_k) - v``, its covariance is
-    ``H^-1 (J / n + s^2 I + t^2 (|u|^2 I + u u^T) / 2) H^-1``. Standard errors are longer where the
-    curvature is noisy, and infinite where it cannot be distinguished from noise.
+    the noise of one release with their whole budget.
+
+    With intervals the estimate is a posterior mean instead: each coefficient has a weakly
+    informative prior, and the covariance of the estimate counts sampling, the noise in the scores,
+    and that in H (``posterior.py``). So standard errors are finite in every direction, and those of
+    a direction without information are the prior's. The prior of a column's coefficient has the
+    standard deviation 2.5 over the column's own, which is estimated from the released second
+    moments, and at most ``prior_scales``; without these at most 5 for half of a column's range.
 
     Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
     squared slopes if these are unbounded, of second moments, of scores, of three to eight Hessians,
@@ -82,7 +88,7 @@ class NewtonRaphson(Solver):
     ----------
     Avella-Medina, Bradshaw and Loh, "Differentially private inference via noisy optimization",
     Annals of Statistics 51 (2023), section 4: noisy Newton steps and their sandwich covariance.
-    Fieller, "Some problems in interval estimation", JRSS B 16 (1954).
+    Efron and Morris, "Limiting the risk of Bayes and empirical Bayes estimators", JASA 67 (1972).
 
     Examples
     --------
@@ -96,15 +102,22 @@ class NewtonRaphson(Solver):
 
     n_pooled: int | None = None
     inference: Covariance | None = None
+    prior_scales: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.n_pooled is not None:
             check_integer("n_pooled", self.n_pooled, least=1)
         if self.inference is not None:
             check_one_of("inference", self.inference, ("model", "robust"))
+        for scale in self.prior_scales or ():
+            if not scale > 0.0:
+                raise ValueError(f"prior_scales must be above 0, got {scale!r}")
 
     def with_inference(self, covariance: Covariance) -> NewtonRaphson:
         return dataclasses.replace(self, inference=covariance)
+
+    def with_prior(self, scales: tuple[float, ...]) -> NewtonRaphson:
+        return dataclasses.replace(self, prior_scales=scales)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -113,6 +126,11 @@ class NewtonRaphson(Solver):
         if self.inference is not None:
             check_normal(problem)
         check_data(data, adjacency)
+        if self.prior_scales is not None and len(self.prior_scales) != data.n_features:
+            raise ValueError(
+                f"prior_scales must have one value for each of the {data.n_features} columns, got "
+                f"{len(self.prior_scales)}"
+            )
         mu = facts.mu
         shares = dict(SHARES)
         bounded = math.isfinite(
@@ -159,6 +177,7 @@ class NewtonRaphson(Solver):
                 n_first_rows=n_first_rows,
                 inference=self.inference,
                 noises=tuple(multipliers.items()),
+                prior_scales=self.prior_scales,
             )
 
         # Noise in one direction is smaller than in all by the root of twice their number.

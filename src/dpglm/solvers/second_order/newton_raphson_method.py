@@ -11,9 +11,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc
 
-from dpglm._words import plain_number
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_release
@@ -33,7 +31,6 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.problem.loss import Target
 from dpglm.solvers.base import Method, Outcome, StepInfo, present
 from dpglm.solvers.parts.algebra import inverted, solved
 from dpglm.solvers.parts.defaults import feasible, n_penalized
@@ -50,28 +47,31 @@ from dpglm.solvers.second_order.likelihood import (
     target_releases,
 )
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
+from dpglm.solvers.second_order.posterior import (
+    NoisyMatrix,
+    Posterior,
+    Prior,
+    column_moments,
+    noisy_hessian,
+    whitened,
+)
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
     constant_direction,
-    measured_squares,
     usual_basis_scale,
 )
 from dpglm.solvers.uncertainty import (
     Binding,
     Covariance,
-    Curvature,
-    Doubt,
     NoiseCovariance,
     Uncertainty,
 )
 
-# Root-mean-square change of scores within which pooled steps share one Hessian, and the p-value
-# below which they do not.
-_NEAR, _LEAST_P_VALUE = 1.0, 1e-4
-_IMMATERIAL = 0.25  # In standard deviations of a score.
-# Share of the rarer class down to which plans add no caution.
-_RAREST = 5e-3
+# Prior standard deviation of the change in score for one standard deviation of a column, and of the
+# intercept; and the least standard deviation of a column that counts, relative to its usual bound.
+_PRIOR, _PRIOR_INTERCEPT, _LEAST_DEVIATION, _SMALL_DEVIATION = 2.5, 10.0, 0.5, 1e-4
+_DRIFT = 2.0  # In standard deviations of its noise.
 # Clipping threshold of slopes when their standard deviation is released, in units of that of the
 # constant model.
 _FAR_SLOPE = 16.0
@@ -89,18 +89,17 @@ class NewtonRaphsonState:
     moved: float = 2.0  # Root-mean-square change of scores in the last step.
     scores: ClippedScores | None = None
     basis: Basis | None = None
-    squares: NDArray[np.float64] | None = None  # Mean squares of rows in its coordinates.
-    # The Hessian of the current steps, as released and stabilised; variance of scores.
-    seen: NDArray[np.float64] | None = None
-    matrix: NDArray[np.float64] | None = None
-    variance: NDArray[np.float64] | None = None
-    # Noise on the diagonal of the covariance of scores, without the dispersion.
-    variance_noise: float = 0.0
-    # Points of the last scores, these scores, and the number of the first that is pooled.
+    matrix: NDArray[np.float64] | None = None  # The Hessian of the current steps, stabilised.
+    variance: NDArray[np.float64] | None = None  # Of scores, under a right model.
+    # With intervals: second moments in the basis, the Hessian, the prior, and the last point with
+    # its score and the variance of its noise.
+    moments: NoisyMatrix | None = None
+    hessian: NoisyMatrix | None = None
+    prior: Prior | None = None
+    last: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    # Points of the last scores, and these scores.
     visited: tuple[NDArray[np.float64], ...] = ()
     found: tuple[NDArray[np.float64], ...] = ()
-    first: int = 0
-    settled: bool = True  # Whether one Hessian describes these scores.
     products: NDArray[np.float64] | None = None  # Second moments of scores, stabilised.
     weight: float = 1.0  # Sum of the weights.
     binding: Binding | None = None
@@ -121,6 +120,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     n_pooled: int  # Number of last steps, with pooled scores.
     inference: Covariance | None
     noises: tuple[tuple[str, float], ...]  # Noise multiplier of each release.
+    prior_scales: tuple[float, ...] | None = None  # As those of ``NewtonRaphson``.
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -181,84 +181,45 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return slope * self._pooled_noise * scale / held if held > 0.0 else math.inf
 
     @property
-    def needs(self) -> str:
-        loss, data = self.problem.loss, self.data
-        if self.inference is None or loss.target is not Target.BINARY:
-            return ""
-        shares = np.geomspace(_RAREST, 0.5)
-        bends = np.array([constant_model(loss, 2.0 * one - 1.0, -1.0, 1.0)[1] for one in shares])
-        # Where noise alone makes first steps as long as allowed, the fit does not converge.
-        slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
-        noise = (
-            self.declared["approach"].noise_std * slope * math.sqrt(data.n_columns) / self._n_asked
-        )
-        enough = shares[noise <= self.longest_step * data.typical_weight * bends]
-        if len(enough) and enough[0] == _RAREST:
-            return ""
-        least = plain_number(100.0 * (enough[0] if len(enough) else 0.5), 2)
-        return (
-            f"intervals need a rarer class of at least about {least} % of the rows: with a rarer "
-            "one the fit may find nothing and still spend the budget"
-        )
-
-    @property
     def _pooled_noise(self) -> float:
         """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
         return self.declared["final"].noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
-
-    def _doubt(self, state: NewtonRaphsonState) -> Doubt:
-        """Return the noise in the Hessian, and in the covariance of scores."""
-        scores, basis, seen = present(state.scores), present(state.basis), present(state.seen)
-        in_variance = state.variance_noise / self.data.n_rows
-        if self.inference == "model":
-            in_variance *= self._scale(state)
-        found = seen + self._curvature(state)[1] if state.settled else np.zeros_like(seen)
-        noise = self._noise_of_hessian(scores)
-        return Doubt.of(self._least_curvature(state), found, noise, in_variance, basis.vectors)
 
     def _noise_of_hessian(self, scores: ClippedScores) -> float:
         """Return the standard deviation of the noise in the diagonal of the last Hessian."""
         return self.declared["Hessian"].noise_std * scores.curvature / self._n_asked
 
-    def _least_curvature(self, state: NewtonRaphsonState) -> Curvature:
-        """Return a lower bound on the curvature, given its noise."""
-        assert state.seen is not None
-        assert state.scores is not None
-        matrix, penalty = self._curvature(state)
-        noise = self._noise_of_hessian(state.scores)
-        return Curvature.from_noisy(matrix, state.seen + penalty, noise)
-
     def _curvature(
         self, state: NewtonRaphsonState
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the objective's curvature in the basis, and the penalty's part of it."""
-        assert state.basis is not None
-        assert state.matrix is not None
-        acted_on = state.basis.vectors[: n_penalized(self.problem, self.data)]
+        acted_on = present(state.basis).vectors[: n_penalized(self.problem, self.data)]
         penalty = self.problem.regularizer.strong_convexity * acted_on.T @ acted_on
-        return state.matrix + penalty, penalty
+        return present(state.matrix) + penalty, penalty
 
     def _covariance(
         self, state: NewtonRaphsonState
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the covariance of the estimate from sampling, and from noise."""
-        scores, basis, matrix = present(state.scores), present(state.basis), present(state.matrix)
-        curved = self._curvature(state)[0]
+        scores, basis = present(state.scores), present(state.basis)
         if self.inference is not None:
-            curved = self._least_curvature(state).least
-        inverse = inverted(curved)
-        if self.inference == "robust":
-            assert state.products is not None
-            spread = state.products
-        else:
-            # Without intervals the variance of scores is taken to be their curvature.
-            variance = matrix if state.variance is None else state.variance
-            spread = self._scale(state) * variance
-        kept = state.visited[state.first :]
-        way = np.mean(kept, axis=0) - basis.inverse @ state.w
-        back = basis.vectors @ inverse
-        noise = self._noise_of_change(scores, way, 1.0 / len(kept))
-        return back @ spread @ back.T / self.data.n_rows, back @ noise @ back.T
+            found = self._posterior(state)
+            back = basis.vectors @ found.gain
+            sampling = back @ self._sampling(state) @ back.T
+            return sampling, basis.vectors @ found.covariance @ basis.vectors.T - sampling
+        way = np.mean(state.visited, axis=0) - basis.inverse @ state.w
+        back = basis.vectors @ inverted(self._curvature(state)[0])
+        noise = self._noise_of_change(scores, way, 1.0 / len(state.visited))
+        return back @ self._sampling(state) @ back.T, back @ noise @ back.T
+
+    def _sampling(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+        """Return the covariance of the mean score over rows from sampling."""
+        if self.inference == "robust" and state.products is not None:
+            return state.products / self.data.n_rows
+        # Without a release of its own, the variance of scores is taken to be their curvature.
+        variance = state.matrix if state.variance is None else state.variance
+        assert variance is not None
+        return self._scale(state) * variance / self.data.n_rows
 
     def _noise_of_change(
         self, scores: ClippedScores, way: NDArray[np.float64], n_scores: float
@@ -270,37 +231,43 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         found: NDArray[np.float64] = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
-    def _first_kept(self, state: NewtonRaphsonState) -> int | None:
-        """Return the number of the first of the last scores that one Hessian describes.
+    def _posterior(self, state: NewtonRaphsonState) -> Posterior:
+        """Return the belief about the parameter in the basis, from the pooled scores.
 
-        With a noisy approach the first of them are too far away. None if fewer than half would be
-        left.
+        If the Hessian fits the pooled points, ``H v - g`` is the same at all of them up to noise.
+        A first point with a value unlike that of later ones, along the way to them, is left
+        out, and half of the points stay. A difference that stays is counted as an error.
         """
-        squares, visited = present(state.squares), state.visited
-        steps = np.square(np.diff(visited, axis=0)) @ squares
-        for first in range(self.n_pooled // 2 + 1):
-            later = range(first + 1, self.n_pooled)
-            near = (steps[first:] <= _NEAR**2).all()
-            if near and all(self._changes_as_due(state, first, one) for one in later):
-                return first
-        return None
+        total, penalty = self._curvature(state)
+        visited, found = np.array(state.visited), np.array(state.found)
+        pooled, first = visited @ present(state.hessian).mean - found, 0
+        noise = (
+            self.declared["final"].noise_std * present(state.scores).reach / self.data.n_rows
+        ) ** 2
+        error = self._sampling(state)
+        while first < len(visited) - 1:
+            along = total @ (visited[first + 1 :].mean(axis=0) - visited[first])
+            along /= max(float(np.linalg.norm(along)), 1e-300)
+            drift = float(along @ (pooled[first + 1 :].mean(axis=0) - pooled[first]))
+            if drift**2 <= _DRIFT**2 * noise * (1.0 + 1.0 / (len(visited) - first - 1)):
+                break
+            if first >= self.n_pooled // 2:
+                error = error + drift**2 * np.outer(along, along)
+                break
+            first += 1
+        error = error + noise / (len(visited) - first) * np.eye(len(total))
+        center = visited[first:].mean(axis=0)
+        mean = pooled[first:].mean(axis=0)
+        return present(state.prior).updated(present(state.hessian), penalty, error, mean, center)
 
-    def _changes_as_due(self, state: NewtonRaphsonState, first: int, later: int) -> bool:
-        """Check that scores change between two pooled steps as the Hessian predicts.
-
-        Up to noise and a share of the sampling error. Otherwise the Hessian varies too much between
-        these steps, or more of it was clipped than of the scores.
-        """
-        assert state.scores is not None
-        assert state.matrix is not None
-        way = state.visited[later] - state.visited[first]
-        gap = state.found[later] - state.found[first] - state.matrix @ way
-        if not way.any():
-            return True
-        due = self._noise_of_change(state.scores, way, 2.0)
-        due += _IMMATERIAL**2 * state.matrix / self.data.n_rows
-        statistic = float(gap @ solved(due, gap))
-        return float(chdtrc(len(gap), statistic)) > _LEAST_P_VALUE
+    def _believed_step(
+        self, state: NewtonRaphsonState, g: NDArray[np.float64], noise: float
+    ) -> NDArray[np.float64]:
+        """Return the change of the parameter in the basis that one score suggests."""
+        _, penalty = self._curvature(state)
+        error = self._scale(state) * present(state.matrix) / self._n_asked + noise * np.eye(len(g))
+        slope = g + penalty @ present(state.basis).inverse @ state.w
+        return present(state.prior).updated(present(state.hessian), penalty, error, -slope).mean
 
     def _scale(self, state: NewtonRaphsonState) -> float:
         """Return the dispersion of a right model, estimated, known or 1."""
@@ -310,10 +277,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Return the estimated dispersion of a right model, if scores were released for it."""
         if state.products is None or self.inference == "robust":
             return None
-        assert state.variance is not None
-        # Average over the directions that the penalty leaves free.
-        inverse = inverted(self._curvature(state)[0])
-        return float(np.vdot(inverse, state.products) / np.vdot(inverse, state.variance))
+        return float(np.trace(state.products) / max(np.trace(present(state.variance)), 1e-300))
 
     def init(self, seed: int) -> NewtonRaphsonState:
         zero = np.zeros(self.data.coefficient_shape)
@@ -326,45 +290,31 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if state.scores is None:
             state = self._started(state, oracle)
         scores, basis = present(state.scores), present(state.basis)
-        v, columns = basis.inverse @ state.w, self.data.n_columns
+        v = basis.inverse @ state.w
         is_final = state.step >= sum(self.first_steps)
         if state.step in np.cumsum(self.first_steps):
             state = self._with_hessian(state, scores, basis, oracle)
-        matrix = present(state.matrix)
         declared = self.declared["final"] if is_final else self.declared["approach"]
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
+        asked_rows = self.data.n_rows if is_final else self._n_asked
+        noise_std = declared.noise_std * scores.reach / asked_rows
         g = scores.mean_score(of_rows, declared, v)
-        pooled = matrix @ v - g
-        if not is_final:
-            far = np.square(0.5 * state.moved) * (matrix @ matrix)
-            noise = np.square(declared.noise_std * scores.reach / self._n_asked)
-            pooled = matrix @ v - solved(far + noise * np.eye(columns), far @ g)
-        else:
+        if is_final:
             state = dataclasses.replace(state, visited=(*state.visited, v), found=(*state.found, g))
-            if len(state.visited) == self.n_pooled and self.inference is not None:
-                first = self._first_kept(state)
-                state = dataclasses.replace(state, first=first or 0, settled=first is not None)
-            kept = slice(state.first, None)
-            pooled = matrix @ np.mean(state.visited[kept], axis=0)
-            pooled -= np.mean(state.found[kept], axis=0)
-        w = minimize_quadratic(
-            matrix,
-            pooled,
-            basis,
-            self.problem,
-            n_penalized(self.problem, self.data),
-            np.zeros_like(v),
-        )
-        length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
+        if self.inference is None:
+            w = self._next(state, v, g, noise_std**2, is_final=is_final)
+            length = float(np.linalg.norm(basis.inverse @ (w - state.w)))
+        else:
+            state = self._with_secant(state, v, g, noise_std**2)
+            way = self._believed_step(state, g, noise_std**2)
+            if is_final:
+                way = self._posterior(state).mean - v
+            w = state.w + basis.vectors @ way
+            length = math.sqrt(max(float(way @ present(state.moments).mean @ way), 0.0))
         step_size = 1.0 / max(1.0, length / self.longest_step)
         w = state.w + step_size * (w - state.w)
         moved = min(length, self.longest_step)
         state = dataclasses.replace(state, step=state.step + 1, w=w, moved=moved)
-        if state.step == self.n_steps:
-            assert state.squares is not None
-            near = float(state.squares @ (basis.inverse @ w - v) ** 2) <= _NEAR**2
-            settled = state.settled and near and step_size == 1.0
-            state = dataclasses.replace(state, settled=settled)
         if state.step == self.n_steps and "score moments" in self.declared:
             v, at = basis.inverse @ w, self._squared(scores)
             products = at.mean_score_products(oracle, self.declared["score moments"], v)
@@ -372,8 +322,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             noise /= self.data.n_rows
             products = stabilized(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
-            if self.inference == "robust":
-                state = dataclasses.replace(state, variance_noise=noise)
+        if state.step == self.n_steps and self.inference is not None:
+            w = basis.vectors @ self._posterior(state).mean
+            state = dataclasses.replace(state, w=w)
         if state.step == self.n_steps and "limits" in self.declared:
             met, errors = scores.limits_met(oracle, self.declared["limits"], basis.inverse @ w)
             if "slopes" not in self.declared:
@@ -381,10 +332,50 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
                 met[-1] = errors[-1] = 0.0
             binding = Binding.of(met / state.weight, errors / state.weight)
             state = dataclasses.replace(state, binding=binding)
-        asked_rows = self.data.n_rows if is_final else self._n_asked
-        noise_norm = declared.noise_std * scores.reach * math.sqrt(columns) / asked_rows
+        noise_norm = noise_std * math.sqrt(self.data.n_columns)
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
         return state, info
+
+    def _next(
+        self,
+        state: NewtonRaphsonState,
+        v: NDArray[np.float64],
+        g: NDArray[np.float64],
+        noise: float,
+        *,
+        is_final: bool,
+    ) -> NDArray[np.float64]:
+        """Return the parameter after a step without intervals."""
+        matrix, basis = state.matrix, state.basis
+        assert matrix is not None
+        assert basis is not None
+        if is_final:
+            pooled = matrix @ np.mean(state.visited, axis=0) - np.mean(state.found, axis=0)
+        else:
+            far = np.square(0.5 * state.moved) * (matrix @ matrix)
+            pooled = matrix @ v - solved(far + noise * np.eye(len(v)), far @ g)
+        return minimize_quadratic(
+            matrix,
+            pooled,
+            basis,
+            self.problem,
+            n_penalized(self.problem, self.data),
+            np.zeros_like(v),
+        )
+
+    def _with_secant(
+        self,
+        state: NewtonRaphsonState,
+        v: NDArray[np.float64],
+        g: NDArray[np.float64],
+        noise: float,
+    ) -> NewtonRaphsonState:
+        """Correct the Hessian by the change of the score since the last step."""
+        if state.last is not None:
+            before, score, other = state.last
+            hessian = present(state.hessian).with_secant(v - before, g - score, noise + other)
+            state = dataclasses.replace(state, hessian=hessian, matrix=hessian.mean)
+        return dataclasses.replace(state, last=(v, g, noise))
 
     def _squared(self, scores: ClippedScores) -> ClippedScores:
         """Return the limits of scores in a sum of squares, where long slopes cost more noise."""
@@ -402,20 +393,22 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         asked = self.declared["Hessian"] if is_last else self.declared["first Hessians"]
         few = self._of_first_rows(state, oracle)
         noise = asked.noise_std * scores.curvature / self._n_asked
-        if not (is_last and self.inference == "model"):
-            seen = scores.mean_hessian(few, asked, v)
-            matrix = stabilized(seen, noise, v, level)
+        if self.inference is None:
+            matrix = stabilized(scores.mean_hessian(few, asked, v), noise, v, level)
             if not is_last:
-                assert state.matrix is not None
-                matrix = at_least(matrix, 0.5 * state.matrix)
-            return dataclasses.replace(state, seen=seen, matrix=matrix)
+                matrix = at_least(matrix, 0.5 * present(state.matrix))
+            return dataclasses.replace(state, matrix=matrix)
+        if not (is_last and self.inference == "model"):
+            hessian = noisy_hessian(scores.mean_hessian(few, asked, v), noise)
+            return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
         seen, variance = scores.mean_hessian_and_variance(few, asked, v)
+        hessian = noisy_hessian(seen, noise)
         return dataclasses.replace(
             state,
-            seen=seen,
-            matrix=stabilized(seen, noise, v, level),
-            variance=stabilized(variance, 2.0 * noise, v, level),
-            variance_noise=2.0 * noise,
+            hessian=hessian,
+            matrix=hessian.mean,
+            last=None,
+            variance=noisy_hessian(variance, 2.0 * noise).mean,
         )
 
     @property
@@ -459,6 +452,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         few = self._of_first_rows(state, oracle)
         moments = noisy_second_moments(few, self.declared["moments"], constant_column(data))
         basis = basis_from_moments(moments, self.declared["moments"].noise_std, data)
+        own, prior = None, None
+        if self.inference is not None:
+            basis, own, prior = self._coordinates(moments)
         w = score * constant_direction(moments, self.declared["moments"].noise_std, basis, data)
         w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = ClippedScores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
@@ -468,25 +464,61 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             reaches = group_reach(length + noise, per_unit, data, self.inference)
             within, squares_within = (reach / data.reach() for reach in reaches)
             scores = dataclasses.replace(scores, within=within, squares_within=squares_within)
+        bend *= weight / data.n_rows
         return dataclasses.replace(
             state,
             w=w,
             weight=weight,
             scores=scores,
             basis=basis,
-            squares=measured_squares(moments, self.declared["moments"].noise_std, data),
-            matrix=weight / data.n_rows * bend * np.eye(data.n_columns),
+            moments=own,
+            prior=prior,
+            hessian=None if own is None else NoisyMatrix(bend * own.mean, bend**2 * own.variances),
+            matrix=bend * (np.eye(data.n_columns) if own is None else own.mean),
         )
 
+    def _coordinates(self, moments: NDArray[np.float64]) -> tuple[Basis, NoisyMatrix, Prior]:
+        """Return the basis, second moments in it, and the prior in it, from noisy moments."""
+        data, noise = self.data, self.declared["moments"].noise_std
+        constant, size = constant_column(data), data.n_columns
+        found = column_moments(moments, noise)
+        total = float(found.mean[-1, -1])
+        unit, square = constant**2 / total, np.ix_(range(size), range(size))
+        vectors, inverse, own = whitened(
+            NoisyMatrix(found.mean[square], found.variances[square]), noise
+        )
+        ends = np.ones(size)
+        if data.intercept > 0.0:
+            ends[-1] = constant / data.intercept
+        basis = Basis(
+            ends[:, np.newaxis] * vectors / math.sqrt(unit), math.sqrt(unit) * inverse / ends
+        )
+        variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[:size]
+        usual_bound = data.row_norm / math.sqrt(data.n_features)
+        usual_bound = data.row_norm / math.sqrt(data.n_features)
+        least = (_LEAST_DEVIATION if self.prior_scales is None else _SMALL_DEVIATION) * usual_bound
+        deviations = np.sqrt(np.maximum(variances, least**2))
+        declared = _PRIOR / deviations
+        if self.prior_scales is not None:
+            most = declared[: data.n_features]
+            np.minimum(most, self.prior_scales, out=most)
+        usual = np.minimum(_PRIOR / np.maximum(deviations, usual_bound), declared)
+        if data.intercept > 0.0:
+            declared[-1] = usual[-1] = _PRIOR_INTERCEPT / data.intercept
+
+        def in_basis(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray((basis.inverse * scales**2) @ basis.inverse.T)
+
+        return basis, own, Prior(in_basis(declared), in_basis(usual))
+
     def finish(self, state: NewtonRaphsonState) -> Outcome:
-        assert state.basis is not None
-        sampling, privacy = self._covariance(state)
+        basis, (sampling, privacy) = present(state.basis), self._covariance(state)
         noise, uncertainty, precision = None, None, None
         if is_quadratic(self.problem):
-            noise = NoiseCovariance(privacy).mapped(state.basis.inverse)
+            noise = NoiseCovariance(privacy).mapped(basis.inverse)
             if noise.is_finite:
                 # The last step was no longer than this, however small the curvature is.
-                noise = noise.at_most(self.longest_step**2).mapped(state.basis.vectors)
+                noise = noise.at_most(self.longest_step**2).mapped(basis.vectors)
             else:
                 noise = None
         if self.inference is not None:
@@ -495,9 +527,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
                 sampling,
                 privacy,
                 kind=self.inference,
-                doubt=self._doubt(state),
                 dispersion=self._dispersion(state),
                 binding=state.binding,
+                prior=basis.vectors @ present(state.prior).declared @ basis.vectors.T,
             )
         if np.isfinite(sampling + privacy).all():
             precision = np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))

@@ -20,7 +20,7 @@ from scipy import sparse
 from dpglm._validation import in_one_line
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
-from dpglm.tables.encoding import Encoding, LinearUnits, Reader
+from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader
 from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
 
 _MOST_COLUMNS = 10_000
@@ -125,6 +125,14 @@ class FormulaEncoding(Encoding):
     @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(":".join(fields) for term in self._slopes for fields in _fields(term))
+
+    @functools.cached_property
+    def prior_scales(self) -> tuple[float, ...]:
+        return tuple(
+            CATEGORY_PRIOR if all(one.factor.is_category for one in term) else math.inf
+            for term in self._slopes
+            for _ in _fields(term)
+        )
 
     @functools.cached_property
     def row_norm(self) -> float:

@@ -1,0 +1,236 @@
+"""Estimates from noisy scores and a noisy Hessian, under a weakly informative prior.
+
+Scores g released at points v and the Hessian H give ``r = mean(H v - g) = H theta + e``. The
+covariance V of e counts the sampling of rows, the noise in the scores, and the error E of H, which
+adds ``E (theta - mean(v))``. With the prior ``theta ~ N(0, S)`` the posterior is
+
+    mean = S H (H S H + V)^-1 r,    covariance = S - S H (H S H + V)^-1 H S.
+
+No noisy matrix is inverted. A direction without information keeps its prior, and with much
+information the posterior is the maximum likelihood estimate and its covariance. H is a posterior
+mean itself: noisy entries are shrunk towards a known shape, so that E does not depend on H.
+
+Privacy: post-processing of released values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.solvers.parts.algebra import eigen, solved
+
+# Shrinkage moves an entry by at most this many standard deviations of its noise, so that a few
+# large deviations among many small ones survive: Efron and Morris, "Limiting the risk of Bayes and
+# empirical Bayes estimators", JASA 67 (1972).
+_MOST_SHRUNK = 0.5
+# Ridge on second moments, and the least mean square of a column, in standard deviations of noise.
+_RIDGE, _LEAST_SQUARE = 1.5, 1.0 / 3.0
+# Scales of the usual covariance that the marginal likelihood chooses from, and numbers of rounds
+# in which the covariance of the error is refined.
+_SCALES, _ROUNDS, _OWN_ROUNDS = (4.0, 1.0, 0.25, 0.06, 0.015), 2, 5
+# The error of the Hessian along the estimate's own way counts as this many standard deviations, as
+# noise makes the direction of least curvature.
+_DOUBT = 2.0
+_LEAST_CURVATURE = 1e-4  # Of the mean curvature.
+_TINY = 1e-300
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoisyMatrix:
+    """Posterior mean of a symmetric matrix, and the variances of its entries."""
+
+    mean: NDArray[np.float64]
+    variances: NDArray[np.float64]
+
+    def error_of(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the covariance of ``E x``, E the error and ``spread`` the mean of ``x x^T``.
+
+        As entries of E on and above the diagonal are independent, ``(E x)_i (E x)_j`` has the mean
+        ``T_ij x_i x_j``, and ``sum_k T_ik x_k^2`` where i is j, T the variances.
+        """
+        found = self.variances * spread
+        np.fill_diagonal(found, self.variances @ np.diag(spread))
+        return np.asarray(found)
+
+    def with_secant(
+        self, way: NDArray[np.float64], change: NDArray[np.float64], noise: float
+    ) -> NoisyMatrix:
+        """Return the matrix given that ``matrix way`` is ``change``, with this noise variance."""
+        error = self.error_of(np.outer(way, way)) + noise * np.eye(len(way))
+        both = np.outer(solved(error, change - self.mean @ way), way)
+        step = both + both.T
+        np.fill_diagonal(step, np.diag(both))
+        return _convex(NoisyMatrix(self.mean + self.variances * step, self.variances))
+
+
+def _convex(matrix: NoisyMatrix) -> NoisyMatrix:
+    """Raise the eigenvalues of the mean to a small positive number."""
+    values, directions = eigen(matrix.mean)
+    least = _LEAST_CURVATURE * max(float(values.mean()), _TINY)
+    mean = (directions * np.maximum(values, least)) @ directions.T
+    return NoisyMatrix(mean, matrix.variances)
+
+
+def _deviations(size: int, noise: float) -> NDArray[np.float64]:
+    """Return the standard deviations of the noise in the entries of an unpacked matrix."""
+    found = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(found, noise)
+    return found
+
+
+def column_moments(moments: NDArray[np.float64], noise: float) -> NoisyMatrix:
+    """Return the posterior mean of noisy second moments, the last column being a constant's.
+
+    The product of two columns is shrunk towards the product of their means: as if columns were
+    independent, up to deviations in proportion to their variances.
+    """
+    size, last = len(moments), len(moments) - 1
+    total = max(float(moments[last, last]), noise)
+    squares = np.maximum(np.diag(moments), _LEAST_SQUARE * noise)
+    squares[last] = total
+    most = np.sqrt(squares * total)
+    means = np.clip(moments[last], -most, most)
+    means[last] = total
+    expected = np.outer(means, means) / total
+    spread = np.maximum(squares - means**2 / total, 1e-2 * squares)
+    scale = np.outer(spread, spread) / total
+    deviations, rest = _deviations(size, noise), moments - expected
+    above = np.triu_indices(last, 1)
+    factor, unit, excess = 1e-2, scale[above], (rest**2 - deviations**2)[above]
+    for _ in range(20):
+        weights = unit / (factor * unit + deviations[above] ** 2) ** 2
+        factor = max(float(weights @ excess) / max(float(weights @ unit), _TINY), 0.0)
+    kept = np.ones_like(scale)
+    kept[:last, :last] = factor * scale[:last, :last]
+    kept[:last, :last] /= kept[:last, :last] + deviations[:last, :last] ** 2
+    lost, limit = (1.0 - kept) * rest, _MOST_SHRUNK * deviations
+    variances = np.where(np.abs(lost) > limit, 1.0, kept) * deviations**2
+    mean = moments - np.clip(lost, -limit, limit)
+    mean[last], mean[:, last] = means, means
+    np.fill_diagonal(mean, squares)
+    np.fill_diagonal(variances, noise**2)
+    return NoisyMatrix(mean, variances)
+
+
+def whitened(
+    moments: NoisyMatrix, noise: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NoisyMatrix]:
+    """Return coordinates in which second moments are equal as far as they exceed their noise.
+
+    The result is the symmetric matrix of the coordinates' directions, its inverse, and the second
+    moments in the coordinates, with their number as the trace.
+    """
+    values, directions = eigen(moments.mean)
+    values = np.maximum(values, 0.0)
+    raised = values + _RIDGE * noise
+    roots = np.sqrt(len(values) / max(float((values / raised).sum()), _TINY) / raised)
+    vectors = (directions * roots) @ directions.T
+    squares = vectors**2
+    return (
+        vectors,
+        (directions / roots) @ directions.T,
+        NoisyMatrix(
+            (directions * (roots**2 * values)) @ directions.T,
+            squares @ moments.variances @ squares,
+        ),
+    )
+
+
+def noisy_hessian(seen: NDArray[np.float64], noise: float) -> NoisyMatrix:
+    """Return a released Hessian, with eigenvalues raised to a small positive number."""
+    return _convex(NoisyMatrix(seen, _deviations(len(seen), noise) ** 2))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Mean and covariance of the parameter, and the matrix that makes the mean of r."""
+
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    gain: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        prior: NDArray[np.float64],
+        hessian: NDArray[np.float64],
+        error: NDArray[np.float64],
+        pooled: NDArray[np.float64],
+    ) -> Posterior:
+        """Return the posterior given ``pooled = hessian theta + e``, ``e ~ N(0, error)``."""
+        through = hessian @ prior
+        gain = solved(through @ hessian + error, through).T
+        covariance = prior - gain @ through
+        return cls(gain @ pooled, 0.5 * (covariance + covariance.T), gain)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Covariance of the declared prior, and one that parameters usually have up to a scale.
+
+    The latter serves only to estimate the error that the Hessian's error makes.
+    """
+
+    declared: NDArray[np.float64]
+    usual: NDArray[np.float64]
+
+    def updated(
+        self,
+        hessian: NoisyMatrix,
+        penalty: NDArray[np.float64],
+        error: NDArray[np.float64],
+        pooled: NDArray[np.float64],
+        center: NDArray[np.float64] | None = None,
+    ) -> Posterior:
+        """Return the posterior of the parameter.
+
+        Parameters
+        ----------
+        hessian : NoisyMatrix
+            The Hessian of the likelihood.
+        penalty : ndarray of shape (size, size)
+            That of the penalty.
+        error : ndarray of shape (size, size)
+            The covariance of the error of ``pooled`` without that of the Hessian.
+        pooled : ndarray of shape (size,)
+            The vector r.
+        center : ndarray of shape (size,), optional
+            Mean of the points of the scores. The error of the Hessian along the estimate's own
+            way from there is then judged with the declared prior; by default it is left out.
+
+        Notes
+        -----
+        The scale of the usual covariance maximises the marginal likelihood of r.
+        """
+        total = hessian.mean + penalty
+        best, spread, most = error, self.usual, -math.inf
+        for scale in _SCALES:
+            usual = scale * self.usual
+            covariance, both = Posterior.of(usual, total, error, pooled).covariance, error
+            for _ in range(_ROUNDS):
+                both = error + hessian.error_of(covariance)
+                covariance = Posterior.of(usual, total, both, pooled).covariance
+            variance = total @ usual @ total + both
+            log_determinant = float(np.linalg.slogdet(variance)[1])
+            likelihood = -log_determinant - float(pooled @ solved(variance, pooled))
+            if likelihood > most:
+                best, spread, most = both, covariance, likelihood
+        found = Posterior.of(self.declared, total, best, pooled)
+        if center is None:
+            return found
+        typical = _DOUBT**2 * float(hessian.variances.mean())
+        for _ in range(_OWN_ROUNDS):
+            way = center - found.mean
+            own = best - error + typical * (found.covariance + np.outer(way, way) - spread)
+            values, directions = eigen(own)
+            both = error + (directions * np.maximum(values, 0.0)) @ directions.T
+            found = Posterior.of(self.declared, total, both, pooled)
+        return found

@@ -1,0 +1,143 @@
+"""Posteriors from noisy matrices: independent computations, limits, and planted errors."""
+
+import dataclasses
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from dpglm import LogisticRegression
+from dpglm.preprocessing import SchemaEncoder
+from dpglm.solvers.second_order.posterior import (
+    NoisyMatrix,
+    Posterior,
+    Prior,
+    column_moments,
+    whitened,
+)
+
+RNG = np.random.default_rng(5)
+
+
+def symmetric(size, deviations, rng):
+    """Draw a symmetric matrix of independent entries on and above the diagonal."""
+    upper = np.triu(rng.normal(size=(size, size)) * deviations)
+    return upper + np.triu(upper, 1).T
+
+
+def positive(size, rng):
+    root = rng.normal(size=(size, 2 * size))
+    return root @ root.T / (2 * size)
+
+
+def test_error_of_is_the_simulated_covariance():
+    deviations = np.sqrt(np.abs(symmetric(4, np.ones((4, 4)), RNG)))
+    x = RNG.normal(size=4)
+    draws = np.array([symmetric(4, deviations, RNG) @ x for _ in range(40_000)])
+    expected = NoisyMatrix(np.zeros((4, 4)), deviations**2).error_of(np.outer(x, x))
+    np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.06 * np.abs(expected).max())
+
+
+def test_secant_update_is_the_gaussian_conditional_mean():
+    size, noise = 3, 0.1
+    mean, variances = 5.0 * np.eye(size), np.full((size, size), 0.2)
+    way, change = RNG.normal(size=size), RNG.normal(size=size) + 2.0
+    entries = [(i, j) for i in range(size) for j in range(i, size)]
+    observed = np.zeros((size, len(entries)))
+    for column, (i, j) in enumerate(entries):
+        observed[i, column] += way[j]
+        if i != j:
+            observed[j, column] += way[i]
+    prior = 0.2 * np.eye(len(entries))
+    gain = prior @ observed.T @ np.linalg.inv(observed @ prior @ observed.T + noise * np.eye(size))
+    step = gain @ (change - mean @ way)
+    found = NoisyMatrix(mean, variances).with_secant(way, change, noise).mean
+    np.testing.assert_allclose([(found - mean)[at] for at in entries], step, atol=1e-9)
+
+
+def test_posterior_tends_to_the_prior_and_to_the_likelihood():
+    hessian, theta = positive(4, RNG), RNG.normal(size=4)
+    prior, pooled = np.diag([1.0, 2.0, 3.0, 4.0]), hessian @ theta
+    sure = Posterior.of(prior, hessian, 1e-12 * np.eye(4), pooled)
+    np.testing.assert_allclose(sure.mean, theta, rtol=1e-5)
+    none = Posterior.of(prior, 1e-9 * hessian, np.eye(4), pooled)
+    np.testing.assert_allclose(none.covariance, prior, rtol=1e-6, atol=1e-12)
+    # The information form, which inverts the matrices.
+    error = 0.3 * positive(4, RNG)
+    found = Posterior.of(prior, hessian, error, pooled)
+    precision = np.linalg.inv(prior) + hessian @ np.linalg.inv(error) @ hessian
+    np.testing.assert_allclose(found.covariance, np.linalg.inv(precision), rtol=1e-6)
+
+
+def test_direction_without_curvature_keeps_its_prior():
+    # The second direction has no curvature, and noise alone shows some.
+    hessian = NoisyMatrix(np.diag([1.0, 0.02]), np.full((2, 2), 0.03**2))
+    prior = Prior(4.0 * np.eye(2), 4.0 * np.eye(2))
+    error, pooled = 1e-4 * np.eye(2), np.array([1.0, 0.0])
+    found = prior.updated(hessian, np.zeros((2, 2)), error, pooled, np.zeros(2))
+    first, second = np.sqrt(np.diag(found.covariance))
+    assert first < 0.2
+    assert second > 1.0
+
+
+def test_moments_of_independent_columns_lose_most_of_their_noise():
+    size, noise = 40, 20.0
+    means = RNG.uniform(0.05, 0.5, size - 1)
+    exact = 1000.0 * np.outer(np.append(means, 1.0), np.append(means, 1.0))
+    np.fill_diagonal(exact, 1000.0 * np.append(means, 1.0))
+    deviations = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    seen = exact + symmetric(size, deviations, RNG)
+    found = column_moments(seen, noise)
+    assert np.linalg.norm(found.mean - exact) < 0.75 * np.linalg.norm(seen - exact)
+    vectors, inverse, own = whitened(found, noise)
+    np.testing.assert_allclose(vectors @ inverse, np.eye(size), atol=1e-9)
+    assert np.trace(own.mean) == pytest.approx(size)
+
+
+LEVELS = [f"l{k:02d}" for k in range(20)]
+SIZES = np.maximum(5000 / np.arange(1, 21) ** 1.2 / 2.2, 10.0)
+EFFECTS = np.linspace(-1.0, 1.0, 20)[np.random.default_rng(3).permutation(20)]
+EFFECTS -= EFFECTS[0]
+
+
+def coverage(runs, forget=False):
+    """Return coverage of the effects of a factor with uneven levels, and whether all are finite."""
+    column = {"type": "categorical", "categories": LEVELS, "reference": "l00"}
+    encoder = SchemaEncoder({"columns": {"g": column}, "provenance": "public knowledge"})
+    covered, finite = [], True
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        g = rng.choice(20, size=6000, p=SIZES / SIZES.sum())
+        y = (EFFECTS[g] + rng.logistic(size=6000) > 0).astype(int)
+        X = encoder.fit_transform({"g": np.array(LEVELS)[g]})
+        model = LogisticRegression(
+            C=np.inf,
+            classes=[0, 1],
+            row_norm=encoder.row_norm_,
+            inference=True,
+            prior_scales=encoder.schema_.prior_scales,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inference = model.fit(X, y).inference_
+        if forget:
+            none = np.zeros_like(inference.covariance)
+            estimates = dataclasses.replace(inference.estimates, privacy=none)
+            inference = dataclasses.replace(inference, estimates=estimates)
+        ends = inference.conf_int()[1:]
+        finite = finite and bool(np.isfinite(ends).all())
+        covered.append((ends[:, 0] <= EFFECTS[1:]) & (EFFECTS[1:] <= ends[:, 1]))
+    return np.mean(covered), finite
+
+
+def test_uneven_levels_have_finite_intervals_that_cover():
+    found, finite = coverage(25)
+    assert finite
+    assert found >= 0.93
+
+
+def test_intervals_that_forget_noise_do_not_cover():
+    assert coverage(25, forget=True)[0] < 0.85
