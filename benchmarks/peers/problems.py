@@ -92,7 +92,7 @@ def adult(splits: Path) -> Problem:
     y = (data.target == schema.target.classes[1]).astype(np.int64)
     task = Task("adult", "binary", X[data.train], y[data.train], row_norm=schema.row_norm)
     problem = Problem("Adult, UCI's split", task, X[data.test], y[data.test])
-    columns = {column.name: column.to_dict() for column in schema.columns}
+    columns = schema.to_dict()["columns"]
     cells = [column.read(data.data[column.name]) for column in schema.columns]
     train, test = ([one[part] for one in cells] for part in (data.train, data.test))
     return _with_table(problem, columns, train, test)
@@ -120,7 +120,7 @@ def california(splits: Path) -> Problem:
         target_high=schema.target.high,
     )
     problem = Problem("California housing", task, X[data.test], data.target[data.test])
-    columns = {column.name: column.to_dict() for column in schema.columns}
+    columns = schema.to_dict()["columns"]
     cells = [column.read(data.data[:, i]) for i, column in enumerate(schema.columns)]
     train, test = ([one[part] for one in cells] for part in (data.train, data.test))
     return _with_table(problem, columns, train, test)

@@ -142,7 +142,7 @@ def test_as_private_as_claimed_and_no_more(name):
 def test_rows_in_single_precision_are_as_private_as_claimed(monkeypatch):
     monkeypatch.setattr(preconditioned_module, "_MANY_ENTRIES", 1)
     plan = plan_of(Newton(n_steps=2), LOGISTIC)
-    assert plan.method.gradients.rounding > 1e-6
+    assert plan.method.declared["gradients"].rounding > 1e-6
     assert 0.5 * MU <= attack(plan, "newton", FEW) <= MU
 
 

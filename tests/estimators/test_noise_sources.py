@@ -87,7 +87,7 @@ def test_a_source_that_nobody_knows_is_named_and_not_verified():
     certificate = logistic(Unknown()).fit(*rows()).privacy_
     assert certificate.noise_source == "radium"
     (finding,) = verify(certificate).findings
-    assert "'radium' is called private" in finding
+    assert "'radium' is declared private" in finding
 
 
 @pytest.mark.parametrize("source", [SystemNoise, "opendp", 0.5])

@@ -151,7 +151,7 @@ def test_named_pipe_and_very_long_cell_are_refused(tmp_path: Path) -> None:
         described(tmp_path / "pipe.csv")
     text = "age,g,ill\n1,a,no\n2," + "b" * (3 << 20) + ",yes\n"
     (tmp_path / "long.csv").write_text(text)
-    with pytest.raises(ValueError, match="A cell is longer than a block of 1 MiB"):
+    with pytest.raises(ValueError, match="A cell is longer than 1 MiB"):
         described(tmp_path / "long.csv")
 
 
@@ -165,7 +165,7 @@ STUDY = 'schema = "schema.json"\nepsilon = 1.0\n[explore]\n{0}\n[fit]\n[evaluate
         ("columns = 1", "", "columns must be a list"),
         ("two_way = [1]", "", "two_way must be a list"),
         ("", "thresholds = 0.5", "thresholds must be a list, got 0.5"),
-        ("", 'by = ["g"]', "by must name a column of categories"),
+        ("", 'by = ["g"]', "by must name a categorical column"),
     ],
 )
 def test_wrong_value_in_a_study_file_is_named(

@@ -81,6 +81,7 @@ CHANGES = {
     "multi_class": "ovr",
     "n_rows": N,
     "penalize_intercept": True,
+    "prior_scales": 3.0,
     "random_state": OtherNoise(),
     "regularizer": L1(0.3),
     "row_norm": 2.5,

@@ -383,7 +383,7 @@ def test_penalties_that_leave_no_noise_end_nothing_that_has_been_paid_for(solver
 def test_choices_between_scores_that_are_too_large_are_refused_in_the_plan():
     # The slope of a penalty of 1e300 is part of what rounding adds to each score.
     huge = Problem(Logistic(), L2(1e300))
-    with pytest.raises(ValueError, match="noise of the release 'vertex of the L1 ball'"):
+    with pytest.raises(ValueError, match="noise scale of the release 'vertex of the L1 ball'"):
         FrankWolfe(n_steps=3).plan(huge, BUDGET, DataSpec(**facts(3)))
 
 

@@ -41,7 +41,7 @@ from dpglm.privacy.releases import Bounded
 from dpglm.privacy.selection import mechanisms as selections
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.solvers.parts import defaults as planning
+from dpglm.solvers import base as planning
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import PLANNED, SHORT, caught, model, small, unasked
 from tests.privacy.pld import PLD

@@ -12,6 +12,7 @@ from scipy import integrate, sparse
 
 from dpglm import NoisyGD, Ridge
 from dpglm.data import collection, prepare
+from dpglm.data.compiled import kernels
 from dpglm.data.prepare import ColumnScaling, column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
@@ -26,9 +27,9 @@ from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Constant, OutputPerturbation, run
+from dpglm.solvers import base as planning
 from dpglm.solvers.gradient import noisy_gd_method
 from dpglm.solvers.gradient import noisy_gd_method as amplification
-from dpglm.solvers.parts import defaults as planning
 from tests.laws.transcripts import listening
 from tests.pitfalls.support import SHORT, caught, model, small, unasked
 from tests.planted import pythonic, unclipped
@@ -225,8 +226,8 @@ def test_pitfall_04_rows_without_weights_are_held_to_the_bound_too():
     # dpglm's own: such rows counted as 1 where less was declared.
     honest = prepare.prepare_rows
 
-    def weights_left_out(X, y, spec, scaling=None, weights=None):
-        rows = honest(X, y, spec, scaling, weights)
+    def weights_left_out(X, y, spec, scaling=None, weights=None, *rest):
+        rows = honest(X, y, spec, scaling, weights, *rest)
         rows._weights = weights
         return rows
 
@@ -388,7 +389,9 @@ def test_pitfall_14_what_was_clipped_is_what_is_summed():
         np.clip(X, self.low, self.high)
         return X.copy()
 
-    caught(mock.patch.object(ColumnScaling, "clip", checked_only), what_was_clipped_is_summed)
+    bug = mock.patch.multiple(ColumnScaling, clip=checked_only)
+    with mock.patch.object(kernels, "prepare", return_value=None):
+        caught(bug, what_was_clipped_is_summed)
 
 
 # 16. Sums in another order; noise whose low bits reveal the value.

@@ -129,7 +129,7 @@ def a_checkpoint_is_of_one_fit(folder):
 
 
 def test_pitfall_24_a_checkpoint_is_of_one_fit(tmp_path):
-    bug = mock.patch.object(_base, "identity", return_value={})
+    bug = mock.patch.object(_base.PrivateLinearModel, "_identity", return_value={})
     caught(bug, a_checkpoint_is_of_one_fit, tmp_path)
 
 

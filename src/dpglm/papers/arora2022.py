@@ -69,6 +69,7 @@ class Arora2022Smooth(TheoremDescent):
 
     Examples
     --------
+    >>> from dpglm.data.spec import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import L2Ball, Squared
     >>> problem = Problem(Squared(), constraint=L2Ball(2.0))
@@ -141,6 +142,7 @@ class Arora2022Lipschitz(TheoremDescent):
 
     Examples
     --------
+    >>> from dpglm.data.spec import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Hinge, L2Ball
     >>> problem = Problem(Hinge(), constraint=L2Ball(2.0))
@@ -201,6 +203,7 @@ class Arora2022OutputPerturbation(TheoremSettings):
 
     Examples
     --------
+    >>> from dpglm.data.spec import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import L2Ball, Squared
     >>> problem = Problem(Squared(), constraint=L2Ball(2.0))

@@ -100,7 +100,7 @@ def choose(
     >>> choose(problem, ApproximateDP(0.5, 1e-5), data) == Newton()
     True
     >>> choose(problem, ApproximateDP(4.0, 1e-5), data)
-    NewtonRaphson(n_pooled=None, inference=None)
+    NewtonRaphson(n_pooled=None, inference=None, prior_scales=None)
     """
     if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)
@@ -238,6 +238,8 @@ class Auto(Solver):
     inference : {"model", "robust"}, optional
         Covariance to release as well. The solver is then ``SufficientStatistics`` for squared loss,
         and ``NewtonRaphson`` for all others.
+    prior_scales : tuple of float, optional
+        Largest prior standard deviations of the coefficients, for intervals (``NewtonRaphson``).
 
     Notes
     -----

@@ -68,8 +68,9 @@ class LocalSGD(Solver):
 
     Examples
     --------
+    >>> from dpglm.data.spec import DataSpec
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> solver = LocalSGD(n_blocks=2)
     >>> budget = ApproximateDP(4.0, 1e-5)

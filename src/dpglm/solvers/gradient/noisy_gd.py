@@ -93,7 +93,7 @@ class NoisyGD(Solver):
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> solver = NoisyGD(n_steps=100, clip=1.0)
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
@@ -194,7 +194,7 @@ def pure_gd(
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = pure_gd(n_steps=10).plan(Problem(Logistic()), ApproximateDP(1.0, 0.0), data)
     >>> plan.event
@@ -268,7 +268,7 @@ class NoisySGD(Solver):
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = NoisySGD().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     >>> round(plan.method.sampling_rate, 4), round(plan.method.noise_multiplier, 2)

@@ -167,8 +167,10 @@ class Posterior:
         """Return the posterior given ``pooled = hessian theta + e``, ``e ~ N(0, error)``."""
         through = hessian @ prior
         gain = solved(through @ hessian + error, through).T
-        covariance = prior - gain @ through
-        return cls(gain @ pooled, 0.5 * (covariance + covariance.T), gain)
+        # Equal to the prior less ``gain through``, but not negative by rounding.
+        kept = np.eye(len(prior)) - gain @ hessian
+        covariance = kept @ prior @ kept.T + gain @ error @ gain.T
+        return cls(gain @ pooled, covariance, gain)
 
 
 @final
