@@ -16,6 +16,6 @@ def test_calls_visit_few_functions(name):
 
 
 def test_visited_functions_of_a_known_call():
-    found = visited(lambda: [gdp.epsilon(1e-5, 1.0) for _ in range(2)])
+    found = visited(lambda: [gdp.epsilon(1e-5, 1.234567) for _ in range(2)])
     assert set(found) == {"privacy/gdp.py"}
     assert {name.partition(":")[0] for name in found["privacy/gdp.py"]} >= {"epsilon"}

@@ -68,8 +68,12 @@ def case(relation: Adjacency, by: str | None = None) -> Case:
 
 def forgetful(kept: Callable[[Any], Any]) -> Setup:
     """Plan and run with a bound on some of the tables only, and claim what was meant."""
-    original = tabulated._bound
-    forgotten = mock.patch.object(tabulated, "_bound", lambda tables: original(kept(tables)))
+    original = tabulated._tables
+
+    def of_some(tables: Any) -> Any:
+        return dataclasses.replace(original(tables), bound=original(kept(tables)).bound)
+
+    forgotten = mock.patch.object(tabulated, "_tables", of_some)
     sound = planned(ZERO_OUT, None)
     with forgotten:
         plan = dataclasses.replace(sound.plan, method=dataclasses.replace(sound.plan.method))
@@ -79,7 +83,7 @@ def forgetful(kept: Callable[[Any], Any]) -> Setup:
     return dataclasses.replace(
         setup,
         claim=Claim.of(sound.plan),
-        under=lambda: mock.patch.object(tabulated, "_bound", lambda tables: original(kept(tables))),
+        under=lambda: mock.patch.object(tabulated, "_tables", of_some),
     )
 
 
