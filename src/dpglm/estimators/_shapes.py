@@ -127,8 +127,8 @@ class WithShapes(abc.ABC):
         Returns
         -------
         estimator
-            The edited model. Its certificate names the edit. It lacks intervals, as these
-            belong to the fitted model.
+            The edited model. Its certificate names the edit. It lacks ``inference_``, which
+            describes the fit; shapes that were not edited keep their noise bands.
 
         Raises
         ------

@@ -85,7 +85,8 @@ class Evaluation:
         name : str
             One of ``measures``, or, for two classes, of the names that ``at`` returns.
         threshold : float, optional
-            For the latter; by default 0.5 for probabilities, and 0 for other scores.
+            For the latter; by default 0.5 for probabilities, and 0 for other scores. The nearest
+            boundary of a cell is used, which is the threshold itself if it was declared.
 
         Returns
         -------
