@@ -26,7 +26,9 @@ def test_collinear_columns_keep_their_prior_and_are_warned_of():
     assert inference.of_prior == ("x0", "x1")
     assert inference.unknown == ()
     assert np.isfinite(inference.conf_int()).all()
-    assert "Standard errors of 'x0', 'x1' are at least half" in " ".join(str(inference).split())
+    assert "Standard errors of 'x0', 'x1' are at least two thirds" in " ".join(
+        str(inference).split()
+    )
     # Their sum is known, though neither is.
     assert inference.wald_test([0.0, 1.0, 1.0]).p_value < 0.001
     errors = inference.standard_errors

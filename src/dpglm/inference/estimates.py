@@ -22,7 +22,7 @@ INTERCEPT = "intercept"
 """Name of the first coefficient of a model with an intercept."""
 
 
-_MOSTLY, _BEYOND = 0.25, 2.0  # Share of the prior's variance; prior standard deviations.
+_MOSTLY, _BEYOND = 4.0 / 9.0, 2.0  # Share of the prior's variance; prior standard deviations.
 
 
 @final
@@ -225,7 +225,7 @@ class Estimates:
 
     @property
     def of_prior(self) -> tuple[str, ...]:
-        """Names of the coefficients with at least half the standard deviation of their prior."""
+        """Names of coefficients with at least two thirds of their prior's standard deviation."""
         if self.prior is None:
             return ()
         least = _MOSTLY * np.diag(self.prior)

@@ -183,7 +183,7 @@ class Inference:
 
     @property
     def of_prior(self) -> tuple[str, ...]:
-        """Names of the coefficients with at least half the standard deviation of their prior."""
+        """Names of coefficients with at least two thirds of their prior's standard deviation."""
         return self.estimates.of_prior
 
     @property

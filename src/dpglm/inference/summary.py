@@ -333,9 +333,9 @@ def _of_prior(estimates: Estimates) -> tuple[str, ...]:
     if not found:
         return ()
     note = (
-        f"Standard errors of {listed(found)} are at least half those of the prior: the rows carry "
-        "little information about them at this budget. Their intervals hold for effects as large "
-        "as the prior expects (prior_scales)."
+        f"Standard errors of {listed(found)} are at least two thirds of the prior's: the rows "
+        "carry little information about them at this budget. Their intervals hold for effects as "
+        "large as the prior expects (prior_scales)."
     )
     return (note,)
 

@@ -17,7 +17,7 @@ from dpglm.estimators._predictor import Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT
 from dpglm.estimators.composed._composed import SKIPPED, ComposedModel, Parts, parts_of
 from dpglm.estimators.composed._transformers import check_fixed
-from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.estimators.linear._base import PrivateLinearModel, warn_of_prior
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.regressors import LinearRegression, PoissonRegressor
 from dpglm.preprocessing.base import Preprocessor
@@ -214,6 +214,8 @@ class PrivatePipeline(ComposedModel):
 
     def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         self._fit_parts(self._parts(), data, finish)
+        if self.estimator_.inference:
+            warn_of_prior(self.inference_)
 
     def _parts(self) -> Parts:
         """Check the steps and their order."""

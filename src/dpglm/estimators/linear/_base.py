@@ -219,8 +219,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             inference = vars(self)["inference_"] = self._inference(rows.schema)
             if inference.unknown:
                 warn_after_release(_unknown(inference.unknown), LowSignalWarning)
-            if inference.of_prior:
-                warn_after_release(_of_prior(inference.of_prior), LowSignalWarning)
+            if finish is None:
+                warn_of_prior(inference)
 
     @property
     def inference_(self) -> Inference:
@@ -594,14 +594,18 @@ def _print_step(info: StepInfo) -> None:
     )
 
 
-def _of_prior(names: tuple[str, ...]) -> str:
-    """Return a warning about coefficients with intervals mostly from the prior."""
+def warn_of_prior(inference: Inference) -> None:
+    """Warn of coefficients with intervals mostly from the prior, if there are any."""
+    names = inference.of_prior
+    if not names:
+        return
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return (
+    message = (
         f"The rows carry little information at this budget about {shown}: their intervals in "
         "inference_ are mostly those of the prior (prior_scales). A larger budget, fewer columns "
         "or merged categories would help."
     )
+    warn_after_release(message, LowSignalWarning)
 
 
 def _unknown(names: tuple[str, ...]) -> str:
