@@ -104,6 +104,7 @@ def model_view(
     """Return the coefficients, pictures and settings of a fitted model for a template."""
     plan, certificate = estimator.solution_.plan, estimator.privacy_
     pictures = {**(figures or {}), **_pictures(estimator.solution_)}
+    shapes = shapes_view(estimator)
     return {
         "loss": loss_in_words(certificate),
         "coefficients": {
@@ -116,9 +117,10 @@ def model_view(
             "n_shown": min(len(table.features), _MOST_COEFFICIENTS),
             "of_table": table.of_table,
             "compares": any(" vs " in name for name in table.features),
+            "has_curves": shapes is not None,
             "n_outputs": len(table.outputs),
         },
-        "shapes": shapes_view(estimator),
+        "shapes": shapes,
         "expected": guidance(plan, table).sections(),
         "pictures": shown_figures(pictures),
         "settings": _settings(certificate, plan),

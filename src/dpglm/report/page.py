@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -72,13 +72,13 @@ def page_of(
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
-    facts: tuple[PublicFact, ...] = certificate.public_facts
     page: str = environment.get_template(template).render(
         version=library_versions()["dpglm"],
         certificate=certificate,
         sections=dict(certificate.sections()),
         facts=[
-            (fact.name, fact.value, fact.provenance, PROVENANCE[fact.provenance]) for fact in facts
+            (name, fact.value, fact.provenance, PROVENANCE[fact.provenance])
+            for name, fact in _named_facts(certificate)
         ],
         spending=certificate.spending(),
         verification=verification,
@@ -86,6 +86,16 @@ def page_of(
         **shown,
     )
     return page
+
+
+def _named_facts(certificate: Any) -> Iterator[tuple[str, PublicFact]]:
+    """List the public facts with their names, and with their parts where parts differ."""
+    facts: tuple[PublicFact, ...] = certificate.public_facts
+    names = [fact.name for fact in facts]
+    for fact in facts:
+        parts = [part for part, one in certificate.parts.items() if fact in one.public_facts]
+        is_unique = names.count(fact.name) == 1
+        yield fact.name if is_unique else f"{fact.name} ({', '.join(parts)})", fact
 
 
 def shown_figures(figures: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:

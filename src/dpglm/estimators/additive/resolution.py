@@ -257,9 +257,9 @@ class Resolution:
         pairs = f", {settings.pair_segments} on each side of interactions"
         return (
             f"{count} for each numeric column without knots of its own{logs}"
-            f"{pairs if settings.interactions else ''}, {self.reason}; correlated over "
-            f"{settings.reach:g} of its range. Rows times mu are {self.signal:.3g} for each "
-            f"numeric column, {self.signal_per_feature:.3g} for each feature"
+            f"{pairs if settings.interactions else ''}, {self.reason}; values of a curve are "
+            f"correlated over {settings.reach:g} of its range. Rows times mu are {self.signal:.3g} "
+            f"for each numeric column, {self.signal_per_feature:.3g} for each feature"
         )
 
 

@@ -183,7 +183,7 @@ class DisjointParts(BasicEvent):
             first = last + 1
         often = "" if count == 1 else f"{count} times, "
         parts = "; ".join(found)
-        return f"{often}about disjoint parts of the rows, each row being in one: {parts}"
+        return f"{often}on disjoint parts of the rows, with 'all rows' those of the part: {parts}"
 
 
 @final
