@@ -16,7 +16,7 @@ from dpglm._codec import Text
 from dpglm._validation import check_count, check_real, in_one_line
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
-from dpglm.tables.encoding import Encoding, LinearUnits, Reader
+from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 
@@ -139,6 +139,11 @@ class AdditiveEncoding(Encoding):
     @property
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def prior_scales(self) -> tuple[float, ...]:
+        # The values of an effect have the covariance of the term's features, up to this scale.
+        return tuple(CATEGORY_PRIOR / term.norm for term in self.terms for _ in term.feature_names)
 
     @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
