@@ -176,8 +176,10 @@ def from_a_shell(code, *arguments):
     )
 
 
+# Shells that start a process in the background have it ignore the signal.
 SIGNAL = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from dpglm.solvers.checkpoint import RunCheckpoint
 save, saved = RunCheckpoint.save, []
 def kill(self, progress):
