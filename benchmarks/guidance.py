@@ -60,7 +60,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a plan said and what fits reached: shares of what is possible."""
+    """What a plan said and what fits reached: shares of the possible improvement."""
 
     problem: Problem
     n_rows: int

@@ -9,6 +9,7 @@ from benchmarks import prose
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MARK = re.compile(r"^<!-- begin", re.MULTILINE)
 GENERATED = re.compile(r"<!-- begin.*?<!-- end[^>]*-->", re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -23,8 +24,16 @@ def test_page_is_in_plain_english(page):
     assert prose.found(text) <= PER_PAGE * max(prose.words(text), SHORTEST) / 1e4
 
 
+def test_sources_are_in_plain_english():
+    texts = {str(path.relative_to(ROOT)): prose.text_of(path) for path in SOURCES}
+    most = {name: PER_PAGE * max(prose.words(text), SHORTEST) / 1e4 for name, text in texts.items()}
+    odd = {name: prose.found(text) for name, text in texts.items()}
+    assert {name: found for name, found in odd.items() if found > most[name]} == {}
+
+
 def test_documentation_is_in_plain_english():
     assert prose.score([ROOT / "README.md", ROOT / "docs"]) <= TOGETHER
+    assert prose.score([ROOT / "src"]) <= PER_PAGE
 
 
 def test_bad_prose_is_found(tmp_path):

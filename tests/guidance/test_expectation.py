@@ -13,7 +13,7 @@ from dpglm.report.subject import coefficient_table
 from tests.fits import fit_classifier
 from tests.inference.planted import given
 
-CLOSE = "Expect a model close to the one without privacy: 97 to 100 % of what is possible."
+CLOSE = "Expect a model close to the one without privacy: 97 to 100 % of the possible improvement."
 
 
 def make_plan(n_rows, n_features=100, **settings):
@@ -100,7 +100,7 @@ class TestGuidance:
         expected = guidance(Ridge(row_norm=2.0, target_bounds=(0, 1)).plan(10**6, 4))
         assert (expected.verdict, expected.cures, expected.cautions) == (CLOSE, (), ())
         assert [heading for heading, _ in expected.sections()] == [
-            "What to expect (a rule of thumb, not a promise)"
+            "Expectation (a rule of thumb, not a promise)"
         ]
 
     @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ class TestGuidance:
 
     def test_is_to_be_printed(self):
         text = str(guidance(make_plan(800)))
-        assert text.startswith("What to expect (a rule of thumb, not a promise):\n  800 rows and")
-        assert "\nWhat would help:\n  About " in text
+        assert text.startswith("Expectation (a rule of thumb, not a promise):\n  800 rows and")
+        assert "\nRemedies:\n  About " in text
 
 
 class TestRange:

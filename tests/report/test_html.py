@@ -203,11 +203,11 @@ def test_seeded_noise_is_the_first_thing_said():
 @pytest.mark.usefixtures("no_pictures")
 def test_says_what_to_expect_and_what_would_help(binary):
     text = Page(html.report_page(binary)).text
-    assert "What to expect (a rule of thumb, not a promise)" in text
+    assert "Expectation (a rule of thumb, not a promise)" in text
     assert "400 rows and epsilon 1 for 4 coefficients." in text
     assert "There are no confidence intervals (inference=True)" in text
     few = Page(html.report_page(fit_classifier(epsilon=0.05))).text
-    assert "What would help About" in few
+    assert "Remedies About" in few
 
 
 def test_leaks_are_marked():

@@ -116,20 +116,20 @@ class Guidance:
         """Return headings with their sentences."""
         parts = (
             (
-                "What to expect (a rule of thumb, not a promise)",
+                "Expectation (a rule of thumb, not a promise)",
                 (self.sizes, self.verdict, self.noise),
             ),
-            ("What would help", tuple(f"{cure[0].upper()}{cure[1:]}." for cure in self.cures)),
+            ("Remedies", tuple(f"{cure[0].upper()}{cure[1:]}." for cure in self.cures)),
             ("Which theorem the settings follow", self.theorems),
             ("Caution", self.cautions),
         )
         return tuple((heading, sentences) for heading, sentences in parts if sentences)
 
     def _repr_html_(self) -> str:
-        cures = [("What would help", self.cures)] if self.cures else []
+        cures = [("Remedies", self.cures)] if self.cures else []
         pairs = (("for", self.sizes), ("expect", self.verdict), ("noise", self.noise))
         return card(
-            "What to expect (a rule of thumb, not a promise)",
+            "Expectation (a rule of thumb, not a promise)",
             pairs,
             warnings=self.cautions,
             sections=cures,
@@ -169,11 +169,11 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     --------
     >>> from dpglm import LogisticRegression
     >>> print(guidance(LogisticRegression(row_norm=3.0).plan(n_rows=400, n_features=30)))
-    What to expect (a rule of thumb, not a promise):
+    Expectation (a rule of thumb, not a promise):
       400 rows and epsilon 1 for 31 coefficients.
-      Expect a useful but often clearly weaker model: ... % of what is possible.
+      Expect a useful but often clearly weaker model: ... % of the possible improvement.
       Noise in each coefficient: standard deviation about ..., per unit of its column ...
-    What would help:
+    Remedies:
       About 630 rows instead of 400.
       Epsilon 1.6 instead of 1, which protects less.
       About 12 columns instead of 30: leave some out, or merge categories, by public knowledge.
@@ -205,7 +205,7 @@ def _verdict(plan: Plan, share: tuple[float, float]) -> str:
     if _has_noise_of_bound(plan):
         return _NOISE_OF_BOUND
     low, high = (round(100.0 * min(one, 1.0)) for one in share)
-    return f"{quality} {low} to {high} % of what is possible."
+    return f"{quality} {low} to {high} % of the possible improvement."
 
 
 def _signal_of_share(plan: Plan) -> float:

@@ -32,7 +32,7 @@ _UNKNOWN = "A band without an end marks values that cannot be estimated at this 
 @final
 @dataclass(frozen=True, eq=False)
 class ReleasedModel:
-    """The released coefficients and public facts of a model, from which shapes are computed.
+    """The released coefficients and public facts that shapes are computed from.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ReleasedModel:
         Raises
         ------
         ValueError
-            If the model has no such term, or a line cannot take the shape.
+            If the term does not exist, or a line cannot take the shape.
         """
         by_name = {term.name: term for term in terms_of(self.schema)}
         term = by_name.get(shape.term)

@@ -96,7 +96,7 @@ class TestRelease:
 
     def test_says_what_to_expect_of_the_coefficients(self, fit):
         text = " ".join(fit().stdout.split())
-        assert "What to expect (a rule of thumb, not a promise)" in text
+        assert "Expectation (a rule of thumb, not a promise)" in text
         assert "no confidence intervals (inference=True)" in text
 
     @pytest.mark.parametrize("covariance", ["model", "robust"])

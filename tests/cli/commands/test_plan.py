@@ -89,7 +89,7 @@ def test_what_to_expect_and_what_would_help_are_said(run):
     done = run("plan", "--n-rows", "100", "--n-features", "50", "--epsilon", "0.1")
     text = " ".join(done.stdout.split())
     assert "Noise will dominate" in text
-    assert "What would help - About" in text
+    assert "Remedies - About" in text
 
 
 def test_a_delta_of_zero_is_planned_with_l2_noise(run):

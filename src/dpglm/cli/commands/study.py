@@ -170,6 +170,6 @@ def _print_plan(plan: StudyPlan) -> None:
     )
     say()
     expected = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
-    print_sections([("What to expect", expected)])
+    print_sections([("Expectation", expected)])
     for caution in plan.cautions():
         note(f"Warning: {caution}")
