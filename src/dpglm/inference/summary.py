@@ -322,7 +322,7 @@ def _beyond_prior(estimates: Estimates) -> tuple[str, ...]:
         return ()
     note = (
         f"{listed(found)}: more than two prior standard deviations from zero. Targets may be "
-        "nearly separable, and intervals may be too short. Check the data, or raise prior_scales."
+        "nearly separable, and intervals may be too short. Check the data."
     )
     return (note,)
 

@@ -82,7 +82,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         are released within the same budget; if that is impossible, the fit is refused before
         anything is spent.
     prior_scales : float or array-like of shape (n_features,), optional
-        Largest prior standard deviation of each coefficient, in the units of X, above 0: it keeps
+        Largest prior standard deviation of each coefficient, above 0, per unit of the columns that
+        the estimator is fitted to (with a schema or formula, the encoded ones): it keeps
         intervals of generalized linear models finite where rows carry no information. By default
         2.5 per standard deviation of a column, which is estimated from the released second
         moments, and at most 5 per half of its declared range; in pipelines with a schema at most

@@ -495,7 +495,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         )
         variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[:size]
         usual_bound = data.row_norm / math.sqrt(data.n_features)
-        usual_bound = data.row_norm / math.sqrt(data.n_features)
         least = (_LEAST_DEVIATION if self.prior_scales is None else _SMALL_DEVIATION) * usual_bound
         deviations = np.sqrt(np.maximum(variances, least**2))
         declared = _PRIOR / deviations

@@ -6,9 +6,8 @@ adds ``E (theta - mean(v))``. With the prior ``theta ~ N(0, S)`` the posterior i
 
     mean = S H (H S H + V)^-1 r,    covariance = S - S H (H S H + V)^-1 H S.
 
-No noisy matrix is inverted. A direction without information keeps its prior, and with much
-information the posterior is the maximum likelihood estimate and its covariance. H is a posterior
-mean itself: noisy entries are shrunk towards a known shape, so that E does not depend on H.
+The noisy H is not inverted by itself. A direction without information keeps its prior, and with much
+information the posterior is the maximum likelihood estimate and its covariance.
 
 Privacy: post-processing of released values.
 """
