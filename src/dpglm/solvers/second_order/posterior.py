@@ -6,7 +6,7 @@ adds ``E (theta - mean(v))``. With the prior ``theta ~ N(0, S)`` the posterior i
 
     mean = S H (H S H + V)^-1 r,    covariance = S - S H (H S H + V)^-1 H S.
 
-The noisy H is not inverted by itself. A direction without information keeps its prior, and with much
+The noisy H is not inverted by itself. A direction without information keeps its prior. With much
 information the posterior is the maximum likelihood estimate and its covariance.
 
 Privacy: post-processing of released values.
