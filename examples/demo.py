@@ -158,7 +158,7 @@ def main(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Carry out `dpglm demo`, and show what privacy costs on public data (half a minute)."""
+    """Carry out `dpglm demo`, and compare with models without privacy (half a minute)."""
 
     def compare(result: StudyResult) -> Comparison:
         return _compared(result, epsilon, delta)

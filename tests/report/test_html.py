@@ -164,7 +164,7 @@ def test_intervals_come_first():
     for note in summary.notes:
         assert note in text
     assert "As odds ratios" in text
-    assert "No confidence intervals" not in text
+    assert "Confidence intervals were not requested" not in text
     assert text.index("P>|z|") < text.index("Guarantee")
 
 

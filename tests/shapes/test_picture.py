@@ -109,7 +109,7 @@ def test_models_of_lines_have_no_such_section():
     )
     model = PrivatePipeline([SchemaEncoder(schema), LogisticRegression(classes=[0, 1])])
     X = {"x0": np.linspace(-1, 1, 300)}
-    assert "What each column does" not in report_page(model.fit(X, np.arange(300) % 2))
+    assert "Effect of each column" not in report_page(model.fit(X, np.arange(300) % 2))
 
 
 def test_several_classes_are_drawn():

@@ -61,7 +61,7 @@ class BestIterate(Solver):
 
     References
     ----------
-    Song, Steinke, Thakkar and Thakurta 2021, the algorithm of Theorem 4.1 (whose noise
+    Song, Steinke, Thakkar and Thakurta 2021, the algorithm of Theorem 4.1 (its noise
     ``Lap(4 L / n)`` lacks the epsilon), with fewer steps by default:
     ``dpglm.papers.Song2021NonConvex`` has those that bound the gradient; McKenna and Sheldon 2020,
     for permute-and-flip.

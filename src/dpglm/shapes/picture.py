@@ -62,7 +62,7 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
     rows = math.ceil(shown / columns)
     subtitle = f"{of}{edited}{scale_in_words(shapes)} {shapes.band}"
     figure = draw.new_figure(
-        max(_PANEL * columns, 5.0), _TALL * rows, "What each column does", subtitle
+        max(_PANEL * columns, 5.0), _TALL * rows, "Effect of each column", subtitle
     )
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     chosen = shapes.by_importance[:shown]

@@ -226,7 +226,7 @@ class HockeySticks:
             # The curve itself: dots would overstate a curve that ends steeply.
             curves, at = _curves(terms[0][0], stretch, adjacency), np.array([epsilon])
             return float(max(curves.remove(at)[0], curves.add(at)[0], 0.0))
-        # Pure releases have no loss beyond their total, although a grid may place the last one
+        # The loss of pure releases ends at their total, although a grid may place the last one
         # there.
         tops = [
             (one.quieter(stretch).pure_epsilon if isinstance(one, MechanismEvent) else None, count)

@@ -35,7 +35,7 @@ _SCALES, _ROUNDS, _OWN_ROUNDS = (4.0, 1.0, 0.25, 0.06, 0.015), 2, 5
 # The error of the Hessian along the estimate's own way counts as this many standard deviations, as
 # noise makes the direction of least curvature.
 _DOUBT = 2.0
-_LEAST_CURVATURE = 1e-4  # Of the mean curvature.
+_LEAST_CURVATURE = 1e-4  # Relative to the mean curvature.
 _TINY = 1e-300
 
 

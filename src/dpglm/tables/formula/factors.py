@@ -83,7 +83,7 @@ class Factor(abc.ABC):
 
     @property
     def numbers(self) -> frozenset[float]:
-        """Numbers at which it may bend or jump."""
+        """Positions of its possible bends and jumps."""
         return frozenset()
 
     @abc.abstractmethod
