@@ -2,6 +2,7 @@
 
 ``python -m benchmarks.device --device cuda`` measures rows of 2048 numbers and 1000 classes, as
 ImageNet has through an embedding; ``--device cpu`` measures a small problem of the same shape.
+``--fit`` times whole fits.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
+from dpglm import LogisticRegression
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
@@ -25,7 +29,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Softmax
 
-__all__ = ["Timing", "main", "measure", "table"]
+__all__ = ["Timing", "main", "measure", "table", "whole_fit"]
 
 # Rows, columns, classes.
 _SIZES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
@@ -89,6 +93,33 @@ def measure(
     return [Timing(name, column) for name, column in zip(work, columns, strict=True)]
 
 
+def whole_fit(device: str, sizes: tuple[int, int, int], rounds: int) -> list[Timing]:
+    """Time default fits of rows around one random direction for each class, at epsilon 1."""
+    if device == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    n, d, K = sizes
+    generator = torch.Generator(device=device).manual_seed(1)
+
+    def unit(rows: int) -> Any:
+        drawn = torch.randn((rows, d), generator=generator, device=device)
+        return drawn / torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
+
+    y = torch.randint(0, K, (n,), generator=generator, device=device)
+    X, centers = unit(n), unit(K)
+    for start in range(0, n, 100_000):
+        X[start : start + 100_000] += 0.25 * centers[y[start : start + 100_000]]
+    X /= torch.linalg.vector_norm(X, dim=1, keepdim=True)
+    model = LogisticRegression(epsilon=1.0, delta=1e-7, classes=list(range(K)), row_norm=1.0)
+    seconds = []
+    for _ in range(rounds):
+        start_time = time.perf_counter()
+        clone(model).fit(X, y)
+        seconds.append(time.perf_counter() - start_time)
+    return [Timing("fit with default settings", tuple(seconds))]
+
+
 def table(timings: Sequence[Timing]) -> str:
     """Lines of a Markdown table: medians, quartiles, and ratios to the first row."""
     lines = ["| work | median ms | quartiles | ratio |", "| --- | ---: | ---: | ---: |"]
@@ -110,6 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("rows", "columns", "classes"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--fit", action="store_true", help="time whole fits in float32, not a step")
     options = parser.parse_args(arguments)
     given = (options.rows, options.columns, options.classes)
     rows, columns, classes = (
@@ -122,7 +154,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{rows} rows, {columns} columns, {classes} classes, {options.dtype}, on {where}, "
         f"torch {torch.__version__}, {options.rounds} rounds\n"
     )
-    print(table(measure(options.device, (rows, columns, classes), options.dtype, options.rounds)))
+    sizes = rows, columns, classes
+    if options.fit:
+        print(table(whole_fit(options.device, sizes, options.rounds)))
+    else:
+        print(table(measure(options.device, sizes, options.dtype, options.rounds)))
 
 
 if __name__ == "__main__":

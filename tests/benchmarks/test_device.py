@@ -24,3 +24,9 @@ def test_ratios_are_medians_of_rounds():
     first = Timing("a", (0.001, 0.002, 0.004))
     second = Timing("b", (0.003, 0.002, 0.004))
     assert table([first, second]).splitlines()[3] == "| b | 3.00 | 2.50 to 3.50 | 1.00 |"
+
+
+@pytest.mark.filterwarnings("ignore::dpglm.UnpaidReleaseWarning")
+def test_a_whole_fit_is_measured(capsys):
+    main(["--fit", "--rows", "300", "--columns", "3", "--classes", "4", "--rounds", "1"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("| fit with default settings |")
