@@ -35,7 +35,7 @@ test: $(VENV)/.installed-dev ## run all tests but the slow ones, on two processe
 docs: $(VENV)/.installed-dev ## build the documentation site into build/site/html; a broken link fails
 	@OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(RUN) docs/_site/build.py -j $(JOBS) $(ARGS)
 
-slow: $(VENV)/.installed-dev ## run the slow tests
+slow: $(VENV)/.installed-spark ## run the slow tests
 	$(PYTEST) -n $(JOBS) -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there is none
 
 laws: $(VENV)/.installed-dev ## try the laws of privacy on many more examples than the tests do
@@ -106,7 +106,7 @@ lock: ## write constraints.txt anew with the newest versions that fit
 	$(MAKE) $(VENV)/.created
 	$(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) 'hatchling>=1.27,<2' editables
 	$(RUN) -m pip install --disable-pip-version-check $(PIP_VERBOSITY) --no-build-isolation \
-		-e '.[all,dev]'
+		-e '.[all,dev,spark]'
 	sed -n '/^#/p' constraints.txt > constraints.new
 	$(RUN) -m pip freeze --exclude-editable | tr 'A-Z_' 'a-z-' | LC_ALL=C sort >> constraints.new
 	mv constraints.new constraints.txt
@@ -128,6 +128,11 @@ $(VENV)/.installed-dev: $(VENV)/.created $(BUILT_FROM)
 	@$(PIP_INSTALL) hatchling editables
 	@$(PIP_INSTALL) --no-build-isolation -e '.[all,dev]'
 	@touch $(VENV)/.installed-demo $@
+
+# Spark is large, and only slow tests use it.
+$(VENV)/.installed-spark: $(VENV)/.installed-dev
+	@$(PIP_INSTALL) --no-build-isolation -e '.[spark]'
+	@touch $@
 
 $(PEERS:%=$(PEER_VENVS)/%/.installed): $(PEER_VENVS)/%/.installed: $(PEER_VENVS)/%/.created \
 		benchmarks/peers/%.txt
