@@ -6,10 +6,10 @@ from benchmarks.size import counts
 
 LIMITS = {
     "files": 292,
-    "classes": 675,
+    "classes": 676,
     "abstract classes": 64,
-    "lines": 73_950,
-    "code lines": 44_650,
+    "lines": 74_060,
+    "code lines": 44_700,
 }
 
 

@@ -15,8 +15,9 @@ Privacy: post-processing of released values.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,10 @@ _SCALES, _ROUNDS, _OWN_ROUNDS = (4.0, 1.0, 0.25, 0.06, 0.015), 2, 5
 # noise makes the direction of least curvature.
 _DOUBT = 2.0
 _LEAST_CURVATURE = 1e-4  # Relative to the mean curvature.
+# Scales of a term at which its marginal likelihood is computed, in units of the usual scale; and
+# the number of sweeps over the terms.
+_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
+_SWEEPS = 4
 _TINY = 1e-300
 
 
@@ -235,3 +240,118 @@ class Prior:
             both = error + (directions * np.maximum(values, 0.0)) @ directions.T
             found = Posterior.of(self.declared, total, both, pooled)
         return found
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScaleLaw:
+    """Posterior distribution of the scale of a term: probabilities of the values of a grid.
+
+    The prior of the scale is half-normal with the standard deviation ``unit``.
+    """
+
+    edges: NDArray[np.float64]  # Of the cells around the values of the grid.
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    mode: float
+
+    @classmethod
+    def of(cls, likelihoods: NDArray[np.float64], unit: float) -> ScaleLaw:
+        """Return the law given the log-likelihood of each scale ``unit * _GRID``."""
+        values = unit * _GRID
+        logs = likelihoods - 0.5 * _GRID**2
+        density = np.exp(logs - logs.max())
+        edges = np.concatenate([[0.0], 0.5 * (values[1:] + values[:-1]), values[-1:]])
+        weights = density * np.diff(edges)
+        return cls(edges, values, weights / weights.sum(), float(values[density.argmax()]))
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of the squared scale: the prior variance of an effect of unit variance."""
+        return float(self.weights @ self.values**2)
+
+    def quantiles(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values below which the scale lies with these probabilities."""
+        below = np.concatenate([[0.0], np.cumsum(self.weights)])
+        return np.interp(levels, below, self.edges)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the shortest interval with this probability; it begins at 0 where 0 is likely."""
+        first = np.linspace(0.0, 1.0 - level, 101)
+        low, high = self.quantiles(first), self.quantiles(first + level)
+        best = int((high - low).argmin())
+        return float(low[best]), float(high[best])
+
+
+Profile: TypeAlias = "Callable[[int, NDArray[np.float64]], NDArray[np.float64]]"
+"""Log-likelihood of the scales ``unit * _GRID`` of a term, given those of all terms."""
+
+
+def scale_laws(profile: Profile, count: int, unit: float) -> tuple[ScaleLaw, ...]:
+    """Return the law of each term's scale, given the most likely scales of the others."""
+    scales, laws = np.full(count, unit), [ScaleLaw.of(np.zeros(len(_GRID)), unit)] * count
+    for _ in range(_SWEEPS):
+        before = scales.copy()
+        for place in range(count):
+            laws[place] = ScaleLaw.of(profile(place, scales), unit)
+            scales[place] = laws[place].mode
+        if (scales == before).all():
+            break
+    return tuple(laws)
+
+
+def term_scales(
+    hessian: NDArray[np.float64],
+    error: NDArray[np.float64],
+    pooled: NDArray[np.float64],
+    fixed: NDArray[np.float64],
+    roots: Sequence[NDArray[np.float64]],
+    unit: float = 1.0,
+) -> tuple[ScaleLaw, ...]:
+    """Return the scales of terms by the marginal likelihood of what was released.
+
+    Parameters
+    ----------
+    hessian : ndarray of shape (size, size)
+        The Hessian H, with its penalty.
+    error : ndarray of shape (size, size)
+        The covariance V of e in ``pooled = H theta + e``, positive definite: sampling, noise in
+        the scores, and the error of H (``NoisyMatrix.error_of``).
+    pooled : ndarray of shape (size,)
+        The vector r, made of scores.
+    fixed : ndarray of shape (size, size)
+        Prior covariance of the other effects.
+    roots : sequence of ndarray of shape (size, n_directions)
+        For each term the root R of its prior covariance ``tau^2 R R^T``.
+    unit : float, default=1.0
+        Standard deviation of the half-normal prior of each tau, which keeps noise from raising it.
+
+    Returns
+    -------
+    tuple of ScaleLaw
+        The posterior law of each tau.
+
+    Notes
+    -----
+    Marginally ``r ~ N(0, V + H (fixed + sum tau_k^2 R_k R_k^T) H)``. Let M be this covariance
+    without term k, ``M = L L^T`` and ``U = L^-1 H R_k``, with squared singular values ``s_j``.
+    Along ``tau_k`` the log-likelihood is ``sum_j (tau^2 q_j^2 / (1 + tau^2 s_j) - log(1 + tau^2
+    s_j)) / 2`` up to a constant, ``q = U^T L^-1 r`` in the singular directions.
+    """
+    through = [hessian @ root for root in roots]
+    base = error + hessian @ fixed @ hessian
+
+    def profile(place: int, scales: NDArray[np.float64]) -> NDArray[np.float64]:
+        others = base + sum(
+            scales[k] ** 2 * one @ one.T for k, one in enumerate(through) if k != place
+        )
+        values, directions = eigen(others)
+        back = (directions / np.sqrt(np.maximum(values, _TINY))).T
+        squares, turned = eigen((back @ through[place]).T @ (back @ through[place]))
+        along = (turned.T @ (back @ through[place]).T @ (back @ pooled)) ** 2
+        variances = np.square(unit * _GRID)[:, np.newaxis]
+        grown = 1.0 + variances * np.maximum(squares, 0.0)
+        found: NDArray[np.float64] = 0.5 * (variances * along / grown - np.log(grown)).sum(axis=1)
+        return found
+
+    return scale_laws(profile, len(roots), unit)
