@@ -64,7 +64,7 @@ class Fixed(Solver):
     value: float
 
     def decide(self, facts: Facts) -> Plan:
-        return facts.plan(FixedMethod(facts.data, self.value))
+        return facts.plan(FixedMethod(facts.problem, facts.data, self.value))
 
 
 @final
@@ -72,6 +72,7 @@ class Fixed(Solver):
 class FixedMethod(Method[None]):
     """What ``Fixed`` plans."""
 
+    problem: Problem
     data: DataSpec
     value: float
 

@@ -59,7 +59,7 @@ class _NoMethod(Method[None]):
     data: DataSpec
 
     algorithm = "none"
-    fits = False
+    problem = None
     n_steps = 0
     releases = ()
     gradient_evaluations = 0.0

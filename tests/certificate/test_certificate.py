@@ -155,8 +155,8 @@ class TestFiles:
 
     def test_other_versions_are_refused(self, binary, tmp_path):
         path = tmp_path / "file.json"
-        path.write_text(json.dumps({**binary.privacy_.to_dict(), "version": 6}))
-        with pytest.raises(ValueError, match="must have version 5, got 6"):
+        path.write_text(json.dumps({**binary.privacy_.to_dict(), "version": 7}))
+        with pytest.raises(ValueError, match="must have version 6, got 7"):
             Certificate.from_json(path)
         with pytest.raises(ValueError, match=r"was written by dpglm 0\.1"):
             Certificate.from_dict({**binary.privacy_.to_dict(), "version": 3})

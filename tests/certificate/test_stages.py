@@ -99,7 +99,7 @@ FORGERIES = [
     ("boosting", everywhere("adjacency", "replace_one")),
     ("boosting", everywhere("adjacency", "add_remove")),
     ("boosting", put("epsilon", lambda epsilon: 0.99 * epsilon)),
-    ("boosting", put("plan.problem.loss", {"type": "savage"})),
+    ("boosting", put("plan.method.problem.loss", {"type": "savage"})),
     ("grid", moved(0, 1)),
     ("grid", SPREAD),
     ("grid", put("plan.method.choice.loss_bounds", lambda bounds: [one / 2 for one in bounds])),

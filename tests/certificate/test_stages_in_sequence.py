@@ -75,7 +75,7 @@ FORGERIES = [
     ("center", put("epsilon", lambda epsilon: 0.99 * epsilon)),
     ("center", put("plan.method.model.data.n_rows", 10**6)),
     ("center", put("plan.method.model.data.weight_bound", 0.5)),
-    ("center", put("plan.method.model.problem.loss", {"type": "savage"})),
+    ("center", put("plan.method.model.method.problem.loss", {"type": "savage"})),
     ("center", put("plan.method.steps", [])),
     # A shorter row norm for the step, with noise to match: what only the order of stages shows.
     (

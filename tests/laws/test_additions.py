@@ -413,7 +413,7 @@ class TestMechanism:
         np.testing.assert_allclose(shares, expected, atol=0.04)
         problem, data = Problem(Logistic()), codec_laws.DATA
         method = Choosing(problem, data, Adjacency.ZERO_OUT, mechanism)
-        plan = Plan(problem, data, ApproximateDP(3.0, 1e-5), Adjacency.ZERO_OUT, method)
+        plan = Plan(data, ApproximateDP(3.0, 1e-5), Adjacency.ZERO_OUT, method)
         codec_laws.comes_back(plan)
         certificate = codec_laws.certified(plan)
         codec_laws.is_rebuilt(certificate)
@@ -431,6 +431,6 @@ class TestMechanism:
         )
         problem, data = Problem(Logistic()), codec_laws.DATA
         method = Choosing(problem, data, Adjacency.ZERO_OUT, module.RandomizedChoice(1.0, 3))
-        plan = Plan(problem, data, ApproximateDP(3.0, 1e-5), Adjacency.ZERO_OUT, method)
+        plan = Plan(data, ApproximateDP(3.0, 1e-5), Adjacency.ZERO_OUT, method)
         verification = verify(codec_laws.certified(plan))
         assert any("hockey sticks" in one for one in verification.findings)

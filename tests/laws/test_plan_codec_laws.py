@@ -235,11 +235,12 @@ class Scaled(Solver):
 
     def decide(self, facts):
         inner = NoisyGD(n_steps=3).decide(facts)
-        return facts.plan(ScaledMethod(facts.data, inner, self.factor))
+        return facts.plan(ScaledMethod(facts.problem, facts.data, inner, self.factor))
 
 
 @dataclass(frozen=True)
 class ScaledMethod(Method[Any]):
+    problem: Problem
     data: DataSpec
     inner: Plan
     factor: float
@@ -293,7 +294,7 @@ class Unwritten(ScaledMethod):
 def test_planted_settings_that_are_no_data_break_the_law():
     plan = next(plans_of(Scaled()))
     assert isinstance(plan.method, ScaledMethod)
-    parts = (plan.method.data, plan.method.inner, 2.0)
+    parts = (plan.method.problem, plan.method.data, plan.method.inner, 2.0)
     forgetful = Forgetful(*parts)
     object.__setattr__(forgetful, "secret", 3.0)
     with pytest.raises(AssertionError):

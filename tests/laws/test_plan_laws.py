@@ -78,11 +78,13 @@ class TwoFits(Solver):
     def decide(self, facts):
         each = ApproximateDP(self.share * facts.budget.epsilon, self.share * facts.budget.delta)
         part = dataclasses.replace(facts, budget=each)
-        return facts.plan(Both(*(one.decide(part).method for one in (self.first, self.second))))
+        methods = (one.decide(part).method for one in (self.first, self.second))
+        return facts.plan(Both(facts.problem, *methods))
 
 
 @dataclass(frozen=True)
 class Both(Method[Any]):
+    problem: Problem
     first: Method[Any]
     second: Method[Any]
 

@@ -122,7 +122,7 @@ def test_old_versions_are_named(path):
 )
 def test_another_loss_is_refused(path, loss, says):
     certificate = json.loads(path.read_text())["certificate"]
-    part_of(certificate)["plan"]["problem"]["loss"] = loss
+    part_of(certificate)["plan"]["method"]["problem"]["loss"] = loss
     sealed(path, certificate=certificate)
     with pytest.raises(ValueError, match=says):
         load_model(path)

@@ -148,6 +148,7 @@ def test_the_choice_sees_the_rows_of_the_last_part_only():
 class Halved(Method[Any]):
     """One gradient of rows that ``prepare`` scales by public randomness."""
 
+    problem: Problem
     data: DataSpec
 
     n_steps = 1
@@ -181,7 +182,7 @@ class Halved(Method[Any]):
 @dataclass(frozen=True)
 class Halving(Solver):
     def decide(self, facts):
-        return facts.plan(Halved(facts.data))
+        return facts.plan(Halved(facts.problem, facts.data))
 
 
 def test_each_stage_prepares_its_rows_with_its_own_public_randomness():

@@ -41,6 +41,7 @@ class Scripted(Method[int]):
     script: tuple[tuple[tuple[float, float], ...], ...]
     declared: Event
 
+    problem = Problem(Logistic())
     n_steps = 2
     releases_iterates = True
     gradient_evaluations = 12.0
@@ -71,13 +72,8 @@ class Scripted(Method[int]):
 
 def scripted(script, declared=None):
     declared = Repeated(Gaussian(2.0), 2) if declared is None else declared
-    return Plan(
-        Problem(Logistic()),
-        SPEC,
-        ApproximateDP(5.0, 1e-5),
-        Adjacency.ZERO_OUT,
-        Scripted(script, declared),
-    )
+    method = Scripted(script, declared)
+    return Plan(SPEC, ApproximateDP(5.0, 1e-5), Adjacency.ZERO_OUT, method)
 
 
 ONCE = ((2.0, 1.0),)

@@ -46,8 +46,6 @@ from dpglm.solvers.base import Plan, Solution
 T = TypeVar("T")
 
 _MAX_PLANS, _MAX_VALUES = 500, 1_000_000
-NO_LOSS = "none"
-"""Loss of a part that fits no model."""
 
 # Values that a part reads from its plan, and keeps.
 _READ = ("_plan", "adjacency", "budget", "data", "problem")
@@ -61,8 +59,10 @@ class CertifiedPart:
 
     Parameters
     ----------
-    estimator, loss : str
-        Class and loss of the fitted model.
+    estimator : str
+        Class of the fitted model, or of the result.
+    loss : str or None
+        Loss of the fitted model; None if no model was fitted.
     plan : mapping
         The plan that was executed, as JSON (``Plan.document``). ``rebuild`` makes it anew.
     event : Event
@@ -81,7 +81,7 @@ class CertifiedPart:
     """
 
     estimator: str
-    loss: str
+    loss: str | None
     plan: Mapping[str, Any]
     event: Event
     mechanisms: Event
@@ -108,7 +108,8 @@ class CertifiedPart:
     @functools.cached_property
     def problem(self) -> Problem:
         """The problem that was solved; a ValueError if its classes have not been imported."""
-        return self._planned("problem", Problem)
+        with at("plan"), at("method"):
+            return decode(Problem, self.plan["method"].get("problem"))
 
     def _planned(self, name: str, kind: type[T]) -> T:
         with at("plan"), at(name):
@@ -237,8 +238,8 @@ class Certificate:
         return self.part.estimator
 
     @property
-    def loss(self) -> str:
-        """Loss of the only part."""
+    def loss(self) -> str | None:
+        """Loss of the only part; None if no model was fitted."""
         return self.part.loss
 
     @property
@@ -401,7 +402,7 @@ class Certificate:
             return Certificate.from_dict(load(path))
 
 
-FORMAT = Format("dpglm certificate", 5, Certificate, {3: "0.1", 4: "0.1"})
+FORMAT = Format("dpglm certificate", 6, Certificate, {3: "0.1", 4: "0.1", 5: "0.1"})
 """The format of certificates."""
 
 
@@ -454,9 +455,9 @@ def certify(
     )
     # The plan at hand need not be read back.
     data = plan.data
-    vars(part).update(
-        _plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=data, problem=plan.problem
-    )
+    vars(part).update(_plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=data)
+    if plan.method.problem is not None:
+        vars(part).update(problem=plan.method.problem)
     protection = Protection(plan.adjacency, plan.budget, data.n_rows, data.groups)
     return _whole({name: part}, protection, noise, None, solution.ledger_entry)
 
@@ -499,9 +500,10 @@ def _whole(
     )
 
 
-def loss_in_words(plan: Plan) -> str:
-    """Return the loss that a plan minimises, in one line."""
-    return " ".join(repr(plan.problem.loss).split()) if plan.method.fits else NO_LOSS
+def loss_in_words(plan: Plan) -> str | None:
+    """Return the loss that a plan minimises, in one line; None if it fits no model."""
+    problem = plan.method.problem
+    return None if problem is None else " ".join(repr(problem.loss).split())
 
 
 def check_size(document: Any) -> None:

@@ -409,7 +409,7 @@ def meaning_in_words(epsilon: float) -> str:
 def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the guarantee as headings with their sentences."""
     unit, parts = certificate.unit, certificate.parts.values()
-    verb = "fitted" if any(one.loss != "none" for one in parts) else "made"
+    verb = "fitted" if any(one.loss is not None for one in parts) else "made"
     about = certificate.title
     if len(parts) > 1:
         verb = "carried out"

@@ -374,13 +374,14 @@ def _check_facts(_: Certificate, part: CertifiedPart, plan: Plan) -> str | None:
     data, losses = plan.data, {one.problem.loss for one in plan.method.children}
     if part.loss != loss_in_words(plan):
         return f"the plan minimises {loss_in_words(plan)}, but the loss is {part.loss}"
-    if losses and plan.problem.loss not in losses:
+    problem = plan.method.problem
+    if losses and (problem is None or problem.loss not in losses):
         return "no stage minimised the loss of the plan"
     listed = {fact.name for fact in part.public_facts}
     needed = [{"n_rows"}, {"row_norm", "feature_bounds", "schema"}]
-    if plan.method.fits:
+    if problem is not None:
         # Two classes may be fitted as numbers.
-        numbers = plan.problem.loss.target.is_number
+        numbers = problem.loss.target.is_number
         needed.append({"classes", "target_bounds"} if numbers else {"classes"})
     if data.groups is not None:
         needed.append({"n_groups"})

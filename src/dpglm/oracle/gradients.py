@@ -117,15 +117,21 @@ def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.f
 class Oracle:
     """Private rows and their loss, which a solver can query only through a curator.
 
-    ``kept`` caches private values of a method for the run, such as mapped rows. The state of a
-    method holds released values only.
+    ``known_loss`` is None where no model is fitted. ``kept`` caches private values of a method for
+    the run, such as mapped rows. The state of a method holds released values only.
     """
 
     rows: Rows
-    loss: Loss
+    known_loss: Loss | None
     curator: Curator
     map_blocks: BlockMap = SERIAL
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of the model that is fitted."""
+        assert self.known_loss is not None
+        return self.known_loss
 
     @property
     def places_are_fixed(self) -> bool:
@@ -137,7 +143,7 @@ class Oracle:
 
         Privacy: its releases go through the same curator; all other rows contribute nothing.
         """
-        return Oracle(self.rows.part(indices), self.loss, self.curator, self.map_blocks)
+        return Oracle(self.rows.part(indices), self.known_loss, self.curator, self.map_blocks)
 
     def noisy_sum(
         self,
@@ -300,6 +306,6 @@ def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Ora
         raise ValueError("parts must be disjoint, but some row is in more than one place")
     curators = oracle.curator.parts(len(parts))
     return tuple(
-        Oracle(oracle.rows.part(indices), oracle.loss, curator, oracle.map_blocks)
+        Oracle(oracle.rows.part(indices), oracle.known_loss, curator, oracle.map_blocks)
         for indices, curator in zip(parts, curators, strict=True)
     )

@@ -177,14 +177,16 @@ def _clip(method: Mapping[str, Any]) -> float:
 
 def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str, Any]]]:
     document = {**certificate.plan}
-    own = [(name, one) for name, one in document["method"].items() if name not in document]
+    method = dict(document["method"])
+    problem = method.pop("problem")
+    own = [(name, one) for name, one in method.items() if name not in document]
     groups: dict[str, list[tuple[str, Any]]] = {
         "Solver": [
             ("algorithm", plan.method.algorithm),
             *own,
             ("expected noise in a coefficient", plan.coefficient_noise),
         ],
-        "Problem": list(document["problem"].items()),
+        "Problem": list(problem.items()),
         "Data": [(name, one) for name, one in document["data"].items() if one not in _NO_BOUNDS],
     }
     for release in certificate.releases:

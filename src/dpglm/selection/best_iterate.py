@@ -104,7 +104,7 @@ class BestIterate(Solver):
         steps = descent.plan(problem, budget, data, adjacency).method
         assert isinstance(steps, NoisyGDMethod)
         # Every iterate is released.
-        method = BestIterateMethod(dataclasses.replace(steps, last_only=False), epsilon)
+        method = BestIterateMethod(problem, dataclasses.replace(steps, last_only=False), epsilon)
         return facts.calibrated(method.with_noise)
 
 
@@ -123,6 +123,7 @@ class BestIterateState:
 class BestIterateMethod(Method["BestIterateState"]):
     """The planned method; ``descent`` is full-batch and charges every iterate."""
 
+    problem: Problem
     descent: NoisyGDMethod
     choice_epsilon: float
 

@@ -100,6 +100,7 @@ class ConfidenceBoosting(Solver):
         bound = default_loss_bound(problem.loss, data)
         method = SelectionMethod(
             title="confidence boosting",
+            problem=problem,
             data=data,
             adjacency=adjacency,
             trainings=trainings,
@@ -212,7 +213,7 @@ class NormGridSearch(Solver):
         )
         candidates = [self._candidate(problem, bound) for bound in bounds]
         title = "private grid search over the norm of the coefficients"
-        method = held_out(title, candidates, choice, sizes, budget, data, adjacency)
+        method = held_out(title, candidates, choice, sizes, facts)
         return facts.plan(method)
 
     def _candidate(self, problem: Problem, bound: float) -> Candidate:

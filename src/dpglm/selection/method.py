@@ -25,6 +25,7 @@ from dpglm.problem import Problem
 from dpglm.selection.choices import Choice
 from dpglm.solvers.base import (
     Composite,
+    Facts,
     FitStage,
     Outcome,
     Plan,
@@ -124,6 +125,7 @@ class SelectionMethod(Composite["SelectionState"]):
     """
 
     title: str
+    problem: Problem
     data: DataSpec
     adjacency: Adjacency
     trainings: tuple[Training, ...]
@@ -272,9 +274,7 @@ def held_out(
     candidates: Sequence[Candidate],
     choice: Choice,
     sizes: tuple[int, ...],
-    budget: PrivacyBudget,
-    data: DataSpec,
-    adjacency: Adjacency,
+    facts: Facts,
 ) -> SelectionMethod:
     """Plan trainings on the first of two parts of the rows, and the choice on the other.
 
@@ -284,11 +284,12 @@ def held_out(
     composition of sampled and pure steps can exceed the sum of its bounds. Shares of epsilon
     therefore shrink until the accounted total is within the budget.
     """
+    budget, data, adjacency = facts.budget, facts.data, facts.adjacency
     part, count = dataclasses.replace(data, n_rows=sizes[0]), len(candidates)
 
     def build(shared: PrivacyBudget) -> SelectionMethod:
         trainings = trainings_of(candidates, shared, part, adjacency)
-        return SelectionMethod(title, data, adjacency, trainings, sizes, choice)
+        return SelectionMethod(title, facts.problem, data, adjacency, trainings, sizes, choice)
 
     gaussian = are_gaussian(candidates, budget, part, adjacency)
     method = build(shared_budget(budget, count, gaussian=gaussian))

@@ -95,7 +95,7 @@ class HeldOutSearch(Solver):
         score, epsilon = score_for(problem.loss, data), epsilon_of_choice(budget, adjacency)
         choice = _LeastScore(score, tuple(one.parameters for one in self.candidates), epsilon)
         title = "private search with a choice on rows held out"
-        method = held_out(title, self.candidates, choice, sizes, budget, data, adjacency)
+        method = held_out(title, self.candidates, choice, sizes, facts)
         return facts.plan(method)
 
 
@@ -144,6 +144,7 @@ class RepeatedSearch(Solver):
     ) -> RepeatedSearchMethod:
         """Return the method with this budget for each training."""
         return RepeatedSearchMethod(
+            problem=problem,
             data=data,
             adjacency=adjacency,
             parameters=tuple(one.parameters for one in self.candidates),
@@ -177,7 +178,7 @@ class RepeatedSearch(Solver):
         )
         if best is None:
             raise ValueError(f"budget must allow for {self.repetitions!r}, got {budget!r}")
-        return Plan(problem, data, budget, adjacency, best)
+        return Plan(data, budget, adjacency, best)
 
 
 @final
@@ -195,6 +196,7 @@ class RepeatedSearchState:
 class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
     """Random repetition with every setting decided; ``parameters`` has one entry per candidate."""
 
+    problem: Problem
     data: DataSpec
     adjacency: Adjacency
     parameters: tuple[Mapping[str, Any], ...]

@@ -177,8 +177,11 @@ class Method(abc.ABC, Generic[S]):
     values only.
 
     Methods are dataclasses and determined by their fields, so that certificates can hold them
-    (``dpglm._codec``). Fields named ``problem``, ``data`` and ``adjacency`` must equal the plan's.
+    (``dpglm._codec``). Fields named ``data`` and ``adjacency`` must equal the plan's. ``problem``
+    is a field of a method that fits a model, and None in one that does not.
     """
+
+    problem: Problem | None
 
     @property
     def algorithm(self) -> str:
@@ -252,13 +255,8 @@ class Method(abc.ABC, Generic[S]):
         """Plans of the fits that the method consists of, or chooses from."""
         return ()
 
-    @property
-    def fits(self) -> bool:
-        """Whether a model is fitted at all."""
-        return True
-
     def check(self, plan: Plan) -> None:
-        """Check that the method was made for the problem, the rows and the relation of a plan.
+        """Check that the method, with its parts, was made for the facts of a plan.
 
         Parameters
         ----------
@@ -336,8 +334,6 @@ class Plan:
 
     Parameters
     ----------
-    problem : Problem
-        Loss, regularizer and constraint.
     data : DataSpec
         Public facts about the data.
     budget : PrivacyBudget
@@ -362,7 +358,6 @@ class Plan:
     here.
     """
 
-    problem: Problem
     data: DataSpec
     budget: PrivacyBudget
     adjacency: Adjacency
@@ -373,9 +368,10 @@ class Plan:
         self.method.check(self)
         for child in self.method.children:
             check_same(child, self, ("adjacency",))
-        # Raises where the loss has another number of predictions than there are outputs.
-        one = np.zeros((1, *self.data.coefficient_shape[1:]))
-        self.problem.loss.slope(one, np.zeros(1, dtype=np.intp))
+        if self.method.problem is not None:
+            # Raises where the loss has another number of predictions than there are outputs.
+            one = np.zeros((1, *self.data.coefficient_shape[1:]))
+            self.method.problem.loss.slope(one, np.zeros(1, dtype=np.intp))
         for release in self.method.releases:
             if release.unit is not self.data.unit:
                 raise ValueError(
@@ -390,6 +386,13 @@ class Plan:
                 f"budget must be at least what all releases cost together, got {self.budget!r}, "
                 f"which {self.event!r} exceeds under {self.adjacency.value}"
             )
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that the method solves; a ValueError if it fits no model."""
+        if self.method.problem is None:
+            raise ValueError(f"a plan of {self.method.algorithm} does not fit a model")
+        return self.method.problem
 
     @property
     def event(self) -> Event:
@@ -458,7 +461,7 @@ class Plan:
         sizes = f"{data.n_rows} rows, {data.n_features} columns"
         sizes += f", {data.n_outputs} outputs" if data.n_outputs > 1 else ""
         return (
-            ("minimises", self.problem.loss),
+            *(() if self.method.problem is None else (("minimises", self.method.problem.loss),)),
             ("on", sizes),
             ("budget", self.budget),
             ("relation", self.adjacency.value),
@@ -498,14 +501,14 @@ class Plan:
         return spent(self.event, self.adjacency, self.budget)
 
 
-_FORMAT = Format("dpglm plan", 1, Plan)
+_FORMAT = Format("dpglm plan", 2, Plan, {1: "0.1"})
 
 
 def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
     """Raise ValueError unless the fields that a part of a method shares with the plan are equal."""
     for name in names:
-        found, wanted = vars(part).get(name), getattr(plan, name)
-        if found is not None and found != wanted:
+        found = vars(part).get(name)
+        if found is not None and found != (wanted := getattr(plan, name)):
             raise ValueError(
                 f"{name} of {type(part).__name__} must be that of the plan, {wanted!r}, got "
                 f"{found!r}"
@@ -522,6 +525,17 @@ def _in_words(release: AnyRelease) -> str:
     return (
         f"{release.quantity}{times}: {release.mechanism.in_words} on {release.coordinates} values"
     )
+
+
+def calibrated(
+    with_noise: Callable[[float], Method[Any]],
+    data: DataSpec,
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+) -> Plan:
+    """Plan a method with the least noise within a budget; its cost falls as noise grows."""
+    scale = calibrate(lambda scale: with_noise(scale).event, budget, adjacency)
+    return Plan(data, budget, adjacency, with_noise(scale))
 
 
 @final
@@ -559,7 +573,7 @@ class Facts:
         method : Method
             A method for these facts.
         """
-        return Plan(self.problem, self.data, self.budget, self.adjacency, method)
+        return Plan(self.data, self.budget, self.adjacency, method)
 
     def calibrated(self, with_noise: Callable[[float], Method[Any]]) -> Plan:
         """Plan the method with the least noise within the budget.
@@ -571,8 +585,7 @@ class Facts:
         """
         # Penalties and constraints that do not fit the parameter raise here and not in the run.
         with_noise(1.0).init(0)
-        scale = calibrate(lambda scale: with_noise(scale).event, self.budget, self.adjacency)
-        return self.plan(with_noise(scale))
+        return calibrated(with_noise, self.data, self.budget, self.adjacency)
 
 
 class Solver(abc.ABC):
@@ -748,7 +761,7 @@ def take_steps(
 def prepared(plan: Plan, oracle: Oracle, seed: int) -> Oracle:
     """Return an oracle with the same curator for the rows that a nested plan's method prepares."""
     rows = plan.method.prepare(oracle.rows, seed)
-    return dataclasses.replace(oracle, rows=rows, loss=plan.problem.loss)
+    return dataclasses.replace(oracle, rows=rows, known_loss=plan.problem.loss)
 
 
 def finished(method: Method[S], state: S) -> Outcome:

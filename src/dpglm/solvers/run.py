@@ -29,8 +29,8 @@ def record_plan(
     ``seed``, the run's public bits, is the key of a run that may resume: it is charged once.
     """
     what = plan.method.algorithm
-    if plan.method.fits:
-        what += f" for {plan.problem.loss!r}"
+    if plan.method.problem is not None:
+        what += f" for {plan.method.problem.loss!r}"
     key = None if seed is None else f"{seed:016x}"
     what, unit = " ".join(what.split()), plan.data.unit
     return record(plan.event, plan.adjacency, plan.budget, ledger, noise, what, key, unit)
@@ -132,7 +132,8 @@ def run(
         if begun is None:
             seed = int(noise.words(1)[0])
             begun = Progress(seed, method.init(seed))
-        oracle = Oracle(method.prepare(rows, begun.seed), plan.problem.loss, curator, map_blocks)
+        loss = None if method.problem is None else method.problem.loss
+        oracle = Oracle(method.prepare(rows, begun.seed), loss, curator, map_blocks)
         history, entry = list(begun.history), begun.entry
 
         def keep(steps: int, state: Any) -> None:

@@ -159,7 +159,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
         plan = model.solution_.plan
         self.candidate_privacy_ = [one.plan.privacy() for one in plan.method.trainings]
         chosen = plan.method.trainings[self.best_index_].plan
-        plan = dataclasses.replace(plan, problem=chosen.problem)
+        method = dataclasses.replace(plan.method, problem=chosen.problem)
+        plan = dataclasses.replace(plan, method=method)
         model.solution_ = dataclasses.replace(model.solution_, plan=plan)
         model.n_iter_ = chosen.n_steps
         model.privacy_ = model.privacy_.with_part(

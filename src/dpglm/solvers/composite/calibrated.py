@@ -132,7 +132,7 @@ class Calibrated(Solver):
             facts.adjacency,
         )
         assert direction is not None
-        return facts.plan(CalibratedMethod(direction, scale))
+        return facts.plan(CalibratedMethod(problem, direction, scale))
 
     def _share(self, mu: float, data: DataSpec) -> float | None:
         """Return the share for slope and intercept, or None if calibration would not help."""
@@ -175,6 +175,7 @@ class CalibratedState:
 class CalibratedMethod(Composite["CalibratedState"]):
     """The methods of a direction and of a scale, with every setting decided."""
 
+    problem: Problem
     direction: Plan
     scale: Plan  # For rows with their score as the only feature.
 

@@ -30,7 +30,6 @@ from dpglm.solvers.base import (
     Plan,
     Solver,
     StepInfo,
-    check_same,
 )
 from dpglm.solvers.checkpoint import AnyState
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
@@ -133,7 +132,7 @@ class JohnsonLindenstrauss(Solver):
         dtype = data.dtype if adjacency.n_is_public else "float64"
         spec = embedded_spec(data, dimension, dtype)
         inner = self.gradient_descent.plan(embedded_problem, budget, spec, adjacency)
-        method = JohnsonLindenstraussMethod(data, inner, self.embedding)
+        method = JohnsonLindenstraussMethod(problem, data, inner, self.embedding)
         return facts.plan(method)
 
 
@@ -168,6 +167,7 @@ class EmbeddedState:
 class JohnsonLindenstraussMethod(Composite["EmbeddedState"]):
     """The Johnson-Lindenstrauss method with every setting decided."""
 
+    problem: Problem
     data: DataSpec
     inner: Plan
     embedding: Embedding
@@ -180,10 +180,7 @@ class JohnsonLindenstraussMethod(Composite["EmbeddedState"]):
             raise ValueError(
                 f"inner must be for embedded rows of {self.data!r}, got one for {own!r}"
             )
-
-    def check(self, plan: Plan) -> None:
-        check_same(self, plan)
-        if self.inner.problem != _embedded_problem(plan.problem):
+        if self.inner.problem != _embedded_problem(self.problem):
             raise ValueError(f"inner must be for the embedded problem, got {self.inner.problem!r}")
 
     @property

@@ -125,7 +125,7 @@ class Preprocessed(Solver):
         )
         if inner is None:
             raise ValueError(f"shares must leave something to the solver, got {self.shares!r}")
-        return facts.plan(PreprocessedMethod(data, tuple(steps), inner))
+        return facts.plan(PreprocessedMethod(facts.problem, data, tuple(steps), inner))
 
 
 @final
@@ -144,6 +144,7 @@ class PreprocessedState:
 class PreprocessedMethod(Composite["PreprocessedState"]):
     """Preprocessing steps and a model's method, with every setting decided."""
 
+    problem: Problem
     data: DataSpec
     steps: tuple[PlannedStep, ...]  # Each takes the output of the one before.
     model: Plan  # For the output of the last step.
@@ -174,7 +175,7 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
 
     def check(self, plan: Plan) -> None:
         check_same(self, plan)
-        check_same(self.model, plan, ["problem"])
+        check_same(self.model.method, plan, ["problem"])
         for step in self.steps:
             check_same(step, plan, ["adjacency"])
 

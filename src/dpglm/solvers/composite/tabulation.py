@@ -19,13 +19,9 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, PrivacyBudget, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem, Squared
-from dpglm.solvers.base import Facts, FitStage, Method, Outcome, Plan, StepInfo
+from dpglm.solvers.base import FitStage, Method, Outcome, Plan, StepInfo, calibrated
 
 _State: TypeAlias = NDArray[np.float64]
-
-# Rows are counted, and the loss is not used.
-_PROBLEM = Problem(Squared())
 
 
 @final
@@ -44,8 +40,7 @@ class Tabulation(Method[_State]):
     noise_multiplier: float
 
     algorithm = "tabulation"
-
-    fits = False
+    problem = None
     n_steps = 1
     gradient_evaluations = 0.0
 
@@ -90,8 +85,9 @@ def plan_tabulation(
     data: DataSpec, budget: PrivacyBudget, adjacency: Adjacency, tables: tuple[Cells, ...]
 ) -> Plan:
     """Plan tables with the least noise within a budget that allows Gaussian noise."""
-    facts = Facts(_PROBLEM, budget, data, adjacency)
-    return facts.calibrated(lambda noise: Tabulation(data, adjacency, tables, noise))
+    return calibrated(
+        lambda noise: Tabulation(data, adjacency, tables, noise), data, budget, adjacency
+    )
 
 
 # Tables of scores in cells of nearly equal mass, which earlier releases find.
@@ -361,8 +357,7 @@ class ScoreTables(Method[ScoresState]):
     fine_share: float = _FINE_SHARE
 
     algorithm = "tables of scores"
-
-    fits = False
+    problem = None
     gradient_evaluations = 0.0
 
     def __post_init__(self) -> None:
@@ -567,5 +562,9 @@ def plan_score_tables(
     tables: tuple[Cells, ...],
 ) -> Plan:
     """Plan tables with the least noise within a budget that allows Gaussian noise."""
-    facts = Facts(_PROBLEM, budget, data, adjacency)
-    return facts.calibrated(lambda noise: ScoreTables(data, adjacency, refined, tables, noise))
+    return calibrated(
+        lambda noise: ScoreTables(data, adjacency, refined, tables, noise),
+        data,
+        budget,
+        adjacency,
+    )

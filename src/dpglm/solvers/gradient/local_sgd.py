@@ -16,6 +16,7 @@ from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy import Adjacency, Event, Gaussian, Parallel, calibrate, canonical
 from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.privacy.releases import AnyRelease
+from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, check_same
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts import defaults
@@ -114,7 +115,7 @@ class LocalSGD(Solver):
         descent.init(0)
         # Equal parts in parallel cost as much as one of them.
         method = LocalSGDMethod(
-            descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency)
+            problem, descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency)
         )
         return facts.plan(method)
 
@@ -140,6 +141,7 @@ class LocalSGDMethod(Method[DescentState]):
     SIGMOD 2009, Theorem 4).
     """
 
+    problem: Problem
     descent: Descent
     adjacency: Adjacency
     clipping: FlatClipping

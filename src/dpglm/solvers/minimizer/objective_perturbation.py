@@ -162,6 +162,7 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
     need no bound on b, on a minimiser or on a private number of rows.
     """
 
+    problem: Problem
     objective: PlannedObjective
     # The count of the rows, if their number is private and the term Gaussian.
     counted: CountedRows | None
@@ -322,7 +323,15 @@ def _plan_gaussian(
     noise_multiplier = _calibrated(planned, budget, n_objectives, pure=False)
     planned, counted = counted_rows(planned, noise_multiplier)
     method = ObjectivePerturbationMethod(
-        planned, counted, data, n_objectives, 0.0, 0.0, noise_multiplier, pure=False
+        planned.problem,
+        planned,
+        counted,
+        data,
+        n_objectives,
+        0.0,
+        0.0,
+        noise_multiplier,
+        pure=False,
     )
     longest = method.std * (math.sqrt(data.n_columns) + 20.0)
     planned = dataclasses.replace(planned, linear_norm=longest)
@@ -371,7 +380,15 @@ def _pure_without_tolerance(
         planned = dataclasses.replace(planned, most_rows=most)
     noise_multiplier = _calibrated(planned, budget, n_objectives, pure=True)
     method = ObjectivePerturbationMethod(
-        planned, None, data, n_objectives, 0.0, 0.0, noise_multiplier, pure=True
+        planned.problem,
+        planned,
+        None,
+        data,
+        n_objectives,
+        0.0,
+        0.0,
+        noise_multiplier,
+        pure=True,
     )
     # The largest norm for a typical b; the rare minimiser beyond it is projected.
     size = data.n_columns + 10.0 * math.sqrt(data.n_columns) + 40.0

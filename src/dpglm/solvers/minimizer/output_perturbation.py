@@ -122,6 +122,7 @@ class OutputPerturbation(Solver):
         planned = with_strength(planned, self.strength, _default_strength(planned, moved))
         planned, counted = counted_rows(planned, multiplier)
         method = OutputPerturbationMethod(
+            problem=problem,
             objective=planned,
             counted=counted,
             original=data,
@@ -136,6 +137,7 @@ class OutputPerturbation(Solver):
 class OutputPerturbationMethod(Method[NDArray[np.float64]]):
     """Output perturbation with every setting decided."""
 
+    problem: Problem
     objective: PlannedObjective
     counted: CountedRows | None  # The count of the rows, if their number is private.
     original: DataSpec
