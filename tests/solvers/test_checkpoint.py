@@ -319,7 +319,7 @@ def test_another_plan_is_refused(tmp_path):
         (plan_of(NoisyGD(n_steps=7)), r"plan\.method\.step_sizes was"),
         (
             plan_of(NoisyGD(n_steps=6), Squared()),
-            r'plan\.problem\.loss was "logistic", is "squared"',
+            r'plan\.method\.problem\.loss was "logistic", is "squared"',
         ),
         (
             plan_of(NoisyGD(n_steps=6), budget=ApproximateDP(1.1, 1e-5)),
