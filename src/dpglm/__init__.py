@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpglm._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from dpglm.data.stream.arrow import ArrowRows as ArrowRows
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.data.stream.stored import MappedRows as MappedRows
     from dpglm.estimators import *  # noqa: F403
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Adjacency": "dpglm.privacy",
     "ApproximateDP": "dpglm.privacy",
+    "ArrowRows": "dpglm.data.stream.arrow",
     "GaussianDP": "dpglm.privacy",
     "LowSignalWarning": "dpglm.exceptions",
     "NearIdsWarning": "dpglm.exceptions",

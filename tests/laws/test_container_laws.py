@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -19,7 +20,7 @@ from pyarrow import parquet
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
-from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivacyLedger, Ridge
+from dpglm import ArrowRows, LogisticRegression, MappedRows, ParquetRows, PrivacyLedger, Ridge
 from dpglm.data.dask.arrays import DaskArrays
 from dpglm.data.stream import streamed
 from dpglm.estimators.linear import _targets
@@ -109,7 +110,7 @@ def mapped(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
     return (MappedRows(np.load(folder / "X.npy", mmap_mode="r"), y, w),)
 
 
-def in_parquet(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
+def stored(X: Any, y: Any, w: Any) -> pa.Table:
     if any(isinstance(one, np.ma.MaskedArray) for one in (X, y, w)):
         raise CannotHoldError
     columns = {name: X[:, i] for i, name in enumerate(NAMES)} | {"y": y}
@@ -121,13 +122,33 @@ def in_parquet(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
     # Not by pandas, which writes NaN as a value that is missing.
     if any(len({*map(type, one.flat), type(None)}) > 2 for one in columns.values()):
         raise CannotHoldError
-    stored = {
-        name: pa.array(one.tolist() if one.dtype.kind in "OU" else one)
-        for name, one in columns.items()
-    }
-    parquet.write_table(pa.table(stored), folder / "rows.parquet")
+    return pa.table(
+        {
+            name: pa.array(one.tolist() if one.dtype.kind in "OU" else one)
+            for name, one in columns.items()
+        }
+    )
+
+
+def in_parquet(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
+    parquet.write_table(stored(X, y, w), folder / "rows.parquet")
     weight = None if w is None else "w"
     return (ParquetRows(folder / "rows.parquet", "y", sample_weight=weight, dtype="float64"),)
+
+
+def streamed_from(make: Callable[[Any], Any]) -> Callable[..., tuple[Any, ...]]:
+    def rows(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
+        table, weight = make(stored(X, y, w)), None if w is None else "w"
+        return (ArrowRows(table, "y", sample_weight=weight, dtype="float64"),)
+
+    return rows
+
+
+def in_duckdb(table: pa.Table) -> Any:
+    connection = duckdb.connect()
+    connection.register("given", table)
+    connection.execute("create table stored as select * from given")
+    return connection.table("stored")
 
 
 def in_dask(folder: Path, X: Any, y: Any, w: Any) -> tuple[Any, ...]:
@@ -147,6 +168,9 @@ CONTAINERS: dict[str, Callable[..., tuple[Any, ...]]] = {
     **{name: of_memory(make) for name, make in IN_MEMORY.items()},
     "mapped": mapped,
     "Parquet": in_parquet,
+    "DuckDB": streamed_from(in_duckdb),
+    "polars, lazy": streamed_from(lambda table: pl.from_arrow(table).lazy()),  # type: ignore[union-attr]
+    "Arrow": streamed_from(lambda table: table),
     "Dask": in_dask,
 }
 

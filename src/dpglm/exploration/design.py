@@ -20,10 +20,13 @@ from dpglm.data.collection import Collection, as_collection
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream.parquet import ParquetFile, ParquetRows, column_of, encoded_files
+from dpglm.data.stream.arrow import open_batches
+from dpglm.data.stream.batches import Batches, BatchRows, encoded_rows, read_columns
+from dpglm.data.stream.parquet import ParquetFiles
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource
-from dpglm.tables.cells import spelled_in
+from dpglm.tables.cells import WHOSE_CURE, spelled_in
+from dpglm.tables.databases import Address
 from dpglm.tables.described import CellEncoder, CountedColumn
 from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
@@ -241,19 +244,21 @@ class TableRows:
 def open_table(table: Any, names: Sequence[str]) -> TableRows:
     """Check that a table has some columns, and count its rows; releases nothing.
 
-    ``table`` is a mapping or data frame of columns, ``ParquetRows``, a data frame of Dask, or the
-    path of a file, which is read by blocks if it is Parquet.
+    ``table`` is a mapping or data frame of columns, ``ParquetRows``, ``ArrowRows``, a data frame of
+    Dask, the path of a file, which is read by blocks if it is Parquet, or an address.
     """
     if isinstance(table, TableRows):
         return table
     if isinstance(table, str | os.PathLike):
+        if Address.of(table) is not None:
+            return _stored(open_batches(table))
         path = Path(table)
         if path.is_dir() or path.name.lower().endswith(_PARQUET):
-            return _parquet(ParquetFile.all_in(path))
+            return _stored(ParquetFiles.of(path))
         rows = open_table(read_table(path, names), names)
         return dataclasses.replace(rows, column=lambda name: read_table(path, [name])[name])
-    if isinstance(table, ParquetRows):
-        return _parquet(table.files)
+    if isinstance(table, BatchRows):
+        return _stored(table.table)
     is_dask = dependencies.is_dask_dataframe(table)
     named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
     lacking = [name for name in names if name not in named]
@@ -280,11 +285,11 @@ def _matrix(X: NDArray[np.float64]) -> MatrixRows:
     return MatrixRows(X, np.zeros(len(X)))
 
 
-def _parquet(files: Sequence[ParquetFile]) -> TableRows:
+def _stored(table: Batches) -> TableRows:
     return TableRows(
-        sum(file.n_rows for file in files),
-        lambda encoder: encoded_files(files, encoder),
-        lambda name: column_of(files, name),
+        table.n_rows,
+        lambda encoder: encoded_rows(table, encoder),
+        lambda name: read_columns(table, [name], WHOSE_CURE)[name],
     )
 
 

@@ -25,6 +25,8 @@ from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
 from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, PARTS
+from dpglm.data.stream.batches import BatchRows
+from dpglm.data.stream.batches import read_columns as read_stored
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
@@ -220,7 +222,9 @@ def read_columns(
     if persons is not None and persons not in names:
         names.append(persons)
     if isinstance(table, str | os.PathLike):
-        table = read_table(Path(table), names)
+        table = read_table(table, names)
+    elif isinstance(table, BatchRows):
+        table = read_stored(table.table, names)
     expected = "table must be a CSV or Parquet file, or have columns by name"
     table = by_name(None if isinstance(table, np.ndarray) else table, expected)
     lacking = [name for name in names if name not in table]

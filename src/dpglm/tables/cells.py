@@ -53,7 +53,8 @@ def unmasked(name: str, values: Any) -> Any:
 
 _DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 # Type names in NumPy, pandas, polars and pyarrow, such as timedelta64, Duration, date32.
-_DATED = re.compile("date|time|duration|period")
+_DATED = re.compile("date|time|duration|period|month_day_nano")
+_DATE_NAMES = frozenset({"Period", "MonthDayNano", "DateOffset"})
 
 
 def is_date(cell: Any) -> bool:
@@ -62,7 +63,7 @@ def is_date(cell: Any) -> bool:
 
 
 def _is_dated(kind: type) -> bool:
-    return (issubclass(kind, _DATES) and kind.__name__ != "NaTType") or kind.__name__ == "Period"
+    return (issubclass(kind, _DATES) and kind.__name__ != "NaTType") or kind.__name__ in _DATE_NAMES
 
 
 def dates(what: str) -> ValueError:
@@ -202,9 +203,11 @@ def spelled_in(names: Iterable[str], present: Iterable[Any]) -> dict[str, Any]:
 
 
 def plain_column(column: Any) -> Any:
-    """Write out a dictionary-encoded column of pyarrow (pandas calls it categorical)."""
+    """Write out a column of pyarrow that is dictionary-encoded (categorical), or views of texts."""
     import pyarrow as pa
 
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 

@@ -21,6 +21,7 @@ from scipy import sparse
 from dpglm._json import in_file
 from dpglm.exceptions import RowsChangedError
 from dpglm.tables.cells import check_unique, plain_column, spelled_in
+from dpglm.tables.databases import Address
 
 
 @final
@@ -239,7 +240,27 @@ class _Parquet:
         parquet.write_table(table, path)
 
 
-TableFormat: TypeAlias = _Csv | _Parquet
+@final
+@dataclass(frozen=True)
+class _Database:
+    """A table or query of a database."""
+
+    address: Address
+
+    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
+        """Return names and types of the columns, in order."""
+        return tuple((one.name, _arrow_type(one.type)) for one in self.address.query.schema())
+
+    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
+        """Return some columns as a pyarrow.Table."""
+        return self.address.read(columns)
+
+    def write(self, table: Any, path: Path | io.BytesIO) -> None:
+        """Refuse to write."""
+        raise ValueError(f"{self.address}: results must go to a file, such as results.csv")
+
+
+TableFormat: TypeAlias = _Csv | _Parquet | _Database
 _FORMATS: Mapping[str, TableFormat] = MappingProxyType(
     {".csv": _Csv(), ".csv.gz": _Csv(), ".parquet": _Parquet(), ".pq": _Parquet()}
 )
@@ -271,7 +292,10 @@ def _source(path: str | os.PathLike[str]) -> Path | io.BytesIO:
 
 
 def table_format(path: str | os.PathLike[str]) -> TableFormat:
-    """Return the format of a file by the ending of its name."""
+    """Return the format of a file by the ending of its name, or of an address."""
+    address = Address.of(path)
+    if address is not None:
+        return _Database(address)
     name = Path(path).name.lower()
     for suffix, found in _FORMATS.items():
         if name.endswith(suffix):

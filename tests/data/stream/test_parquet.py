@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream import parquet as parquet_source
+from dpglm.data.stream import decoders
 from dpglm.data.stream.parquet import ParquetRows
 from dpglm.tables.schema import Schema
 
@@ -128,13 +128,13 @@ def test_row_groups_without_a_wanted_row_are_not_read(tmp_path, monkeypatch):
     collection = ParquetRows(path, "y")
     rows = collection.prepared(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
     read = []
-    numbers = parquet_source._numbers
+    numbers = decoders._numbers
 
     def counted(batch, name, dtype):
         read.append(name)
         return numbers(batch, name, dtype)
 
-    monkeypatch.setattr(parquet_source, "_numbers", counted)
+    monkeypatch.setattr(decoders, "_numbers", counted)
     wanted = np.array([3, 4, 39, 80, 81])
     taken = rows.take(wanted)
     assert read == ["x"] * 3

@@ -53,8 +53,8 @@ class StoredRows(Collection):
         may_seek = self._source.may_seek or self._cache is not None
         if places is not None and not may_seek and bool((np.diff(places) <= 0).any()):
             raise ValueError(
-                "groups must have their rows one after the other in a Parquet data set, which is "
-                "read in its order: sort it by group, or give cache= a folder"
+                "groups must have their rows one after the other in a data set that is read in its "
+                "order: sort it by group, or give cache= a folder"
             )
         found = copy.copy(self)
         found._places, found._starts = places, starts

@@ -398,8 +398,8 @@ def _shares_of(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> lis
 # Tables that an encoder takes: in memory, in Parquet files and on Dask.
 
 _NOT_A_TABLE = (
-    "X must be a table with the columns of the schema (also Dask or ParquetRows), or the path of "
-    "Parquet files"
+    "X must be a table with the columns of the schema (also Dask, ParquetRows or ArrowRows), the "
+    "path of Parquet files or the address of a database"
 )
 _TEXTS = (".csv", ".tsv", ".txt")
 
@@ -413,15 +413,16 @@ def opened(encoder: TableEncoder, X: Any) -> Any:
     """Check that an encoder can take a table, and open it if it is the path of files."""
     if isinstance(X, str | os.PathLike | Collection):
         # Imported when needed, as most tables are in memory.
-        from dpglm.data.stream.parquet import ParquetRows
+        from dpglm.data.stream.arrow import ArrowRows
+        from dpglm.data.stream.batches import BatchRows
 
         if not isinstance(X, Collection) and Path(X).suffix.lower() in _TEXTS:
             raise ValueError(
                 "X must be the path of Parquet files or a table: read text first, as with "
                 f"pandas.read_csv, or use dpglm fit; got {in_one_line(X)}"
             )
-        rows = X if isinstance(X, Collection) else ParquetRows(X, schema=encoder._schema())
-        if isinstance(rows, ParquetRows):
+        rows = X if isinstance(X, Collection) else ArrowRows(X, schema=encoder._schema())
+        if isinstance(rows, BatchRows):
             return rows
         raise ValueError(f"{_NOT_A_TABLE}, got {type(X).__name__}")
     if not is_in_memory(X):
