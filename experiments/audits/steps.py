@@ -23,8 +23,7 @@ from dpglm.preprocessing import (
 )
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.privacy.accounting.accountants import GaussianAccountant
-from dpglm.privacy.accounting.calibrate import excess
-from dpglm.privacy.accounting.mixture import largest_share
+from dpglm.privacy.accounting.calibrate import excess, largest_share
 from dpglm.problem import Problem, Squared
 from dpglm.solvers import Plan, Preprocessed, Solver
 from dpglm.solvers.base import Facts, Method, Outcome, StepInfo

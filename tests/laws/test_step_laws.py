@@ -177,8 +177,10 @@ def test_rows_that_do_not_fit_are_refused():
 def test_a_budget_that_is_not_all_of_it_is_caught():
     """The rule for bounded range is no rule for what is only pure: it would overspend."""
     planned = ClipToQuantile(unbounded=True).plan(DATA, 0.3, Adjacency.ZERO_OUT)
-    twice = dataclasses.replace(planned, choice_epsilon=2.0 * planned.choice_epsilon)
-    event = spent_by(twice)
+    (declared,) = planned.releases
+    choice = declared.mechanism
+    twice = dataclasses.replace(choice, epsilon=2.0 * choice.epsilon)
+    event = dataclasses.replace(declared, mechanism=twice).event
     found = accountant_for(event, Adjacency.ZERO_OUT).delta(event, Adjacency.ZERO_OUT, 0.1)
     assert found > gdp.delta(0.1, 0.3)
     assert ApproximateDP(1.0, 1e-5).gdp_mu() < 0.3

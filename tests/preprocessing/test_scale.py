@@ -27,7 +27,7 @@ def test_columns_of_very_different_size_become_alike(row_norm):
     # A quarter each of the mean square.
     spread *= 1.5 / row_norm
     assert ((spread > 0.35) & (spread < 0.7)).all()
-    assert (np.linalg.norm(after, axis=1) > 0.999 * planned.row_norm).mean() < 0.25
+    assert (np.linalg.norm(after, axis=1) > 0.999 * planned.output.row_norm).mean() < 0.25
 
 
 def test_in_part_they_come_nearer():
@@ -44,7 +44,7 @@ def test_in_part_they_come_nearer():
 def sizes_of(rows, mu=0.5):
     """Root mean squares of columns, as the step estimates them."""
     learned, _, planned = mapped(Scale(), rows, mu)
-    unit = planned.row_norm / (1.5 * np.sqrt(rows.spec.n_features))
+    unit = planned.output.row_norm / (1.5 * np.sqrt(rows.spec.n_features))
     return unit / learned.matrix, planned
 
 
@@ -60,7 +60,7 @@ def test_columns_of_which_nothing_is_seen_stay_small():
     X[:3, 1] = 0.5
     sizes, planned = sizes_of(make_rows(X))
     # As large as a column may be of which so few rows are seen.
-    np.testing.assert_allclose(sizes[1:], np.sqrt(4.0 * planned.counts.noise_std / 3000))
+    np.testing.assert_allclose(sizes[1:], np.sqrt(4.0 * planned.releases[0].noise_std / 3000))
     assert sizes[1] > 0.05
 
 

@@ -20,8 +20,6 @@ from dpglm.audit.report import AuditReport, Claim, Observation, described
 from dpglm.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from dpglm.solvers.base import Plan
 
-__all__ = ["audit"]
-
 _LEAST_PILOT = 100
 _CHUNK = 25
 

@@ -16,8 +16,6 @@ from dpglm.privacy.noise import SystemNoise
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
 
-__all__ = ["LawPair", "exact_audit"]
-
 _POINTS = {1: 50_001, 2: 401}
 # Relative error of integration on a grid.
 _SLACK = 1e-3

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from dpglm.inference.inference import Inference
 
-__all__ = ["CoefficientTable"]
-
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,6 @@ from dpglm.privacy.budget import LARGEST_EPSILON, ApproximateDP, default_delta, 
 from dpglm.problem import LogLink, Target
 from dpglm.solvers.base import Plan
 
-__all__ = ["Guidance", "guidance", "signal_to_noise"]
-
 _VERDICTS = (
     (2.0, "Noise will dominate: do not fit with these numbers."),
     (10.0, "Expect a rough pattern that changes from fit to fit:"),

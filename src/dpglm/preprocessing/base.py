@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 from scipy.special import log_ndtr
 
@@ -16,8 +19,9 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import AnyRelease
 
 
-def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
-    """Return facts of dense rows with another row norm; the intercept scales with it."""
+def dense_spec(data: DataSpec, row_norm: float | None) -> DataSpec:
+    """Return facts of dense rows with a row norm, by default the same; the intercept scales."""
+    row_norm = data.row_norm if row_norm is None else row_norm
     return dataclasses.replace(
         data,
         row_norm=row_norm,
@@ -27,42 +31,17 @@ def dense_spec(data: DataSpec, row_norm: float) -> DataSpec:
     )
 
 
-class PlannedStep(abc.ABC):
-    """A fully specified preprocessing step: a frozen dataclass of public values."""
-
-    data: DataSpec
-    """Public facts about the input rows."""
-
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """Name of the stage in reports, such as ``"center"``."""
-
-    @property
-    @abc.abstractmethod
-    def releases(self) -> tuple[AnyRelease, ...]:
-        """All releases of the step, with their sensitivities and noise."""
-
-    @property
-    @abc.abstractmethod
-    def output(self) -> DataSpec:
-        """Public facts about the rows after the step."""
-
-    @property
-    def noise_growth(self) -> float:
-        """Growth factor of coefficient noise when the map is undone, for rows of maximal norm."""
-        return 1.0
-
-    @abc.abstractmethod
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        """Learn the map from releases of ``oracle`` alone.
-
-        ``seed``, 64 random bits, is public randomness, independent of the rows.
-        """
-
-
 class Preprocessor(abc.ABC):
-    """Public settings of a preprocessing step; ``plan`` decides the open ones."""
+    """A preprocessing step: a frozen dataclass of public settings.
+
+    Notes
+    -----
+    The methods take ``mu``, the budget of the step as Gaussian DP: its releases together must be
+    mu-GDP. They depend on public facts only.
+    """
+
+    name: ClassVar[str]
+    """Name of the stage in reports, such as ``"center"``."""
 
     @abc.abstractmethod
     def share(self, data: DataSpec, mu: float) -> float:
@@ -82,27 +61,131 @@ class Preprocessor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedStep:
-        """Decide every setting and the noise, from public facts only.
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
+        """All releases of the step, with their sensitivities and noise.
 
         Parameters
         ----------
         data : DataSpec
             Public facts about the input rows.
         mu : float
-            Budget of the step: its releases together must be mu-GDP.
+            Budget of the step.
         adjacency : Adjacency
             The neighbouring relation.
-
-        Returns
-        -------
-        PlannedStep
 
         Raises
         ------
         ValueError
             If the step does not support such rows.
         """
+
+    @abc.abstractmethod
+    def output(self, data: DataSpec) -> DataSpec:
+        """Public facts about the rows after the step.
+
+        Parameters
+        ----------
+        data : DataSpec
+            Public facts about the input rows.
+        """
+
+    def noise_growth(self, data: DataSpec) -> float:
+        """Growth factor of coefficient noise when the map is undone, for rows of maximal norm.
+
+        Parameters
+        ----------
+        data : DataSpec
+            Public facts about the input rows.
+        """
+        return 1.0
+
+    @abc.abstractmethod
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        """Learn the map from the planned releases of ``oracle`` alone.
+
+        Parameters
+        ----------
+        oracle : Oracle
+            The input rows.
+        planned : PlannedStep
+            The step with its releases.
+        seed : int
+            64 random bits: public randomness, independent of the rows.
+        """
+
+    @final
+    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedStep:
+        """Decide the noise, from public facts only.
+
+        Parameters
+        ----------
+        data, mu, adjacency
+            As in ``releases``.
+
+        Raises
+        ------
+        ValueError
+            If the step does not support such rows.
+        """
+        planned = PlannedStep(self, data, adjacency, mu)
+        # This refuses rows that the step does not support, or without a bound on rounding.
+        _ = planned.releases
+        return planned
+
+
+@final
+@dataclass(frozen=True)
+class PlannedStep:
+    """A preprocessing step with the budget and the rows that it is for.
+
+    Parameters
+    ----------
+    step : Preprocessor
+        The settings.
+    data : DataSpec
+        Public facts about the input rows.
+    adjacency : Adjacency
+        The neighbouring relation.
+    mu : float
+        Budget of the step as Gaussian DP.
+    """
+
+    step: Preprocessor
+    data: DataSpec
+    adjacency: Adjacency
+    mu: float
+
+    @property
+    def name(self) -> str:
+        """Name of the stage in reports."""
+        return self.step.name
+
+    @functools.cached_property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        """All releases of the step."""
+        return self.step.releases(self.data, self.mu, self.adjacency)
+
+    @property
+    def output(self) -> DataSpec:
+        """Public facts about the rows after the step."""
+        return self.step.output(self.data)
+
+    @property
+    def noise_growth(self) -> float:
+        """Growth factor of coefficient noise when the map is undone."""
+        return self.step.noise_growth(self.data)
+
+    def learn(self, oracle: Oracle, seed: int) -> RowMap:
+        """Learn the map; see ``Preprocessor.learn``.
+
+        Parameters
+        ----------
+        oracle : Oracle
+            The input rows.
+        seed : int
+            Public randomness.
+        """
+        return self.step.learn(oracle, self, seed)
 
 
 _WANTED_RANK_ERROR = 0.02

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import SMALLEST, DataSpec
-from dpglm.oracle.choices import RankRelease, noisy_medians, noisy_radius, rank_release
+from dpglm.oracle.choices import noisy_medians, noisy_radius, rank_release
 from dpglm.oracle.counts import clipped_mean_release, mean_release, noisy_clipped_mean, noisy_mean
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import MOST_COLUMNS
@@ -28,7 +27,7 @@ from dpglm.preprocessing.base import (
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.privacy.releases import AnyRelease
 
 _WANTED_ERROR = 0.02
 _LEAST_SHARE, _MOST_SHARE = 0.01, 0.1
@@ -73,6 +72,8 @@ class Center(Preprocessor):
     lengthen: bool = False
     intercept: float = 1.0
 
+    name = "center"
+
     def __post_init__(self) -> None:
         check_bools(self)
         check_real("intercept", self.intercept, least=SMALLEST, most=1.0)
@@ -82,43 +83,18 @@ class Center(Preprocessor):
         error = math.sqrt(data.n_features) / (data.n_rows * mu)
         return share_for_error(error, _WANTED_ERROR, _LEAST_SHARE, _MOST_SHARE)
 
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedCenter:
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_intercept(data)
-        row_norm = data.row_norm if self.row_norm is None else self.row_norm
-        return PlannedCenter(data, adjacency, 1.0 / mu, row_norm, self.lengthen, self.intercept)
+        return (mean_release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
-
-@final
-@dataclass(frozen=True)
-class PlannedCenter(PlannedStep):
-    """Centring with every setting decided."""
-
-    data: DataSpec
-    adjacency: Adjacency
-    noise_multiplier: float
-    row_norm: float
-    lengthen: bool
-    intercept: float
-
-    name = "center"
-
-    @functools.cached_property
-    def mean(self) -> SumRelease:
-        """The release of the sum of rows."""
-        return mean_release(self.data, self.adjacency, GaussianNoise(self.noise_multiplier))
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return (self.mean,)
-
-    @property
-    def output(self) -> DataSpec:
-        after = dense_spec(self.data, self.row_norm)
+    def output(self, data: DataSpec) -> DataSpec:
+        after = dense_spec(data, self.row_norm)
         return dataclasses.replace(after, intercept=self.intercept * after.intercept)
 
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        mean = nearest_mean(noisy_mean(oracle, self.mean), self.data)
-        return RowMap(mean, np.ones(self.data.n_features), self.lengthen)
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        data = planned.data
+        mean = nearest_mean(noisy_mean(oracle, *planned.releases), data)
+        return RowMap(mean, np.ones(data.n_features), self.lengthen)
 
 
 def check_intercept(data: DataSpec) -> None:
@@ -183,6 +159,8 @@ class InstanceOptimalCenter(Preprocessor):
 
     row_norm: float | None = None
 
+    name = "instance-optimal center"
+
     def __post_init__(self) -> None:
         check_row_norm(self.row_norm)
 
@@ -193,72 +171,34 @@ class InstanceOptimalCenter(Preprocessor):
             error, _WANTED_RANK_ERROR, _LEAST_QUANTILE_SHARE, _MOST_QUANTILE_SHARE
         )
 
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedInstanceOptimalCenter:
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_intercept(data)
-        if data.n_features > MOST_COLUMNS:
+        d = data.n_features
+        if d > MOST_COLUMNS:
             raise ValueError(
                 f"n_features must be at most {MOST_COLUMNS} for medians along directions, got "
-                f"{data.n_features}: use Center"
+                f"{d}: use Center"
             )
-        step = PlannedInstanceOptimalCenter(
-            data,
-            adjacency,
-            bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features)),
-            bounded_range_epsilon(mu * math.sqrt(_RADIUS)),
-            1.0 / (mu * math.sqrt(_MEAN)),
-            data.row_norm if self.row_norm is None else self.row_norm,
+        of_median = bounded_range_epsilon(mu * math.sqrt(_MEDIANS / d))
+        of_radius = bounded_range_epsilon(mu * math.sqrt(_RADIUS))
+        noise = GaussianNoise(1.0 / (mu * math.sqrt(_MEAN)))
+        return (
+            rank_release("median along a direction", adjacency, of_median, d),
+            rank_release("radius around medians", adjacency, of_radius),
+            clipped_mean_release(data, adjacency, noise),
         )
-        # This refuses rows without a bound on rounding.
-        _ = step.releases
-        return step
 
+    def output(self, data: DataSpec) -> DataSpec:
+        return dense_spec(data, self.row_norm)
 
-@final
-@dataclass(frozen=True)
-class PlannedInstanceOptimalCenter(PlannedStep):
-    """Centring around private medians with every setting decided."""
-
-    data: DataSpec
-    adjacency: Adjacency
-    median_epsilon: float
-    radius_epsilon: float
-    noise_multiplier: float
-    row_norm: float
-
-    name = "instance-optimal center"
-
-    @functools.cached_property
-    def medians(self) -> RankRelease:
-        """The release of the median along each direction."""
-        d = self.data.n_features
-        return rank_release("median along a direction", self.adjacency, self.median_epsilon, d)
-
-    @functools.cached_property
-    def radius(self) -> RankRelease:
-        """The release of the radius."""
-        return rank_release("radius around medians", self.adjacency, self.radius_epsilon)
-
-    @functools.cached_property
-    def mean(self) -> SumRelease:
-        """The release of the sum of rows."""
-        return clipped_mean_release(self.data, self.adjacency, GaussianNoise(self.noise_multiplier))
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return self.medians, self.radius, self.mean
-
-    @property
-    def output(self) -> DataSpec:
-        return dense_spec(self.data, self.row_norm)
-
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        basis = random_basis(self.data.n_features, seed)
-        medians = noisy_medians(oracle, self.medians, basis)
-        center = nearest_mean(basis @ medians, self.data)
-        largest = 2.0 * self.data.row_norm
-        radius = noisy_radius(oracle, self.radius, center, largest, _QUANTILE)
-        mean = noisy_clipped_mean(oracle, self.mean, center, radius)
-        return RowMap(nearest_mean(mean, self.data), np.ones(self.data.n_features))
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        data, (of_medians, of_radius, of_mean) = planned.data, planned.releases
+        basis = random_basis(data.n_features, seed)
+        medians = noisy_medians(oracle, of_medians, basis)
+        center = nearest_mean(basis @ medians, data)
+        radius = noisy_radius(oracle, of_radius, center, 2.0 * data.row_norm, _QUANTILE)
+        mean = noisy_clipped_mean(oracle, of_mean, center, radius)
+        return RowMap(nearest_mean(mean, data), np.ones(data.n_features))
 
 
 def random_basis(size: int, seed: int) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import AnyRelease
 
 
 @final
@@ -51,6 +52,8 @@ class RandomProjection(Preprocessor):
     dimension: int
     embedding: Embedding = field(default_factory=GaussianEmbedding)
 
+    name = "random projection"
+
     def __post_init__(self) -> None:
         check_integer("dimension", self.dimension, least=1)
         if not isinstance(self.embedding, Embedding):
@@ -59,27 +62,14 @@ class RandomProjection(Preprocessor):
     def share(self, data: DataSpec, mu: float) -> float:
         return 0.0
 
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedRandomProjection:
-        return PlannedRandomProjection(data, self.dimension, self.embedding)
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
+        return ()
 
+    def output(self, data: DataSpec) -> DataSpec:
+        return embedded_spec(data, self.dimension, data.dtype)
 
-@final
-@dataclass(frozen=True)
-class PlannedRandomProjection(PlannedStep):
-    """Random projection of rows with public facts."""
-
-    data: DataSpec
-    dimension: int
-    embedding: Embedding
-
-    name = "random projection"
-    releases = ()
-
-    @property
-    def output(self) -> DataSpec:
-        return embedded_spec(self.data, self.dimension, self.data.dtype)
-
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        drawn = self.embedding.draw(self.data.n_features, self.dimension, seed)
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        size = planned.data.n_features
+        drawn = self.embedding.draw(size, self.dimension, seed)
         matrix = drawn.toarray() if sparse.issparse(drawn) else drawn
-        return RowMap(np.zeros(self.data.n_features), matrix)
+        return RowMap(np.zeros(size), matrix)

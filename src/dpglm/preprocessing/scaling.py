@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -15,8 +14,6 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices import (
     CELLS,
     UNBOUNDED_RADII,
-    CountRelease,
-    RankRelease,
     noisy_radius,
     noisy_unbounded_radius,
     rank_release,
@@ -45,7 +42,7 @@ from dpglm.preprocessing.base import (
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.privacy.releases import AnyRelease
 
 _QUANTILE, _LEAST_QUANTILE = 0.9, 0.5
 # Budget share for quantile=None; any fixed share leaves out O(log n / epsilon) rows.
@@ -89,6 +86,8 @@ class ClipToQuantile(Preprocessor):
     quantile: float | None = _QUANTILE
     unbounded: bool = False
 
+    name = "clip to quantile"
+
     def __post_init__(self) -> None:
         check_bools(self)
         if self.quantile is not None:
@@ -97,58 +96,36 @@ class ClipToQuantile(Preprocessor):
     def share(self, data: DataSpec, mu: float) -> float:
         return _SHARE_OF_ALL if self.quantile is None else quantile_share(data, mu)
 
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedClipToQuantile:
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
+        if not self.unbounded:
+            return (rank_release("radius of rows", adjacency, bounded_range_epsilon(mu)),)
+        quantile, epsilon = self._quantile(data, mu), pure_epsilon(mu)
+        return (unbounded_radius_release(data, adjacency, quantile, epsilon),)
+
+    def _quantile(self, data: DataSpec, mu: float) -> float:
+        """Return the quantile, or the largest that the choice reaches up to its error."""
+        if self.quantile is not None:
+            return self.quantile
         epsilon = pure_epsilon(mu) if self.unbounded else bounded_range_epsilon(mu)
-        quantile = self.quantile
-        if quantile is None:
-            radii = UNBOUNDED_RADII.size if self.unbounded else CELLS
-            missed = 2.0 * math.log(radii * float(data.n_rows) ** 2) / epsilon
-            quantile = max(_LEAST_QUANTILE, 1.0 - missed / data.n_rows)
-        return PlannedClipToQuantile(data, adjacency, quantile, epsilon, self.unbounded)
+        radii = UNBOUNDED_RADII.size if self.unbounded else CELLS
+        missed = 2.0 * math.log(radii * float(data.n_rows) ** 2) / epsilon
+        return max(_LEAST_QUANTILE, 1.0 - missed / data.n_rows)
 
+    def output(self, data: DataSpec) -> DataSpec:
+        return dense_spec(data, 1.0)
 
-@final
-@dataclass(frozen=True)
-class PlannedClipToQuantile(PlannedStep):
-    """Scaling by a private radius with every setting decided."""
+    def noise_growth(self, data: DataSpec) -> float:
+        return 1.0 / data.row_norm
 
-    data: DataSpec
-    adjacency: Adjacency
-    quantile: float
-    choice_epsilon: float
-    unbounded: bool
-
-    name = "clip to quantile"
-
-    @functools.cached_property
-    def radius(self) -> RankRelease | CountRelease:
-        """The release of the radius."""
-        if self.unbounded:
-            return unbounded_radius_release(
-                self.data, self.adjacency, self.quantile, self.choice_epsilon
-            )
-        return rank_release("radius of rows", self.adjacency, self.choice_epsilon)
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return (self.radius,)
-
-    @property
-    def output(self) -> DataSpec:
-        return dense_spec(self.data, 1.0)
-
-    @property
-    def noise_growth(self) -> float:
-        return 1.0 / self.data.row_norm
-
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        origin = np.zeros(self.data.n_features)
-        declared: AnyRelease = self.radius
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        data, (declared,) = planned.data, planned.releases
+        origin = np.zeros(data.n_features)
         if self.unbounded:
             radius = noisy_unbounded_radius(oracle, declared, origin)
         else:
-            radius = noisy_radius(oracle, declared, origin, self.data.row_norm, self.quantile)
-        return RowMap(origin, np.full(self.data.n_features, 1.0 / radius))
+            quantile = self._quantile(data, planned.mu)
+            radius = noisy_radius(oracle, declared, origin, data.row_norm, quantile)
+        return RowMap(origin, np.full(data.n_features, 1.0 / radius))
 
 
 # The row norm over the root mean square of row norms.
@@ -199,6 +176,8 @@ class Scale(Preprocessor):
     exponent: float = 0.5
     row_norm: float | None = None
 
+    name = "scale"
+
     def __post_init__(self) -> None:
         check_real("exponent", self.exponent, above=0.0, most=0.5)
         check_row_norm(self.row_norm)
@@ -207,62 +186,35 @@ class Scale(Preprocessor):
         error = _SIGNIFICANT * math.sqrt(data.n_features) / (data.n_rows * mu)
         return share_for_error(error, _WANTED_COUNTS, _LEAST_SHARE, _MOST_SHARE)
 
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedScale:
-        row_norm = data.row_norm if self.row_norm is None else self.row_norm
-        step = PlannedScale(data, adjacency, 1.0 / mu, self.exponent, row_norm)
-        # This refuses rows without a bound on rounding.
-        _ = step.counts
-        return step
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
+        return (magnitudes_release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
+    def output(self, data: DataSpec) -> DataSpec:
+        return dense_spec(data, self.row_norm)
 
-@final
-@dataclass(frozen=True)
-class PlannedScale(PlannedStep):
-    """Scaling of columns with every setting decided."""
+    def noise_growth(self, data: DataSpec) -> float:
+        return self.output(data).row_norm / data.row_norm
 
-    data: DataSpec
-    adjacency: Adjacency
-    noise_multiplier: float
-    exponent: float
-    row_norm: float
-
-    name = "scale"
-
-    @functools.cached_property
-    def counts(self) -> SumRelease:
-        """The release of the counts."""
-        noise = GaussianNoise(self.noise_multiplier)
-        return magnitudes_release(self.data, self.adjacency, noise)
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return (self.counts,)
-
-    @property
-    def output(self) -> DataSpec:
-        return dense_spec(self.data, self.row_norm)
-
-    @property
-    def noise_growth(self) -> float:
-        return self.row_norm / self.data.row_norm
-
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        counts = noisy_magnitudes(oracle, self.counts)
-        squares = self.mean_squares(counts)
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        data, (declared,) = planned.data, planned.releases
+        squares = mean_squares(noisy_magnitudes(oracle, declared), declared.noise_std, data)
         factors = squares**-self.exponent
         # Rows then have a mean squared norm of about 1.
         unit = math.sqrt(float(np.sum(factors**2 * squares)))
-        factors *= self.row_norm / (_HEADROOM * unit)
-        return RowMap(np.zeros(self.data.n_features), factors)
+        factors *= planned.output.row_norm / (_HEADROOM * unit)
+        return RowMap(np.zeros(data.n_features), factors)
 
-    def mean_squares(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Estimate the mean square of each column from noisy counts; above 0."""
-        least = _SIGNIFICANT * self.counts.noise_std
-        squares = _MEAN_SQUARE * 0.25 ** np.arange(LEVELS)
-        shares = np.where(counts > least, np.minimum(counts / self.data.n_rows, 1.0), 0.0)
-        unseen = min(least / self.data.n_rows, 1.0)
-        seen = shares @ squares
-        return self.data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
+
+def mean_squares(
+    counts: NDArray[np.float64], noise_std: float, data: DataSpec
+) -> NDArray[np.float64]:
+    """Estimate the mean square of each column from noisy counts of magnitudes; above 0."""
+    least = _SIGNIFICANT * noise_std
+    squares = _MEAN_SQUARE * 0.25 ** np.arange(LEVELS)
+    shares = np.where(counts > least, np.minimum(counts / data.n_rows, 1.0), 0.0)
+    unseen = min(least / data.n_rows, 1.0)
+    seen = shares @ squares
+    return data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
 
 
 # Chosen on validation rows of MNIST's training set; docs/defaults.md.
@@ -307,6 +259,8 @@ class Whiten(Preprocessor):
     exponent: float = 0.5
     row_norm: float | None = None
 
+    name = "whiten"
+
     def __post_init__(self) -> None:
         check_real("exponent", self.exponent, above=0.0, most=0.5)
         check_row_norm(self.row_norm)
@@ -314,50 +268,24 @@ class Whiten(Preprocessor):
     def share(self, data: DataSpec, mu: float) -> float:
         return _SHARE
 
-    def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedWhiten:
+    def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_data(data, adjacency, MOST_WHITENED)
-        row_norm = data.row_norm if self.row_norm is None else self.row_norm
-        return PlannedWhiten(data, adjacency, 1.0 / mu, self.exponent, row_norm)
+        return (second_moment_release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
+    def output(self, data: DataSpec) -> DataSpec:
+        return dense_spec(data, self.row_norm)
 
-@final
-@dataclass(frozen=True)
-class PlannedWhiten(PlannedStep):
-    """Whitening with every setting decided."""
+    def noise_growth(self, data: DataSpec) -> float:
+        return self.output(data).row_norm / data.row_norm
 
-    data: DataSpec
-    adjacency: Adjacency
-    first_noise_multiplier: float
-    exponent: float
-    row_norm: float
-
-    name = "whiten"
-
-    @functools.cached_property
-    def moments(self) -> SumRelease:
-        """The release of second moments."""
-        noise = GaussianNoise(self.first_noise_multiplier)
-        return second_moment_release(self.data, self.adjacency, noise)
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return (self.moments,)
-
-    @property
-    def output(self) -> DataSpec:
-        return dense_spec(self.data, self.row_norm)
-
-    @property
-    def noise_growth(self) -> float:
-        return self.row_norm / self.data.row_norm
-
-    def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        moments = noisy_second_moments(oracle, self.moments, constant_column(self.data))
-        d = self.data.n_features
-        values, directions, seen = spectrum(moments, self.moments.noise_std, self.data, d)
+    def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
+        data, (declared,) = planned.data, planned.releases
+        moments = noisy_second_moments(oracle, declared, constant_column(data))
+        d = data.n_features
+        values, directions, seen = spectrum(moments, declared.noise_std, data, d)
         factors = values**-self.exponent
         least = 0.01 * float(np.sum(factors**2 * values))
         unit = math.sqrt(max(float(np.sum(factors**2 * seen)), least))
-        stretched = directions * (factors * (self.row_norm / unit))
+        stretched = directions * (factors * (planned.output.row_norm / unit))
         # Rotated back to the columns, so that rows with equal spread change little.
         return RowMap(np.zeros(d), stretched @ directions.T)

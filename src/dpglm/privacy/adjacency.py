@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from dpglm._validation import check_real
 
-__all__ = ["Adjacency", "Unit"]
-
 
 class Unit(enum.StrEnum):
     """The protected unit: the rows in which neighbouring data sets differ.

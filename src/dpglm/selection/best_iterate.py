@@ -24,8 +24,6 @@ from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant
 
-__all__ = ["BestIterate", "BestIterateMethod"]
-
 _MOST_STEPS = 400
 _TRAVEL = 0.7
 

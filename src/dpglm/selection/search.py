@@ -18,8 +18,7 @@ from dpglm.oracle.choices import choose_least_loss
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
-from dpglm.privacy.accounting.calibrate import calibrate, excess
-from dpglm.privacy.accounting.mixture import largest_share
+from dpglm.privacy.accounting.calibrate import calibrate, excess, largest_share
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
@@ -47,8 +46,6 @@ from dpglm.solvers.base import (
     take_steps,
 )
 from dpglm.solvers.uncertainty import NoiseCovariance
-
-__all__ = ["Candidate", "HeldOutSearch", "RepeatedSearch"]
 
 _MARGIN = 1.0 - 1e-12
 

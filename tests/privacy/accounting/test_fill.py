@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpglm.privacy.accounting.mixture import largest_share
+from dpglm.privacy.accounting.calibrate import largest_share
 
 # Excess of a plan that gets a share, which is 0 at the share given.
 CURVES = {

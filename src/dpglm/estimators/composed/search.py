@@ -26,7 +26,8 @@ from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.selection.repetitions import NegativeBinomial
 from dpglm.problem import Problem
-from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
+from dpglm.selection.method import Candidate
+from dpglm.selection.search import HeldOutSearch, RepeatedSearch
 from dpglm.solvers.base import Plan, Solver
 
 __all__ = ["PrivateGridSearchCV", "PrivateRandomizedSearchCV"]

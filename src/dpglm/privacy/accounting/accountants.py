@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
-from dpglm.privacy.accounting.fourier import FourierAccountant
-from dpglm.privacy.accounting.mixture import GaussianAccountant, MixtureAccountant
-from dpglm.privacy.accounting.renyi import RenyiAccountant
+from dpglm.privacy.accounting.accountant import Accountant as Accountant
+from dpglm.privacy.accounting.accountant import GaussianAccountant as GaussianAccountant
+from dpglm.privacy.accounting.accountant import check_parallel_parts
+from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
+from dpglm.privacy.accounting.mixture import MixtureAccountant as MixtureAccountant
+from dpglm.privacy.accounting.renyi import RenyiAccountant as RenyiAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Event,
@@ -19,17 +21,6 @@ from dpglm.privacy.events import (
     canonical,
 )
 from dpglm.privacy.events.compositions import branches, has_parts, leaves
-
-__all__ = [
-    "Accountant",
-    "FourierAccountant",
-    "GaussianAccountant",
-    "MixtureAccountant",
-    "RenyiAccountant",
-    "RepetitionAccountant",
-    "TightestAccountant",
-    "accountant_for",
-]
 
 
 @final
@@ -118,10 +109,6 @@ class RepetitionAccountant(Accountant):
     """
 
     name = "repetition"
-
-    @property
-    def version(self) -> str:
-        return own_version()
 
     def supports(self, event: Event, adjacency: Adjacency) -> bool:
         # Not one of several: `_knows` alone would allow compositions.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 from scipy.optimize import brentq
 from scipy.special import ndtri_exp
@@ -24,8 +25,6 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Event
 from dpglm.privacy.events.compositions import branches
-
-__all__ = ["calibrate", "excess", "spent", "within_budget"]
 
 # Relative tolerances of the noise multiplier.
 _NUMERICAL_TOLERANCE, _MIXTURE_TOLERANCE, _EXACT_TOLERANCE = 1e-3, 1e-6, 1e-9
@@ -330,3 +329,55 @@ _OUT_OF_REACH = (
     "much, or delta is too small for numerical accounting"
 )
 _NO_NOISE = "budget {!r} is met without any noise: the event does not depend on its multiplier"
+
+
+# The largest share of a budget that fits next to other releases.
+
+_T = TypeVar("_T")
+# Smallest unused part of mu, and the maximum number of trials.
+_UNUSED, _MOST_TRIES = 5e-4, 8
+_FLATTEST, _STEEPEST, _LONGEST = 0.02, 4.0, 3.0
+
+
+def largest_share(
+    build: Callable[[float], _T],
+    excess: Callable[[_T], float],
+    start: float,
+    slope: float = 1.0,
+    most: float = 1.0,
+) -> _T | None:
+    """Return the plan with the largest share of a budget; None if none was within.
+
+    ``build`` maps a positive share to a plan; ``excess`` of a plan is at most 0 within the budget
+    (see ``excess``). The search starts at ``start``, where the excess grows about
+    ``slope`` times as fast as the logarithm of the share, and stays at or below ``most``.
+
+    Privacy: the returned plan has passed ``excess(plan) <= 0``.
+
+    >>> import math
+    >>> round(largest_share(lambda share: share, lambda plan: math.log(plan / 0.3), 0.5), 3)
+    0.3
+    """
+    best: _T | None = None
+    low, high = 0.0, math.inf
+    share = min(start, most)
+    last: tuple[float, float] | None = None
+    for _ in range(_MOST_TRIES):
+        plan = build(share)
+        over = excess(plan)
+        if over <= 0.0:
+            best, low = plan, share
+            if over > -_UNUSED or share == most:
+                break
+        else:
+            high = share
+        point = math.log(share), max(over, -_LONGEST)
+        if last is not None:
+            slope = (point[1] - last[1]) / (point[0] - last[0])
+        last = point
+        # Newton's step, aimed a little below the root.
+        step = -(point[1] + 0.5 * _UNUSED) / min(max(slope, _FLATTEST), _STEEPEST)
+        share = min(math.exp(point[0] + min(max(step, -_LONGEST), _LONGEST)), most)
+        if not low < share < high:
+            share = 0.5 * (low + min(high, most))
+    return best

@@ -27,15 +27,7 @@ from dpglm.privacy.accounting.convolution import (
     split,
     tilt,
 )
-from dpglm.privacy.accounting.reduction import (
-    Profile,
-    Reduced,
-    implied_delta,
-    implied_epsilon,
-    least_epsilon,
-    reduce_event,
-)
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.accounting.reduction import Profile, Reduced, least_epsilon
 from dpglm.privacy.events import Event, MechanismEvent
 from dpglm.privacy.events.base import LossLaw, gaussian_law
 
@@ -95,14 +87,6 @@ class FourierAccountant(Accountant):
 
     def _knows(self, basic: Event) -> bool:
         return isinstance(basic, MechanismEvent)
-
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        reduced = reduce_event(event, adjacency)
-        return implied_delta(reduced, lambda: self._profile(reduced), epsilon)
-
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        reduced = reduce_event(event, adjacency)
-        return implied_epsilon(reduced, lambda: self._profile(reduced), delta)
 
     def _profile(self, reduced: Reduced) -> Profile:
         if reduced.count == 1:

@@ -5,122 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log1p
 
-from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountant import Accountant, own_version
-from dpglm.privacy.accounting.reduction import (
-    Profile,
-    Reduced,
-    implied_delta,
-    implied_epsilon,
-    least_epsilon,
-    reduce_event,
-)
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.accounting.accountant import Accountant
+from dpglm.privacy.accounting.reduction import Profile, Reduced, least_epsilon
 from dpglm.privacy.events import Event, GaussianMechanism, MechanismEvent
 from dpglm.privacy.events.base import Array
-
-# The largest share of a budget that fits next to other releases.
-
-_T = TypeVar("_T")
-# Smallest unused part of mu, and the maximum number of trials.
-_TOLERANCE, _MOST_TRIES = 5e-4, 8
-_FLATTEST, _STEEPEST, _FARTHEST = 0.02, 4.0, 3.0
-
-
-def largest_share(
-    build: Callable[[float], _T],
-    excess: Callable[[_T], float],
-    start: float,
-    slope: float = 1.0,
-    most: float = 1.0,
-) -> _T | None:
-    """Return the plan with the largest share of a budget; None if none was within.
-
-    ``build`` maps a positive share to a plan; ``excess`` of a plan is at most 0 within the budget
-    (see ``calibrate.excess``). The search starts at ``start``, where the excess grows about
-    ``slope`` times as fast as the logarithm of the share, and stays at or below ``most``.
-
-    Privacy: the returned plan has passed ``excess(plan) <= 0``.
-
-    >>> import math
-    >>> round(largest_share(lambda share: share, lambda plan: math.log(plan / 0.3), 0.5), 3)
-    0.3
-    """
-    best: _T | None = None
-    low, high = 0.0, math.inf
-    share = min(start, most)
-    last: tuple[float, float] | None = None
-    for _ in range(_MOST_TRIES):
-        plan = build(share)
-        over = excess(plan)
-        if over <= 0.0:
-            best, low = plan, share
-            if over > -_TOLERANCE or share == most:
-                break
-        else:
-            high = share
-        point = math.log(share), max(over, -_FARTHEST)
-        if last is not None:
-            slope = (point[1] - last[1]) / (point[0] - last[0])
-        last = point
-        # Newton's step, aimed a little below the root.
-        step = -(point[1] + 0.5 * _TOLERANCE) / min(max(slope, _FLATTEST), _STEEPEST)
-        share = min(math.exp(point[0] + min(max(step, -_FARTHEST), _FARTHEST)), most)
-        if not low < share < high:
-            share = 0.5 * (low + min(high, most))
-    return best
-
-
-# Exact accounting of Gaussian events.
-
-
-@final
-class GaussianAccountant(Accountant):
-    """Exact accounting of Gaussian releases and last iterates.
-
-    Notes
-    -----
-    Privacy: under adaptive composition the mu of mu-GDP mechanisms add in squares, and for
-    Gaussian releases the result is exact (no other accountant can be tighter).
-
-    References
-    ----------
-    Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022, Corollary 2.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import Gaussian, Repeated
-    >>> event = Repeated(Gaussian(37.306), 100)
-    >>> round(GaussianAccountant().epsilon(event, Adjacency.ZERO_OUT, 1e-5), 4)
-    1.0
-    """
-
-    name = "gaussian"
-
-    @property
-    def version(self) -> str:
-        return own_version()
-
-    def mu(self, event: Event, adjacency: Adjacency) -> float:
-        """Return the mu, rounded up, for which the event is mu-GDP under the relation."""
-        return max(reduce_event(one, adjacency).mu for one in self._branches(event, adjacency))
-
-    def _knows(self, basic: Event) -> bool:
-        return isinstance(basic, GaussianMechanism)
-
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        mu = reduce_event(event, adjacency).mu
-        return min(1.0, gdp.delta(epsilon, mu) * (1.0 + 1e-12))
-
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        return gdp.epsilon(delta, reduce_event(event, adjacency).mu)
-
 
 _UNIT_ROUNDOFF = 2.0**-53
 # Relative errors of delta: from folding, and from the truncated part of the sum.
@@ -146,22 +40,13 @@ class MixtureAccountant(Accountant):
 
     name = "mixture"
 
-    @property
-    def version(self) -> str:
-        return own_version()
-
     def _knows(self, basic: Event) -> bool:
         if isinstance(basic, GaussianMechanism):
             return True
         return isinstance(basic, MechanismEvent) and basic.mu_squared_law is not None
 
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        reduced = reduce_event(event, adjacency)
-        return implied_delta(reduced, lambda: _MixtureProfile(reduced), epsilon)
-
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        reduced = reduce_event(event, adjacency)
-        return implied_epsilon(reduced, lambda: _MixtureProfile(reduced), delta)
+    def _profile(self, reduced: Reduced) -> Profile:
+        return _MixtureProfile(reduced)
 
 
 @final

@@ -237,6 +237,9 @@ class _NoProfile(Profile):
         return math.inf
 
 
+NO_PROFILE = _NoProfile()
+
+
 def implied_delta(reduced: Reduced, make_profile: Callable[[], Profile], epsilon: float) -> float:
     """Bound delta of the event from the profile of its mechanisms.
 
@@ -247,7 +250,7 @@ def implied_delta(reduced: Reduced, make_profile: Callable[[], Profile], epsilon
     """
     if epsilon >= reduced.pure_epsilon:
         return 0.0
-    profile = make_profile() if reduced.in_reach else _NoProfile()
+    profile = make_profile() if reduced.in_reach else NO_PROFILE
     bound = profile.delta(epsilon) if reduced.rows == 1 else group_delta(profile.delta, epsilon)
     return min(1.0, bound, gdp.delta(epsilon, reduced.plain_mu) * (1.0 + 1e-12))
 
@@ -256,7 +259,7 @@ def implied_epsilon(reduced: Reduced, make_profile: Callable[[], Profile], delta
     """Bound epsilon of the event from the profile of its mechanisms; see ``implied_delta``."""
     if delta == 0.0:
         return reduced.pure_epsilon
-    profile = make_profile() if reduced.in_reach else _NoProfile()
+    profile = make_profile() if reduced.in_reach else NO_PROFILE
     bound = profile.epsilon(delta) if reduced.rows == 1 else group_epsilon(profile, delta)
     return min(bound, reduced.pure_epsilon, gdp.epsilon(delta, reduced.plain_mu))
 

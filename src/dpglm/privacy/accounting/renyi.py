@@ -13,13 +13,7 @@ import numpy as np
 
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
-from dpglm.privacy.accounting.reduction import (
-    Profile,
-    Reduced,
-    implied_delta,
-    implied_epsilon,
-    reduce_event,
-)
+from dpglm.privacy.accounting.reduction import Profile, Reduced, reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Composed,
@@ -32,8 +26,6 @@ from dpglm.privacy.events import (
 from dpglm.privacy.events.base import Array
 from dpglm.privacy.events.compositions import branches, has_parts, leaves
 from dpglm.privacy.selection.repetitions import Repetitions
-
-__all__ = ["RenyiAccountant", "renyi_divergence"]
 
 # Orders minus 1 on a logarithmic grid, which is refined around the best one.
 _LOWEST, _HIGHEST, _COARSE, _FINE = 1e-6, 1e10, 400, 60
@@ -118,13 +110,16 @@ class RenyiAccountant(Accountant):
         reduced, repeated = _split(event, adjacency)
         if repeated:
             return _RenyiProfile(reduced, repeated).delta(epsilon)
-        return implied_delta(reduced, lambda: _RenyiProfile(reduced), epsilon)
+        return super()._delta(event, adjacency, epsilon)
 
     def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         reduced, repeated = _split(event, adjacency)
         if repeated:
             return _RenyiProfile(reduced, repeated).epsilon(delta) if delta > 0.0 else math.inf
-        return implied_epsilon(reduced, lambda: _RenyiProfile(reduced), delta)
+        return super()._epsilon(event, adjacency, delta)
+
+    def _profile(self, reduced: Reduced) -> Profile:
+        return _RenyiProfile(reduced)
 
 
 def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:

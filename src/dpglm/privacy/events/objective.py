@@ -24,8 +24,6 @@ from dpglm.privacy.events.base import (
     gaussian_curve,
 )
 
-__all__ = ["ObjectivePerturbation"]
-
 # The tail of the variable of two rows: see ``_plane_law``.
 _BEND, _DECAY = math.sqrt(3.0), 4.0
 _STEP = math.exp(-1.5) - 2.0 * float(ndtr(-_BEND))

@@ -31,8 +31,6 @@ from dpglm.privacy.events.base import (
     sampled_position,
 )
 
-__all__ = ["ChiNodes", "ProjectedGaussian", "chi_nodes"]
-
 # Where the cells of a chi variable begin, and how wide they are relatively and at most.
 _LOWEST, _GROWTH, _WIDEST = 0.05, 0.2, 0.4
 _BELOW, _BEYOND = 1e-9, 1e-30

@@ -10,15 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_real
 
-__all__ = [
-    "add_on_grid",
-    "cells_per_scale",
-    "granularity_exponent",
-    "grid_limit",
-    "grid_sensitivity",
-    "snapped_cells",
-]
-
 # Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) does not overflow.
 _LEAST_EXPONENT, _GREATEST_EXPONENT = -1074, 970
 _LEAST_CELLS_LOG2, _GREATEST_CELLS_LOG2 = 0, 32

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from dpglm.privacy.noise.source import NoiseSource, SystemNoise
 
-__all__ = ["OpenDPNoise"]
-
 # The sampler of earlier versions is biased: https://github.com/opendp/opendp/issues/2638
 _LEAST_VERSION = (0, 15)
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.noise.source import granularity_exponent, grid_sensitivity
-
-__all__ = ["NoiseScale", "noise_scale", "pure_objective_epsilon"]
+from dpglm.privacy.noise.grid import granularity_exponent, grid_sensitivity
 
 _MOST_CELLS = 2.0**32
 _LEAST_SCALE, _SCALES_BELOW = 2.0**-1050, 2.0**995

@@ -19,28 +19,10 @@ from dpglm.privacy.noise.exact import bernoulli_by_digits, bernoulli_by_gaps, ro
 from dpglm.privacy.noise.grid import (
     add_on_grid,
     cells_per_scale,
-    granularity_exponent,
-    grid_limit,
-    grid_sensitivity,
 )
 
 if TYPE_CHECKING:
     from dpglm.privacy.releases import Release
-
-__all__ = [
-    "NoiseSource",
-    "Observer",
-    "SeededNoise",
-    "SystemNoise",
-    "add_gaussian",
-    "bernoulli",
-    "granularity_exponent",
-    "grid_limit",
-    "grid_sensitivity",
-    "noise_source",
-    "warn_of_seed",
-]
-
 
 # Observers of a curator: audits and laws, which receive private values by design.
 

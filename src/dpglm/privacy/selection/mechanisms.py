@@ -20,16 +20,6 @@ from dpglm.privacy.selection.choices import (
     permute_and_flip,
 )
 
-__all__ = [
-    "AboveThreshold",
-    "BoundedScores",
-    "ExponentialMechanism",
-    "ExponentialMechanismOverRuns",
-    "GeneralizedExponentialMechanism",
-    "PermuteAndFlip",
-    "Runs",
-]
-
 _Scores = NDArray[np.float64]
 V = TypeVar("V")
 

@@ -14,8 +14,6 @@ from dpglm._validation import check_integer, check_real
 from dpglm.privacy.noise import NoiseSource, bernoulli
 from dpglm.privacy.noise.exact import uniform_indices
 
-__all__ = ["NegativeBinomial", "PoissonNumber", "Repetitions", "uniform"]
-
 _MOST = 1e4
 _AT_ONCE = 64
 
