@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from dpglm.audit.games import GaussianLaw, L2Law, choice_law, flip_law
+from dpglm.audit.games import NoiseLaw, choice_law, flip_law
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.selection.choices import exponential_mechanism, permute_and_flip
 
@@ -38,14 +38,14 @@ def test_runs_of_equal_candidates_share_what_they_would_have_together():
 
 
 def test_gaussian_density():
-    law = GaussianLaw(np.array([[1.0, 2.0]]), 0.3)
+    law = NoiseLaw(np.array([[1.0, 2.0]]), 0.3)
     expected = multivariate_normal([1.0, 2.0], 0.09).logpdf([1.2, 1.7])
     assert law.log_density(np.array([[1.2, 1.7]])) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_l2_densities_add_up_to_one(size):
-    law = L2Law(np.ones(size), 0.5)
+    law = NoiseLaw(np.ones(size), 0.5, is_gaussian=False)
     axis = 1.0 + 0.05 * (np.arange(1200) - 599.5)
     grid = np.stack([one.ravel() for one in np.meshgrid(*[axis] * size)], axis=1)
     assert np.exp(law.log_densities(grid)).sum() * 0.05**size == pytest.approx(1.0, abs=2e-3)

@@ -40,7 +40,7 @@ def mean_attack(runs, adjacency=Adjacency.ZERO_OUT, other=ABSENT):
     shown = [
         np.array(
             [
-                means_module.noisy_mean(oracle_of(one, adjacency, seed), planned.mean)
+                means_module.noisy_mean(oracle_of(one, adjacency, seed), planned.releases[-1])
                 for seed in range(start, start + runs)
             ]
         )[:, 0]
@@ -74,7 +74,7 @@ def around_attack(runs):
         np.array(
             [
                 means_module.noisy_clipped_mean(
-                    oracle_of(one, seed=seed), planned.mean, np.zeros(2), 0.2
+                    oracle_of(one, seed=seed), planned.releases[-1], np.zeros(2), 0.2
                 )[0]
                 > 0.5 * 0.2 / 4.0
                 for seed in range(start, start + runs)
@@ -82,7 +82,7 @@ def around_attack(runs):
         )
         for one, start in zip(rows, (0, runs), strict=True)
     ]
-    return mu_at_least(*guesses), 1.0 / planned.noise_multiplier
+    return mu_at_least(*guesses), 1.0 / planned.releases[-1].noise_multiplier
 
 
 def test_a_mean_around_a_point_is_as_private_as_claimed_and_no_more():
@@ -107,7 +107,7 @@ def counts_attack(runs, root=math.sqrt):
         shown = [
             np.array(
                 [
-                    magnitudes.noisy_magnitudes(oracle_of(one, seed=s), planned.counts)
+                    magnitudes.noisy_magnitudes(oracle_of(one, seed=s), planned.releases[0])
                     for s in range(start, start + runs)
                 ]
             )

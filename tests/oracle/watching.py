@@ -19,6 +19,8 @@ __all__ = ["Watching", "move_allowed", "watching"]
 class Watching(Observer):
     """Gives the same answer whatever is asked, and keeps the last question."""
 
+    name = "watching"
+
     def __init__(self, reply: Any) -> None:
         self.reply = reply
         self.declared: AnyRelease
@@ -26,6 +28,9 @@ class Watching(Observer):
 
     def begins(self, plan: Any, rows: Any) -> None:
         raise AssertionError("nothing is run here")
+
+    def words(self, count: int) -> np.ndarray:
+        raise AssertionError("nothing is drawn here")
 
     def answer(self, declared: AnyRelease, value: Any) -> Any:
         self.declared, self.value = declared, value

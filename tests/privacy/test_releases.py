@@ -294,17 +294,13 @@ def test_a_document_of_no_release_is_refused(place, value):
 # Who watches
 
 
-class Watched(NoiseSource, Observer):
+class Watched(Observer):
     """Answers with the position of the question, and says who asked."""
 
-    name, is_private = "watched", False
+    name = "watched"
 
     def __init__(self):
         self.seen = []
-
-    @property
-    def observer(self):
-        return self
 
     def begins(self, plan, rows):
         raise AssertionError("nothing is run")

@@ -155,7 +155,7 @@ def _games(target: Any, neighbours: Sequence[Neighbours] | None, sees_all: bool)
         raise ValueError(f"target must be a plan, an estimator or a function, got {target!r}")
     if not neighbours:
         raise ValueError(f"neighbours must be given for a function, got {neighbours!r}")
-    return [FunctionGame(pair, False, None, target) for pair in neighbours]
+    return [FunctionGame(pair, target) for pair in neighbours]
 
 
 def _described(target: Any, plan: Plan | None) -> str:

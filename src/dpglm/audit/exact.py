@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.audit.games import ChoiceLaw, DensityLaw, PlanGame, Recording, left_out, pays_for_all
+from dpglm.audit.games import ChoiceLaw, NoiseLaw, PlanGame, Recording, left_out, pays_for_all
 from dpglm.audit.neighbours import worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, described
 from dpglm.privacy import gdp
@@ -67,7 +67,7 @@ class LawPair:
         first, second = laws[0][0], laws[1][0]
         if isinstance(first, ChoiceLaw) and isinstance(second, ChoiceLaw):
             return cls(first.masses, second.masses)
-        if not (isinstance(first, DensityLaw) and isinstance(second, DensityLaw)):
+        if not (isinstance(first, NoiseLaw) and isinstance(second, NoiseLaw)):
             raise ValueError(f"plan must have a release with a known law, got {plan.method!r}")
         size = first.mean.size
         if size not in _POINTS:
@@ -83,7 +83,7 @@ class LawPair:
         return cls(*(np.exp(one) * volume for one in densities))
 
 
-def _cells(first: DensityLaw, second: DensityLaw) -> tuple[NDArray[np.float64], float]:
+def _cells(first: NoiseLaw, second: NoiseLaw) -> tuple[NDArray[np.float64], float]:
     """Return the centres of a grid that holds both laws, and the volume of a cell."""
     reach = max(first.reach, second.reach)
     low = np.minimum(first.mean, second.mean).ravel() - reach

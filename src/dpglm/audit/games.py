@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import abc
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,6 @@ from dpglm.privacy.noise.additive import (
     L2LinearTerm,
     L2Noise,
     LocalGaussianNoise,
-    Messages,
     ProjectedGaussianNoise,
 )
 from dpglm.privacy.noise.source import Observer
@@ -37,7 +36,6 @@ from dpglm.privacy.selection.mechanisms import (
     ExponentialMechanismOverRuns,
     GeneralizedExponentialMechanism,
     PermuteAndFlip,
-    Runs,
 )
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
@@ -49,93 +47,41 @@ _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 _LEAST = 1e-300
 
 
-class Law(abc.ABC):
-    """The law of one release for an attacker who knows all rows."""
-
-    @abc.abstractmethod
-    def log_density(self, value: Any) -> float:
-        """Logarithm of the density, or probability, of the released value."""
-
-
-class DensityLaw(Law):
-    """Noise with a density around the exact value."""
-
-    mean: NDArray[np.float64]
-    """The exact value."""
-
-    @property
-    @abc.abstractmethod
-    def reach(self) -> float:
-        """Distance from the mean with a tail probability below 1e-15."""
-
-    @abc.abstractmethod
-    def log_densities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logarithm of the density at each row of ``values``."""
-
-    @abc.abstractmethod
-    def around(self, mean: NDArray[np.float64]) -> DensityLaw:
-        """Return the law of the same noise around another value."""
-
-    @final
-    def log_density(self, value: Any) -> float:
-        return float(self.log_densities(np.reshape(value, (1, -1)))[0])
-
-    @final
-    def distances(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """L2 distance of each row of ``values`` from the mean."""
-        away = values - self.mean.ravel()
-        lengths: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
-        return lengths
-
-
 @final
 @dataclass(frozen=True, eq=False)
-class GaussianLaw(DensityLaw):
-    """Independent Gaussian noise."""
+class NoiseLaw:
+    """Noise around the exact value, for an attacker who knows all rows.
 
-    mean: NDArray[np.float64]
-    std: float
-
-    @property
-    def reach(self) -> float:
-        return 9.0 * self.std
-
-    def around(self, mean: NDArray[np.float64]) -> GaussianLaw:
-        return GaussianLaw(mean, self.std)
-
-    def log_densities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        constant = self.mean.size * math.log(self.std * math.sqrt(2.0 * math.pi))
-        densities: NDArray[np.float64] = -0.5 * (self.distances(values) / self.std) ** 2 - constant
-        return densities
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class L2Law(DensityLaw):
-    """Noise with a density proportional to ``exp(-|b| / scale)``."""
+    Independent Gaussian noise, or with a density proportional to ``exp(-|b| / scale)``.
+    """
 
     mean: NDArray[np.float64]
     scale: float
+    is_gaussian: bool = True
 
     @property
     def reach(self) -> float:
-        # The length has the law Gamma(m, scale).
-        return self.scale * (40.0 + 2.0 * self.mean.size)
-
-    def around(self, mean: NDArray[np.float64]) -> L2Law:
-        return L2Law(mean, self.scale)
+        """Distance from the mean with a tail probability below 1e-15."""
+        # The length of L2 noise has the law Gamma(m, scale).
+        return self.scale * (9.0 if self.is_gaussian else 40.0 + 2.0 * self.mean.size)
 
     def log_densities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        m = self.mean.size
+        """Logarithm of the density at each row of ``values``."""
+        away, m = values - self.mean.ravel(), self.mean.size
+        far: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away)) / self.scale
+        if self.is_gaussian:
+            return -0.5 * far**2 - m * math.log(self.scale * math.sqrt(2.0 * math.pi))
         sphere = math.log(2.0) + 0.5 * m * math.log(math.pi) - math.lgamma(0.5 * m)
-        constant = sphere + math.lgamma(m) + m * math.log(self.scale)
-        densities: NDArray[np.float64] = -self.distances(values) / self.scale - constant
-        return densities
+        return -far - sphere - math.lgamma(m) - m * math.log(self.scale)
+
+    def log_density(self, value: Any) -> float:
+        """Logarithm of the density of the released value."""
+        return float(self.log_densities(np.reshape(value, (1, -1)))[0])
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class ChoiceLaw(Law):
+class ChoiceLaw:
     """A choice: the probability of each candidate, or of each one in runs of these lengths."""
 
     probabilities: NDArray[np.float64]
@@ -147,19 +93,15 @@ class ChoiceLaw(Law):
         return self.probabilities if self.lengths is None else self.probabilities * self.lengths
 
     def log_density(self, value: Any) -> float:
+        """Logarithm of the probability of the choice."""
         position = int(value)
         if self.lengths is not None:
             position = int(np.searchsorted(np.cumsum(self.lengths), position, side="right"))
         return math.log(max(float(self.probabilities[position]), _LEAST))
 
 
-@final
-@dataclass(frozen=True)
-class UnknownLaw(Law):
-    """A release of unknown density, which adds nothing to a likelihood ratio."""
-
-    def log_density(self, value: Any) -> float:
-        return 0.0
+Law: TypeAlias = NoiseLaw | ChoiceLaw | None
+"""The law of one release; None if it is unknown, and adds nothing to a likelihood ratio."""
 
 
 def choice_law(
@@ -217,26 +159,18 @@ class Released:
 
 
 @final
-class Recording(NoiseSource, Observer):
+class Recording(Observer):
     """Draws from another source, and keeps releases and public random words.
 
     ``public`` includes the random words of the linear terms of perturbed objectives.
     """
 
-    name: ClassVar[str] = "recorded"
-    is_private: ClassVar[bool] = False
+    name = "recorded"
 
     def __init__(self, source: NoiseSource) -> None:
         self._source = source
         self.releases: list[Released] = []
         self.public: list[NDArray[np.uint64]] = []
-
-    @property
-    def observer(self) -> Observer:
-        return self
-
-    def begins(self, plan: Any, rows: Any) -> None:
-        """Ignore which plan runs."""
 
     def words(self, count: int) -> NDArray[np.uint64]:
         self.public.append(self._source.words(count))
@@ -260,26 +194,18 @@ class Recording(NoiseSource, Observer):
 
 
 @final
-class Replay(NoiseSource, Observer):
+class Replay(Observer):
     """Repeats the releases of a recorded run, and keeps each release's law on the replay's rows.
 
     Each law is conditional on all releases before it; samples contain every row.
     """
 
-    name: ClassVar[str] = "replayed"
-    is_private: ClassVar[bool] = False
+    name = "replayed"
 
     def __init__(self, recording: Recording) -> None:
         self._public = iter(recording.public)
         self._releases = iter(recording.releases)
         self.laws: list[Law] = []
-
-    @property
-    def observer(self) -> Observer:
-        return self
-
-    def begins(self, plan: Any, rows: Any) -> None:
-        """Ignore which plan runs."""
 
     def words(self, count: int) -> NDArray[np.uint64]:
         words = next(self._public, None)
@@ -303,23 +229,14 @@ class Replay(NoiseSource, Observer):
 
 def _law(declared: AnyRelease, value: Any) -> Law:
     law = _LAWS.get(type(declared.mechanism))
-    return UnknownLaw() if law is None else law(declared, value)
+    return None if law is None else law(declared, value)
 
 
-def _gaussian(declared: AnyRelease, value: Any) -> Law:
-    return GaussianLaw(np.array(value, dtype=np.float64), declared.noise_scale)
+def _around(value: Any, scale: float, *, is_gaussian: bool = True) -> NoiseLaw:
+    return NoiseLaw(np.array(value, dtype=np.float64), scale, is_gaussian)
 
 
-def _local(declared: AnyRelease, value: Messages) -> Law:
-    std = declared.noise_scale * math.sqrt(value.senders)
-    return GaussianLaw(np.array(value.total, dtype=np.float64), std)
-
-
-def _l2(declared: AnyRelease, value: Any) -> Law:
-    return L2Law(np.array(value, dtype=np.float64), declared.noise_scale)
-
-
-def _generalized(declared: Any, value: BoundedScores) -> Law:
+def _generalized(declared: Any, value: BoundedScores) -> ChoiceLaw:
     mechanism = declared.mechanism
     relation, diameter = declared.adjacency, declared.diameter
     bounds = [relation.sum_sensitivity(one, diameter) for one in value.contribution_bounds]
@@ -327,30 +244,25 @@ def _generalized(declared: Any, value: BoundedScores) -> Law:
     return choice_law(scores, 1.0, mechanism.epsilon)
 
 
-def _in_runs(declared: Any, value: Runs) -> Law:
-    epsilon = declared.mechanism.epsilon
-    return choice_law(value.scores, declared.sensitivity, epsilon, value.lengths)
-
-
-def _exponential(declared: Any, value: Any) -> Law:
-    return choice_law(value, declared.sensitivity, declared.mechanism.epsilon)
-
-
-def _permute_and_flip(declared: Any, value: Any) -> Law:
-    return flip_law(value, declared.sensitivity, declared.mechanism.epsilon)
-
-
-# The law of each mechanism; those of others are unknown.
-_LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[AnyRelease, Any], Law]] = MappingProxyType(
+# The law of each mechanism for a release and its value; those of others are unknown.
+_LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[Any, Any], Law]] = MappingProxyType(
     {
-        ExponentialMechanism: _exponential,
-        ExponentialMechanismOverRuns: _in_runs,
-        GaussianNoise: _gaussian,
+        ExponentialMechanism: lambda declared, scores: choice_law(
+            scores, declared.sensitivity, declared.mechanism.epsilon
+        ),
+        ExponentialMechanismOverRuns: lambda declared, runs: choice_law(
+            runs.scores, declared.sensitivity, declared.mechanism.epsilon, runs.lengths
+        ),
+        GaussianNoise: lambda declared, value: _around(value, declared.noise_scale),
         GeneralizedExponentialMechanism: _generalized,
-        L2Noise: _l2,
-        LocalGaussianNoise: _local,
-        PermuteAndFlip: _permute_and_flip,
-        ProjectedGaussianNoise: _gaussian,
+        L2Noise: lambda declared, value: _around(value, declared.noise_scale, is_gaussian=False),
+        LocalGaussianNoise: lambda declared, messages: _around(
+            messages.total, declared.noise_scale * math.sqrt(messages.senders)
+        ),
+        PermuteAndFlip: lambda declared, scores: flip_law(
+            scores, declared.sensitivity, declared.mechanism.epsilon
+        ),
+        ProjectedGaussianNoise: lambda declared, value: _around(value, declared.noise_scale),
     }
 )
 
@@ -366,34 +278,26 @@ def pays_for_all(plan: Plan) -> bool:
     return plan.method.releases_iterates and not is_secret
 
 
-@dataclass(frozen=True, eq=False)
-class Game(abc.ABC):
-    """A mechanism and two data sets; the attacker sees all releases, or the result only."""
-
-    neighbours: Neighbours
-    sees_all: bool
-    plan: Plan | None
-
-    @abc.abstractmethod
-    def play(self, first: bool, noise: NoiseSource) -> Observation:
-        """Run once on the first or the second data set."""
-
-
 @final
 @dataclass(frozen=True, eq=False)
-class FunctionGame(Game):
+class FunctionGame:
     """A function from rows to an array, which draws its own noise; the array is seen."""
 
+    neighbours: Neighbours
     function: Callable[[Any], ArrayLike]
 
+    plan = None
+    sees_all = False
+
     def play(self, first: bool, noise: NoiseSource) -> Observation:
+        """Run once on the first or the second data set."""
         shown = self.function(self.neighbours.first if first else self.neighbours.second)
         return Observation(np.ravel(np.asarray(shown, dtype=np.float64)), None)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class PlanGame(Game):
+class PlanGame:
     """A plan; the attacker sees all its releases, or only the returned model.
 
     An attacker who sees all releases and knows both data sets can compute their likelihood ratio. A
@@ -406,9 +310,12 @@ class PlanGame(Game):
     settles which data set it was.
     """
 
+    neighbours: Neighbours
+    sees_all: bool
     plan: Plan
 
     def play(self, first: bool, noise: NoiseSource) -> Observation:
+        """Run once on the first or the second data set."""
         plan, sides = self.plan, (self.neighbours.first, self.neighbours.second)
         own, other = sides if first else sides[::-1]
         if not self.sees_all:
@@ -441,17 +348,23 @@ class PlanGame(Game):
             return [], np.empty(0)
 
 
+Game: TypeAlias = FunctionGame | PlanGame
+"""A mechanism and two data sets; the attacker sees all releases, or the result only."""
+
+
 def _log_ratio(release: Released, first: Law, second: Law, adjacency: Adjacency) -> float:
-    rate = release.sampling_rate
-    if rate == 1.0 or not (isinstance(first, DensityLaw) and isinstance(second, DensityLaw)):
-        return first.log_density(release.value) - second.log_density(release.value)
-    without = left_out(first, second, adjacency).log_density(release.value)
-    return _mixed(rate, first.log_density(release.value), without) - _mixed(
-        rate, second.log_density(release.value), without
-    )
+    if first is None or second is None:
+        return 0.0
+    rate, value = release.sampling_rate, release.value
+    drawn = first.log_density(value), second.log_density(value)
+    if rate == 1.0 or not (isinstance(first, NoiseLaw) and isinstance(second, NoiseLaw)):
+        return drawn[0] - drawn[1]
+    without = left_out(first, second, adjacency).log_density(value)
+    mixed = np.logaddexp(np.log(rate) + np.array(drawn), np.log1p(-rate) + without)
+    return float(mixed[0] - mixed[1])
 
 
-def left_out(first: DensityLaw, second: DensityLaw, adjacency: Adjacency) -> DensityLaw:
+def left_out(first: NoiseLaw, second: NoiseLaw, adjacency: Adjacency) -> NoiseLaw:
     """Return the law of a release about a sample without the row of interest.
 
     The second data set lacks the row, or has the opposite row in its place; other rows contribute
@@ -459,8 +372,4 @@ def left_out(first: DensityLaw, second: DensityLaw, adjacency: Adjacency) -> Den
     """
     if adjacency is not Adjacency.REPLACE_ONE:
         return second
-    return second.around(0.5 * (first.mean + second.mean))
-
-
-def _mixed(rate: float, drawn: float, left_out: float) -> float:
-    return float(np.logaddexp(np.log(rate) + drawn, np.log1p(-rate) + left_out))
+    return dataclasses.replace(second, mean=0.5 * (first.mean + second.mean))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, expit, gammaln, log_expit, ndtri
 
 from dpglm._validation import check_integer, check_real
-from dpglm.audit.games import GaussianLaw, Recording, Replay, pays_for_all
+from dpglm.audit.games import NoiseLaw, Recording, Replay, pays_for_all
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
 from dpglm.audit.report import (
     AuditReport,
@@ -366,11 +366,11 @@ def _scores(
 
 def _column_scores(value: Any, there: Any, gone: Any, plan: Plan) -> NDArray[np.float64]:
     shape = plan.data.coefficient_shape
-    if not isinstance(there, GaussianLaw) or there.mean.shape != shape:
+    if not isinstance(there, NoiseLaw) or not there.is_gaussian or there.mean.shape != shape:
         raise ValueError(
             f"plan must release Gaussian sums of shape {shape} only, got {plan.method!r}"
         )
-    shift = (there.mean - gone.mean) / there.std**2
+    shift = (there.mean - gone.mean) / there.scale**2
     each = shift * (value - 0.5 * (there.mean + gone.mean))
     scores: NDArray[np.float64] = each.reshape(plan.data.n_columns, -1).sum(axis=1)
     return scores

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,15 +189,10 @@ class _StoppedError(Exception):
 
 
 @final
-class _Stop(NoiseSource, Observer):
+class _Stop(Observer):
     """Stops a fit when it would run its plan."""
 
-    name: ClassVar[str] = "none"
-    is_private: ClassVar[bool] = False
-
-    @property
-    def observer(self) -> Observer:
-        return self
+    name = "none"
 
     def begins(self, plan: Plan, rows: Rows) -> None:
         raise _StoppedError(plan, rows)

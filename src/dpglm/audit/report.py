@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import abc
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -175,69 +174,52 @@ class Observation:
     log_ratio: float | None
 
 
-class Score(abc.ABC):
-    """A statistic, fixed before the runs that are counted."""
+@final
+@dataclass(frozen=True, eq=False)
+class Score:
+    """A statistic, fixed before the runs that are counted; held-out runs may have taught it."""
 
     name: str
-    """In reports."""
-    is_learned: ClassVar[bool] = True
-    """Whether held-out runs taught it."""
+    of: Callable[[Sequence[Observation]], Floats]
+    is_learned: bool = True
 
-    @abc.abstractmethod
-    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
+    def __call__(self, observations: Sequence[Observation]) -> Floats:
         """Score each observation; shape (runs,)."""
+        return self.of(observations)
 
 
-@final
-@dataclass(frozen=True)
-class LikelihoodRatio(Score):
-    """The log-likelihood ratio by the declared noise: no statistic has more power."""
-
-    name: str = "likelihood ratio of all releases"
-    is_learned: ClassVar[bool] = False
-
-    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
-        return np.array([one.log_ratio for one in observations], dtype=np.float64)
+# No statistic has more power.
+_LIKELIHOOD_RATIO = Score(
+    "likelihood ratio of all releases",
+    lambda observations: np.array([one.log_ratio for one in observations], dtype=np.float64),
+    is_learned=False,
+)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Linear(Score):
-    """A direction that separates the runs on two data sets."""
-
-    direction: NDArray[np.float64]
-    name: str = "learned direction"
-
-    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
-        scores: NDArray[np.float64] = _values(observations) @ self.direction
-        return scores
+def _linear(direction: Floats) -> Score:
+    """Make the statistic of a direction that separates the runs on two data sets."""
+    return Score("learned direction", lambda seen: np.asarray(_values(seen) @ direction))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Quadratic(Score):
-    """The log-likelihood ratio of two normal laws of scaled values: sees variances too."""
+def _quadratic(scale: Floats, means: Pair, precisions: Pair) -> Score:
+    """Make the log-likelihood ratio of two normal laws of scaled values: it sees variances too."""
 
-    scale: NDArray[np.float64]
-    means: Pair
-    precisions: Pair
-    name: str = "learned normal laws"
-
-    def __call__(self, observations: Sequence[Observation]) -> NDArray[np.float64]:
-        values = _values(observations) / self.scale
-        far = [
+    def of(observations: Sequence[Observation]) -> Floats:
+        values = _values(observations) / scale
+        near, far = (
             np.einsum("ij,jk,ik->i", values - mean, precision, values - mean)
-            for mean, precision in zip(self.means, self.precisions, strict=True)
-        ]
-        scores: NDArray[np.float64] = far[1] - far[0]
-        return scores
+            for mean, precision in zip(means, precisions, strict=True)
+        )
+        return np.asarray(far - near)
+
+    return Score("learned normal laws", of)
 
 
 def candidate_scores(
     first: Sequence[Observation], second: Sequence[Observation]
 ) -> tuple[Score, ...]:
     """Learn statistics from held-out runs; the linear one is Fisher's discriminant."""
-    scores: list[Score] = [] if first[0].log_ratio is None else [LikelihoodRatio()]
+    scores: list[Score] = [] if first[0].log_ratio is None else [_LIKELIHOOD_RATIO]
     a, b = _values(first), _values(second)
     together = np.concatenate([a, b])
     scale = together.std(axis=0)
@@ -248,11 +230,11 @@ def candidate_scores(
     if len(together) < _RUNS_PER_VALUE * scale.size:
         # Too few runs for a covariance, which would be large where there are many values.
         variances = np.mean(centred**2, axis=0) + _RIDGE
-        return (*scores, Linear((means[0] - means[1]) / variances / scale))
+        return (*scores, _linear((means[0] - means[1]) / variances / scale))
     ridge = _RIDGE * np.eye(scale.size)
     pooled = centred.T @ centred / len(together) + ridge
-    scores.append(Linear(np.linalg.solve(pooled, means[0] - means[1]) / scale))
-    scores.append(Quadratic(scale, means, (_precision(a, ridge), _precision(b, ridge))))
+    scores.append(_linear(np.linalg.solve(pooled, means[0] - means[1]) / scale))
+    scores.append(_quadratic(scale, means, (_precision(a, ridge), _precision(b, ridge))))
     return tuple(scores)
 
 

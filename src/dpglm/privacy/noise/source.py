@@ -24,34 +24,6 @@ from dpglm.privacy.noise.grid import (
 if TYPE_CHECKING:
     from dpglm.privacy.releases import Release
 
-# Observers of a curator: audits and laws, which receive private values by design.
-
-V = TypeVar("V")
-R = TypeVar("R")
-
-
-class Observer(abc.ABC):
-    """Answers in place of a curator's mechanisms, and receives their private values.
-
-    A noise source provides it (``NoiseSource.observer``), so the certificate of an observed fit
-    names a source with noise that is not private.
-
-    Privacy: nothing that an observer keeps may be published.
-    """
-
-    @abc.abstractmethod
-    def begins(self, plan: Any, rows: Any) -> None:
-        """Take note of a plan, and the prepared rows on which it is about to run."""
-
-    @abc.abstractmethod
-    def answer(self, declared: Release[V, R], value: V) -> R:
-        """Answer a release about a private value in place of ``declared.mechanism.draw``."""
-
-    @abc.abstractmethod
-    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
-        """Draw or choose a Poisson sample, a mask of shape (n_rows,)."""
-
-
 # Below this, a gap costs less than a byte for each row; above, it is the other way round.
 _GAPS_BELOW, _GAPS_ABOVE = 2.0**-4, 2.0**-64
 
@@ -198,6 +170,38 @@ class NoiseSource(abc.ABC):
         True
         """
         return float(self.words(1)[0] >> np.uint64(11)) * 2.0**-53
+
+
+# Observers of a curator: audits and laws, which receive private values by design.
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+class Observer(NoiseSource):
+    """A source that answers in place of a curator's mechanisms, and receives private values.
+
+    The certificate of an observed fit names a source with noise that is not private.
+
+    Privacy: nothing that an observer keeps may be published.
+    """
+
+    is_private: ClassVar[bool] = False
+
+    @property
+    def observer(self) -> Observer:
+        return self
+
+    def begins(self, plan: Any, rows: Any) -> None:
+        """Take note of a plan, and the prepared rows on which it is about to run."""
+
+    @abc.abstractmethod
+    def answer(self, declared: Release[V, R], value: V) -> R:
+        """Answer a release about a private value in place of ``declared.mechanism.draw``."""
+
+    @abc.abstractmethod
+    def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
+        """Draw or choose a Poisson sample, a mask of shape (n_rows,)."""
 
 
 @final
