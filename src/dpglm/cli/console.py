@@ -25,6 +25,7 @@ from rich.text import Text
 
 from dpglm._json import file_identity, is_below
 from dpglm.exceptions import PlanMismatchError
+from dpglm.tables.databases import Address
 
 if TYPE_CHECKING:
     from dpglm.cli.files import SpendingWatch
@@ -50,19 +51,31 @@ class CommandPath(click.Path):
     """The type of every option and argument that names a file or folder.
 
     ``files`` lists the files that a path stands for, such as a ledger and its journal; ``closed``:
-    nothing may be written below a folder.
+    nothing may be written below a folder; ``databases``: the address of a table is a path, too.
     """
 
     def __init__(
         self,
         use: Use,
-        files: Callable[[Path], Iterable[Path]] = _itself,
+        files: Callable[[Any], Iterable[Path]] = _itself,
         *,
         closed: bool = False,
+        databases: bool = False,
         **checks: Any,
     ) -> None:
         super().__init__(path_type=Path, **checks)
-        self.use, self.files, self.closed = use, files, closed
+        self.use, self.files, self.closed, self.databases = use, files, closed, databases
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return a path, or the address of a table in a database."""
+        if self.databases:
+            try:
+                address = Address.of(value)
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+            if address is not None:
+                return address
+        return super().convert(value, param, ctx)
 
 
 @final
@@ -71,7 +84,7 @@ class NamedPath:
     """A path as it was given, with the option that names it."""
 
     option: str
-    path: Path
+    path: Any
     kind: CommandPath
 
     def __str__(self) -> str:
@@ -85,7 +98,7 @@ class NamedPath:
     @property
     def is_closed(self) -> bool:
         """Whether nothing may be written below the path."""
-        return self.kind.closed and self.path.is_dir()
+        return self.kind.closed and Path(self.path).is_dir()
 
     def holds(self, target: Path, use: Use) -> bool:
         """Whether a file, put to some use, is one of these or lies among them."""

@@ -31,6 +31,7 @@ from dpglm.cli.console import (
     spending,
 )
 from dpglm.tables.cells import as_cells, as_numbers
+from dpglm.tables.databases import Address
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import CountTarget, TargetColumn
@@ -85,7 +86,7 @@ class TrainingRows:
 
 
 def read_rows(
-    data: Path,
+    data: Path | Address,
     schema: Schema,
     *,
     exposure: str | None,
@@ -99,18 +100,15 @@ def read_rows(
 
     ``exposure``, ``trials`` and ``groups`` name columns.
     """
-    is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
-    if stream and not is_parquet:
-        raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
-    if is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES):
-        from dpglm.data.stream.parquet import ParquetRows
+    if _is_streamed(data, stream=stream):
+        from dpglm.data.stream.arrow import ArrowRows
 
         if trials is not None:
             raise InputError(
                 f"--trials {trials}: needs rows in memory, and these are streamed: fit shares of "
-                "successes by ParquetRows(..., sample_weight=) in Python"
+                "successes by ArrowRows(..., sample_weight=) in Python"
             )
-        rows = ParquetRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
+        rows = ArrowRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
         note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
         ids = None if groups is None else rows.group_ids
         return TrainingRows(rows, None, None, None, ids, rows.stored_columns, is_streamed=True)
@@ -126,6 +124,15 @@ def read_rows(
         columns = tuple(storage_types(data))
         X = schema.encode(table) if encode else table
         return TrainingRows(X, y, exposures, made, ids, columns, is_streamed=False)
+
+
+def _is_streamed(data: Path | Address, *, stream: bool) -> bool:
+    if isinstance(data, Address):
+        return True
+    is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
+    if stream and not is_parquet:
+        raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
+    return is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES)
 
 
 def encoded_target(

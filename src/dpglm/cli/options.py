@@ -19,6 +19,7 @@ import click
 
 from dpglm._registry import ESTIMATORS
 from dpglm.cli.console import CommandPath, InputError, Use, guarded
+from dpglm.tables.databases import Address
 
 # A command is a function: names, defaults, types and choices of its options are those of its
 # parameters, and a parameter that is a dataclass stands for a group of options, its fields.
@@ -146,9 +147,11 @@ def examples(*lines: str) -> str:
 # Kinds of values.
 
 
-def _data_files(path: Path) -> Iterable[Path]:
+def _data_files(path: Path | Address) -> Iterable[Path]:
     from dpglm.data.stream.parquet import parquet_files
 
+    if isinstance(path, Address):
+        return path.files
     return [path, *parquet_files(path)]
 
 
@@ -176,7 +179,8 @@ def output_folder(*names: str) -> CommandPath:
 
 
 INPUT_FILE = CommandPath(Use.READ, exists=True, dir_okay=False)
-INPUT_DATA = CommandPath(Use.READ, _data_files, closed=True, exists=True)
+INPUT_DATA = CommandPath(Use.READ, _data_files, closed=True, databases=True, exists=True)
+INPUT_TABLE = CommandPath(Use.READ, _data_files, databases=True, exists=True, dir_okay=False)
 INPUT_FOLDER = CommandPath(Use.READ, exists=True, file_okay=False)
 INPUT_LEDGER = CommandPath(Use.READ, _ledger_files, exists=True, dir_okay=False)
 LEDGER = CommandPath(Use.KEPT, _ledger_files, exists=True, dir_okay=False)
@@ -186,7 +190,9 @@ STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, closed=True)
 OUTPUT_FILE = CommandPath(Use.WRITTEN)
 STREAM = Path("-")
 """Standard input or output, in place of a file."""
-INPUT_STREAM = CommandPath(Use.READ, exists=True, dir_okay=False, allow_dash=True)
+INPUT_STREAM = CommandPath(
+    Use.READ, _data_files, databases=True, exists=True, dir_okay=False, allow_dash=True
+)
 OUTPUT_STREAM = CommandPath(Use.WRITTEN, allow_dash=True)
 COUNT = click.IntRange(min=1)
 

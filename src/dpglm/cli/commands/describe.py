@@ -20,6 +20,7 @@ from dpglm.cli.options import (
     option,
     output_folder,
 )
+from dpglm.tables.databases import Address
 
 REPORT_FOLDER = output_folder("certificate.json", "description.html", "description.json")
 
@@ -33,7 +34,7 @@ REPORT_FOLDER = output_folder("certificate.json", "description.html", "descripti
     "    --bounds 0.005,0.995 --bounded-schema narrower.json --ledger people.ledger",
 )
 def describe(
-    data: Annotated[Path, argument(INPUT_DATA)],
+    data: Annotated[Path | Address, argument(INPUT_DATA)],
     schema_file: Annotated[Path, option("--schema", "Schema of the table.", type=INPUT_FILE)],
     protected: Protected,
     columns: Annotated[
@@ -86,8 +87,9 @@ def describe(
 ) -> None:
     """Describe the private table DATA: counts, histograms, quantiles, means, pairs of columns.
 
-    DATA is a CSV or Parquet file, or a folder of Parquet files. All numbers come from one noisy
-    release, within the budget that you give. Each has an interval that reflects the noise.
+    DATA is a CSV or Parquet file, a folder of Parquet files, or the address of a table in a
+    database. All numbers come from one noisy release, within the budget that you give. Each has an
+    interval that reflects the noise.
     Output and files may be published.
 
     An error before anything is spent leaves no file. After that, the message states the spending

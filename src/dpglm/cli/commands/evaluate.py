@@ -14,7 +14,7 @@ from dpglm.cli.console import InputError
 from dpglm.cli.files import columns_of, encoded_target, features_of, publish_numbers
 from dpglm.cli.fitting import Exposure, GivenOffset, Offset
 from dpglm.cli.options import (
-    INPUT_FILE,
+    INPUT_TABLE,
     Force,
     Ledger,
     Model,
@@ -28,6 +28,7 @@ from dpglm.cli.options import (
 )
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
+from dpglm.tables.databases import Address
 from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarget, TargetColumn
 
@@ -44,7 +45,7 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
     "    --threshold 0.2 --threshold 0.5 --ledger people.ledger --report performance",
 )
 def evaluate(
-    data: Annotated[Path, argument(INPUT_FILE)],
+    data: Annotated[Path | Address, argument(INPUT_TABLE)],
     model: Model,
     protected: Protected,
     exposure: Exposure = None,
@@ -96,10 +97,10 @@ def evaluate(
 ) -> None:
     """Evaluate a model on the private table DATA, with rows that it was not fitted on.
 
-    DATA is a CSV or Parquet file with the model's columns, its target and, if it was fitted with
-    exposures, those. All numbers come from noisy releases within the budget that you give. Each
-    has an interval for these rows and one for the population that they were sampled from. Output
-    and files may be published.
+    DATA is a CSV or Parquet file, or the address of a table in a database, with the columns of the
+    model, its target and, if it was fitted with exposures, those. All numbers come from noisy
+    releases within the budget that you give. Each has an interval for these rows and one for the
+    population that they were sampled from. Output and files may be published.
 
     An error before anything is spent leaves no file. After that, the message states the spending
     and where the numbers are, and the exit code is 3.

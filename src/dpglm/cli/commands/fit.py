@@ -27,6 +27,7 @@ from dpglm.cli.options import (
     option,
     output_folder,
 )
+from dpglm.tables.databases import Address
 
 if TYPE_CHECKING:
     from dpglm.ledger import PrivacyLedger
@@ -46,9 +47,11 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     "dpglm fit people.csv --schema schema.json --epsilon 0.5 --delta 1e-6 \\",
     "    --ledger people.ledger --label 'income by region' --model model.json",
     "dpglm fit visits.csv --schema schema.json --epsilon 1 --groups patient --model model.json",
+    "dpglm fit 'duckdb:bank.duckdb?table=loans' --schema schema.json --epsilon 1 \\",
+    "    --model model.json",
 )
 def fit(
-    data: Annotated[Path, argument(INPUT_DATA)],
+    data: Annotated[Path | Address, argument(INPUT_DATA)],
     described: Annotated[ModelOptions, defaults(schema_file=...)],
     protected: Protected,
     model: Annotated[Path, option("Model file to write (JSON).", type=OUTPUT_FILE)],
@@ -67,7 +70,7 @@ def fit(
         bool,
         option(
             "Read Parquet block by block at each step instead of into memory. Large files (256 "
-            "MiB) and folders are always streamed."
+            "MiB), folders and databases are always streamed."
         ),
     ] = False,
     cache: Annotated[
@@ -90,7 +93,9 @@ def fit(
 ) -> None:
     """Fit a model to the private table DATA and write publishable results.
 
-    DATA is a CSV or Parquet file, or a folder of Parquet files, which may be larger than memory.
+    DATA is a CSV or Parquet file, a folder of Parquet files, or the address of a table in a
+    database: duckdb:FILE?table=NAME, sqlite:FILE?query=SQL or
+    postgresql://HOST/DATABASE?table=NAME. Folders and databases may be larger than memory.
     Inputs are never replaced, and nothing is written into a folder of rows.
 
     The model is differentially private: with epsilon 1, no row makes any outcome more than e = 2.7

@@ -21,6 +21,7 @@ from dpglm.cli.options import (
     command,
     option,
 )
+from dpglm.tables.databases import Address
 from dpglm.tables.files import (
     PipedTable,
     csv_text,
@@ -46,7 +47,7 @@ _PREDICTION = "prediction"
     "zcat new.csv.gz | dpglm predict - --model model.json -o - | head",
 )
 def predict(
-    data: Annotated[Path, argument(INPUT_STREAM)],
+    data: Annotated[Path | Address, argument(INPUT_STREAM)],
     model: Model,
     output: Annotated[
         Path,
@@ -70,7 +71,8 @@ def predict(
 ) -> None:
     """Predict the target for each row of DATA, which needs the model's columns but no target.
 
-    DATA is a CSV or Parquet file, or - for CSV on standard input.
+    DATA is a CSV or Parquet file, the address of a table in a database, or - for CSV on standard
+    input.
 
     A model of exposures (`dpglm fit --exposure`) needs those of the rows, too: from the column of
     the fit, or another column, or one number for all.

@@ -12,7 +12,8 @@ import click
 
 from dpglm.cli.console import InputError, note, plain
 from dpglm.cli.files import all_or_none
-from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE, Force, argument, command, option
+from dpglm.cli.options import INPUT_TABLE, OUTPUT_FILE, Force, argument, command, option
+from dpglm.tables.databases import Address
 from dpglm.tables.files import StorageType, storage_types
 from dpglm.tables.schema import HELP_KEY
 
@@ -57,9 +58,10 @@ _TARGET: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
     "Write a form for the public facts about a table.",
     "dpglm schema people.csv --target income -o schema.json",
     "dpglm schema people.parquet --target income",
+    "dpglm schema 'duckdb:bank.duckdb?table=loans' --target late",
 )
 def schema(
-    data: Annotated[Path, argument(INPUT_FILE)],
+    data: Annotated[Path | Address, argument(INPUT_TABLE)],
     target: Annotated[str, option("Column to predict.", metavar="COLUMN")],
     output: Annotated[
         Path | None,

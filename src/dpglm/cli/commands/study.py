@@ -21,6 +21,7 @@ from dpglm.cli.files import SpendingWatch, require_report, reserved
 from dpglm.cli.options import (
     COUNT,
     INPUT_FILE,
+    INPUT_TABLE,
     STUDY_CHECKPOINT,
     Force,
     Ledger,
@@ -29,6 +30,7 @@ from dpglm.cli.options import (
     option,
     output_folder,
 )
+from dpglm.tables.databases import Address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +52,7 @@ _OUT = output_folder(
 )
 def study(
     study_file: Annotated[Path, argument(INPUT_FILE, metavar="STUDY")],
-    data: Annotated[Path | None, argument(INPUT_FILE)] = None,
+    data: Annotated[Path | Address | None, argument(INPUT_TABLE)] = None,
     n_rows: Annotated[
         int | None, option("Public number of rows, for a plan without DATA.", type=COUNT)
     ] = None,
@@ -73,7 +75,8 @@ def study(
     """Carry out STUDY on the private table DATA, and write publishable results.
 
     STUDY is a TOML file with the budget, the schema's file, and what to explore, fit and evaluate;
-    docs/study.md has an example. DATA is a CSV or Parquet file. Without DATA, the plan is printed:
+    docs/study.md has an example. DATA is a CSV or Parquet file, or the
+    address of a table in a database. Without DATA, the plan is printed:
     the cost and the expected precision of each part.
 
     All rows are explored. The model is fitted to a random part of them and evaluated on the rest.
