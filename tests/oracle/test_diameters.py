@@ -17,34 +17,34 @@ from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.oracle import choices as loss_choices
 from dpglm.oracle import choices as quantiles
 from dpglm.oracle import rounding
-from dpglm.oracle.counts import Cells, mean_release, noisy_mean, noisy_tables, table_release
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.counts import Cells, noisy_mean, noisy_tables, row_sum, table_sum
+from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.losses import ScoreShares, noisy_score_sums
-from dpglm.oracle.losses import score_release as sums_of
+from dpglm.oracle.losses import score_moment_sum as sums_of
 from dpglm.oracle.moments import (
     LinearView,
     MomentShares,
+    moment_sum,
     noisy_second_moments,
     noisy_weighted_moments,
-    second_moment_release,
-    weighted_moment_release,
+    second_moment_sum,
 )
-from dpglm.oracle.scores import ClippedScores, hessian_release, length_release, score_moment_release
+from dpglm.oracle.scores import LENGTHS, ClippedScores, curvature_sum, score_product_sum
 from dpglm.oracle.targets import (
+    SHELL_COUNTS,
+    SQUARED_SLOPES,
     Shells,
     TargetShares,
-    magnitudes_release,
+    magnitude_sum,
     noisy_magnitudes,
     noisy_shell_counts,
     noisy_squared_slope,
     noisy_target_means,
     noisy_target_sizes,
     noisy_target_sums,
-    shell_release,
-    squared_slope_release,
-    target_mean_release,
-    target_release,
-    target_size_release,
+    target_mean_sum,
+    target_size_sum,
+    target_sum,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise
@@ -80,8 +80,8 @@ class Sum:
     rows: bool = True
 
 
-def of(make: Any, *settings: Any, **options: Any) -> Callable[[DataSpec, Adjacency], Any]:
-    return lambda spec, relation: make(spec, relation, *settings, **options)
+def of(sums: Callable[[DataSpec], RowSum]) -> Callable[[DataSpec, Adjacency], Any]:
+    return lambda spec, relation: sums(spec).release(spec, relation, NOISE)
 
 
 E1, E2 = (1.0, 0.0), (0.0, 1.0)
@@ -100,102 +100,102 @@ LONG = math.sqrt(0.75)
 SHORT = ((0.5625, 0.0), (0.0, 0.375))
 SUMS = {
     "second moments": Sum(
-        of(second_moment_release, NOISE),
+        of(second_moment_sum),
         lambda oracle, one: noisy_second_moments(oracle, one, 1.0 / 3.0),
         # Orthogonal, with the constant.
         ((E1, 1.0, WEIGHT), (at(-1.0 / 9.0), 1.0, WEIGHT)),
     ),
     "equations": Sum(
-        of(weighted_moment_release, NOISE, EQUATIONS),
+        of(lambda data: moment_sum(data, EQUATIONS)),
         lambda oracle, one: noisy_weighted_moments(oracle, one, VIEW, EQUATIONS),
         ((at(1.0, LONG), 1.0, WEIGHT), (at(-1.0 / 3.0, LONG), 0.5, WEIGHT)),
         0.866,
     ),
     "scores and squares": Sum(
-        of(weighted_moment_release, NOISE, LAST),
+        of(lambda data: moment_sum(data, LAST)),
         lambda oracle, one: noisy_weighted_moments(oracle, one, VIEW, LAST),
         ((E1, 1.0, WEIGHT), ((-1.0, 0.0), 1.0, WEIGHT)),
         0.87,
     ),
     "scores": Sum(
-        of(sums_of, NOISE, FINAL),
+        of(lambda data: sums_of(data, FINAL)),
         lambda oracle, one: noisy_score_sums(oracle, one, VIEW, FINAL),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
         0.91,
     ),
     "scores and their moments": Sum(
-        of(sums_of, NOISE, ROBUST),
+        of(lambda data: sums_of(data, ROBUST)),
         lambda oracle, one: noisy_score_sums(oracle, one, VIEW, ROBUST),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
         0.91,
     ),
     "long scores": Sum(
-        of(shell_release, NOISE),
+        of(lambda data: SHELL_COUNTS),
         lambda oracle, one: noisy_shell_counts(oracle, one, VIEW, SHELLS),
         ((E1, 1.0, WEIGHT), (E1, 0.8, WEIGHT)),
     ),
     "magnitudes": Sum(
-        of(magnitudes_release, NOISE),
+        of(magnitude_sum),
         noisy_magnitudes,
         (((0.6, 0.6), 1.0, 1.0), ((0.1, 0.1), 1.0, 1.0)),
     ),
     "targets and bins": Sum(
-        of(target_release, NOISE, TARGETS),
+        of(lambda data: target_sum(TARGETS)),
         lambda oracle, one: noisy_target_sums(oracle, one, TARGETS),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
     ),
     "targets": Sum(
-        of(target_release, NOISE, MEANS),
+        of(lambda data: target_sum(MEANS)),
         lambda oracle, one: noisy_target_sums(oracle, one, MEANS),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
         0.89,
     ),
     "means of targets": Sum(
-        of(target_mean_release, NOISE, has_offset=False),
+        of(lambda data: target_mean_sum(has_offset=False)),
         lambda oracle, one: noisy_target_means(oracle, one, 0.0, 1.0),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
     ),
     "squared slopes": Sum(
-        of(squared_slope_release, NOISE),
+        of(lambda data: SQUARED_SLOPES),
         lambda oracle, one: noisy_squared_slope(oracle, one, 0.0, 0.5, 1.0),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
     ),
     "target sizes": Sum(
-        of(target_size_release, NOISE, has_offset=False),
+        of(lambda data: target_size_sum(has_offset=False)),
         lambda oracle, one: noisy_target_sizes(oracle, one, 1.0),
         ((E1, 1.0, WEIGHT), (E1, 0.1, WEIGHT)),
     ),
     "tables": Sum(
-        of(table_release, NOISE, TABLES),
+        of(lambda data: table_sum(TABLES)),
         lambda oracle, one: noisy_tables(oracle, one, TABLES),
         (((1.0, 0.0), 1.0, WEIGHT), ((-1.0, 1.0), 1.0, WEIGHT)),
         row_norm=2.0,
     ),
     "tables with signs": Sum(
-        of(table_release, NOISE, SIGNED),
+        of(lambda data: table_sum(SIGNED)),
         lambda oracle, one: noisy_tables(oracle, one, SIGNED),
         (((1.0, 1.0), 1.0, WEIGHT), ((-1.0, -1.0), 1.0, WEIGHT)),
         row_norm=2.0,
     ),
     "Hessians": Sum(
-        of(hessian_release, SCORES.clip, SCORES.square, NOISE),
+        of(lambda data: curvature_sum(data, SCORES.clip, SCORES.square)),
         lambda oracle, one: SCORES.mean_hessian(oracle, one, V),
         ((E1, 1.0, WEIGHT), (E2, 1.0, WEIGHT)),
         loss=Logistic(),
     ),
     "Hessians and variances": Sum(
-        of(hessian_release, SCORES.clip, SCORES.square, NOISE, with_variance=True),
+        of(lambda data: curvature_sum(data, SCORES.clip, SCORES.square, with_variance=True)),
         lambda oracle, one: SCORES.mean_hessian_and_variance(oracle, one, V),
         ((SHORT[0], 1.0, WEIGHT), (SHORT[1], 1.0, WEIGHT)),
         loss=Logistic(),
     ),
     "squared scores": Sum(
-        of(score_moment_release, SCORES.clip, NOISE),
+        of(lambda data: score_product_sum(data, SCORES.clip)),
         lambda oracle, one: SCORES.mean_score_products(oracle, one, V),
         ((SHORT[0], 1.0, WEIGHT), (SHORT[1], 1.0, WEIGHT)),
     ),
     "lengths of groups' scores": Sum(
-        of(length_release, NOISE),
+        of(lambda data: LENGTHS),
         lambda oracle, one: SCORES.mean_length(oracle, one, V),
         ((E1, 1.0, WEIGHT), (E1, 0.0, 0.0)),
         rows=False,
@@ -293,7 +293,7 @@ def test_smaller_diameter_is_caught(name):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_signed_sum_taken_for_one_of_squares_is_caught(grouped):
     """The planted bug: rows themselves may be opposite, unlike their second moments."""
-    honest = Sum(of(mean_release, NOISE), noisy_mean, ((E1, 1.0, 1.0), ((-1.0, 0.0), 1.0, 1.0)))
+    honest = Sum(of(row_sum), noisy_mean, ((E1, 1.0, 1.0), ((-1.0, 0.0), 1.0, 1.0)))
     pair = [[one] * (2 if grouped else 1) for one in honest.worst]
     assert distance(honest, *pair, grouped=grouped) == pytest.approx(1.0, rel=1e-3)
 

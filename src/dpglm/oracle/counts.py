@@ -21,7 +21,7 @@ from dpglm.oracle.rounding import MOST_ROWS, norm_margin
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import Release, SumMechanism, SumRelease
+from dpglm.privacy.releases import Release, SumRelease
 
 # Standard deviations that noise exceeds with a probability below any float: Phi(-40) < 1e-349.
 _FARTHEST = 40.0
@@ -126,13 +126,9 @@ def class_sums(spec: DataSpec) -> Kernel:
     return AnyArrays(block_sum, apart=True)
 
 
-def _class_sums(data: DataSpec) -> RowSum:
+def class_sum(data: DataSpec) -> RowSum:
+    """Sum of ``class_sums``."""
     return RowSum("sums and counts of classes", (data.n_features + 1) * data.n_outputs)
-
-
-def class_sum_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``noisy_class_sums``."""
-    return _class_sums(data).release(data, adjacency, mechanism)
 
 
 def noisy_class_sums(
@@ -143,7 +139,7 @@ def noisy_class_sums(
     In units of the longest row with its constant, and of the constant over it.
     """
     spec = oracle.rows.spec
-    values = _class_sums(spec).noisy(oracle, declared, class_sums(spec))
+    values = class_sum(spec).noisy(oracle, declared, class_sums(spec))
     sums = values.reshape(spec.n_outputs, spec.n_features + 1)
     return sums[:, :-1], sums[:, -1]
 
@@ -151,18 +147,13 @@ def noisy_class_sums(
 # Bounded sums of rows, as they are or around a public point, released as noisy means.
 
 
-def _row_sum(data: DataSpec) -> RowSum:
+def row_sum(data: DataSpec) -> RowSum:
     """Sum of the rows, without their intercept column.
 
     Privacy: the norm of a prepared row is at most ``data.row_norm``. A row counts once, or not at
     all (``counted``). ``sum_rounding`` covers the error of the computed row norm.
     """
     return RowSum("row sum", data.n_features, data.row_norm, weighted=False, directions=1)
-
-
-def mean_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``noisy_mean``."""
-    return _row_sum(data).release(data, adjacency, mechanism)
 
 
 def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
@@ -175,10 +166,10 @@ def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
     def block_sum(block: Block) -> NDArray[np.float64]:
         return block.weighted_sum(counted(block))[: spec.n_features]
 
-    return _row_sum(spec).noisy(oracle, declared, AnyArrays(block_sum)) / spec.n_rows
+    return row_sum(spec).noisy(oracle, declared, AnyArrays(block_sum)) / spec.n_rows
 
 
-def _rows_in_radii(data: DataSpec) -> RowSum:
+def rows_in_radii(data: DataSpec) -> RowSum:
     """Sum of rows around a point, in units of a radius.
 
     Privacy: each ``(x - center) / radius`` is clipped to the norm 1, with a margin for the error of
@@ -186,13 +177,6 @@ def _rows_in_radii(data: DataSpec) -> RowSum:
     once, or not at all (``counted``).
     """
     return RowSum("row sum in radii", data.n_features, weighted=False)
-
-
-def clipped_mean_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release of ``noisy_clipped_mean``."""
-    return _rows_in_radii(data).release(data, adjacency, mechanism)
 
 
 def noisy_clipped_mean(
@@ -208,7 +192,7 @@ def noisy_clipped_mean(
         total: NDArray[np.float64] = z.sum(axis=0)
         return total
 
-    mean = _rows_in_radii(spec).noisy(oracle, declared, block_sum) / spec.n_rows
+    mean = rows_in_radii(spec).noisy(oracle, declared, block_sum) / spec.n_rows
     return np.asarray(center + radius * mean)
 
 
@@ -292,17 +276,6 @@ class Cells:
         return np.asarray(np.bincount(place, added, self.size), np.float64)
 
 
-def table_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    mechanism: SumMechanism,
-    tables: tuple[Cells, ...],
-    count: int = 1,
-) -> SumRelease:
-    """Declare the joint release of tables, ``count`` times."""
-    return _tables(tables).release(data, adjacency, mechanism, count)
-
-
 def noisy_tables(
     oracle: Oracle,
     declared: SumRelease,
@@ -322,7 +295,7 @@ def noisy_tables(
         X = X if recoded is None else recoded(X)
         return np.concatenate([table.sums(X, block.weights) for table in tables])
 
-    sums = _tables(tables)
+    sums = table_sum(tables)
     if oracle.rows.unit is Unit.GROUP:
         # The contributions of groups are clipped with their weights.
         return sums.noisy(oracle, declared, lambda block: weights * block_sums(block))
@@ -330,7 +303,7 @@ def noisy_tables(
     return oracle.noisy_sum(declared, lambda rows: weights * over_blocks(rows), bound)
 
 
-def _tables(tables: tuple[Cells, ...]) -> RowSum:
+def table_sum(tables: tuple[Cells, ...]) -> RowSum:
     """Cells of all tables.
 
     Privacy: a row adds at most ``reach`` to one cell of each table, times its own weight. Only

@@ -136,15 +136,13 @@ def clipped_loss_difference_sum(
     return rows.sum(block_sum, map_blocks, (1,))
 
 
-def loss_difference_release(
-    data: DataSpec, adjacency: Adjacency, bound: float, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release of a sum of loss differences, each clipped to [-bound, bound].
+def loss_difference_sum(bound: float) -> RowSum:
+    """Sum of loss differences, each clipped to [-bound, bound].
 
     Privacy: values are added in float64, so ``sum_rounding`` holds for their sum, whatever the
     type of the rows.
     """
-    return RowSum("clipped loss difference sum", 1, bound).release(data, adjacency, mechanism)
+    return RowSum("clipped loss difference sum", 1, bound)
 
 
 def noisy_loss_difference(
@@ -282,7 +280,8 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
     return AnyArrays(block_sum, apart=True)
 
 
-def _score_sums(data: DataSpec, shares: ScoreShares) -> RowSum:
+def score_moment_sum(data: DataSpec, shares: ScoreShares) -> RowSum:
+    """Sum of ``score_sums``."""
     of_scores = "second moments" if shares.products > 0.0 else "squared lengths"
     size, n_matrices = data.n_columns, 1 + (shares.products > 0.0)
     return RowSum(
@@ -290,13 +289,6 @@ def _score_sums(data: DataSpec, shares: ScoreShares) -> RowSum:
         n_matrices * n_symmetric(size) + size + 1,
         opposition=shares.opposition,
     )
-
-
-def score_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: ScoreShares
-) -> SumRelease:
-    """Declare the release of ``noisy_score_sums``."""
-    return _score_sums(data, shares).release(data, adjacency, mechanism)
 
 
 def noisy_score_sums(
@@ -310,7 +302,7 @@ def noisy_score_sums(
     size = view.vectors.shape[1]
     n_matrix = n_symmetric(size)
     kernel = score_sums(spec, view, shares, not oracle.places_are_fixed)
-    values = _score_sums(spec, shares).noisy(oracle, declared, kernel)
+    values = score_moment_sum(spec, shares).noisy(oracle, declared, kernel)
     length = view.reach * math.sqrt(view.longest)
     in_matrix = view.longest / math.sqrt(shares.matrix)
     in_vector = length / math.sqrt(shares.vector)

@@ -16,7 +16,7 @@ from dpglm.oracle.differences import products_of, sum_of
 from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.rounding import least_product, norm_margin, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.privacy.releases import SumRelease
 
 MOST_COLUMNS = 1000
 """Second moments of more columns have too many entries for a solver that builds on them."""
@@ -107,7 +107,7 @@ def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
     return AnyArrays(block_sum, apart=True)
 
 
-def _second_moments(data: DataSpec) -> RowSum:
+def second_moment_sum(data: DataSpec) -> RowSum:
     """Sum of normalised second moments.
 
     Privacy: no two contributions oppose each other, as ``<u u^T, v v^T> = <u, v>^2``. Sums are in
@@ -122,13 +122,6 @@ def _second_moments(data: DataSpec) -> RowSum:
     )
 
 
-def second_moment_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release of ``noisy_second_moments``."""
-    return _second_moments(data).release(data, adjacency, mechanism)
-
-
 def noisy_second_moments(
     oracle: Oracle, declared: SumRelease, constant: float
 ) -> NDArray[np.float64]:
@@ -139,7 +132,7 @@ def noisy_second_moments(
     """
     spec = oracle.rows.spec
     kernel = normalized_second_moments(spec, constant)
-    values = _second_moments(spec).noisy(oracle, declared, kernel)
+    values = second_moment_sum(spec).noisy(oracle, declared, kernel)
     return unpack_symmetric(values, spec.n_features + 1)
 
 
@@ -363,24 +356,14 @@ def weighted_moments(
     return AnyArrays(block_sum, apart=True)
 
 
-def _weighted_moments(data: DataSpec, shares: MomentShares) -> RowSum:
+def moment_sum(data: DataSpec, shares: MomentShares) -> RowSum:
+    """Sum of ``weighted_moments``."""
     names = {
         "none": "clipped score and squared residuals",
         "hessian": "second moments, score and squared residuals",
     }
     size = _n_matrix(shares, data.n_columns) + data.n_columns + 1
     return RowSum(names[shares.kind], size, opposition=shares.opposition)
-
-
-def weighted_moment_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    mechanism: SumMechanism,
-    shares: MomentShares,
-    count: int = 1,
-) -> SumRelease:
-    """Declare the releases of ``noisy_weighted_moments``."""
-    return _weighted_moments(data, shares).release(data, adjacency, mechanism, count)
 
 
 def noisy_weighted_moments(
@@ -394,7 +377,7 @@ def noisy_weighted_moments(
     size = view.vectors.shape[1]
     row_by_row = not oracle.places_are_fixed
     kernel = weighted_moments(spec, view, shares, row_by_row)
-    values = _weighted_moments(spec, shares).noisy(oracle, declared, kernel)
+    values = moment_sum(spec, shares).noisy(oracle, declared, kernel)
     n_matrix = _n_matrix(shares, size)
     matrix, in_matrix = np.zeros((size, size)), 0.0
     if n_matrix:

@@ -19,8 +19,8 @@ from dpglm.oracle.differences import RUN_ROWS, products_of, sum_of
 from dpglm.oracle.gradients import Oracle, RowSum, has_compiled_scores
 from dpglm.oracle.moments import n_symmetric, pack_symmetric, row_by_row_product, unpack_symmetric
 from dpglm.oracle.rounding import norm_margin
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
 
 # Weight of the scores' variance relative to the Hessian: errors are inversely proportional to
@@ -84,7 +84,7 @@ class ClippedScores:
     ) -> tuple[float, float]:
         """Release the mean length of the groups' scores at v, in units of a row's bound.
 
-        ``length_release`` declares it; returned with the standard deviation of the noise. Lengths
+        Declared by ``LENGTHS``; returned with the standard deviation of the noise. Lengths
         are cut at m such units, m the typical number of rows of a group.
         """
         groups = oracle.rows.spec.groups
@@ -104,16 +104,16 @@ class ClippedScores:
     def mean_score(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Release the mean score at ``w = basis v``; ``score_release`` declares it."""
+        """Release the mean score at ``w = basis v``; declared by ``sum_of_scores``."""
         spec, block_sum = oracle.rows.spec, self._score_sum(_OfRows.of(oracle), v)
-        sums = _score_sum(spec, self.clip)
+        sums = sum_of_scores(spec, self.clip)
         total = sums.noisy(oracle, declared, AnyArrays(block_sum, apart=True), self.within)
         return self.slope * total / spec.n_rows
 
     def limits_met(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Release on how many rows the limits bind at v; ``limit_release`` declares it.
+        """Release on how many rows the limits bind at v; declared by ``LIMITS_MET``.
 
         Sums over rows, times their weights: whether a row is so long that it counts less, by how
         much less (``1 - f``), and whether its slope is cut. Returned with the standard deviations
@@ -132,7 +132,7 @@ class ClippedScores:
                 total = total + sum_of(block, counted, met)
             return cast("NDArray[np.float64]", total)
 
-        total = _LIMITS_MET.noisy(oracle, declared, AnyArrays(block_sum, apart=True))
+        total = LIMITS_MET.noisy(oracle, declared, AnyArrays(block_sum, apart=True))
         return total / _LIMITS, declared.noise_std / _LIMITS
 
     def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
@@ -154,7 +154,7 @@ class ClippedScores:
     def mean_hessian(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Release the mean Hessian at ``w = basis v``; ``hessian_release`` declares it.
+        """Release the mean Hessian at ``w = basis v``; declared by ``curvature_sum``.
 
         Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
         ``1 / sqrt(2)`` of it elsewhere.
@@ -167,7 +167,7 @@ class ClippedScores:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Release the mean Hessian with the mean variance of scores under a right model.
 
-        ``hessian_release`` declares both together. Noise in the Hessian equals that of
+        ``curvature_sum`` declares both together. Noise in the Hessian equals that of
         ``mean_hessian``, and noise in the variance is twice as large.
         """
         hessian, variance = self._mean_curvatures(oracle, declared, v, ("curvature", "variance"))
@@ -189,7 +189,7 @@ class ClippedScores:
             sums = [kernel(block) / unit for kernel, unit in zip(kernels, units, strict=True)]
             return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
 
-        sums = _curvatures(oracle.rows.spec, self.clip, self.square, len(parts) > 1)
+        sums = curvature_sum(oracle.rows.spec, self.clip, self.square, with_variance=len(parts) > 1)
         values = self._mean_products(oracle, declared, block_sums, sums)
         size = self.basis.shape[1]
         return [
@@ -203,7 +203,7 @@ class ClippedScores:
         """Release the mean of scores times their transposes, at ``w = basis v``.
 
         The scores of a group's rows are added up first, where rows are in groups; the mean is that
-        over rows. ``score_moment_release`` declares it. Noise equals that of ``mean_hessian`` in
+        over rows. ``score_product_sum`` declares it. Noise equals that of ``mean_hessian`` in
         units of ``slope**2``.
         """
         of_rows, size = _OfRows.of(oracle), self.basis.shape[1]
@@ -216,7 +216,7 @@ class ClippedScores:
                 return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
             within = self.squares_within**2
-        sums = _score_products(oracle.rows.spec, self.clip)
+        sums = score_product_sum(oracle.rows.spec, self.clip)
         values = self._mean_products(oracle, declared, products, sums, within)
         return self.slope**2 * unpack_symmetric(values, size)
 
@@ -337,26 +337,17 @@ class ClippedScores:
         return cut
 
 
-def _score_sum(data: DataSpec, clip: float) -> RowSum:
+def sum_of_scores(data: DataSpec, clip: float) -> RowSum:
+    """Sum of ``ClippedScores.mean_score``."""
     return RowSum("score sum", data.n_columns, clip)
 
 
-def score_release(
-    data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism, *, count: int = 1
-) -> SumRelease:
-    """Declare the releases of ``ClippedScores.mean_score``."""
-    return _score_sum(data, clip).release(data, adjacency, mechanism, count)
-
-
-def length_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
-    lengths = RowSum("lengths of group scores", 1, weighted=False, power=0, opposition=0.0)
-    return lengths.release(data, adjacency, mechanism)
-
+LENGTHS = RowSum("lengths of group scores", 1, weighted=False, power=0, opposition=0.0)
+"""Sum of ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
 
 # A row adds three numbers from 0 to a quarter, a quarter and all of its weight. None is negative,
 # so that a group's cannot cancel.
-_LIMITS_MET = RowSum(
+LIMITS_MET = RowSum(
     "counts of long rows and clipped residuals",
     len(_LIMITS),
     float(np.linalg.norm(_LIMITS)),
@@ -364,12 +355,9 @@ _LIMITS_MET = RowSum(
 )
 
 
-def limit_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``ClippedScores.limits_met``."""
-    return _LIMITS_MET.release(data, adjacency, mechanism)
-
-
-def _curvatures(data: DataSpec, clip: float, square: float, with_variance: bool) -> RowSum:
+def curvature_sum(
+    data: DataSpec, clip: float, square: float, *, with_variance: bool = False
+) -> RowSum:
     """Sum of Hessians, and of the variance of scores.
 
     Privacy: a Hessian is at most ``square`` in Frobenius norm, the variance at most ``clip^2``
@@ -385,40 +373,18 @@ def _curvatures(data: DataSpec, clip: float, square: float, with_variance: bool)
     )
 
 
-def hessian_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    clip: float,
-    square: float,
-    mechanism: SumMechanism,
-    *,
-    with_variance: bool = False,
-    count: int = 1,
-) -> SumRelease:
-    """Declare the releases of ``ClippedScores.mean_hessian``, or ``mean_hessian_and_variance``."""
-    sums = _curvatures(data, clip, square, with_variance)
-    return sums.release(data, adjacency, mechanism, count)
-
-
 def curvature_bound(clip: float, square: float, *, with_variance: bool) -> float:
     """Bound on a row's part of the Hessian, or of that and of the scores' variance."""
     return math.hypot(square, _LESS_VARIANCE * clip**2) if with_variance else square
 
 
-def _score_products(data: DataSpec, clip: float) -> RowSum:
+def score_product_sum(data: DataSpec, clip: float) -> RowSum:
     """Sum of ``h h^T`` over scores h, or over groups' sums of scores.
 
     Privacy: the inner product of ``h h^T`` and ``k k^T`` is ``<h, k>^2``.
     """
     bound, size = (clip * data.weight_bound) ** 2, n_symmetric(data.n_columns)
     return RowSum("sum of squared scores", size, bound, weighted=False, power=2, opposition=0.0)
-
-
-def score_moment_release(
-    data: DataSpec, adjacency: Adjacency, clip: float, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release of ``ClippedScores.mean_score_products``."""
-    return _score_products(data, clip).release(data, adjacency, mechanism)
 
 
 def _predictions(

@@ -17,8 +17,7 @@ from dpglm.oracle.differences import RUN_ROWS, sum_of
 from dpglm.oracle.gradients import Oracle, RowSum
 from dpglm.oracle.moments import LinearView, float_weights, residuals_of, weighted_coordinates
 from dpglm.oracle.rounding import norm_margin
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
 
 
@@ -88,7 +87,8 @@ def target_sums(spec: DataSpec, shares: TargetShares) -> Kernel:
     return AnyArrays(block_sum)
 
 
-def _target_sums(shares: TargetShares) -> RowSum:
+def target_sum(shares: TargetShares) -> RowSum:
+    """Sum of ``target_sums``."""
     return RowSum(
         "target sum, weight and counts" if shares.side else "target sum and weight",
         2 + shares.side**2,
@@ -97,17 +97,10 @@ def _target_sums(shares: TargetShares) -> RowSum:
     )
 
 
-def target_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, shares: TargetShares
-) -> SumRelease:
-    """Declare the release of ``noisy_target_sums``."""
-    return _target_sums(shares).release(data, adjacency, mechanism)
-
-
 def noisy_target_sums(oracle: Oracle, declared: SumRelease, shares: TargetShares) -> TargetSums:
     """Release the sum, the weight and the counts of targets."""
     spec = oracle.rows.spec
-    values = _target_sums(shares).noisy(oracle, declared, target_sums(spec, shares))
+    values = target_sum(shares).noisy(oracle, declared, target_sums(spec, shares))
     noise = declared.noise_std
 
     def over(share: float) -> float:
@@ -143,7 +136,7 @@ N_SIZES = 64
 """Size k is for targets above ``2^-(k+1)`` of a public bound, up to ``2^-k`` of it."""
 
 
-def _target_means(n_kinds: int) -> RowSum:
+def target_mean_sum(*, has_offset: bool) -> RowSum:
     """Sum of ``w_i (t_i, 1)``, or of ``w_i (t_i, u_i, 1)`` with offsets.
 
     t is the target mapped to [-1, 1], and u the same without the offset.
@@ -151,20 +144,14 @@ def _target_means(n_kinds: int) -> RowSum:
     Privacy: the inner product of two contributions of weight 1 is ``t t' + 1 >= 0``, or ``t t' +
     u u' + 1 >= -1``.
     """
+    size = 3 if has_offset else 2
     return RowSum(
         "sums of targets and weights",
-        n_kinds + 1,
-        math.sqrt(n_kinds + 1),
+        size,
+        math.sqrt(size),
         directions=1,
-        opposition=1.0 / 3.0 if n_kinds == 2 else 0.0,
+        opposition=1.0 / 3.0 if has_offset else 0.0,
     )
-
-
-def target_mean_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
-) -> SumRelease:
-    """Declare the release of ``noisy_target_means``."""
-    return _target_means(1 + has_offset).release(data, adjacency, mechanism)
 
 
 def noisy_target_means(
@@ -192,7 +179,8 @@ def noisy_target_means(
         )
         return sums
 
-    *totals, weight = _target_means(n_kinds).noisy(oracle, declared, AnyArrays(block_sum)).tolist()
+    sums = target_mean_sum(has_offset=n_kinds == 2)
+    *totals, weight = sums.noisy(oracle, declared, AnyArrays(block_sum)).tolist()
     weight = max(weight, declared.noise_std)
     noise = min(math.sqrt(2.0) * declared.noise_std / weight, 1.0)
     means = [
@@ -202,20 +190,13 @@ def noisy_target_means(
     return means[0], means[-1], weight
 
 
-def _target_sizes(n_kinds: int) -> RowSum:
+def target_size_sum(*, has_offset: bool) -> RowSum:
     """Weights of targets by size, of one or two kinds.
 
     Privacy: a row adds its weight to at most one size of each kind. No count is negative.
     """
-    size, bound = n_kinds * N_SIZES, math.sqrt(n_kinds)
-    return RowSum(SIZES, size, bound, directions=1, opposition=0.0)
-
-
-def target_size_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, *, has_offset: bool
-) -> SumRelease:
-    """Declare the release of ``noisy_target_sizes``."""
-    return _target_sizes(1 + has_offset).release(data, adjacency, mechanism)
+    n_kinds = 1 + has_offset
+    return RowSum(SIZES, n_kinds * N_SIZES, math.sqrt(n_kinds), directions=1, opposition=0.0)
 
 
 def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDArray[np.float64]:
@@ -239,7 +220,7 @@ def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDA
         stacked: NDArray[np.float64] = xp.stack(sums)
         return stacked
 
-    counts = _target_sizes(n_kinds).noisy(oracle, declared, AnyArrays(block_sum))
+    counts = target_size_sum(has_offset=n_kinds == 2).noisy(oracle, declared, AnyArrays(block_sum))
     return counts.reshape(n_kinds, N_SIZES)
 
 
@@ -250,15 +231,8 @@ def _kinds(loss: Loss, targets: NDArray[np.float64], count: int) -> list[NDArray
     return kinds if count == 1 else [*kinds, loss.targets_without_offset(targets)]
 
 
-_SQUARED_SLOPES = RowSum("squared slopes of the constant model", 1, directions=1, opposition=0.0)
+SQUARED_SLOPES = RowSum("squared slopes of the constant model", 1, directions=1, opposition=0.0)
 """A number from 0 to 1, times the weight, for each row."""
-
-
-def squared_slope_release(
-    data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release of ``noisy_squared_slope``."""
-    return _SQUARED_SLOPES.release(data, adjacency, mechanism)
 
 
 def noisy_squared_slope(
@@ -280,7 +254,7 @@ def noisy_squared_slope(
         sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
         return sums
 
-    total = _SQUARED_SLOPES.noisy(oracle, declared, AnyArrays(block_sum))
+    total = SQUARED_SLOPES.noisy(oracle, declared, AnyArrays(block_sum))
     return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
 
 
@@ -338,12 +312,8 @@ def shell_counts(spec: DataSpec, view: LinearView, shells: Shells, row_by_row: b
     return AnyArrays(block_sum, apart=True)
 
 
-_SHELLS = RowSum("counts of long scores", N_SHELLS, directions=1, opposition=0.0)
-
-
-def shell_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``noisy_shell_counts``; no count is negative."""
-    return _SHELLS.release(data, adjacency, mechanism)
+SHELL_COUNTS = RowSum("counts of long scores", N_SHELLS, directions=1, opposition=0.0)
+"""No count is negative."""
 
 
 def noisy_shell_counts(
@@ -351,7 +321,7 @@ def noisy_shell_counts(
 ) -> NDArray[np.float64]:
     """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
     kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)
-    return _SHELLS.noisy(oracle, declared, kernel)
+    return SHELL_COUNTS.noisy(oracle, declared, kernel)
 
 
 # Noisy histograms of the orders of magnitude of each column's entries.
@@ -360,7 +330,7 @@ LEVELS = 40
 """Level l is for entries above ``2^-(l+1)`` of the row norm, up to ``2^-l`` of it."""
 
 
-def _magnitudes(data: DataSpec) -> RowSum:
+def magnitude_sum(data: DataSpec) -> RowSum:
     """Histograms of magnitudes, one for each column.
 
     Privacy: a row adds 1 to at most one level of each column, whatever its values are; no count is
@@ -374,11 +344,6 @@ def _magnitudes(data: DataSpec) -> RowSum:
         directions=1,
         opposition=0.0,
     )
-
-
-def magnitudes_release(data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism) -> SumRelease:
-    """Declare the release of ``noisy_magnitudes``."""
-    return _magnitudes(data).release(data, adjacency, mechanism)
 
 
 def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
@@ -397,5 +362,5 @@ def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64
         places = (first + np.maximum(levels, 0))[seen]
         return np.bincount(places, minlength=size).astype(np.float64)
 
-    noisy = _magnitudes(spec).noisy(oracle, declared, block_counts)
+    noisy = magnitude_sum(spec).noisy(oracle, declared, block_counts)
     return noisy.reshape(spec.n_features, LEVELS)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpglm._validation import check_bools, check_real
 from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.oracle.choices import noisy_medians, noisy_radius, rank_release
-from dpglm.oracle.counts import clipped_mean_release, mean_release, noisy_clipped_mean, noisy_mean
+from dpglm.oracle.counts import noisy_clipped_mean, noisy_mean, row_sum, rows_in_radii
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import MOST_COLUMNS
 from dpglm.preprocessing.base import (
@@ -85,7 +85,7 @@ class Center(Preprocessor):
 
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_intercept(data)
-        return (mean_release(data, adjacency, GaussianNoise(1.0 / mu)),)
+        return (row_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
     def output(self, data: DataSpec) -> DataSpec:
         after = dense_spec(data, self.row_norm)
@@ -185,7 +185,7 @@ class InstanceOptimalCenter(Preprocessor):
         return (
             rank_release("median along a direction", adjacency, of_median, d),
             rank_release("radius around medians", adjacency, of_radius),
-            clipped_mean_release(data, adjacency, noise),
+            rows_in_radii(data).release(data, adjacency, noise),
         )
 
     def output(self, data: DataSpec) -> DataSpec:

@@ -25,10 +25,10 @@ from dpglm.oracle.moments import (
     check_data,
     constant_column,
     noisy_second_moments,
-    second_moment_release,
+    second_moment_sum,
     spectrum,
 )
-from dpglm.oracle.targets import LEVELS, magnitudes_release, noisy_magnitudes
+from dpglm.oracle.targets import LEVELS, magnitude_sum, noisy_magnitudes
 from dpglm.preprocessing.base import (
     PlannedStep,
     Preprocessor,
@@ -187,7 +187,7 @@ class Scale(Preprocessor):
         return share_for_error(error, _WANTED_COUNTS, _LEAST_SHARE, _MOST_SHARE)
 
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
-        return (magnitudes_release(data, adjacency, GaussianNoise(1.0 / mu)),)
+        return (magnitude_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
     def output(self, data: DataSpec) -> DataSpec:
         return dense_spec(data, self.row_norm)
@@ -270,7 +270,7 @@ class Whiten(Preprocessor):
 
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_data(data, adjacency, MOST_WHITENED)
-        return (second_moment_release(data, adjacency, GaussianNoise(1.0 / mu)),)
+        return (second_moment_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
     def output(self, data: DataSpec) -> DataSpec:
         return dense_spec(data, self.row_norm)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -142,40 +141,32 @@ MOST_EPSILON = 50.0
 """Largest epsilon of a choice; a larger one changes nothing."""
 
 
-class Choice(abc.ABC):
-    """A private choice among trained models, with every setting decided."""
-
-    @abc.abstractmethod
-    def release(self, data: DataSpec, adjacency: Adjacency) -> AnyRelease:
-        """Describe the release of the choice for rows with the public facts ``data``."""
-
-    @abc.abstractmethod
-    def choose(
-        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
-    ) -> NDArray[np.float64]:
-        """Choose a model by a release about held-out rows."""
-
-
 @final
 @dataclass(frozen=True)
-class LeastLoss(Choice):
-    """The model with the least loss, clipped at ``loss_bound``, by permute-and-flip."""
+class LeastLoss:
+    """The model with the least loss, clipped at ``loss_bound``, by permute-and-flip.
+
+    A ``score`` takes the place of the training loss; its bound is ``loss_bound``.
+    """
 
     loss_bound: float
     epsilon: float
+    score: PredictionScore | None = None
 
     def release(self, data: DataSpec, adjacency: Adjacency) -> ScoreRelease:
+        """Describe the release of the choice for rows with the public facts ``data``."""
         return least_loss_release(data, adjacency, self.loss_bound, self.epsilon)
 
     def choose(
         self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
     ) -> NDArray[np.float64]:
-        return models[choose_least_loss(oracle, declared, models, self.loss_bound)]
+        """Choose a model by a release about held-out rows."""
+        return models[choose_least_loss(oracle, declared, models, self.loss_bound, self.score)]
 
 
 @final
 @dataclass(frozen=True)
-class LeastLossByNorm(Choice):
+class LeastLossByNorm:
     """The model with the least clipped loss, by the generalised exponential mechanism.
 
     Each model has its own loss bound. The zero model competes too; ``loss_at_zero`` bounds its
@@ -190,6 +181,7 @@ class LeastLossByNorm(Choice):
     failure: float
 
     def release(self, data: DataSpec, adjacency: Adjacency) -> GeneralizedRelease:
+        """Describe the release of the choice for rows with the public facts ``data``."""
         return generalized_choice_release(
             data, adjacency, self.loss_bounds, self.epsilon, self.failure
         )
@@ -197,10 +189,15 @@ class LeastLossByNorm(Choice):
     def choose(
         self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
     ) -> NDArray[np.float64]:
+        """Choose a model by a release about held-out rows."""
         chosen = choose_least_generalized(
             oracle, declared, models, self.loss_bounds, self.loss_at_zero, self.penalties
         )
         return [np.zeros_like(models[0]), *models][chosen]
+
+
+Choice: TypeAlias = LeastLoss | LeastLossByNorm
+"""A private choice among trained models, with every setting decided."""
 
 
 def epsilon_of_choice(budget: PrivacyBudget, adjacency: Adjacency) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -81,11 +81,12 @@ def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]
 @final
 @dataclass(frozen=True)
 class Training:
-    """One model: its name in reports, the number of its part of the rows, and its plan."""
+    """One model: its name in reports, its part of the rows by number, its plan and parameters."""
 
     name: str
     part: int
     plan: Plan
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @final
@@ -252,7 +253,7 @@ def trainings_of(
 ) -> tuple[Training, ...]:
     """Plan the training of each candidate on the same rows, each with this budget."""
     return tuple(
-        Training(f"candidate {number}", 0, one.plan(budget, data, adjacency))
+        Training(f"candidate {number}", 0, one.plan(budget, data, adjacency), one.parameters)
         for number, one in enumerate(candidates, start=1)
     )
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._progress import silent
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.choices import choose_least_loss
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
 from dpglm.privacy.accounting.calibrate import calibrate, excess, largest_share
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.releases import AnyRelease, ScoreRelease, SumRelease
+from dpglm.privacy.releases import SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import Problem
-from dpglm.selection.choices import Choice, LeastLoss, PredictionScore, epsilon_of_choice, score_for
+from dpglm.selection.choices import LeastLoss, PredictionScore, epsilon_of_choice, score_for
 from dpglm.selection.method import (
     Candidate,
     Training,
@@ -52,28 +51,6 @@ _MARGIN = 1.0 - 1e-12
 
 @final
 @dataclass(frozen=True)
-class _LeastScore(Choice):
-    """The model with the least prediction error, by permute-and-flip."""
-
-    score: PredictionScore
-    parameters: tuple[Mapping[str, Any], ...]
-    epsilon: float
-
-    @property
-    def _least(self) -> LeastLoss:
-        return LeastLoss(self.score.bound, self.epsilon)
-
-    def release(self, data: DataSpec, adjacency: Adjacency) -> ScoreRelease:
-        return self._least.release(data, adjacency)
-
-    def choose(
-        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
-    ) -> NDArray[np.float64]:
-        return models[choose_least_loss(oracle, declared, models, self.score.bound, self.score)]
-
-
-@final
-@dataclass(frozen=True)
 class HeldOutSearch(Solver):
     """Trains every candidate on one part of the rows and chooses one on the other.
 
@@ -90,7 +67,7 @@ class HeldOutSearch(Solver):
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         score, epsilon = score_for(problem.loss, data), epsilon_of_choice(budget, adjacency)
-        choice = _LeastScore(score, tuple(one.parameters for one in self.candidates), epsilon)
+        choice = LeastLoss(score.bound, epsilon, score)
         title = "private search with a choice on rows held out"
         method = held_out(title, self.candidates, choice, sizes, facts)
         return facts.plan(method)
@@ -144,7 +121,6 @@ class RepeatedSearch(Solver):
             problem=problem,
             data=data,
             adjacency=adjacency,
-            parameters=tuple(one.parameters for one in self.candidates),
             trainings=trainings_of(self.candidates, training, data, adjacency),
             repetitions=self.repetitions,
             score=score_for(problem.loss, data),
@@ -191,12 +167,11 @@ class RepeatedSearchState:
 @final
 @dataclass(frozen=True)
 class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
-    """Random repetition with every setting decided; ``parameters`` has one entry per candidate."""
+    """Random repetition with every setting decided."""
 
     problem: Problem
     data: DataSpec
     adjacency: Adjacency
-    parameters: tuple[Mapping[str, Any], ...]
     trainings: tuple[Training, ...]
     repetitions: Repetitions
     score: PredictionScore
@@ -207,11 +182,6 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
     releases_iterates = False
 
     def __post_init__(self) -> None:
-        if len(self.parameters) != len(self.trainings):
-            raise ValueError(
-                f"parameters must be {len(self.trainings)}, one for each training, got "
-                f"{len(self.parameters)}"
-            )
         for one in self.trainings:
             if one.plan.data != self.data:
                 raise ValueError(

@@ -547,9 +547,7 @@ FORGERIES = {
     "a step left out": put(["releases"], lambda old: old[1:]),
     "a stage left out": put(["plan", "method", "steps"], lambda old: []),
     "another stage": put(["releases", 0, "quantity"], lambda old: "model: row sum"),
-    "settings of a step": put(
-        ["plan", "method", "steps", 0, "noise_multiplier"], lambda old: 2 * old
-    ),
+    "settings of a step": put(["plan", "method", "steps", 0, "mu"], lambda old: old / 2),
     "row norm of a step": put(
         ["plan", "method", "steps", 0, "data", "row_norm"], lambda old: old / 2
     ),

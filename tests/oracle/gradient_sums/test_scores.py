@@ -17,17 +17,17 @@ from dpglm.oracle import scores as scores_module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric
 from dpglm.oracle.scores import (
+    LIMITS_MET,
     ClippedScores,
-    hessian_release,
-    limit_release,
-    score_moment_release,
-    score_release,
+    curvature_sum,
+    score_product_sum,
+    sum_of_scores,
 )
 from dpglm.oracle.targets import (
+    SQUARED_SLOPES,
     noisy_squared_slope,
     noisy_target_means,
-    squared_slope_release,
-    target_mean_release,
+    target_mean_sum,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise
@@ -66,14 +66,15 @@ def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
     )
     spec = rows.spec
     with released_sums() as seen:
-        scores.mean_score(oracle, score_release(spec, adjacency, scores.clip, noise), v)
-        limits = (scores.clip, scores.square, noise)
-        scores.mean_hessian(oracle, hessian_release(spec, adjacency, *limits), v)
-        both = hessian_release(spec, adjacency, *limits, with_variance=True)
-        scores.mean_hessian_and_variance(oracle, both, v)
-        declared = score_moment_release(spec, adjacency, scores.clip, noise)
+        declared = sum_of_scores(spec, scores.clip).release(spec, adjacency, noise)
+        scores.mean_score(oracle, declared, v)
+        hessian = curvature_sum(spec, scores.clip, scores.square)
+        scores.mean_hessian(oracle, hessian.release(spec, adjacency, noise), v)
+        both = curvature_sum(spec, scores.clip, scores.square, with_variance=True)
+        scores.mean_hessian_and_variance(oracle, both.release(spec, adjacency, noise), v)
+        declared = score_product_sum(spec, scores.clip).release(spec, adjacency, noise)
         scores.mean_score_products(oracle, declared, v)
-        scores.limits_met(oracle, limit_release(spec, adjacency, noise), v)
+        scores.limits_met(oracle, LIMITS_MET.release(spec, adjacency, noise), v)
     return [(value, std / MULTIPLIER) for value, std in seen]
 
 
@@ -250,14 +251,14 @@ class TestTargets:
         rng = np.random.default_rng(0)
         y, w = rng.uniform(0, 30, 4000), rng.uniform(0, 2, 4000)
         oracle, noise = self.oracle(y, w), GaussianNoise(MULTIPLIER)
-        declared = target_mean_release(
-            oracle.rows.spec, Adjacency.ZERO_OUT, noise, has_offset=False
+        declared = target_mean_sum(has_offset=False).release(
+            oracle.rows.spec, Adjacency.ZERO_OUT, noise
         )
         with released_sums() as seen:
             mean, _, weight = noisy_target_means(oracle, declared, 0.0, 20.0)
             square = noisy_squared_slope(
                 oracle,
-                squared_slope_release(oracle.rows.spec, Adjacency.ZERO_OUT, noise),
+                SQUARED_SLOPES.release(oracle.rows.spec, Adjacency.ZERO_OUT, noise),
                 score=1.0,
                 most=8.0,
                 weight=weight,
@@ -280,11 +281,11 @@ class TestTargets:
             with released_sums() as sums:
                 noisy_target_means(
                     oracle,
-                    target_mean_release(spec, Adjacency.ZERO_OUT, noise, has_offset=False),
+                    target_mean_sum(has_offset=False).release(spec, Adjacency.ZERO_OUT, noise),
                     0.0,
                     20.0,
                 )
-                declared = squared_slope_release(spec, Adjacency.ZERO_OUT, noise)
+                declared = SQUARED_SLOPES.release(spec, Adjacency.ZERO_OUT, noise)
                 noisy_squared_slope(oracle, declared, 0.0, 0.5, 1.0)
             seen.append(sums)
         for (one, std), (other, _) in zip(*seen, strict=True):
@@ -298,15 +299,15 @@ class TestTargets:
         rows, noise = make_rows(np.zeros((n_rows, 1)), pairs), GaussianNoise(1.0)
         loss = WithOffset(Poisson(), 0.0)
         oracle = Oracle(rows, loss, Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
-        declared = target_mean_release(rows.spec, Adjacency.ZERO_OUT, noise, has_offset=False)
+        declared = target_mean_sum(has_offset=False).release(rows.spec, Adjacency.ZERO_OUT, noise)
         with released_sums() as seen:
             noisy_target_means(oracle, declared, 0.0, 20.0)
         assert seen[0][0].tolist() == [-n_rows, n_rows]
 
     def test_hopeless_noise_leaves_a_mean_within_the_range(self):
         oracle, noise = self.oracle(np.full(3, 20.0), None), GaussianNoise(1e6)
-        declared = target_mean_release(
-            oracle.rows.spec, Adjacency.ZERO_OUT, noise, has_offset=False
+        declared = target_mean_sum(has_offset=False).release(
+            oracle.rows.spec, Adjacency.ZERO_OUT, noise
         )
         mean, _, weight = noisy_target_means(oracle, declared, 0.0, 20.0)
         assert 0.0 <= mean <= 20.0

@@ -12,7 +12,7 @@ from dpglm.oracle import losses as module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import (
     clipped_loss_difference_sum,
-    loss_difference_release,
+    loss_difference_sum,
     noisy_loss_difference,
 )
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
@@ -66,8 +66,8 @@ def test_equals_the_definition(layout, dtype, loss, n_outputs, bound):
 
 def ask(oracle, w, anchor, bound, multiplier):
     """Declare a release and make it."""
-    declared = loss_difference_release(
-        oracle.rows.spec, oracle.curator.adjacency, bound, GaussianNoise(multiplier)
+    declared = loss_difference_sum(bound).release(
+        oracle.rows.spec, oracle.curator.adjacency, GaussianNoise(multiplier)
     )
     return noisy_loss_difference(oracle, declared, w, anchor, bound)
 

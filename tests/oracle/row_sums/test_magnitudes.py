@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.oracle.targets import LEVELS, magnitudes_release, noisy_magnitudes
+from dpglm.oracle.targets import LEVELS, magnitude_sum, noisy_magnitudes
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -16,7 +16,7 @@ from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of, wo
 
 
 def declared_for(rows, adjacency=Adjacency.ZERO_OUT, multiplier=1.0):
-    return magnitudes_release(rows.spec, adjacency, GaussianNoise(multiplier))
+    return magnitude_sum(rows.spec).release(rows.spec, adjacency, GaussianNoise(multiplier))
 
 
 def ask(oracle, multiplier):

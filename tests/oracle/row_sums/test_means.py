@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm.oracle import rounding
-from dpglm.oracle.counts import clipped_mean_release, mean_release, noisy_clipped_mean, noisy_mean
+from dpglm.oracle.counts import noisy_clipped_mean, noisy_mean, row_sum, rows_in_radii
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
@@ -22,12 +22,14 @@ CENTER = np.array([0.3, -0.2, 0.1])
 
 def of_all_rows(oracle, noise_multiplier):
     noise = GaussianNoise(noise_multiplier)
-    return noisy_mean(oracle, mean_release(oracle.rows.spec, oracle.curator.adjacency, noise))
+    return noisy_mean(
+        oracle, row_sum(oracle.rows.spec).release(oracle.rows.spec, oracle.curator.adjacency, noise)
+    )
 
 
 def around_a_point(oracle, noise_multiplier):
     spec, noise = oracle.rows.spec, GaussianNoise(noise_multiplier)
-    declared = clipped_mean_release(spec, oracle.curator.adjacency, noise)
+    declared = rows_in_radii(spec).release(spec, oracle.curator.adjacency, noise)
     return noisy_clipped_mean(oracle, declared, CENTER * spec.row_norm, 0.5 * spec.row_norm)
 
 

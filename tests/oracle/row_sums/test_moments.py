@@ -17,15 +17,15 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     LinearView,
     MomentShares,
+    moment_sum,
     n_symmetric,
     noisy_second_moments,
     noisy_weighted_moments,
     normalized_second_moments,
     pack_symmetric,
     rows_in_basis,
-    second_moment_release,
+    second_moment_sum,
     unpack_symmetric,
-    weighted_moment_release,
     weighted_moments,
 )
 from dpglm.oracle.rounding import sum_rounding
@@ -314,14 +314,14 @@ def make_oracle(rows, adjacency=Adjacency.ZERO_OUT, seed=0):
 def ask_first(oracle, constant, multiplier):
     """Declare normalised second moments and release them."""
     spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    declared = second_moment_release(spec, adjacency, GaussianNoise(multiplier))
+    declared = second_moment_sum(spec).release(spec, adjacency, GaussianNoise(multiplier))
     return noisy_second_moments(oracle, declared, constant)
 
 
 def ask_second(oracle, basis, cap, shares, multiplier):
     spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
     noise = GaussianNoise(multiplier)
-    declared = weighted_moment_release(spec, adjacency, noise, shares)
+    declared = moment_sum(spec, shares).release(spec, adjacency, noise)
     return noisy_weighted_moments(oracle, declared, view_of(basis, cap), shares)
 
 

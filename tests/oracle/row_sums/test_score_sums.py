@@ -12,10 +12,10 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import losses as module
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_release, score_sums
+from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_moment_sum, score_sums
 from dpglm.oracle.moments import LinearView, n_symmetric
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.oracle.targets import N_SHELLS, Shells, noisy_shell_counts, shell_counts, shell_release
+from dpglm.oracle.targets import N_SHELLS, SHELL_COUNTS, Shells, noisy_shell_counts, shell_counts
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import SeededNoise
@@ -80,7 +80,9 @@ def test_released_sums_are_in_their_own_units(shares, level):
     assert 0.02 < (lengths > bound).mean() < 0.9
     scores *= np.minimum(1.0, bound / lengths)[:, None]
     oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
-    declared = score_release(rows.spec, Adjacency.ZERO_OUT, GaussianNoise(1e-7), shares)
+    declared = score_moment_sum(rows.spec, shares).release(
+        rows.spec, Adjacency.ZERO_OUT, GaussianNoise(1e-7)
+    )
     found = noisy_score_sums(oracle, declared, view, shares)
     np.testing.assert_allclose(found.matrix, (z * (w * f)[:, None]).T @ z, atol=1e-3)
     np.testing.assert_allclose(found.vector, w @ scores, atol=1e-3)
@@ -178,9 +180,12 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
     view, noise = view_of(np.eye(101), 3.0), GaussianNoise(2.0)
     shares = SHARES[1]
     found = noisy_score_sums(
-        oracle, score_release(rows.spec, adjacency, noise, shares), view, shares
+        oracle,
+        score_moment_sum(rows.spec, shares).release(rows.spec, adjacency, noise),
+        view,
+        shares,
     )
-    counts = shell_release(rows.spec, adjacency, noise)
+    counts = SHELL_COUNTS.release(rows.spec, adjacency, noise)
     drawn = noisy_shell_counts(oracle, counts, view, SHELLS)
     assert oracle.curator.event == Repeated(Gaussian(2.0), 2)
     replaced = adjacency is Adjacency.REPLACE_ONE

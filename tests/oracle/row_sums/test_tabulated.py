@@ -10,7 +10,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle import counts as tabulated
-from dpglm.oracle.counts import Cells, noisy_tables, table_release
+from dpglm.oracle.counts import Cells, noisy_tables, table_sum
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency
 from dpglm.privacy.noise import SeededNoise
@@ -60,7 +60,7 @@ def test_the_bound_is_reached():
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_the_worst_neighbours_are_within_the_sensitivity(adjacency):
-    release = table_release(DATA, adjacency, GaussianNoise(1.0), TABLES)
+    release = table_sum(TABLES).release(DATA, adjacency, GaussianNoise(1.0))
     rows = rows_of_all_kinds(199)
     # Opposite numbers in other cells are the farthest that a row can be replaced.
     worst, other = [[3.0, 2.0, 1.0, 0.5]], [[0.0, 0.0, -1.0, 0.5]]
@@ -76,7 +76,7 @@ def test_the_worst_neighbours_are_within_the_sensitivity(adjacency):
 
 
 def test_a_table_forgotten_in_the_sensitivity_is_found():
-    forgetful = table_release(DATA, Adjacency.ZERO_OUT, GaussianNoise(1.0), TABLES[1:])
+    forgetful = table_sum(TABLES[1:]).release(DATA, Adjacency.ZERO_OUT, GaussianNoise(1.0))
     assert np.linalg.norm(sums([HOSTILE[0]])) > forgetful.sensitivity
 
 
@@ -87,7 +87,7 @@ def oracle_of(rows, adjacency=Adjacency.ZERO_OUT):
 
 def test_what_is_released_is_the_tables_and_noise_of_the_declared_size():
     rows = rows_of_all_kinds(200)
-    release = table_release(DATA, Adjacency.ZERO_OUT, GaussianNoise(2.0), TABLES)
+    release = table_sum(TABLES).release(DATA, Adjacency.ZERO_OUT, GaussianNoise(2.0))
     oracle = oracle_of(rows)
     noise = np.array([noisy_tables(oracle, release, TABLES) - sums(rows) for _ in range(400)])
     assert noise.std() == pytest.approx(2.0 * REACH, rel=0.03)
@@ -96,7 +96,7 @@ def test_what_is_released_is_the_tables_and_noise_of_the_declared_size():
 
 
 def test_tables_that_were_not_declared_are_refused():
-    release = table_release(DATA, Adjacency.ZERO_OUT, GaussianNoise(2.0), TABLES[:2])
+    release = table_sum(TABLES[:2]).release(DATA, Adjacency.ZERO_OUT, GaussianNoise(2.0))
     with pytest.raises(PlanMismatchError, match="declared for contributions"):
         noisy_tables(oracle_of(rows_of_all_kinds(200)), release, TABLES)
 
@@ -127,4 +127,4 @@ def test_cells_that_make_no_sense_are_refused(change, message):
 
 
 def test_the_bound_counts_every_table():
-    assert tabulated._tables(TABLES).bound == pytest.approx(REACH, rel=1e-15)
+    assert tabulated.table_sum(TABLES).bound == pytest.approx(REACH, rel=1e-15)

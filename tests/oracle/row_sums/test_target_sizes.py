@@ -11,7 +11,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import targets as target_means
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.targets import N_SIZES, noisy_target_sizes, target_size_release
+from dpglm.oracle.targets import N_SIZES, noisy_target_sizes, target_size_sum
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -28,8 +28,8 @@ def asked(y, weights=None, loss=None, noise=1e-9):
     rows = prepare_rows(np.zeros((len(y), 1)), y, spec, weights=weights)
     loss = loss or Poisson()
     oracle = Oracle(rows, loss, Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
-    declared = target_size_release(
-        spec, Adjacency.ZERO_OUT, GaussianNoise(noise), has_offset=loss.offset_bound > 0.0
+    declared = target_size_sum(has_offset=loss.offset_bound > 0.0).release(
+        spec, Adjacency.ZERO_OUT, GaussianNoise(noise)
     )
     with released_sums() as seen:
         return noisy_target_sizes(oracle, declared, HIGH), seen

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,7 +236,21 @@ class MechanismEvent(BasicEvent):
         """Return delta as a function of epsilon, for checks."""
 
 
-class GaussianMechanism(MechanismEvent):
+@dataclass(frozen=True)
+class NoiseEvent(MechanismEvent):
+    """A mechanism with noise that has a scale, over the sensitivity, from 1e-50 to 1e50."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_positive(self, "noise_multiplier")
+
+    def quieter(self, factor: float) -> Self:
+        noise = min(factor * self.noise_multiplier, LARGEST)
+        return dataclasses.replace(self, noise_multiplier=noise)
+
+
+class GaussianMechanism(NoiseEvent):
     """A mechanism that is exactly mu-GDP."""
 
     @property
@@ -271,6 +286,16 @@ class GaussianMechanism(MechanismEvent):
             return gaussian_curve(mu, epsilon)
 
         return Curves(delta, delta)
+
+
+def bounded_curves(top: float, inside: Callable[[Array], Array]) -> Curves:
+    """Return equal curves of a loss in [-top, top], given delta at epsilons in between."""
+
+    def delta(epsilon: Array) -> Array:
+        within = inside(np.clip(epsilon, -top, top))
+        return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), within)
+
+    return Curves(delta, delta)
 
 
 def gaussian_curve(mu: float, epsilon: Array) -> Array:

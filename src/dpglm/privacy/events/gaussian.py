@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -15,7 +14,6 @@ from dpglm._validation import check_real
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events.base import (
-    LARGEST,
     REACH,
     SMALLEST,
     Array,
@@ -27,7 +25,6 @@ from dpglm.privacy.events.base import (
     MechanismEvent,
     Tails,
     check_count,
-    check_positive,
     sampled_loss,
     sampled_position,
 )
@@ -51,20 +48,12 @@ class Gaussian(GaussianMechanism):
     {'type': 'gaussian', 'noise_multiplier': 2.0}
     """
 
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        check_positive(self, "noise_multiplier")
-
     @property
     def mu(self) -> float:
         return 1.0 / self.noise_multiplier
 
     def mu_squared(self) -> float:
         return self.noise_multiplier**-2
-
-    def quieter(self, factor: float) -> Gaussian:
-        return Gaussian(min(factor * self.noise_multiplier, LARGEST))
 
     def sampled_losses(self, rate: float) -> tuple[LossLaw, LossLaw]:
         """Return the losses of removing and of adding a row that is drawn with this rate.
@@ -134,12 +123,11 @@ class LastIterate(GaussianMechanism):
     arXiv 2403.00278, Theorem 4.1.
     """
 
-    noise_multiplier: float
     contraction: float
     steps: int
 
     def __post_init__(self) -> None:
-        check_positive(self, "noise_multiplier")
+        super().__post_init__()
         contraction = check_real("contraction", self.contraction, least=0.0, most=1.0)
         object.__setattr__(self, "contraction", contraction)
         object.__setattr__(self, "steps", check_count("steps", self.steps, least=1))
@@ -175,10 +163,6 @@ class LastIterate(GaussianMechanism):
             power = -math.expm1(self.steps * math.log(c)) if c > 0.0 else 1.0
             amplified = power / (2.0 - power) * (1.0 + c) / (1.0 - c)
         return min(float(self.steps), amplified) / self.noise_multiplier**2
-
-    def quieter(self, factor: float) -> LastIterate:
-        noise = min(factor * self.noise_multiplier, LARGEST)
-        return dataclasses.replace(self, noise_multiplier=noise)
 
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)

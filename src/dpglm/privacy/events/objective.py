@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import final
@@ -13,12 +12,11 @@ from scipy.special import erfcx, log_ndtr, ndtr
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events.base import (
-    LARGEST,
     REACH,
     Array,
     Curves,
     LossLaw,
-    MechanismEvent,
+    NoiseEvent,
     Tails,
     check_positive,
     gaussian_curve,
@@ -35,7 +33,7 @@ _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss
 
 @final
 @dataclass(frozen=True)
-class ObjectivePerturbation(MechanismEvent):
+class ObjectivePerturbation(NoiseEvent):
     """Release of the exact minimiser of a GLM's objective with a random linear term.
 
     Parameters
@@ -75,16 +73,11 @@ class ObjectivePerturbation(MechanismEvent):
     ``-log(1 - ratio)``.
     """
 
-    noise_multiplier: float
     curvature_ratio: float
 
     def __post_init__(self) -> None:
-        check_positive(self, "noise_multiplier")
+        super().__post_init__()
         check_positive(self, "curvature_ratio")
-
-    def quieter(self, factor: float) -> ObjectivePerturbation:
-        noise = min(factor * self.noise_multiplier, LARGEST)
-        return dataclasses.replace(self, noise_multiplier=noise)
 
     @property
     def _shift(self) -> float:

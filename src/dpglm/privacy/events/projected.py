@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -17,16 +16,14 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events.base import (
-    LARGEST,
     REACH,
     Array,
     ChiSquare,
     Curves,
     LossLaw,
-    MechanismEvent,
+    NoiseEvent,
     Tails,
     check_count,
-    check_positive,
     sampled_loss,
     sampled_position,
 )
@@ -44,7 +41,7 @@ _PLACES, _SHARES = (0.5 * (part + shift) for part, shift in zip(leggauss(16), (1
 
 @final
 @dataclass(frozen=True)
-class ProjectedGaussian(MechanismEvent):
+class ProjectedGaussian(NoiseEvent):
     """Release of ``A^T v / sqrt(p)`` plus Gaussian noise, with a public random projection A.
 
     Parameters
@@ -64,16 +61,11 @@ class ProjectedGaussian(MechanismEvent):
     Gaussian delta over the sum of all mu^2. Replacing chi2_p by its mean would not give a bound.
     """
 
-    noise_multiplier: float
     dimension: int
 
     def __post_init__(self) -> None:
-        check_positive(self, "noise_multiplier")
+        super().__post_init__()
         object.__setattr__(self, "dimension", check_count("dimension", self.dimension, least=1))
-
-    def quieter(self, factor: float) -> ProjectedGaussian:
-        noise = min(factor * self.noise_multiplier, LARGEST)
-        return dataclasses.replace(self, noise_multiplier=noise)
 
     @property
     def _largest_mu(self) -> float:

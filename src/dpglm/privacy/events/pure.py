@@ -13,12 +13,13 @@ from scipy.special import expit
 from dpglm._words import each, plain_number, rounded_up, times
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events.base import (
-    LARGEST,
     Array,
     Curves,
     LossLaw,
     MechanismEvent,
+    NoiseEvent,
     Tails,
+    bounded_curves,
     bounded_law,
     check_positive,
 )
@@ -80,12 +81,7 @@ class Pure(MechanismEvent):
 
     def curves(self, adjacency: Adjacency) -> Curves:
         top = self.epsilon
-
-        def delta(epsilon: Array) -> Array:
-            inside = -np.expm1(np.clip(epsilon, -top, top) - top) / (1.0 + math.exp(-top))
-            return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), inside)
-
-        return Curves(delta, delta)
+        return bounded_curves(top, lambda e: -np.expm1(e - top) / (1.0 + math.exp(-top)))
 
     def words(self, count: int) -> str:
         return (
@@ -99,7 +95,7 @@ class Pure(MechanismEvent):
 
 @final
 @dataclass(frozen=True)
-class Laplace(MechanismEvent):
+class Laplace(NoiseEvent):
     """Release of a vector plus independent Laplace noise.
 
     Parameters
@@ -108,14 +104,6 @@ class Laplace(MechanismEvent):
         Noise scale ``b`` (not its standard deviation) divided by L1 sensitivity; from
         1e-50 to 1e50. Pure differential privacy with epsilon ``1 / noise_multiplier``.
     """
-
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        check_positive(self, "noise_multiplier")
-
-    def quieter(self, factor: float) -> Laplace:
-        return Laplace(min(factor * self.noise_multiplier, LARGEST))
 
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         top = 1.0 / self.noise_multiplier
@@ -151,12 +139,7 @@ class Laplace(MechanismEvent):
 
     def curves(self, adjacency: Adjacency) -> Curves:
         top = 1.0 / self.noise_multiplier
-
-        def delta(epsilon: Array) -> Array:
-            inside = -np.expm1(0.5 * (np.clip(epsilon, -top, top) - top))
-            return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), inside)
-
-        return Curves(delta, delta)
+        return bounded_curves(top, lambda e: -np.expm1(0.5 * (e - top)))
 
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)
@@ -247,12 +230,7 @@ class BoundedRange(MechanismEvent):
 
     def curves(self, adjacency: Adjacency) -> Curves:
         top = self.epsilon
-
-        def delta(epsilon: Array) -> Array:
-            inside = np.expm1(0.5 * (np.clip(epsilon, -top, top) - top)) ** 2 / -math.expm1(-top)
-            return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), inside)
-
-        return Curves(delta, delta)
+        return bounded_curves(top, lambda e: np.expm1(0.5 * (e - top)) ** 2 / -math.expm1(-top))
 
     def words(self, count: int) -> str:
         return (

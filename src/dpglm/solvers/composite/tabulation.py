@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.counts import Cells, noisy_tables, table_release
+from dpglm.oracle.counts import Cells, noisy_tables, table_sum
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, PrivacyBudget, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -55,8 +55,8 @@ class Tabulation(Method[_State]):
     @functools.cached_property
     def release(self) -> SumRelease:
         """The one release."""
-        return table_release(
-            self.data, self.adjacency, GaussianNoise(self.noise_multiplier), self.tables
+        return table_sum(self.tables).release(
+            self.data, self.adjacency, GaussianNoise(self.noise_multiplier)
         )
 
     @property
@@ -395,7 +395,7 @@ class ScoreTables(Method[ScoresState]):
     def _declared(self) -> tuple[SumRelease, SumRelease, SumRelease]:
         def declared(tables: tuple[Cells, ...], share: float, count: int = 1) -> SumRelease:
             noise = GaussianNoise(self.noise_multiplier * math.sqrt(count / share))
-            return table_release(self.data, self.adjacency, noise, tables, count)
+            return table_sum(tables).release(self.data, self.adjacency, noise, count=count)
 
         searched, fine, tables = self._asked
         rest = 1.0 - self.search_share - self.fine_share

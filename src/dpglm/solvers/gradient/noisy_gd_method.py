@@ -16,7 +16,7 @@ from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.oracle.losses import loss_difference_release, noisy_loss_difference
+from dpglm.oracle.losses import loss_difference_sum, noisy_loss_difference
 from dpglm.oracle.rounding import target_size
 from dpglm.privacy import Adjacency, Composed, Event, LastIterate
 from dpglm.privacy.noise import grid_sensitivity
@@ -276,7 +276,7 @@ class StartComparison:
 
     def release(self, data: DataSpec, adjacency: Adjacency) -> SumRelease:
         """Declare the release of the sum of differences."""
-        return loss_difference_release(data, adjacency, self.bound, self.noise)
+        return loss_difference_sum(self.bound).release(data, adjacency, self.noise)
 
 
 @final

@@ -16,12 +16,12 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric, unpack_symmetric
 from dpglm.oracle.targets import (
+    SQUARED_SLOPES,
     noisy_squared_slope,
     noisy_target_means,
     noisy_target_sizes,
-    squared_slope_release,
-    target_mean_release,
-    target_size_release,
+    target_mean_sum,
+    target_size_sum,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -349,9 +349,9 @@ def target_releases(
     has_offset = problem.loss.offset_bound > 0.0
     partial = functools.partial
     return {
-        "sizes": partial(target_size_release, data, adjacency, has_offset=has_offset),
-        "targets": partial(target_mean_release, data, adjacency, has_offset=has_offset),
-        "slopes": partial(squared_slope_release, data, adjacency),
+        "sizes": partial(target_size_sum(has_offset=has_offset).release, data, adjacency),
+        "targets": partial(target_mean_sum(has_offset=has_offset).release, data, adjacency),
+        "slopes": partial(SQUARED_SLOPES.release, data, adjacency),
     }
 
 

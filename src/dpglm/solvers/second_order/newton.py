@@ -18,7 +18,7 @@ from dpglm.oracle.moments import (
     check_data,
     constant_column,
     noisy_second_moments,
-    second_moment_release,
+    second_moment_sum,
 )
 from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
@@ -306,7 +306,7 @@ class NewtonMethod(Method["NewtonState"]):
             )
 
         makers: dict[str, Callable[[GaussianNoise], SumRelease]] = {
-            "moments": functools.partial(second_moment_release, data, adjacency),
+            "moments": functools.partial(second_moment_sum(data).release, data, adjacency),
             **target_releases(self.problem, data, adjacency),
             "gradients": gradients,
         }

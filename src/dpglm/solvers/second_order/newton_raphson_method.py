@@ -7,28 +7,27 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_release
+from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_sum
 from dpglm.oracle.scores import (
+    LENGTHS,
+    LIMITS_MET,
     ClippedScores,
-    hessian_release,
-    length_release,
-    limit_release,
-    score_moment_release,
-    score_release,
+    curvature_sum,
+    score_product_sum,
+    sum_of_scores,
 )
 from dpglm.oracle.targets import (
     noisy_squared_slope,
     noisy_target_means,
 )
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Outcome, StepInfo, present
@@ -137,22 +136,20 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """
         data, adjacency, at = self.data, self.adjacency, self.limits
 
-        def scores(noise: GaussianNoise, count: int) -> SumRelease:
-            return score_release(data, adjacency, at.clip, noise, count=count)
-
-        def hessians(noise: GaussianNoise, **options: Any) -> SumRelease:
-            return hessian_release(data, adjacency, at.clip, at.square, noise, **options)
-
+        hessians = curvature_sum(data, at.clip, at.square)
+        with_variance = self.inference == "model"
+        hessian = curvature_sum(data, at.clip, at.square, with_variance=with_variance)
+        scores = sum_of_scores(data, at.clip).release
         partial, n_first = functools.partial, len(self.first_steps)
         makers = target_releases(self.problem, data, adjacency) | {
-            "moments": partial(second_moment_release, data, adjacency),
-            "lengths": partial(length_release, data, adjacency),
-            "approach": partial(scores, count=sum(self.first_steps)),
-            "first Hessians": partial(hessians, count=n_first - 1),
-            "Hessian": partial(hessians, with_variance=self.inference == "model"),
-            "final": partial(scores, count=self.n_pooled),
-            "score moments": partial(score_moment_release, data, adjacency, at.clip),
-            "limits": partial(limit_release, data, adjacency),
+            "moments": partial(second_moment_sum(data).release, data, adjacency),
+            "lengths": partial(LENGTHS.release, data, adjacency),
+            "approach": partial(scores, data, adjacency, count=sum(self.first_steps)),
+            "first Hessians": partial(hessians.release, data, adjacency, count=n_first - 1),
+            "Hessian": partial(hessian.release, data, adjacency),
+            "final": partial(scores, data, adjacency, count=self.n_pooled),
+            "score moments": partial(score_product_sum(data, at.clip).release, data, adjacency),
+            "limits": partial(LIMITS_MET.release, data, adjacency),
         }
         return declare(makers, dict(self.noises), _REQUIRED)
 

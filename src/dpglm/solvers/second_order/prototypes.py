@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.counts import class_sum_release, noisy_class_sums
+from dpglm.oracle.counts import class_sum, noisy_class_sums
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column
 from dpglm.privacy.adjacency import Adjacency
@@ -90,7 +90,7 @@ class PrototypesMethod(Method[NDArray[np.float64]]):
     @functools.cached_property
     def sums(self) -> SumRelease:
         """The release of sums and counts."""
-        return class_sum_release(self.data, self.adjacency, self.noise)
+        return class_sum(self.data).release(self.data, self.adjacency, self.noise)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:

@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_release
+from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_moment_sum
 from dpglm.oracle.moments import (
     LinearView,
     MomentShares,
     constant_column,
+    moment_sum,
     noisy_second_moments,
     noisy_weighted_moments,
-    second_moment_release,
-    weighted_moment_release,
+    second_moment_sum,
 )
 from dpglm.oracle.targets import (
+    SHELL_COUNTS,
     TargetShares,
     noisy_shell_counts,
     noisy_target_sums,
-    shell_release,
-    target_release,
+    target_sum,
 )
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -121,19 +121,20 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def _releases(self) -> tuple[SumRelease, ...]:
         data, adjacency = self.data, self.adjacency
         noises = [GaussianNoise(one) for one in self.noise_multipliers]
-        targets = target_release(data, adjacency, noises[0], self.target_shares)
+        targets = target_sum(self.target_shares).release(data, adjacency, noises[0])
         if len(noises) == 1:
             return (targets,)
         first = (
             targets,
-            second_moment_release(data, adjacency, noises[1]),
-            weighted_moment_release(data, adjacency, noises[2], _EQUATIONS),
+            second_moment_sum(data).release(data, adjacency, noises[1]),
+            moment_sum(data, _EQUATIONS).release(data, adjacency, noises[2]),
         )
         if self.inference is None:
-            last = weighted_moment_release(data, adjacency, noises[4], _SCORE, self.n_scores)
+            last = moment_sum(data, _SCORE).release(data, adjacency, noises[4], count=self.n_scores)
         else:
-            last = score_release(data, adjacency, noises[4], _FINAL[self.inference])
-        return (*first, shell_release(data, adjacency, noises[3]), last)
+            final = score_moment_sum(data, _FINAL[self.inference])
+            last = final.release(data, adjacency, noises[4])
+        return (*first, SHELL_COUNTS.release(data, adjacency, noises[3]), last)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
