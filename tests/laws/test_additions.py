@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.linear_model
 from sklearn.base import clone
 
 import dpglm.data
@@ -23,12 +24,15 @@ from dpglm.data.collection import as_collection
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
-from dpglm.privacy import Adjacency, ApproximateDP
+from dpglm.evaluation import binary, evaluate_predictions, private_scorer, scorer
+from dpglm.ledger import PrivacyLedger
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import Pure, Repeated
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.releases import Bounded, Mechanism, Release
 from dpglm.problem import L2, Logistic, Loss, Problem
+from dpglm.report.evaluation_page import write_evaluation
 from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, StepInfo, run
 from tests import test_docs
 from tests.laws import mechanisms as mechanism_rows
@@ -325,6 +329,65 @@ class Choosing(Method[int]):
 
     def finish(self, state):
         return Outcome(np.full(self.data.coefficient_shape, float(state)))
+
+
+class TestMetric:
+    PAGE = "adding_a_metric.md"
+
+    @pytest.fixture
+    def row(self, monkeypatch):
+        (line,) = code_of(self.PAGE, "py")
+        row = evaluated(line, binary)
+        monkeypatch.setattr(binary, "METRICS", (*binary.METRICS, row))
+        monkeypatch.setattr(scorer, "METRICS", (*scorer.METRICS, row))
+        return row
+
+    @pytest.fixture
+    def scored(self):
+        rng = np.random.default_rng(0)
+        scores = rng.uniform(size=3000)
+        return rng.uniform(size=3000) < scores, scores
+
+    def exact(self, y, scores, threshold):
+        called = scores >= threshold
+        return (called & y).sum() / (called | y).sum()
+
+    def test_is_found_by_results_summaries_and_the_page(self, row, scored, tmp_path):
+        budget = {"budget": GaussianDP(1e4), "random_state": 0}
+        found = evaluate_predictions(*scored, classes=(False, True), thresholds=(0.3,), **budget)
+        exact = self.exact(*scored, 0.3)
+        assert found.number("jaccard", 0.3).estimate == pytest.approx(exact, abs=1e-3)
+        assert found.all_rows.at(0.3)["jaccard"].estimate == found.number("jaccard", 0.3).estimate
+        write_evaluation(found, tmp_path / "page.html")
+        assert "Jaccard index" in (tmp_path / "page.html").read_text()
+
+    def test_its_intervals_hold_the_value_of_the_rows(self, row, scored):
+        exact, held = self.exact(*scored, 0.5), 0
+        for seed in range(20):
+            budget = {"budget": GaussianDP(0.3), "random_state": seed}
+            found = evaluate_predictions(*scored, classes=(False, True), **budget)
+            low, high = found.conf_int("jaccard", of="rows")
+            held += low <= exact <= high
+        assert held >= 16
+
+    def test_a_metric_of_other_cells_is_found_out(self, row, scored):
+        # The planted bug: the wrong cell of the confusion matrix.
+        wrong = binary._at("jaccard", lambda tn, fp, fn, tp: binary.ratio(tn, tp + fp + fn))
+        budget = {"budget": GaussianDP(1e4), "thresholds": (0.3,)}
+        found = evaluate_predictions(*scored, classes=(False, True), **budget)
+        value = wrong.value(found.all_rows, 0.3).estimate
+        assert value != pytest.approx(self.exact(*scored, 0.3), abs=0.05)
+
+    def test_scores_models_and_charges_a_ledger(self, row, scored, tmp_path):
+        y, scores = scored
+        limit = ApproximateDP(1.0, 1e-5)
+        ledger = PrivacyLedger.create(tmp_path / "kept", data="rows", budget=limit)
+        made = private_scorer("jaccard", epsilon=0.5, delta=1e-6, ledger=ledger)
+        X = scores[:, np.newaxis]
+        model = sklearn.linear_model.LogisticRegression().fit(X, y)
+        exact = self.exact(y, model.predict_proba(X)[:, 1], 0.5)
+        assert made(model, X, y) == pytest.approx(exact, abs=0.1)
+        assert len(ledger.contents().entries) == 1
 
 
 class TestMechanism:

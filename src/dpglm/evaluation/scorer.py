@@ -94,10 +94,7 @@ def private_scorer(
     Parameters
     ----------
     metric : str
-        Two classes: "auc", "ks", "lift", "accuracy", "balanced_accuracy", "recall", "specificity",
-        "precision", "f1", and for probabilities "neg_log_loss", "neg_brier", "d2". Several classes:
-        "accuracy", "balanced_accuracy", "auc", "neg_log_loss", "neg_brier", "d2". Numbers: "r2",
-        "d2", "neg_mse", "neg_rmse", "neg_mae".
+        One of METRICS_BY_TASK.
     epsilon : float
         Privacy budget of each call.
     ledger : PrivacyLedger or path-like
@@ -166,3 +163,15 @@ def private_scorer(
             "epsilon, and the ledger adds the calls up"
         )
     return PrivateScorer(metric, epsilon, delta, account, adjacency, target_bounds, threshold)
+
+
+def _by_task() -> str:
+    """List the scorers of each task, for the documentation."""
+    found: dict[str, list[str]] = {}
+    for one in METRICS:
+        if one.scorer is not None:
+            found.setdefault(one.of, []).append(f'"{one.scorer}"')
+    return "; ".join(f"{', '.join(names)} ({task})" for task, names in found.items())
+
+
+private_scorer.__doc__ = str(private_scorer.__doc__).replace("METRICS_BY_TASK", _by_task())
