@@ -177,7 +177,7 @@ class Observation:
 @final
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A statistic, fixed before the runs that are counted; held-out runs may have taught it."""
+    """A statistic, fixed before the runs that are counted, perhaps by held-out runs."""
 
     name: str
     of: Callable[[Sequence[Observation]], Floats]
@@ -202,7 +202,7 @@ def _linear(direction: Floats) -> Score:
 
 
 def _quadratic(scale: Floats, means: Pair, precisions: Pair) -> Score:
-    """Make the log-likelihood ratio of two normal laws of scaled values: it sees variances too."""
+    """Make the log-likelihood ratio of two normal laws of scaled values."""
 
     def of(observations: Sequence[Observation]) -> Floats:
         values = _values(observations) / scale
