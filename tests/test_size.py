@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 296,
+    "files": 304,
     "classes": 689,
     "abstract classes": 64,
-    "lines": 75_000,
-    "code lines": 45_300,
+    "lines": 76_300,
+    "code lines": 46_150,
 }
 
 

@@ -21,6 +21,7 @@ COMMANDS = [
     "study",
     "verify",
     "predict",
+    "export",
     "ledger",
     "audit",
 ]
@@ -30,6 +31,7 @@ REQUIRED = {
     "--n-rows": "9",
     "--target": "ill",
     "--data": "people",
+    "--to": "sql",
 }
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}

@@ -37,6 +37,7 @@ LAYERS = (
     "evaluation",
     "guidance",
     "shapes",
+    "export",
     "estimators",
     "report",
     "audit",

@@ -6,9 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from pandas.testing import assert_frame_equal
 from scipy import sparse
 
 from dpglm.estimators import (
+    AdditiveClassifier,
     ElasticNet,
     HuberRegressor,
     LinearRegression,
@@ -267,3 +269,67 @@ def test_no_warnings_on_loading(binary, path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_model(path)
+
+
+class TestShapes:
+    """A model that was read has the shapes, bands and intervals of the fitted one."""
+
+    @pytest.fixture(params=[False, True], ids=["noise alone", "inference"])
+    def fitted(self, request):
+        rng = np.random.default_rng(0)
+        table = {"age": rng.uniform(0, 100, 3000), "smoker": rng.choice(["no", "yes"], 3000)}
+        ill = np.where(rng.random(3000) < table["age"] / 100, "yes", "no")
+        options = {"epsilon": 4.0, "random_state": 0, "inference": request.param}
+        return AdditiveClassifier(SCHEMA, **options).fit(table, ill)
+
+    @pytest.fixture
+    def read(self, fitted, path):
+        save_model(fitted, path)
+        return load_model(path)
+
+    def test_tables_are_equal(self, fitted, read):
+        assert read.shapes_.band == fitted.shapes_.band != ""
+        assert read.shapes_.score == fitted.shapes_.score
+        assert_frame_equal(read.shapes_table(), fitted.shapes_table())
+        pointwise = read.shapes(level=0.5, simultaneous=False).table()
+        assert pointwise == fitted.shapes(level=0.5, simultaneous=False).table()
+
+    def test_pictures_have_a_panel_for_each_column(self, read):
+        assert len(read.plot_shapes().axes) == 2
+
+    def test_certificate_and_intervals_have_their_names(self, fitted, read):
+        assert read.privacy_ == fitted.privacy_
+        if fitted.inference:
+            found, own = read.inference_.conf_int(), fitted.inference_
+            np.testing.assert_array_equal(found, own.conf_int())
+        else:
+            assert not hasattr(read, "inference_")
+
+    def test_monotone_curves_keep_their_bands(self, path):
+        rng = np.random.default_rng(0)
+        table = {"age": rng.uniform(0, 100, 2000), "smoker": rng.choice(["no", "yes"], 2000)}
+        ill = np.where(rng.random(2000) < table["age"] / 100, "yes", "no")
+        options = {"epsilon": 1.0, "random_state": 0, "monotone": {"age": 1}}
+        fitted = AdditiveClassifier(SCHEMA, **options).fit(table, ill)
+        save_model(fitted, path)
+        assert load_model(path).shapes_.table() == fitted.shapes_.table()
+
+    def test_models_without_a_schema_have_none(self, estimator, path):
+        save_model(estimator, path)
+        read = load_model(path)
+        assert not hasattr(read, "shapes_")
+        with pytest.raises(ValueError, match="schema"):
+            read.shapes()
+
+    def test_noise_that_does_not_fit_is_refused(self, fitted, path):
+        save_model(fitted, path)
+        document = json.loads(path.read_text())
+        if fitted.inference:
+            zero = {"center": [[0.0]], "covariance": [[1.0]], "outputs": [1.0]}
+            more = {"of_sampling": False, "degrees_of_freedom": 9.0, "doubt": None}
+            document["noise"] = zero | more
+        else:
+            document["noise"]["outputs"].append(1.0)
+        path.write_text(json.dumps(document))
+        with pytest.raises(ValueError, match="noise"):
+            load_model(path)

@@ -11,6 +11,7 @@ from dpglm.cli.commands.audit import audit
 from dpglm.cli.commands.demo import demo
 from dpglm.cli.commands.describe import describe
 from dpglm.cli.commands.evaluate import evaluate
+from dpglm.cli.commands.export import export
 from dpglm.cli.commands.fit import fit
 from dpglm.cli.commands.ledger import ledger
 from dpglm.cli.commands.plan import plan
@@ -50,6 +51,7 @@ class _InOrderOfUse(click.Group):
         "dpglm study study.toml people.csv --out results          describe, fit and evaluate",
         "dpglm verify report/certificate.json                     check the claim",
         "dpglm predict new.csv --model model.json -o predictions.csv",
+        "dpglm export model.json --to sql                         scores in a database",
     ),
 )
 @click.version_option(__version__, prog_name="dpglm")
@@ -70,5 +72,18 @@ def app() -> None:
     """
 
 
-for one in (demo, schema, describe, plan, fit, evaluate, study, verify, predict, ledger, audit):
+for one in (
+    demo,
+    schema,
+    describe,
+    plan,
+    fit,
+    evaluate,
+    study,
+    verify,
+    predict,
+    export,
+    ledger,
+    audit,
+):
     app.add_command(one)

@@ -15,9 +15,11 @@ from sklearn.utils.metaestimators import available_if
 from dpglm._fitting import all_or_nothing
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, scores, with_offset
+from dpglm.export import export
 from dpglm.problem import ClassLink
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.given import Where
+from dpglm.tables.schema import Schema
 
 NO_OFFSET = "offset and exposure must be None for a classifier: BinomialRegressor takes an offset"
 
@@ -168,6 +170,55 @@ class Predictor(abc.ABC):
             raise ValueError("offset and exposure must be None for rows with offsets")
         answer = with_offset(self._answer(), offset, exposure)
         return self._predicted(X, answer)
+
+    def export(self, to: str, *, schema: Schema | None = None) -> Any:
+        """Write the predictions in another language, for scores where the rows are.
+
+        Parameters
+        ----------
+        to : {"sql", "python", "onnx"}
+            "sql" is an expression of the table's columns, "python" the source of a function
+            ``predict(row)`` that imports nothing, and "onnx" a model for ONNX runtimes.
+        schema : Schema, optional
+            Schema of the table that was encoded as features; by default that of the fit.
+
+        Returns
+        -------
+        str or onnx.ModelProto
+            Probabilities of classes: of the second of two, or one for each. For other models
+            linear scores of classes, or means of the target at an exposure of 1. A row that
+            ``predict`` refuses is NULL, a ValueError or NaN.
+
+        Raises
+        ------
+        ValueError
+            If the model has transformers without a schema, or a link that cannot be written.
+        ImportError
+            If the package onnx is needed and not installed (``pip install 'dpglm[onnx]'``).
+
+        Notes
+        -----
+        Privacy: post-processing of released coefficients and public facts.
+        """
+        estimator, own = self.linear_model()
+        return export(estimator, to, own if schema is None else schema)
+
+    @abc.abstractmethod
+    def linear_model(self) -> tuple[Any, Schema | None]:
+        """Return the linear model and the schema that a model file can hold.
+
+        Returns
+        -------
+        estimator : estimator
+            The fitted linear model of the features, with private steps undone.
+        schema : Schema or None
+            Encoding of a table as these features, if there is one.
+
+        Raises
+        ------
+        ValueError
+            If there are other transformers, which a model file cannot hold.
+        """
 
     def _check_offset(self, offset: Any, exposure: Any) -> None:
         if self._classifies() and (offset is not None or exposure is not None):

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.certificate.certificate import model_digest
 from dpglm.certificate.statement import PublicFact
+from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.summary import is_shrunk
 from dpglm.problem import Link
@@ -33,12 +33,12 @@ _SCORES: Mapping[type[Link], str] = MappingProxyType(
 )
 
 
-class WithShapes(abc.ABC):
-    """Base of models with additive effects of the columns of a table."""
+class HasShapes(abc.ABC):
+    """Base of models with additive effects of the columns of a table, fitted or read."""
 
     @abc.abstractmethod
-    def linear_model(self) -> tuple[Any, Schema | None]:
-        """Return the fitted linear model of the features, and their schema."""
+    def _released(self) -> ReleasedModel:
+        """Return the released coefficients; a ValueError without a schema."""
 
     @property
     def shapes_(self) -> Shapes:
@@ -114,6 +114,14 @@ class WithShapes(abc.ABC):
         """
         return self.shapes(**options).plot(most)
 
+
+class WithShapes(HasShapes):
+    """Base of fitted models with additive effects of the columns of a table."""
+
+    @abc.abstractmethod
+    def linear_model(self) -> tuple[Any, Schema | None]:
+        """Return the fitted linear model of the features, and their schema."""
+
     def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
         """Return a copy of the model with another shape for a term.
 
@@ -163,13 +171,13 @@ class WithShapes(abc.ABC):
 
     def _released(self) -> ReleasedModel:
         estimator, schema = self.linear_model()
-        if schema is None:
-            raise ValueError("shapes require a model with a schema encoder as its first step")
-        return released_model(estimator, schema)
+        return released_model(estimator, schema, errors_of(estimator))
 
 
-def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
+def released_model(estimator: Any, schema: Schema | None, errors: Errors | None) -> ReleasedModel:
     """Return the released part of a fitted linear model of a schema's features."""
+    if schema is None:
+        raise ValueError("shapes require a model with a schema encoder as its first step")
     certificate, classes = estimator.privacy_, getattr(estimator, "classes_", None)
     coef = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     name = schema.target.name if schema.has_target else "target"
@@ -185,28 +193,32 @@ def released_model(estimator: Any, schema: Schema) -> ReleasedModel:
         np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
         outputs,
         words.format(named if len(outputs) == 1 else "each class"),
-        _errors(estimator, coef),
+        errors,
         {} if directions is None else dict(directions.value),
         is_shrunk(certificate),
         {} if edits is None else dict(edits.value),
     )
 
 
-def _errors(estimator: Any, coef: NDArray[np.float64]) -> Errors | None:
-    """Return the known errors of coefficients: all of them, or those of noise."""
+def errors_of(estimator: Any) -> Errors | None:
+    """Return the known errors of a fitted model's coefficients: all of them, or those of noise."""
     known = vars(estimator)
     inference: Inference | None = known.get("inference_")
     if inference is not None:
-        found = inference.of_features.estimates
-        first = int(found.has_intercept)
-        center, covariance = found.params[np.newaxis, first:], found.covariance[first:, first:]
-        freedom, doubt = found.degrees_of_freedom, found.doubt
-        if doubt is not None:
-            doubt = doubt.mapped(lambda matrix: matrix[first:, first:])
-        return Errors(center, covariance, np.ones(1), True, freedom, doubt)
+        return errors_of_estimates(inference.of_features.estimates)
     noise: NoiseCovariance | None = known.get("_noise_covariance")
     if noise is None:
         return None
     before = known.get("_unprojected")
-    center = coef if before is None else np.atleast_2d(before)
+    center = np.atleast_2d(np.asarray(estimator.coef_ if before is None else before, np.float64))
     return Errors(center, noise.columns[:-1, :-1], noise.outputs, False)
+
+
+def errors_of_estimates(found: Estimates) -> Errors:
+    """Return the errors of a fit with inference."""
+    first = int(found.has_intercept)
+    center, covariance = found.params[np.newaxis, first:], found.covariance[first:, first:]
+    freedom, doubt = found.degrees_of_freedom, found.doubt
+    if doubt is not None:
+        doubt = doubt.mapped(lambda matrix: matrix[first:, first:])
+    return Errors(center, covariance, np.ones(1), True, freedom, doubt)

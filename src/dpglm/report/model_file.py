@@ -19,10 +19,13 @@ from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
+from dpglm.estimators._shapes import HasShapes, errors_of, errors_of_estimates, released_model
+from dpglm.export import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.store import write_json
 from dpglm.problem import BinaryLink, ClassLink, Link
+from dpglm.shapes import Errors, ReleasedModel
 from dpglm.tables.named import OffsetColumn, OffsetKind
 from dpglm.tables.schema import Schema
 
@@ -53,6 +56,8 @@ def check_shapes(model: LinearModel) -> None:
         raise ValueError(
             f"there are estimates of {list(estimates.names)!r} for {model.n_features} features"
         )
+    if model.noise is not None and model.noise.center.shape != np.atleast_2d(coef).shape:
+        raise ValueError(f"there is noise of {model.noise.center.shape} coefficients")
     if model.schema is not None and model.schema.feature_names != names:
         raise ValueError("feature_names are not those of the schema")
 
@@ -136,9 +141,13 @@ _Schema: TypeAlias = Annotated[Schema, Form(Schema.to_dict, Schema.from_dict)]
 _Certificate: TypeAlias = Annotated[Certificate, Form(Certificate.to_dict, Certificate.from_dict)]
 
 
+# Larger matrices would make a model file of many megabytes.
+_MOST_WITH_NOISE = 300
+
+
 @final
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(HasShapes):
     """A linear model as it was released.
 
     Parameters
@@ -157,6 +166,8 @@ class LinearModel:
         The privacy claim.
     estimates : Estimates or None
         Coefficients with their covariance, for fits with inference.
+    noise : Errors or None
+        Errors of the coefficients due to privacy noise, for other fits where they are known.
 
     Notes
     -----
@@ -173,6 +184,43 @@ class LinearModel:
     schema: _Schema | None
     certificate: _Certificate
     estimates: Estimates | None = None
+    noise: Errors | None = None
+
+    @property
+    def privacy_(self) -> Certificate:
+        """The certificate, under the name that fitted estimators have."""
+        return self.certificate
+
+    @property
+    def inference_(self) -> Inference:
+        """The ``inference``, under the name that fitted estimators have."""
+        found = self.inference
+        if found is None:
+            raise AttributeError("inference_ requires a fit with inference=True")
+        return found
+
+    @property
+    def feature_names_in_(self) -> tuple[str, ...] | None:
+        """Names of the features of a model without a schema, if known."""
+        return self.feature_names
+
+    def export(self, to: str) -> Any:
+        """Write the predictions as SQL, Python or ONNX; see ``LogisticRegression.export``.
+
+        Parameters
+        ----------
+        to : {"sql", "python", "onnx"}
+            The language.
+
+        Returns
+        -------
+        str or onnx.ModelProto
+        """
+        return export(self, to, self.schema)
+
+    def _released(self) -> ReleasedModel:
+        known = None if self.estimates is None else errors_of_estimates(self.estimates)
+        return released_model(self, self.schema, known or self.noise)
 
     @property
     def inference(self) -> Inference | None:
@@ -287,7 +335,8 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
 
     Notes
     -----
-    Privacy: the file contains released coefficients, public facts and the certificate only.
+    Privacy: the file contains released coefficients with the covariance of their noise, public
+    facts and the certificate only.
     """
     # Here, as estimators know certificates.
     from dpglm.estimators.composed._composed import ComposedModel
@@ -321,8 +370,11 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         schema=schema,
         certificate=estimator.privacy_,
         estimates=_estimates(estimator, names),
+        noise=None if schema is None else _noise(errors_of(estimator)),
     )
     document = FORMAT.write(model)
+    if model.noise is None:
+        del document["noise"]
     if found := disagreements(model):
         raise ValueError(f"the model cannot be written: {'; '.join(found)}")
     write_json(path, document | {"digest": _digest(document)})
@@ -335,6 +387,13 @@ def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
         return None
     estimates: Estimates = inference.of_features.estimates
     return estimates if names is None else estimates.renamed(names)
+
+
+def _noise(errors: Errors | None) -> Errors | None:
+    """Return the errors of a fit without inference, if their matrix is finite and not large."""
+    if errors is None or errors.of_sampling or len(errors.covariance) > _MOST_WITH_NOISE:
+        return None
+    return errors if np.isfinite(errors.covariance).all() else None
 
 
 def load_model(path: str | os.PathLike[str]) -> LinearModel:
@@ -368,7 +427,7 @@ def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
     """Return a model, and how it differs from its certificate or its digest."""
     content = mapping(document)
     digest = content.pop("digest", None)
-    model = FORMAT.read(content)
+    model = FORMAT.read({"noise": None, **content})
     check_shapes(model)
     found = disagreements(model)
     if digest != _digest(content):

@@ -11,7 +11,7 @@ from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import library_versions
 from dpglm.certificate.statement import PROVENANCE, PublicFact, value_in_words
 from dpglm.certificate.verify import Verification, verdict
-from dpglm.estimators._shapes import CURVES, released_model
+from dpglm.estimators._shapes import CURVES, errors_of, released_model
 from dpglm.pictures.drawing import as_data_uri
 from dpglm.shapes import Shape, shapes_of
 from dpglm.shapes.picture import draw_shape, reach_of, scale_in_words
@@ -26,7 +26,7 @@ def shapes_view(estimator: Any) -> dict[str, Any] | None:
     schema = None if fact is None else Schema.from_dict(fact.value)
     if schema is None or schema.additive is None:
         return None
-    shapes = shapes_of(released_model(estimator, schema))
+    shapes = shapes_of(released_model(estimator, schema, errors_of(estimator)))
     largest = shapes.by_importance
     reach = reach_of(largest)
     panels = [(_in_words(one), as_data_uri(draw_shape(one, reach))) for one in largest[:_MOST]]

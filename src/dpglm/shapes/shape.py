@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
+from dpglm._codec import Matrix, Vector
 from dpglm._validation import check_real, in_one_line
 from dpglm.solvers.uncertainty import Doubt
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_dense
@@ -321,12 +322,18 @@ class Errors:
         Factors for noise in the curvature; infinite where the curvature is below the noise level.
     """
 
-    center: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-    outputs: NDArray[np.float64]
+    center: Matrix
+    covariance: Matrix
+    outputs: Vector
     of_sampling: bool
     degrees_of_freedom: float = math.inf
     doubt: Doubt | None = None
+
+    def __post_init__(self) -> None:
+        n_outputs, n_features = self.center.shape
+        shapes = (self.covariance.shape, self.outputs.shape)
+        if shapes != ((n_features, n_features), (n_outputs,)):
+            raise ValueError(f"noise of {self.center.shape} coefficients has the shapes {shapes}")
 
     def band(
         self,

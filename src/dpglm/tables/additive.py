@@ -17,6 +17,7 @@ from dpglm._validation import check_count, check_real, in_one_line
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
 from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader
+from dpglm.tables.score import Score, total
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 
@@ -170,6 +171,9 @@ class AdditiveEncoding(Encoding):
             rows = out[start : start + _ROWS_IN_CACHE]
             for term, features in zip(self.terms, block, strict=True):
                 rows[:, term.features] = as_dense(features)
+
+    def score(self, weights: NDArray[np.float64]) -> Score:
+        return total([term.score(weights[term.features]) for term in self.terms])
 
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         """Return the features of rows, of shape (n_rows, len(feature_names)).

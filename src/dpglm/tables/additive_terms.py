@@ -6,6 +6,7 @@ import abc
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dpglm.tables.columns import CategoricalColumn, NumericColumn
+from dpglm.tables.columns import DENSER, CategoricalColumn, NumericColumn
+from dpglm.tables.score import Score, as_score, cell, function, piecewise
 
 _LEAST_GAP = 1e-6
 """Between knots, so that the covariance of their values has a root."""
@@ -160,6 +162,13 @@ class Axis(abc.ABC):
         """
 
     @abc.abstractmethod
+    def score(self, values: Sequence[Score], gap: Score | None = None) -> Score:
+        """Return the effect of a cell: the average of ``values`` with its ``weights``.
+
+        ``gap`` is the effect of missing cells, which by default have a value of their own.
+        """
+
+    @abc.abstractmethod
     def grid(self, n: int = 101) -> NDArray[Any]:
         """Return cells for drawing an effect: at least n numbers with the knots, or levels."""
 
@@ -242,9 +251,37 @@ class NumericAxis(Axis):
         before[gaps], after[gaps] = last + 1, 0.0
         return Places(before, after)
 
+    def score(self, values: Sequence[Score], gap: Score | None = None) -> Score:
+        column, x = self.column, cell(self.name)
+        # A coordinate in which the effect is linear between knots, and its values there.
+        at, places = x, self.knots
+        if column.scale == "log" and column.low > 0.0:
+            at, places = function("log", x), np.log(places)
+        elif column.scale == "log":
+            rate = DENSER / (column.high - column.low)
+            at = function("log", (x - column.low) * rate + 1.0)
+            places = np.log1p((places - column.low) * rate)
+        pieces = [
+            _between(at, places[i : i + 2].tolist(), values[i], values[i + 1])
+            for i in range(len(places) - 1)
+        ]
+        last = len(places) - 1
+        inside = piecewise(x, self.knots[1:-1].tolist(), pieces)
+        return column.within(values[0], inside, values[last], values[-1] if gap is None else gap)
+
     def grid(self, n: int = 101) -> NDArray[Any]:
         even = self.column.unstretched(np.linspace(0.0, 1.0, n))
         return np.unique(np.concatenate([even, self.knots]).clip(self.knots[0], self.knots[-1]))
+
+
+def _between(at: Score, ends: list[float], first: Score, last: Score) -> Score:
+    """Return the line from one value to another, which has no products where both are numbers."""
+    low, high = ends
+    if first.known is not None and last.known is not None:
+        slope = (last.known - first.known) / (high - low)
+        return (at - low) * slope + first if slope else first
+    share = (at - low) / (high - low)
+    return first * (1.0 - share) + last * share
 
 
 @final
@@ -291,6 +328,9 @@ class CategoricalAxis(Axis):
 
     def places(self, cells: ArrayLike) -> Places:
         return Places(self.column.read(cells))
+
+    def score(self, values: Sequence[Score], gap: Score | None = None) -> Score:
+        return self.column.lookup(values)
 
     def grid(self, n: int = 101) -> NDArray[Any]:
         cells = np.empty(len(self.column.categories), dtype=object)
@@ -362,6 +402,11 @@ class Term:
             roots[i] = sparse.eye_array(len(axis.labels)) if roots[i] is None else roots[i]
         return sparse.csr_array(functools.reduce(sparse.kron, roots))
 
+    def score(self, weights: NDArray[np.float64]) -> Score:
+        """Return the effect at coefficients, as an expression of the cells."""
+        values = weights if self.root is None else np.asarray(self.root @ weights)
+        return _surface(self.axes, values.reshape([len(axis.labels) for axis in self.axes]))
+
     def basis(self, *points: ArrayLike) -> NDArray[np.float64]:
         """Return features at points, so that the effect is ``basis @ coefficients``.
 
@@ -380,6 +425,12 @@ class Term:
         """Return the features of rows at positions on each axis; sparse for many levels."""
         parts = [axis.features(one) for axis, one in zip(self.axes, places, strict=True)]
         return functools.reduce(_products, parts)
+
+
+def _surface(axes: Sequence[Axis], values: NDArray[np.float64]) -> Score:
+    if not axes:
+        return as_score(float(values))
+    return axes[0].score([_surface(axes[1:], part) for part in values])
 
 
 def as_dense(features: Any) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeAlias, final
 
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._codec import SCALAR, Form, Text, named
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
+from dpglm.tables.score import Score, as_score, cell, choice, is_missing, is_number, lookup, refused
 
 Number: TypeAlias = Annotated[float, SCALAR]
 
@@ -99,6 +101,10 @@ class Column(abc.ABC):
 
         Privacy: each row is encoded by itself, to features of L2 norm at most ``norm``.
         """
+
+    @abc.abstractmethod
+    def score(self, weights: Sequence[float]) -> Score:
+        """Return the features times ``weights``, as an expression of the cell."""
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
         """Return a numeric column with private bounds; other columns are unchanged."""
@@ -209,6 +215,22 @@ class NumericColumn(Column):
         gap = None if self.missing is None else math.nan
         numbers = as_numbers(values, f"column {self.name!r}", gap)
         return np.clip(numbers, self.low, self.high, out=numbers)
+
+    def score(self, weights: Sequence[float]) -> Score:
+        (weight,) = weights
+        gap = 0.0 if self.missing is None else min(max(self.missing, self.low), self.high)
+        inside = (cell(self.name) - self._center) / self._scale * weight
+        at_gap = (gap - self._center) / self._scale * weight
+        return self.within(as_score(-weight), inside, as_score(weight), at_gap)
+
+    def within(self, below: Score, inside: Score, above: Score, gap: Score | float) -> Score:
+        """Return the score of cells below, within and above the bounds, and of missing ones."""
+        x = cell(self.name)
+        known = choice(x < self.low, below, choice(as_score(self.high) < x, above, inside))
+        found = choice(is_number(self.name), known, refused(self.name))
+        if self.missing is None:
+            return found
+        return choice(is_missing(self.name), as_score(gap), found)
 
     def stretched(self, numbers: _Floats) -> _Floats:
         """Map numbers between the bounds to [0, 1], on the column's scale."""
@@ -321,6 +343,21 @@ class CategoricalColumn(Column):
         other = None if self.other is None else self.categories.index(self.other)
         what = f"column {self.name!r}"
         return Vocabulary(self.categories).positions(values, what, _CATEGORY_CURE, other)
+
+    def score(self, weights: Sequence[float]) -> Score:
+        left = iter(weights)
+        center = 0.0 if self.reference is None else self._ball.center * math.fsum(weights)
+        return self.lookup(
+            [
+                as_score((0.0 if one == self.reference else next(left)) - center)
+                for one in self.categories
+            ]
+        )
+
+    def lookup(self, values: Sequence[Score]) -> Score:
+        """Return the value of a cell's category, of one value for each."""
+        other = None if self.other is None else values[self.categories.index(self.other)]
+        return lookup(self.name, list(zip(self.categories, values, strict=True)), other)
 
     @property
     def norm(self) -> float:

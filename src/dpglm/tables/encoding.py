@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.tables.columns import CategoricalColumn, Column
+from dpglm.tables.score import Score, total
 
 CATEGORY_PRIOR = 2.5
 """Largest prior standard deviation of the effect of a category, for intervals."""
@@ -229,6 +230,10 @@ class Encoding(abc.ABC):
         cells; cells that do not match the schema are an error.
         """
 
+    @abc.abstractmethod
+    def score(self, weights: NDArray[np.float64]) -> Score:
+        """Return the features times ``weights``, as an expression of the cells."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -272,3 +277,8 @@ class ColumnEncoding(Encoding):
             stop = start + len(column.feature_names)
             column.encode(cells(column.name), out[:, start:stop])
             start = stop
+
+    def score(self, weights: NDArray[np.float64]) -> Score:
+        ends = np.cumsum([len(column.feature_names) for column in self.columns])[:-1]
+        parts = zip(self.columns, np.split(weights, ends), strict=True)
+        return total([column.score(part.tolist()) for column, part in parts])

@@ -21,6 +21,7 @@ from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
+from dpglm.tables.score import Score
 from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_target
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
@@ -490,6 +491,21 @@ class Schema:
             If a cell does not match the schema; the message names the row and the cure.
         """
         return self.target.encode(values)
+
+    def score(self, weights: NDArray[np.float64]) -> Score:
+        """Return the encoded features times weights, as an expression of a row's cells.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (len(feature_names),)
+            Coefficients of the features.
+
+        Returns
+        -------
+        Score
+            For ``dpglm.export``.
+        """
+        return self._encoding.score(np.asarray(weights, dtype=np.float64))
 
     def check_columns(self, table: Table) -> None:
         """Check that a table has every feature column.

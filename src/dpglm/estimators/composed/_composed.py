@@ -123,6 +123,10 @@ class FittedModel(ClassPredictor):
         names: NDArray[Any] = self._first().feature_names_in_
         return names
 
+    def linear_model(self) -> tuple[Any, Schema | None]:
+        found: tuple[Any, Schema | None] = self._fitted().linear_model()
+        return found
+
     def _predicted(self, X: Any, output: Output) -> Any:
         return self._fitted()._predicted(self._transformed(X), output)
 
@@ -278,20 +282,6 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
         return features(self._transformed(X))
 
     def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
-        """Return the linear model and the schema that a model file can hold.
-
-        Returns
-        -------
-        estimator : estimator
-            ``estimator_``, with the private steps undone.
-        schema : Schema or None
-            That of the ``SchemaEncoder`` or ``SplineEncoder`` that comes first, if any.
-
-        Raises
-        ------
-        ValueError
-            If there are other transformers, which a model file cannot hold.
-        """
         check_is_fitted(self)
         others = [step for _, step in self.transformers_]
         schema = None

@@ -525,6 +525,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
         return listen
 
+    def linear_model(self) -> tuple[PrivateLinearModel, Schema | None]:
+        check_is_fitted(self)
+        table = self.privacy_.fact("schema")
+        return self, None if table is None else Schema.from_dict(table.value)
+
     def _row_prediction(self, output: Output) -> RowPrediction:
         check_is_fitted(self)
         scaling, most = self._fitted_scaling(), self.privacy_.largest_score

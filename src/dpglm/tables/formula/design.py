@@ -22,6 +22,7 @@ from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader
 from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
+from dpglm.tables.score import Score, as_score, total
 
 _MOST_COLUMNS = 10_000
 _ROWS_AT_ONCE = 1 << 16
@@ -178,6 +179,15 @@ class FormulaEncoding(Encoding):
             out[:, start:stop] = product
             start = stop
 
+    def score(self, weights: NDArray[np.float64]) -> Score:
+        found, start = [], 0
+        for term, scales in zip(self._slopes, self._scales, strict=True):
+            sizes = [len(one.fields) for one in reversed(term)]
+            stop = start + math.prod(sizes)
+            found.append(_product(term, scales, weights[start:stop].reshape(sizes)))
+            start = stop
+        return total(found)
+
     @functools.cached_property
     def _slopes(self) -> tuple[Term, ...]:
         """The terms except the intercept."""
@@ -209,6 +219,17 @@ def _centered(term: Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
             if all(one in known for one in made):
                 return frozenset(chosen)
     return frozenset()
+
+
+def _product(term: Term, scales: Sequence[Scaled], weights: NDArray[np.float64]) -> Score:
+    """Return the effect of a term; the first axis of ``weights`` is that of its last factor."""
+    if not term:
+        return as_score(float(weights))
+    inner = [_product(term[:-1], scales[:-1], part) for part in weights]
+    effect = term[-1].factor.score(inner, reduced=term[-1].reduced)
+    if scales[-1].center:
+        effect -= total(inner) * scales[-1].center
+    return effect / scales[-1].scale
 
 
 def _fields(term: Term) -> Iterator[tuple[str, ...]]:

@@ -11,6 +11,7 @@ import ast
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.score import Score, as_score, cell, choice, function
 
 Floats: TypeAlias = NDArray[np.float64]
 _Range: TypeAlias = tuple[float, float]
@@ -58,6 +60,10 @@ class Expression(abc.ABC):
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         """Return the values, up to rounding."""
 
+    @abc.abstractmethod
+    def score(self) -> Score:
+        """Return the values as an expression of the cells, up to rounding."""
+
     def values(self, cells: Mapping[str, Floats]) -> Any:
         """Return the values of rows, clipped to ``range`` against rounding.
 
@@ -83,6 +89,11 @@ class Variable(Expression):
 
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         return without_gaps(self.column, cells[self.column.name])
+
+    def score(self) -> Score:
+        low, high = map(as_score, self.range)
+        gap = float(without_gaps(self.column, np.array([math.nan]))[0])
+        return self.column.within(low, cell(self.column.name), high, gap)
 
 
 def without_gaps(column: NumericColumn, numbers: Floats) -> Floats:
@@ -127,6 +138,13 @@ class _Missing(Expression):
             return (found == self.column.categories.index("")).astype(np.float64)
         return np.isnan(found).astype(np.float64)
 
+    def score(self) -> Score:
+        if isinstance(self.column, CategoricalColumn):
+            return self.column.lookup([as_score(one == "") for one in self.column.categories])
+        assert isinstance(self.column, NumericColumn)
+        zero = as_score(0.0)
+        return self.column.within(zero, zero, zero, 1.0)
+
 
 @final
 @dataclass(frozen=True)
@@ -144,6 +162,9 @@ class _Number(Expression):
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         return self.value
 
+    def score(self) -> Score:
+        return as_score(self.value)
+
 
 @final
 @dataclass(frozen=True)
@@ -151,6 +172,7 @@ class _Function:
     """An increasing function of one number, and its domain."""
 
     compute: Callable[[Any], Any]
+    score: Callable[[Score], Score]
     above: float = -math.inf
     includes_above: bool = False
 
@@ -161,17 +183,30 @@ class _Function:
         return float(self.compute(low)), float(self.compute(high))
 
 
+def _log(x: Score) -> Score:
+    return function("log", x)
+
+
+def _exp(x: Score) -> Score:
+    # Databases refuse powers that underflow.
+    return choice(x < -700.0, as_score(0.0), function("exp", x))
+
+
+def _tanh(x: Score) -> Score:
+    return 1.0 - 2.0 / (_exp(x.clipped(-20.0, 20.0) * 2.0) + 1.0)
+
+
 FUNCTIONS: Mapping[str, _Function] = MappingProxyType(
     {
-        "log": _Function(np.log, 0.0),
-        "log2": _Function(np.log2, 0.0),
-        "log10": _Function(np.log10, 0.0),
-        "log1p": _Function(np.log1p, -1.0),
-        "sqrt": _Function(np.sqrt, 0.0, includes_above=True),
-        "exp": _Function(np.exp),
-        "expm1": _Function(np.expm1),
-        "tanh": _Function(np.tanh),
-        "arctan": _Function(np.arctan),
+        "log": _Function(np.log, _log, 0.0),
+        "log2": _Function(np.log2, lambda x: _log(x) / math.log(2.0), 0.0),
+        "log10": _Function(np.log10, lambda x: _log(x) / math.log(10.0), 0.0),
+        "log1p": _Function(np.log1p, lambda x: _log(x + 1.0), -1.0),
+        "sqrt": _Function(np.sqrt, lambda x: function("sqrt", x), 0.0, includes_above=True),
+        "exp": _Function(np.exp, _exp),
+        "expm1": _Function(np.expm1, lambda x: _exp(x) - 1.0),
+        "tanh": _Function(np.tanh, _tanh),
+        "arctan": _Function(np.arctan, lambda x: function("arctan", x)),
     }
 )
 """Increasing functions of one number, by name."""
@@ -195,6 +230,13 @@ class _Applied(Expression):
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         return FUNCTIONS[self.name].compute(self.argument.values(cells))
 
+    def score(self) -> Score:
+        named, argument = FUNCTIONS[self.name], self.argument.score()
+        if named.above > -math.inf:
+            # Against rounding below the domain.
+            argument = argument.clipped(self.argument.range[0], math.inf)
+        return named.score(argument)
+
 
 @final
 @dataclass(frozen=True)
@@ -209,6 +251,10 @@ class _Absolute(Expression):
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         return np.abs(self.argument.values(cells))
 
+    def score(self) -> Score:
+        value = self.argument.score()
+        return choice(value < 0.0, 0.0 - value, value)
+
 
 @final
 @dataclass(frozen=True)
@@ -216,6 +262,7 @@ class _Operation:
     """An operation with extremes at the corners of a box, such as one that is monotone per side."""
 
     compute: Callable[[Any, Any], Any]
+    score: Callable[[Score, Score], Score]
 
     def range(self, left: _Range, right: _Range) -> _Range:
         corners = [float(self.compute(a, b)) for a in left for b in right]
@@ -223,21 +270,27 @@ class _Operation:
 
 
 def _indicator(compare: Callable[[Any, Any], Any]) -> _Operation:
-    return _Operation(lambda left, right: np.asarray(compare(left, right), dtype=np.float64))
+    def score(left: Score, right: Score) -> Score:
+        return choice(compare(left, right), as_score(1.0), as_score(0.0))
+
+    def compute(left: Any, right: Any) -> Any:
+        return np.asarray(compare(left, right), dtype=np.float64)
+
+    return _Operation(compute, score)
 
 
 _OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
     {
-        ast.Add: _Operation(np.add),
-        ast.Sub: _Operation(np.subtract),
-        ast.Mult: _Operation(np.multiply),
-        ast.Div: _Operation(np.divide),
-        ast.Gt: _indicator(np.greater),
-        ast.GtE: _indicator(np.greater_equal),
-        ast.Lt: _indicator(np.less),
-        ast.LtE: _indicator(np.less_equal),
-        "maximum": _Operation(np.maximum),
-        "minimum": _Operation(np.minimum),
+        ast.Add: _Operation(np.add, operator.add),
+        ast.Sub: _Operation(np.subtract, operator.sub),
+        ast.Mult: _Operation(np.multiply, operator.mul),
+        ast.Div: _Operation(np.divide, operator.truediv),
+        ast.Gt: _indicator(lambda a, b: b < a),
+        ast.GtE: _indicator(lambda a, b: b <= a),
+        ast.Lt: _indicator(lambda a, b: a < b),
+        ast.LtE: _indicator(lambda a, b: a <= b),
+        "maximum": _Operation(np.maximum, lambda a, b: choice(a < b, b, a)),
+        "minimum": _Operation(np.minimum, lambda a, b: choice(b < a, b, a)),
     }
 )
 """Operations on two numbers, by operator or name of the function."""
@@ -264,6 +317,9 @@ class _Combined(Expression):
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         compute = _OPERATIONS[self.operator].compute
         return compute(self.left.values(cells), self.right.values(cells))
+
+    def score(self) -> Score:
+        return _OPERATIONS[self.operator].score(self.left.score(), self.right.score())
 
 
 @final
@@ -293,6 +349,9 @@ class _Power(Expression):
 
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
         return np.power(self.base.values(cells), self.exponent)
+
+    def score(self) -> Score:
+        return self.base.score().power(self.exponent)
 
 
 def called(node: ast.AST) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import ast
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias, final
@@ -24,6 +24,7 @@ from dpglm.tables.formula.expressions import (
     read_expression,
     without_gaps,
 )
+from dpglm.tables.score import Score, as_score, piecewise, total
 
 Cells: TypeAlias = Mapping[str, NDArray[Any]]
 """Cells of a block of rows, by column."""
@@ -98,6 +99,10 @@ class Factor(abc.ABC):
         """
 
     @abc.abstractmethod
+    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+        """Return the sum of its columns times ``weights``, as an expression of the cells."""
+
+    @abc.abstractmethod
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         """Return the scaling of its columns, ``centered`` if possible."""
 
@@ -129,6 +134,9 @@ class NumberFactor(Factor):
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
         values: Floats = self.expression.values(cells)[:, np.newaxis]
         return values
+
+    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+        return self.expression.score() * weights[0]
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         low, high = self.expression.range
@@ -165,6 +173,15 @@ class CategoryFactor(Factor):
             codes = np.delete(codes, self.column.categories.index(self.reference), axis=1)
         values: Floats = codes[cells[self.column.name]]
         return values
+
+    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+        left = iter(weights)
+        return self.column.lookup(
+            [
+                as_score(0.0) if reduced and one == self.reference else next(left)
+                for one in self.column.categories
+            ]
+        )
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         if centered and reduced:
@@ -212,14 +229,39 @@ class SplineFactor(Factor):
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
         from scipy.interpolate import BSpline
 
-        low, high = self.expression.range
-        ends = self.degree + 1
-        knots = np.array([low] * ends + list(self.knots) + [high] * ends)
         x = np.ascontiguousarray(self.expression.values(cells))
-        basis: Floats = BSpline.design_matrix(x, knots, self.degree).toarray()
+        basis: Floats = BSpline.design_matrix(x, self._padded, self.degree).toarray()
         # Row by row, against rounding of the partition of unity.
         basis = np.clip(basis, 0.0, 1.0)[:, 1 if reduced else self._first :]
         return basis
+
+    @property
+    def _padded(self) -> Floats:
+        low, high = self.expression.range
+        ends = self.degree + 1
+        return np.array([low] * ends + list(self.knots) + [high] * ends)
+
+    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+        from scipy.interpolate import PPoly
+
+        n = len(self.knots) + self.degree + 1
+        codes = np.eye(n)[1 if reduced else self._first :]
+        known = [one.known for one in weights if one.known is not None]
+        if len(known) == len(weights):
+            # One curve, and not a sum of many.
+            codes, weights = np.array([known]) @ codes, [as_score(1.0)]
+        x, inner = self.expression.score(), list(self.knots)
+        curves = []
+        for code in codes:
+            made = PPoly.from_spline((self._padded, code, self.degree))
+            parts = made.c[:, self.degree : self.degree + len(inner) + 1].T
+            starts = [self._padded[0], *inner]
+            pieces = [
+                _polynomial(x - start, part)
+                for part, start in zip(parts.tolist(), starts, strict=True)
+            ]
+            curves.append(piecewise(x, inner, pieces))
+        return total([curve * one for curve, one in zip(curves, weights, strict=True)])
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         if centered and (reduced or not self.include_intercept):
@@ -256,8 +298,26 @@ class CurveFactor(Factor):
         features: Floats = self.axis.features(self.axis.places(numbers))
         return features
 
+    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+        assert self.axis.root is not None
+        stand_in = without_gaps(self.column, np.array([np.nan]))
+        at_gap = self.axis.features(self.axis.places(np.nan_to_num(stand_in)))
+        *values, gap = [
+            total([one * share for one, share in zip(weights, row, strict=True)])
+            for row in np.vstack([self.axis.root, at_gap]).tolist()
+        ]
+        return dataclasses.replace(self.axis, column=self.column).score(values, gap)
+
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         return Scaled(0.0, 1.0, self.axis.norm)
+
+
+def _polynomial(x: Score, coefficients: Sequence[float]) -> Score:
+    """Return a polynomial by Horner's rule, highest power first."""
+    value = as_score(coefficients[0])
+    for one in coefficients[1:]:
+        value = value * x + one
+    return value
 
 
 def read_cells(column: Column, cells: Any) -> NDArray[Any]:

@@ -1,0 +1,169 @@
+"""Predictions as a Python function that imports nothing."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import final
+
+from dpglm.export.scoring import Scoring
+from dpglm.export.sql import forms
+from dpglm.tables.cells import Entry
+from dpglm.tables.score import Notation
+
+_READERS = """
+    def refuse(column):
+        raise ValueError(f"column {column!r}: the model does not take {row[column]!r}")
+
+    def is_missing(cell):
+        if isinstance(cell, str):
+            return not cell.strip()
+        return cell is None or type(cell).__name__ == "NAType" or bool(cell != cell)
+
+    def number(column):
+        cell = row[column]
+        if is_missing(cell):
+            return None
+        try:
+            if isinstance(cell, str) and ("_" in cell or not cell.isascii()):
+                raise ValueError
+            value = float(cell)
+        except (TypeError, ValueError, OverflowError):
+            return float("inf")
+        return None if value != value else value
+"""
+_TEXT = """
+    def text(column):
+        cell = row[column]
+        if is_missing(cell):
+            return ""
+        return cell.strip() if isinstance(cell, str) else refuse(column)
+"""
+_TRUTH = """
+    def truth(column):
+        cell = row[column]
+        known = {"true": 1.0, "false": 0.0}
+        if isinstance(cell, str) and cell.strip().lower() in known:
+            return known[cell.strip().lower()]
+        value = number(column)
+        return "" if value is None else value
+"""
+_HELPERS: Mapping[str, str] = MappingProxyType(
+    {
+        "exp": """
+    def exp(x):
+        return 2.718281828459045**x
+""",
+        "log": """
+    def log(x):
+        root, factor = x, 1.0
+        while not 0.9 < root < 1.1:
+            root, factor = root**0.5, 2.0 * factor
+        ratio = (root - 1.0) / (root + 1.0)
+        y = 2.0 * factor * sum(ratio**i / i for i in range(1, 20, 2))
+        # A step of Newton's method undoes the rounding of the roots.
+        return y + (x * 2.718281828459045**-y - 1.0)
+""",
+        "sqrt": """
+    def sqrt(x):
+        return x**0.5
+""",
+        "arctan": """
+    def arctan(x):
+        if abs(x) > 1.0:
+            half = 1.5707963267948966
+            return (half if x > 0.0 else -half) - arctan(1.0 / x)
+        for _ in range(3):
+            x = x / (1.0 + (1.0 + x * x) ** 0.5)
+        return 8.0 * sum((-x * x) ** i * x / (2 * i + 1) for i in range(12))
+""",
+    }
+)
+
+
+def as_python(scoring: Scoring) -> str:
+    """Return the source of a function ``predict(row)`` of a mapping from column to cell."""
+    notation = Python()
+    found = [(name, one.write(notation)) for name, one in scoring.outputs]
+    if len(found) == 1:
+        result = found[0][1]
+    else:
+        result = "{" + ", ".join(f"{name!r}: {value}" for name, value in found) + "}"
+    body = "".join(f"    {line}\n" for line in (*notation.lines, f"return {result}"))
+    used = [text for name, text in _HELPERS.items() if re.search(rf"\b{name}\(", body)]
+    used += [_TEXT] if " text(" in body else []
+    used += [_TRUTH] if " truth(" in body else []
+    doc = f'    """Return the {_one_line(scoring.what)} of a row, a mapping of columns."""\n'
+    return f"def predict(row):\n{doc}{_READERS}{''.join(used)}\n{body}"
+
+
+def _one_line(text: str) -> str:
+    return text.encode("unicode_escape").decode().replace('"', '\\"')
+
+
+@final
+class Python(Notation[str]):
+    """Writes Python; cells and lookups are assigned to variables in ``lines``."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def _variable(self, value: str) -> str:
+        name = self._names.get(value)
+        if name is None:
+            name = self._names[value] = f"v{len(self._names)}"
+            self.lines.append(f"{name} = {value}")
+        return name
+
+    def constant(self, value: float) -> str:
+        return f"({value!r})" if value < 0.0 else repr(float(value))
+
+    def cell(self, column: str) -> str:
+        return self._variable(f"number({column!r})")
+
+    def part(self, column: str, start: int, length: int) -> str:
+        return f"float(str(row[{column!r}])[{start - 1}:{start - 1 + length}])"
+
+    def total(self, terms: Sequence[str]) -> str:
+        return f"({' + '.join(terms)})"
+
+    def arithmetic(self, sign: str, left: str, right: str) -> str:
+        return f"({left} {sign} {right})"
+
+    def function(self, name: str, argument: str) -> str:
+        return f"{name}({argument})"
+
+    def power(self, base: str, exponent: float) -> str:
+        return f"({base} ** {self.constant(exponent)})"
+
+    def choice(self, test: str, first: str, other: str) -> str:
+        return f"({first} if {test} else {other})"
+
+    def lookup(self, column: str, cases: Sequence[tuple[Entry, str]], other: str | None) -> str:
+        sample = next(entry for entry, _ in cases if entry != "")
+        if isinstance(sample, str):
+            keys: list[tuple[str | float, str]]
+            keys = [(form, value) for entry, value in cases for form in forms(entry)]
+            cell = self._variable(f"text({column!r})")
+        else:
+            keys = [("" if entry == "" else float(entry), value) for entry, value in cases]
+            cell = self._variable(f"truth({column!r})")
+        table = self._variable("{" + ", ".join(f"{k!r}: {v}" for k, v in keys) + "}")
+        other = self.refused(column) if other is None else other
+        return f"({table}[{cell}] if {cell} in {table} else {other})"
+
+    def is_number(self, column: str) -> str:
+        cell = self.cell(column)
+        return f"{cell} is not None and abs({cell}) <= {sys.float_info.max!r}"
+
+    def is_missing(self, column: str) -> str:
+        return f"{self.cell(column)} is None"
+
+    def named(self, value: str, use: Callable[[str], str]) -> str:
+        return use(self._variable(value))
+
+    def refused(self, column: str) -> str:
+        return f"refuse({column!r})"
