@@ -28,8 +28,8 @@ from dpglm.privacy import (
     Gaussian,
     Laplace,
     LastIterate,
-    NegativeBinomial,
-    ObjectivePerturbation,
+    NegativeBinomialNumber,
+    PerturbedObjective,
     PoissonNumber,
     PoissonSampled,
     ProjectedGaussian,
@@ -130,7 +130,7 @@ def _composed() -> Iterator[tuple[str, Event]]:
         pure = _times(Pure(0.2 / spread), steps)
         yield f"pure and gaussian steps={steps}", Composed((pure, Gaussian(9.0)))
         yield f"objective perturbation steps={steps}", _perturbed(steps)
-        for law in (NegativeBinomial(0.1), PoissonNumber(20.0)):
+        for law in (NegativeBinomialNumber(0.1), PoissonNumber(20.0)):
             name = f"best of {type(law).__name__} steps={steps}"
             sampled = Repeated(PoissonSampled(1e-3, Gaussian(2.0)), steps)
             yield f"{name}, sampled", RandomlyRepeated((sampled, Gaussian(9.0)), law)
@@ -154,7 +154,7 @@ def _everything(rate: float, steps: int) -> Event:
 
 
 def _perturbed(steps: int) -> Event:
-    return _times(ObjectivePerturbation(6.0 * math.sqrt(steps), 0.01 / steps), steps)
+    return _times(PerturbedObjective(6.0 * math.sqrt(steps), 0.01 / steps), steps)
 
 
 def _planned() -> Iterator[tuple[str, Callable[[float], Event]]]:
@@ -177,7 +177,7 @@ def _planned() -> Iterator[tuple[str, Callable[[float], Event]]]:
     yield "pure steps=100", lambda s: _times(Pure(1.0 / s), 100)
     yield "choices steps=100", lambda s: _times(BoundedRange(1.0 / s), 100)
     yield "projected steps=100", lambda s: _times(ProjectedGaussian(s, 8), 100)
-    yield "objective perturbation", lambda s: ObjectivePerturbation(s, 0.01)
+    yield "objective perturbation", lambda s: PerturbedObjective(s, 0.01)
     yield (
         "choices and gaussian steps=100",
         lambda s: Composed((_times(BoundedRange(2.0 / s), 100), _times(Gaussian(s), 100))),

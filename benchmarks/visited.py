@@ -1,4 +1,4 @@
-"""List the functions of the package that a call runs: ``python -m benchmarks.visited``."""
+"""List functions that a call runs, and count its plans: ``python -m benchmarks.visited``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
+from unittest import mock
 
 import numpy as np
 
@@ -16,8 +17,9 @@ import dpglm
 from dpglm import LogisticRegression, Study
 from dpglm.datasets import load_adult
 from dpglm.privacy.noise import SeededNoise
+from dpglm.solvers import Plan
 
-__all__ = ["CALLS", "counts", "main", "visited"]
+__all__ = ["CALLS", "counts", "main", "n_plans", "visited"]
 
 PACKAGE = Path(dpglm.__file__).parent
 _ROWS = 5000
@@ -74,14 +76,25 @@ def counts(name: str) -> tuple[int, int]:
     return len(found), sum(map(len, found.values()))
 
 
+def n_plans(call: Callable[[], object]) -> int:
+    """Return how many plans a call makes."""
+    made = Plan.__post_init__
+    with warnings.catch_warnings(), mock.patch.object(Plan, "__post_init__", autospec=True) as seen:
+        warnings.simplefilter("ignore")
+        seen.side_effect = made
+        call()
+    return seen.call_count
+
+
 def main() -> None:
-    """Print how many files and functions each call runs, and list them with ``--list``."""
+    """Print how many files, functions and plans each call needs; list them with ``--list``."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--list", action="store_true", help="also list the functions by file")
     chosen = reader.parse_args()
     for name, call in CALLS.items():
         found = _second(call)
-        print(f"{name}: {len(found)} files, {sum(map(len, found.values()))} functions")
+        n_functions = sum(map(len, found.values()))
+        print(f"{name}: {len(found)} files, {n_functions} functions, {n_plans(call)} plans")
         for path in sorted(found, key=lambda path: -len(found[path])) if chosen.list else ():
             print(f"  {len(found[path]):4d}  {path}: {', '.join(sorted(found[path]))}")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.visited import counts, visited
+from benchmarks.visited import CALLS, counts, n_plans, visited
 from dpglm.privacy import gdp
 
 LIMITS = {"fit": (69, 475), "study": (95, 855)}
@@ -13,6 +13,11 @@ def test_calls_visit_few_functions(name):
     files, functions = counts(name)
     assert files <= LIMITS[name][0]
     assert functions <= LIMITS[name][1]
+
+
+@pytest.mark.parametrize(("name", "parts"), [("fit", 1), ("study", 3)])
+def test_each_part_is_planned_once(name, parts):
+    assert n_plans(CALLS[name]) == parts
 
 
 def test_visited_functions_of_a_known_call():

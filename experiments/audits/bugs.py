@@ -17,7 +17,7 @@ from dpglm.audit import Claim, Neighbours
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import clipping, gradients
-from dpglm.privacy import ApproximateDP, NegativeBinomial, gdp
+from dpglm.privacy import ApproximateDP, NegativeBinomialNumber, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian, additive
 from dpglm.privacy.noise.additive import (
     GaussianLinearTerm,
@@ -183,7 +183,7 @@ def long_row() -> Setup:
 
 def best_of_many() -> Setup:
     """Claim for the best of a random number of tries what holds for a single one."""
-    tries = NegativeBinomial(0.02)
+    tries = NegativeBinomialNumber(0.02)
     claim = Claim(gdp.epsilon(1e-2, 1.0), 1e-2, 1.0)
 
     def release(mean: float) -> list[float]:

@@ -8,7 +8,9 @@ from typing import Any
 from unittest import mock
 
 from dpglm.audit import Claim
-from dpglm.exploration import DescriptionPlan, plan_description
+from dpglm.certificate.execution import PartPlan
+from dpglm.exploration import plan_description
+from dpglm.exploration.describe import DescriptionPart
 from dpglm.oracle import counts as tabulated
 from dpglm.privacy import Adjacency
 from dpglm.tables.schema import Schema
@@ -34,7 +36,7 @@ NUMBER = 4
 CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's factor is 2"
 
 
-def planned(relation: Adjacency, by: str | None) -> DescriptionPlan:
+def planned(relation: Adjacency, by: str | None) -> PartPlan:
     """Plan a description of four rows with everything that there is."""
     pairs = [] if by is not None else [("age", "sex")]
     return plan_description(
@@ -48,9 +50,12 @@ def planned(relation: Adjacency, by: str | None) -> DescriptionPlan:
     )
 
 
-def attacked(plan: DescriptionPlan, **rest: Any) -> Setup:
+def attacked(plan: PartPlan, **rest: Any) -> Setup:
     """Attack a person who is at the far end of everything, and the only one there."""
-    rows = [plan.design.encoder.encode(one)[0].tolist() for one in (PERSON, OTHER)]
+    part = plan.part
+    assert isinstance(part, DescriptionPart)
+    encoder = part.design(plan.plan).encoder
+    rows = [encoder.encode(one)[0].tolist() for one in (PERSON, OTHER)]
     return of_plan(plan.plan, rows[0], replacement=(rows[1], 1.0), **rest)
 
 

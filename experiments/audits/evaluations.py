@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
+from dpglm.certificate.execution import PartPlan
 from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import GroupBound
 from dpglm.evaluation import (
     BinaryTask,
     ClassesTask,
-    EvaluationPlan,
     RegressionTask,
     plan_evaluation,
 )
@@ -50,17 +50,15 @@ ROWS: dict[EvaluationTask, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
 """For each task a target and a prediction as wrong as can be, and what replaces them."""
 
 
-def planned(
-    task: EvaluationTask, relation: Adjacency, levels: tuple[str, ...] = ()
-) -> EvaluationPlan:
+def planned(task: EvaluationTask, relation: Adjacency, levels: tuple[str, ...] = ()) -> PartPlan:
     """Plan an evaluation of four rows."""
     return plan_evaluation(task, N_ROWS, BUDGET, adjacency=relation.value, levels=levels)
 
 
-def attacked(plan: EvaluationPlan, task: EvaluationTask, **rest: Any) -> Setup:
+def attacked(plan: PartPlan, task: EvaluationTask, **rest: Any) -> Setup:
     """Attack the only row that is there."""
     first, other = (
-        [0.0, *plan.task.encode(np.array([y]), np.array([prediction]))[0]]
+        [0.0, *task.encode(np.array([y]), np.array([prediction]))[0]]
         for y, prediction in ROWS[task]
     )
     return of_plan(plan.plan, first, replacement=(other, 1.0), **rest)

@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
 from dpglm.certificate import certificate
+from dpglm.certificate.execution import PartPlan
 from dpglm.data import groups as grouped_rows
 from dpglm.data.groups import Groups
 from dpglm.data.protection import Protection
 from dpglm.data.split import EVALUATION, EXPLORATION, MODEL
+from dpglm.exploration.describe import DescriptionPart
 from dpglm.privacy import Adjacency, GaussianAccountant
 from dpglm.privacy.noise import SystemNoise
 from dpglm.study import Split, Study, StudyPlan, planning, running
-from dpglm.study.parts import Exploration
+from dpglm.tables.schema import Schema
 from experiments.audits.case import ADD_REMOVE, BUDGET, REPLACE_ONE, Case, Setup
 
 __all__ = ["BUGS", "CASES"]
@@ -44,7 +46,8 @@ CLOSER = "cells of a row that is replaced are sqrt(2) apart, and the relation's 
 
 def planned(relation: Adjacency, **of_persons: Any) -> StudyPlan:
     """Plan a study of counts: of all rows, of those to learn from, and of those held out."""
-    counts = {name: Exploration({}) for name in (EXPLORATION, MODEL, EVALUATION)}
+    part = DescriptionPart(Schema.from_dict(SCHEMA))
+    counts = dict.fromkeys((EXPLORATION, MODEL, EVALUATION), part)
     study = Study(
         SCHEMA,
         budget=BUDGET,
@@ -93,7 +96,7 @@ def attacked(
         result = running.run(plan, table, SystemNoise(), None, None)
         parts = dict(result.parts)
         counts = [parts[name].solution.w[:2] @ np.asarray(counted) for name in seen]
-        variances = [parts[name].plan.noise_std ** 2 for name in seen]
+        variances = [parts[name].solution.plan.coefficient_noise ** 2 for name in seen]
         return np.array([sum(np.divide(counts, variances))])
 
     mu = GaussianAccountant().mu(claimed.event, claimed.protection.adjacency)
@@ -171,8 +174,9 @@ def without_limit() -> Iterator[None]:
 def with_free_exploration() -> StudyPlan:
     """Give the exploration what the others have, and the others everything."""
     sound = planned(ADD_REMOVE)
+    part = DescriptionPart(sound.schema)
     whole, halves = (
-        Exploration({}).planned(sound.schema, Protection(ADD_REMOVE, BUDGET, n_rows))
+        PartPlan(part, part.plan(Protection(ADD_REMOVE, BUDGET, n_rows)))
         for n_rows in (N_ROWS, N_ROWS // 2)
     )
     with uncharged():

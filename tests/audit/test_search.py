@@ -15,7 +15,7 @@ from dpglm.privacy import (
     Adjacency,
     ApproximateDP,
     Gaussian,
-    NegativeBinomial,
+    NegativeBinomialNumber,
     PoissonNumber,
     RandomlyRepeated,
     accountant_for,
@@ -50,7 +50,9 @@ def largest_of(law, mean, rng):
 
 
 @pytest.mark.parametrize(
-    "law", [NegativeBinomial(0.02), NegativeBinomial(0.05, 2), PoissonNumber(30.0)], ids=repr
+    "law",
+    [NegativeBinomialNumber(0.02), NegativeBinomialNumber(0.05, 2), PoissonNumber(30.0)],
+    ids=repr,
 )
 def test_the_best_of_gaussian_tries_leaks_less_than_claimed_and_more_than_one_try(law):
     rng = np.random.default_rng(2)
@@ -71,7 +73,7 @@ MODELS = (np.array([1e9]), np.array([-1e9]))
 def searching(adjacency=ZERO_OUT, share=0.9):
     solver = NoisyGD(n_steps=1, step_size=1.0, schedule=Constant(), clip=1.0, momentum=0.0)
     candidates = (Candidate({}, solver, lambda spec: Problem(Logistic())),) * 2
-    search = RepeatedSearch(candidates, NegativeBinomial(0.1), share)
+    search = RepeatedSearch(candidates, NegativeBinomialNumber(0.1), share)
     return search.plan(Problem(Logistic()), ApproximateDP(EPSILON, DELTA), DATA, adjacency)
 
 

@@ -25,7 +25,8 @@ from dpglm.evaluation.estimates import (
 from dpglm.oracle.counts import Cells
 from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.solvers.composite.tabulation import KEY_UNIT, plan_score_tables
+from dpglm.solvers.base import calibrated
+from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables
 from dpglm.solvers.run import run
 
 
@@ -94,7 +95,13 @@ def found(scores, y, probabilities=True, mu=1e4, n_fine=320, thresholds=(), n_ce
         0, 1, n_fine, n_cells, probabilities=probabilities, thresholds=thresholds
     )
     tables = (Cells((0, 1), (2, column.merged_size)),)
-    plan = plan_score_tables(data, GaussianDP(mu), Adjacency.ZERO_OUT, (column,), tables)
+    relation = Adjacency.ZERO_OUT
+    plan = calibrated(
+        lambda noise: ScoreTables(data, relation, (column,), tables, noise),
+        data,
+        GaussianDP(mu),
+        relation,
+    )
     X = np.column_stack([y, KEY_UNIT * keys_of(scores, probabilities)])
     rows = MatrixRows(X, np.zeros(len(y))).prepared(data, None, np.asarray)
     released = run(plan, rows, SeededNoise(0)).w

@@ -341,7 +341,7 @@ def test_the_number_of_rows_is_private_under_add_remove(binary):
     settings = {"classes": WELL_ILL, "adjacency": "add_remove", "n_rows": 3500, "random_state": 0}
     made = evaluate_predictions(y, scores, **settings)
     fewer = evaluate_predictions(y[:-900], scores[:-900], **settings)
-    assert made.plan.plan.document == fewer.plan.plan.document
+    assert made.solution.plan.document == fewer.solution.plan.document
     assert made.all_rows.rows.low <= N <= made.all_rows.rows.high
     with pytest.raises(ValueError, match="n_rows must be given under adjacency 'add_remove'"):
         evaluate_predictions(y, scores, classes=WELL_ILL, adjacency="add_remove")
@@ -400,7 +400,7 @@ def test_wrong_arguments_are_named_and_nothing_is_released(binary, change, messa
 def test_plans_say_the_precision_that_runs_have(numbers, levels):
     y, predictions = numbers
     plan = plan_evaluation(RegressionTask(0.0, 5.0), N, GaussianDP(0.3), levels=levels)
-    made = plan.run(y, predictions, by=["a"] * N if levels else None)
+    made = plan.run(y, predictions, ["a"] * N if levels else None)
     names = {"bias": "mean error", "mae": "mean absolute error", "mse": "mean squared error"}
     for name, said in names.items():
         low, high = made.conf_int(name, of="rows")

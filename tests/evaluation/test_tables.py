@@ -62,7 +62,7 @@ def test_evaluate_takes_names_of_columns(table):
         **GIVEN,
     )
     assert found.auc > 0.7
-    assert found.plan.plan.data.n_units == N // 2
+    assert found.solution.plan.data.n_units == N // 2
     here = table["age"] > 20.0
     some = evaluate(Public(), table, "ill", by="sex", levels=["f"], where=here, **GIVEN)
     assert some.all_rows.rows.estimate == pytest.approx(here.sum(), abs=50)

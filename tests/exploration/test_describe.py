@@ -130,7 +130,7 @@ def test_the_cost_is_the_budget_by_an_independent_computation(table, schema, adj
     # A row is in one cell of each table; replacing it moves numbers that have a sign twice as far,
     # and counts by the root of two.
     squares, signed = [], 0.0
-    for part in plan.design.parts:
+    for part in plan.part.design(plan.plan).parts:
         squares.append((part.cells.weight * (part.cells.bound if part.cells.values else 1.0)) ** 2)
         signed += squares[-1] if part.cells.is_signed else 0.0
     assert sum(squares) == pytest.approx(1.0)
@@ -192,7 +192,7 @@ def test_the_number_of_rows_is_private_under_add_remove(table, schema):
         assert total == pytest.approx(made.n_rows.estimate)
     fewer = {name: column[:-700] for name, column in table.items()}
     other = describe(fewer, schema, **options)
-    assert other.plan.plan.document == made.plan.plan.document
+    assert other.solution.plan.document == made.solution.plan.document
     with pytest.raises(ValueError, match="n_rows must be given under adjacency 'add_remove'"):
         describe(table, schema, adjacency="add_remove")
 
@@ -200,7 +200,8 @@ def test_the_number_of_rows_is_private_under_add_remove(table, schema):
 def test_groups_add_up_at_the_price_of_one_description(table, schema):
     alone = plan_description(schema, N, GaussianDP(0.2))
     by = plan_description(schema, N, GaussianDP(0.2), by="region")
-    assert by.noise_std == pytest.approx(alone.noise_std, rel=1e-4)
+    noises = [one.plan.coefficient_noise for one in (alone, by)]
+    assert noises[1] == pytest.approx(noises[0], rel=1e-4)
     made = by.run(table, random_state=0)
     assert list(made.by_level) == ["north", "south", "west", "not listed", "missing"]
     assert sum(group.n_rows.estimate for group in made.by_level.values()) == pytest.approx(N)
@@ -361,7 +362,7 @@ def test_a_forged_provenance_is_refused(noisy):
 
 def test_plans_say_how_precise_and_how_weak(schema):
     weak = plan_description(schema, N, ApproximateDP(21.0, 1e-6), columns=["age"], by="region")
-    assert [one.name for one in weak.design.described] == ["age"]
+    assert [one.name for one in weak.part.design(weak.plan).described] == ["age"]
     lines = str(weak).splitlines()
     assert lines[1].startswith("  levels of region: share of rows ±")
     assert lines[-1].startswith("  Caution: epsilon 21 protects little")
@@ -407,7 +408,7 @@ def test_columns_that_may_be_all_missing_have_no_mean():
     assert one["a"].quantiles == {}
     assert "too few values to estimate them" in one.summary()
     assert "mean" not in one.to_dict()["columns"]["a"]
-    assert one.schema() == one.plan.schema
+    assert one.schema() == one.part.schema
     with pytest.raises(ValueError, match="values cannot be distinguished from zero"):
         one["a"].quantile(0.5)
 

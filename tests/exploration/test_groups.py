@@ -59,7 +59,8 @@ def test_noise_is_made_for_the_rows_of_a_person():
         plan_description(SCHEMA, 2000, GaussianDP(0.5), bins={"age": 6}, groups=groups)
         for groups in (None, GroupBound(PERSONS, 4.0))
     )
-    assert persons.noise_std == pytest.approx(4.0 * rows.noise_std, rel=1e-6)
+    noises = [one.plan.coefficient_noise for one in (rows, persons)]
+    assert noises[1] == pytest.approx(4.0 * noises[0], rel=1e-6)
 
 
 def test_parquet(tmp_path):

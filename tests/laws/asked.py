@@ -45,14 +45,14 @@ from dpglm.privacy import (
     PrivacyBudget,
     ZeroConcentratedDP,
 )
-from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber, PoissonNumber
 from dpglm.problem import (
     L1,
     L2,
     Binomial,
     Box,
     ComplementaryLogLog,
-    ElasticNet,
+    ElasticNetPenalty,
     Gamma,
     GroupLasso,
     Hinge,
@@ -80,7 +80,7 @@ from dpglm.problem import (
     Unconstrained,
     WithOffset,
 )
-from dpglm.problem import NegativeBinomial as NegativeBinomialLoss
+from dpglm.problem import NegativeBinomialNumber as NegativeBinomialLoss
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import (
@@ -146,7 +146,7 @@ PENALTIES = (
     L2(1e12),
     L2(1e300),
     L1(0.1),
-    ElasticNet(0.1, 0.5),
+    ElasticNetPenalty(0.1, 0.5),
     GroupLasso(0.1, ((0,), (1,))),
 )
 CONSTRAINTS = (
@@ -280,9 +280,9 @@ OPTIONS: tuple[Solver, ...] = (
     ConfidenceBoosting(OutputPerturbation(), n_models=2, choice_fraction=0.5),
     HeldOutSearch(_candidates(FEW, Newton(n_steps=2)), 0.2),
     HeldOutSearch(_candidates(NoisySGD(n_steps=3), pure_gd(n_steps=2)), 0.5),
-    RepeatedSearch(_candidates(FEW, Newton(n_steps=2)), NegativeBinomial(0.5), 0.1),
+    RepeatedSearch(_candidates(FEW, Newton(n_steps=2)), NegativeBinomialNumber(0.5), 0.1),
     RepeatedSearch(_candidates(FEW, OutputPerturbation()), PoissonNumber(2.0), 0.2),
-    RepeatedSearch(_candidates(NoisySGD(n_steps=3), FEW), NegativeBinomial(0.5), 0.1),
+    RepeatedSearch(_candidates(NoisySGD(n_steps=3), FEW), NegativeBinomialNumber(0.5), 0.1),
 )
 # A new solver is asked with its default settings.
 SOLVERS: tuple[Solver, ...] = (

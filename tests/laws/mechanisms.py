@@ -18,8 +18,8 @@ from dpglm.privacy.events import (
     Gaussian,
     Laplace,
     LastIterate,
-    ObjectivePerturbation,
     Parallel,
+    PerturbedObjective,
     PoissonSampled,
     ProjectedGaussian,
     Pure,
@@ -48,7 +48,7 @@ from dpglm.privacy.selection.mechanisms import (
     PermuteAndFlip,
     Runs,
 )
-from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber, PoissonNumber
 
 __all__ = ["CASES", "EVENTS", "Asked", "Case", "Way", "of_sum"]
 
@@ -61,10 +61,12 @@ EVENTS = {
     "composed": lambda s: Composed((Gaussian(2.0 * s), PoissonSampled(0.1, Gaussian(s)))),
     "pure": lambda s: Pure(1.0 / s),
     "bounded range": lambda s: BoundedRange(1.0 / s),
-    "objective": lambda s: ObjectivePerturbation(s, 0.01),
+    "objective": lambda s: PerturbedObjective(s, 0.01),
     "projected": lambda s: ProjectedGaussian(s, 200),
     "poisson projected": lambda s: PoissonSampled(0.2, ProjectedGaussian(s, 200)),
-    "best of several": lambda s: RandomlyRepeated((Gaussian(5.0 * s),), NegativeBinomial(0.3)),
+    "best of several": lambda s: RandomlyRepeated(
+        (Gaussian(5.0 * s),), NegativeBinomialNumber(0.3)
+    ),
     "best of poisson": lambda s: RandomlyRepeated((Pure(0.3 / s),), PoissonNumber(2.0)),
     "parallel": lambda s: Parallel((Repeated(Laplace(s), 2), Gaussian(s))),
     "split by coins": lambda s: SplitByCoins((Repeated(Laplace(s), 2), Gaussian(s))),
@@ -267,7 +269,7 @@ _ROWS = [
             _each,
         ),
     ),
-    Case(GaussianLinearTerm(2.0, 0.5), (3,), ObjectivePerturbation(2.0, 0.5), 2.0, None),
+    Case(GaussianLinearTerm(2.0, 0.5), (3,), PerturbedObjective(2.0, 0.5), 2.0, None),
     Case(
         L2LinearTerm(2.0, 0.5), (3,), Pure(0.5 + math.log(1.5)), 2.0, None, std=math.sqrt(3 * 4 / 3)
     ),

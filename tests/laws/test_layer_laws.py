@@ -197,6 +197,27 @@ def test_circles_are_found(sources, where, line):
     assert where in circle(read(changed))
 
 
+def repeated_classes(sources):
+    """Names of public classes that several modules define."""
+    defined = collections.Counter(
+        node.name
+        for text in sources.values()
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return [name for name, count in defined.items() if count > 1]
+
+
+def test_class_names_are_unique(sources):
+    assert repeated_classes(sources) == []
+
+
+def test_repeated_class_names_are_found(sources):
+    assert repeated_classes({**sources, "planted": "class ElasticNet:\n    pass\n"}) == [
+        "ElasticNet"
+    ]
+
+
 def test_folders_hold_few_files():
     sizes = collections.Counter(path.parent for path in (SOURCE / "dpglm").rglob("*.py"))
     assert {str(folder): size for folder, size in sizes.items() if size > MOST_FILES} == {}

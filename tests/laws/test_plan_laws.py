@@ -24,8 +24,8 @@ from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.accounting.calibrate import within_budget
 from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import SeededNoise, SystemNoise
-from dpglm.privacy.selection.repetitions import NegativeBinomial
-from dpglm.problem import L2, ElasticNet, L1Ball, Logistic, Problem, Softmax, Squared
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
+from dpglm.problem import L2, ElasticNetPenalty, L1Ball, Logistic, Problem, Softmax, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection import method as shares_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
@@ -111,7 +111,7 @@ class Both(Method[Any]):
 
 COMPOSITES = {
     "held out": lambda a, b: HeldOutSearch(search(a, b, a), 0.2),
-    "repeated": lambda a, b: RepeatedSearch(search(a, b), NegativeBinomial(0.5), 0.1),
+    "repeated": lambda a, b: RepeatedSearch(search(a, b), NegativeBinomialNumber(0.5), 0.1),
     "grid": lambda a, b: NormGridSearch(a, bounds=(1.0, 2.0)),
     "boosting": lambda a, b: ConfidenceBoosting(a, n_models=2),
     "boosting of held out": lambda a, b: ConfidenceBoosting(
@@ -377,7 +377,7 @@ def test_coefficients_that_are_not_finite_are_caught_and_never_returned():
 @pytest.mark.parametrize("solver", [NoisyGD(n_steps=2, shrink=True), Newton(), pure_gd(n_steps=2)])
 def test_penalties_that_leave_no_noise_end_nothing_that_has_been_paid_for(solver):
     few = facts(2, intercept=0.0)
-    for penalty in (L2(1e300), ElasticNet(1e300, 0.5)):
+    for penalty in (L2(1e300), ElasticNetPenalty(1e300, 0.5)):
         problem = Problem(Logistic(), penalty)
         asked(Setting(solver, problem, BUDGET, few, Adjacency.ZERO_OUT, 2, "usual", 1))
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dpglm.problem import L1, L2, ElasticNet, GroupLasso, NoPenalty, Regularizer
+from dpglm.problem import L1, L2, ElasticNetPenalty, GroupLasso, NoPenalty, Regularizer
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -30,9 +30,9 @@ REGULARIZERS = [
     L2(0.8),
     L1(0.0),
     L1(0.8),
-    ElasticNet(0.8, 0.3),
-    ElasticNet(0.8, 0.0),
-    ElasticNet(0.8, 1.0),
+    ElasticNetPenalty(0.8, 0.3),
+    ElasticNetPenalty(0.8, 0.0),
+    ElasticNetPenalty(0.8, 1.0),
     GroupLasso(0.8, ((0,), (1, 3), (2,))),
     GroupLasso(0.8, ((3, 0),)),
     GroupLasso(0.8, ()),

@@ -30,7 +30,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
     L2,
     ConvexScalarLoss,
-    ElasticNet,
+    ElasticNetPenalty,
     Hinge,
     Huber,
     L1Ball,
@@ -249,7 +249,7 @@ SOLVERS = {
 }
 SCALAR_LOSSES = [Logistic(), Hinge(), SmoothedHinge(0.5), Squared(), Huber(0.5), Poisson()]
 LOSSES = [*SCALAR_LOSSES, Softmax(), Sparsemax()]
-PENALTIES = [NoPenalty(), L2(0.1), ElasticNet(0.1, 0.5)]
+PENALTIES = [NoPenalty(), L2(0.1), ElasticNetPenalty(0.1, 0.5)]
 PROBLEMS = [
     *(Problem(loss, L2(0.05), penalize_intercept=True) for loss in LOSSES),
     *(Problem(Logistic(), penalty, penalize_intercept=True) for penalty in PENALTIES),

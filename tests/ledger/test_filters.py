@@ -18,8 +18,8 @@ from dpglm.privacy import (
     GaussianDP,
     Laplace,
     LastIterate,
-    ObjectivePerturbation,
     Parallel,
+    PerturbedObjective,
     PoissonSampled,
     Pure,
     RenyiAccountant,
@@ -140,7 +140,7 @@ class TestRenyi:
             Gaussian(12.0),
             Repeated(Pure(0.03), 20),
             BoundedRange(0.2),
-            ObjectivePerturbation(9.0, 0.1),
+            PerturbedObjective(9.0, 0.1),
         ],
         ids=repr,
     )

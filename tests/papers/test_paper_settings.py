@@ -33,7 +33,7 @@ from dpglm.problem import (
     L1,
     L2,
     Box,
-    ElasticNet,
+    ElasticNetPenalty,
     GroupLasso,
     Hinge,
     Huber,
@@ -376,7 +376,7 @@ REFUSED = [
     (Song2021(), Problem(Logistic(), constraint=BALL), {}, "constraint must be Unconstrained"),
     (Song2021(), Problem(Logistic(), constraint=Box(0, math.inf)), {}, "constraint must be"),
     (Song2021(), Problem(Logistic(), L1(0.1)), {}, "regularizer must be NoPenalty or L2"),
-    (Song2021(), Problem(Logistic(), ElasticNet(0.1, 0.5)), {}, "regularizer must be"),
+    (Song2021(), Problem(Logistic(), ElasticNetPenalty(0.1, 0.5)), {}, "regularizer must be"),
     (Song2021(), Problem(Logistic(), GroupLasso(0.1, ((0,),))), {}, "regularizer must be"),
     (
         Song2021(clip=0.1),

@@ -12,7 +12,7 @@ from dpglm.problem import (
     L2,
     Box,
     Constraint,
-    ElasticNet,
+    ElasticNetPenalty,
     GroupLasso,
     L1Ball,
     L2Ball,
@@ -27,8 +27,8 @@ from dpglm.problem import (
 GROUPS = GroupLasso(0.6, ((0, 1),))
 EXACT = [
     *[(r, c) for r in (NoPenalty(), L2(0.6)) for c in (L2Ball(0.8), L1Ball(0.8), Simplex())],
-    *[(r, L2Ball(0.8)) for r in (L1(0.6), ElasticNet(0.6, 0.4), GROUPS)],
-    *[(r, c) for r in (L1(0.6), ElasticNet(0.6, 0.4)) for c in (Box(0.3, 1), L1Ball(0.8))],
+    *[(r, L2Ball(0.8)) for r in (L1(0.6), ElasticNetPenalty(0.6, 0.4), GROUPS)],
+    *[(r, c) for r in (L1(0.6), ElasticNetPenalty(0.6, 0.4)) for c in (Box(0.3, 1), L1Ball(0.8))],
 ]
 
 

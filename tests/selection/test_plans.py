@@ -15,7 +15,7 @@ from dpglm.privacy.events import BoundedRange, Composed, Gaussian, LastIterate, 
 from dpglm.problem import (
     L1,
     L2,
-    ElasticNet,
+    ElasticNetPenalty,
     L2Ball,
     Logistic,
     Poisson,
@@ -166,7 +166,7 @@ def test_a_budget_in_another_currency_is_refused(name):
     ("solver", "problem", "message"),
     [
         (BestIterate(), Problem(Logistic(), L1(0.1)), "regularizer must be NoPenalty"),
-        (BestIterate(), Problem(Logistic(), ElasticNet(0.1, 0.5)), "regularizer must be"),
+        (BestIterate(), Problem(Logistic(), ElasticNetPenalty(0.1, 0.5)), "regularizer must be"),
         (BestIterate(), Problem(Logistic(), constraint=L2Ball(1.0)), "constraint must be"),
         (NormGridSearch(), Problem(Logistic(), constraint=L2Ball(1.0)), "constraint must be"),
         (NormGridSearch(), Problem(Poisson()), "loss must be nonnegative"),

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dpglm.certificate.execution import StudyPart
 from dpglm.study import Split, Study
-from dpglm.study.parts import Learning, StudyPart
+from dpglm.study.parts import ModelPart, model_of
+from dpglm.tables.schema import Schema
 
 SCHEMA = {
     "columns": {
@@ -39,20 +41,31 @@ class Noting(StudyPart):
     seen: list[Any] = field(default_factory=list, compare=False)
     interrupted: list[bool] = field(default_factory=list, compare=False)
 
-    def planned(self, schema, protection):
-        inner = self.inner.planned(schema, protection)
+    def plan(self, protection):
+        return self.inner.plan(protection)
 
-        def run(given):
-            self.seen.append(np.sort(given.table["age"]))
-            if self.interrupted:
-                raise KeyboardInterrupt
-            return inner.run(given)
+    def noise_to_sampling(self, protection):
+        return self.inner.noise_to_sampling(protection)
 
-        return dataclasses.replace(inner, run=run)
+    def title(self, plan):
+        return self.inner.title(plan)
+
+    def precision(self, plan):
+        return self.inner.precision(plan)
+
+    def expected(self, plan):
+        return self.inner.expected(plan)
+
+    def run(self, plan, given):
+        self.seen.append(np.sort(given.rows[0]["age"]))
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return self.inner.run(plan, given)
 
 
 def learning(**settings):
-    return Learning(None, None, settings)
+    schema = Schema.from_dict(SCHEMA)
+    return ModelPart(model_of(schema, None, None, settings), schema)
 
 
 def study(test_share=0.25, inner=None, **options):

@@ -14,10 +14,10 @@ def precisions(purpose, n_rows):
     """How far what each part is about will be off; of the evaluation with sampling."""
     made = Study(SCHEMA, 0.5, 1e-5, purpose=purpose).explore().fit().evaluate()
     plan = made.plan(n_rows)
-    (_, reach), *_ = plan.evaluation.details.precision()
+    (_, reach), *_ = plan.evaluation.precision()
     return {
         "exploration": plan.exploration.plan.coefficient_noise,
-        "model": plan.model.noise_to_sampling,
+        "model": plan.model.part.noise_to_sampling(plan.model.plan.protection),
         "evaluation": math.hypot(reach, 0.98 / math.sqrt(plan.rows_of("evaluation"))),
     }
 

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from dpglm import AdditiveClassifier, PrivacyLedger, PrivatePipeline, Study
+from dpglm.certificate.execution import PartInput
 from dpglm.data.protection import Protection
 from dpglm.estimators import LinearSVC, LogisticRegression
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split
-from dpglm.study.parts import Evaluating, Learning, PartInput
+from dpglm.study.parts import ModelPart, evaluation_of, model_of
 from dpglm.tables.schema import Schema
 from tests.study.support import SCHEMA, table
 
@@ -77,7 +78,7 @@ def test_plans_say_how_precise_it_will_be():
     assert share.quantity == "a share of rows"
     assert share.precision.endswith("with sampling, at most")
     assert "log loss" in {one.quantity for one in means}
-    (_, reach), *_ = plan.details.precision()
+    (_, reach), *_ = plan.precision()
     found = made.run(table(20_000)).evaluation.number("accuracy")
     assert 0.5 * (found.high - found.low) == pytest.approx(reach, rel=0.2)
 
@@ -107,10 +108,11 @@ def test_endless_predictions_are_no_error():
             return np.full(len(X["age"]), np.inf)
 
     schema = Schema.from_dict(schema_of("count"))
-    part = Evaluating(Learning(None, None, {}))
-    planned = part.planned(schema, Protection(Adjacency.ZERO_OUT, GaussianDP(1.0), N_ROWS))
-    given = PartInput(rows_of("count"), None, None, SeededNoise(0), None, Endless())
-    assert planned.run(given).mae > 5.0
+    model = ModelPart(model_of(schema, None, None, {}), schema)
+    part = evaluation_of(model, None, None, 0.95)
+    plan = part.plan(Protection(Adjacency.ZERO_OUT, GaussianDP(1.0), N_ROWS))
+    given = PartInput((rows_of("count"),), random_state=SeededNoise(0), model=Endless())
+    assert part.run(plan, given).mae > 5.0
 
 
 def test_pipelines_need_not_repeat_the_schema():

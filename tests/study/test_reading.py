@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpglm.datasets import load_adult
-from dpglm.study.parts import Exploration, Learning
+from dpglm.exploration.describe import DescriptionPart
 from dpglm.study.reading import read_study
 from tests.study.support import SCHEMA
 
@@ -40,8 +40,10 @@ def test_every_part(read):
         """
     )
     assert (found.epsilon, found.title, found.purpose) == (0.5, "Who is ill?", "balanced")
-    assert isinstance(found.parts["exploration"], Exploration)
-    assert found.parts["model"] == Learning("svm", "ill ~ age * C(sex)", {"C": 2.0})
+    assert isinstance(found.parts["exploration"], DescriptionPart)
+    model = found.parts["model"].model
+    assert (model.steps[-1].C, type(model.steps[-1]).__name__) == (2.0, "LinearSVC")
+    assert model.steps[0].formula == "ill ~ age * C(sex)"
     assert found.plan(1000).epsilon == pytest.approx(0.5, rel=1e-6)
 
 

@@ -15,7 +15,7 @@ from dpglm.privacy import ApproximateDP, gdp
 from dpglm.solvers import NoisySGD
 from dpglm.solvers.checkpoint import read_arrays
 from dpglm.study import Purpose, Split
-from dpglm.study.parts import Learning
+from dpglm.study.parts import ModelPart
 from tests.study.support import PARTS, SCHEMA, learning, study, table, without
 
 RELATIONS = [one.value for one in Adjacency]
@@ -303,7 +303,7 @@ class TestCertificates:
 
 def test_models_by_formula_name_and_object():
     made = Study(SCHEMA).fit("svm", formula="ill ~ age * C(sex)", C=2.0)
-    assert isinstance(made.parts["model"], Learning)
+    assert isinstance(made.parts["model"], ModelPart)
     model = made.run(table()).model
     assert list(model.coefficient_names()) == ["age", "C(sex)[T.m]", "age:C(sex)[T.m]"]
     assert model.estimator_.C == 2.0

@@ -454,12 +454,10 @@ def certify(
         model_digest=model_digest(coef, intercept),
     )
     # The plan at hand need not be read back.
-    data = plan.data
-    vars(part).update(_plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=data)
+    vars(part).update(_plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=plan.data)
     if plan.method.problem is not None:
         vars(part).update(problem=plan.method.problem)
-    protection = Protection(plan.adjacency, plan.budget, data.n_rows, data.groups)
-    return _whole({name: part}, protection, noise, None, solution.ledger_entry)
+    return _whole({name: part}, plan.protection, noise, None, solution.ledger_entry)
 
 
 def certify_study(

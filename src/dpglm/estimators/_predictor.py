@@ -17,6 +17,7 @@ from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, scores, with_offset
 from dpglm.export import export
 from dpglm.problem import ClassLink
+from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
@@ -34,7 +35,7 @@ It may change the coefficients by post-processing, and returns the facts for the
 @final
 @dataclass(frozen=True, eq=False)
 class FitData:
-    """The arguments of ``fit``."""
+    """The arguments of ``fit``, and the plan where it is made already."""
 
     X: Any
     y: Any = None
@@ -44,6 +45,7 @@ class FitData:
     exposure: Any = None
     where: Any = None
     checkpoint: str | os.PathLike[str] | CheckpointFile | None = None
+    plan: Plan | None = None
 
     def chosen(self) -> FitData:
         """Keep the rows in memory for which ``where`` holds, and remember which these are."""

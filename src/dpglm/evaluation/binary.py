@@ -47,9 +47,8 @@ from dpglm.evaluation.task import (
 )
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, plan_score_tables
+from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, Tabulation
 from dpglm.tabulate.numbers import SHARE, Number, NumberScale
 from dpglm.tabulate.released import Noisy, Parts, ReleasedTables, by_class
 
@@ -138,10 +137,9 @@ class BinaryTask(EvaluationTask):
     def table_names(self) -> tuple[str, ...]:
         return tuple(_SHARES) if self.probabilities else ("scores",)
 
-    def plan(
-        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
-    ) -> Plan:
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.reach(1))
+    def method(
+        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
+    ) -> ScoreTables:
         refined = refined_column(
             _LABEL,
             _SCORE,
@@ -159,13 +157,14 @@ class BinaryTask(EvaluationTask):
             every = [histogram, *sums, positions]
             tables = tuple(map(weighted, every, _SHARES.values()))
         data = encoded_spec(data, 7, max(KEY_UNIT * refined.span[2], n_levels))
-        return plan_score_tables(data, budget, adjacency, (refined,), tables)
+        return ScoreTables(data, adjacency, (refined,), tables, noise)
 
-    def n_added(self, plan: Plan) -> int:
-        (refined,) = score_tables(plan).refined
+    def n_added(self, method: Tabulation | ScoreTables) -> int:
+        assert isinstance(method, ScoreTables)
+        (refined,) = method.refined
         # Heavy cells, which are few, are left out.
         used = refined.n_cells + len(refined.cuts)
-        return self.tables(plan)["scores"].size // refined.merged_size * used
+        return method.tables[0].size // refined.merged_size * used
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         label = class_codes(y, self.classes)

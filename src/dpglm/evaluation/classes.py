@@ -41,9 +41,8 @@ from dpglm.evaluation.task import (
 )
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, plan_score_tables
+from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables
 from dpglm.tabulate.numbers import SHARE, Number, NumberScale
 from dpglm.tabulate.released import Noisy, Parts, ReleasedTables
 
@@ -110,11 +109,10 @@ class ClassesTask(EvaluationTask):
     def table_names(self) -> tuple[str, ...]:
         return (*_SHARES, *(f"curve {place}" for place in range(len(self.classes))))
 
-    def plan(
-        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
-    ) -> Plan:
+    def method(
+        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
+    ) -> ScoreTables:
         n_classes = len(self.classes)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.reach(1))
         n_cells = n_cells_for(data.n_rows // n_levels, mu * self._curve_share)
         refined = tuple(
             refined_column(
@@ -139,7 +137,7 @@ class ClassesTask(EvaluationTask):
         data = encoded_spec(
             data, _FIRST + 2 * n_classes, max(KEY_UNIT * refined[0].span[2], n_levels, n_classes)
         )
-        return plan_score_tables(data, budget, adjacency, refined, tables)
+        return ScoreTables(data, adjacency, refined, tables, noise)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         n_classes = len(self.classes)

@@ -8,22 +8,26 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dpglm._validation import check_bool, check_list, check_one_of, check_two, in_one_line
-from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import LABELS
-from dpglm.data.collection import Collection, as_collection
-from dpglm.data.groups import LimitedGroups, public_size
+from dpglm._validation import check_bool, check_list, check_two
+from dpglm.certificate.execution import PartInput
+from dpglm.data.collection import as_collection
+from dpglm.data.protection import stated_protection
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
-from dpglm.evaluation.planning import EvaluationPlan, plan_evaluation
+from dpglm.evaluation.planning import EvaluationPart
+from dpglm.evaluation.predictions import (
+    certificate_of,
+    check_offset_given,
+    predictions_of,
+    task_of,
+)
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import EvaluationTask
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
@@ -31,128 +35,11 @@ from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 
-def task_of(
-    model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
-) -> EvaluationTask:
-    """Return the task for the predictions of a fitted model.
-
-    Parameters
-    ----------
-    model : object
-        With ``classes_`` and ``predict_proba`` or ``decision_function``, or with ``predict``.
-    thresholds : sequence of float, optional
-        Thresholds of decisions between two classes.
-    target_bounds : pair of float, optional
-        Public bounds on numeric targets; by default those of the model.
-
-    Returns
-    -------
-    EvaluationTask
-
-    Raises
-    ------
-    ValueError
-        If a classifier does not have scores, or numeric targets do not have bounds.
-    """
-    classes = getattr(model, "classes_", None)
-    given = None if thresholds is None else tuple(thresholds)
-    if (labels := _labels(model)) is not None:
-        return BinaryTask(labels, given)
-    if classes is None:
-        bounds = getattr(model, "target_bounds", None) if target_bounds is None else target_bounds
-        if bounds is None or np.shape(bounds) != (2,):
-            raise ValueError(
-                "target_bounds must be a pair of public bounds on the targets of a regressor, got "
-                f"{in_one_line(bounds)}"
-            )
-        return RegressionTask(float(bounds[0]), float(bounds[1]))
-    if len(classes) == 2:
-        return BinaryTask(tuple(classes), given, has_probabilities(model))
-    if not has_probabilities(model):
-        raise ValueError(
-            f"model must have predict_proba to be evaluated on {len(classes)} classes, and "
-            f"{type(model).__name__} does not: give dpglm.evaluate_predictions scores in [0, 1], "
-            "such as scipy.special.softmax(model.decision_function(X), axis=1); ignore their "
-            "log loss"
-        )
-    return ClassesTask(tuple(classes))
-
-
-def predictions_of(
-    model: Any, X: Any, offset: Any = None, exposure: Any = None
-) -> NDArray[np.float64]:
-    """Return the scores of a classifier or the predictions of a regressor. Private.
-
-    Parameters
-    ----------
-    model : object
-        A fitted model, as in ``task_of``.
-    X : array_like, table or collection
-        Rows of any kind that the model predicts. Rows on a cluster are predicted there.
-    offset, exposure : array_like of shape (n,) or float, optional
-        Arguments of ``predict`` of a regressor of dpglm.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, n_classes)
-        For two classes the probability of the second one, or decision values without
-        probabilities.
-    """
-    classes = getattr(model, "classes_", None)
-    given = {"offset": offset, "exposure": exposure}
-    given = {name: one for name, one in given.items() if one is not None}
-    if classes is None:
-        if not hasattr(model, "predict"):
-            raise ValueError(f"model must have predict, got {in_one_line(model)}")
-        predicted = _in_memory(model.predict(X, **given))
-        return predicted if _labels(model) is None else np.clip(predicted, 0.0, 1.0)
-    if given:
-        raise ValueError("offset and exposure must be None for a classifier")
-    if has_probabilities(model):
-        scores = _in_memory(model.predict_proba(X))
-        return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
-    return _in_memory(model.decision_function(X))
-
-
-def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
-    """Refuse rows without offsets for a model that was fitted with offsets."""
-    certificate = _certificate(model)
-    if certificate is None or certificate.problem.loss.offset_bound == 0.0:
-        return
-    has_own = isinstance(X, Collection) and X.has_offset
-    if offset is None and exposure is None and not has_own:
-        raise ValueError(
-            "exposure or offset must be given, as in the fit of the model, got neither: give those "
-            "of the rows, or exposure=1.0 (offset=0.0)"
-        )
-
-
-def has_probabilities(model: Any) -> bool:
-    """Return whether a classifier, fitted or not, has probabilities."""
-    # Model files have the method whether their loss has probabilities or not.
-    return bool(
-        getattr(model, "has_probabilities", callable(getattr(model, "predict_proba", None)))
-    )
-
-
-def _certificate(model: Any) -> Certificate | None:
-    """Return the certificate of a fitted model of dpglm or of a model file."""
-    found = getattr(model, "privacy_", getattr(model, "certificate", None))
-    return found if isinstance(found, Certificate) else None
-
-
-def _labels(model: Any) -> tuple[Any, Any] | None:
-    """Return the two labels of a regressor of labels, which predicts probabilities."""
-    certificate = _certificate(model)
-    fact = None if certificate is None else certificate.fact(LABELS)
-    return None if fact is None else (fact.value[0], fact.value[1])
-
-
 def _arrays(
     model: Any, X: Any, y: Any, by: Any, groups: Any, levels: Sequence[Any], chosen: Where | None
 ) -> tuple[Any, Any, Any, Any, Sequence[Any]]:
     """Return X, y, by, groups and levels with columns of ``X`` for names, for the chosen rows."""
-    fact = None if (certificate := _certificate(model)) is None else certificate.fact("schema")
+    fact = None if (certificate := certificate_of(model)) is None else certificate.fact("schema")
     schema = None if fact is None else Schema.from_dict(fact.value)
     target = schema.target if schema is not None and schema.has_target else None
     if y is None:
@@ -182,11 +69,6 @@ def _column(table: Any, argument: str, name: str) -> Any:
     if isinstance(named, np.ndarray) or name not in named:
         raise ValueError(f"{argument} must be an array or name a column of X, got {name!r}")
     return named[name]
-
-
-def _in_memory(values: Any) -> NDArray[np.float64]:
-    found = values.compute() if callable(getattr(values, "compute", None)) else values
-    return np.asarray(found, dtype=np.float64)
 
 
 def evaluate(
@@ -323,28 +205,22 @@ def evaluate(
         offset, exposure = map(chosen.rows, (offset, exposure))
     name = by if isinstance(by, str) else None
     X, y, by, groups, levels = _arrays(model, X, y, by, groups, levels, chosen)
+    given = None if thresholds is None else check_list("thresholds", thresholds)
     found = _evaluated(
-        task_of(
-            model,
-            None if thresholds is None else check_list("thresholds", thresholds),
-            target_bounds,
-        ),
+        task_of(model, given, target_bounds),
         lambda: predictions_of(model, X, offset, exposure),
         y,
+        by,
+        levels,
+        level,
+        PartInput((), groups, chosen, ledger, random_state),
         epsilon=epsilon,
         delta=delta,
         budget=budget,
         adjacency=adjacency,
-        n_rows=n_rows,
-        by=by,
-        levels=levels,
-        groups=groups,
+        public_rows=n_rows,
         max_rows_per_group=max_rows_per_group,
         n_groups=n_groups,
-        where=chosen,
-        level=level,
-        ledger=ledger,
-        random_state=random_state,
     )
     return found if name is None else dataclasses.replace(found, by=name)
 
@@ -424,20 +300,17 @@ def evaluate_predictions(
         task,
         lambda: predictions,
         y,
+        by,
+        levels,
+        level,
+        PartInput((), groups, where, ledger, random_state),
         epsilon=epsilon,
         delta=delta,
         budget=budget,
         adjacency=adjacency,
-        n_rows=n_rows,
-        by=by,
-        levels=levels,
-        groups=groups,
+        public_rows=n_rows,
         max_rows_per_group=max_rows_per_group,
         n_groups=n_groups,
-        where=where,
-        level=level,
-        ledger=ledger,
-        random_state=random_state,
     )
 
 
@@ -445,49 +318,20 @@ def _evaluated(
     task: EvaluationTask,
     predictions: Callable[[], ArrayLike],
     y: ArrayLike,
-    *,
-    epsilon: float,
-    delta: float | Literal["auto"],
-    budget: PrivacyBudget | None,
-    adjacency: str,
-    n_rows: int | None,
     by: ArrayLike | None,
     levels: Sequence[Any],
-    groups: ArrayLike | None,
-    max_rows_per_group: int | None,
-    n_groups: int | None,
-    where: ArrayLike | Where | None,
     level: float,
-    ledger: PrivacyLedger | str | os.PathLike[str] | None,
-    random_state: int | NoiseSource | None,
+    given: PartInput,
+    **stated: Any,
 ) -> Evaluation:
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-    found = np.asarray(y)
-    if found.ndim != 1 or not (len(found) or where is not None):
-        raise ValueError(f"y must have shape (n,) with n at least 1, got {found.shape}")
-    size = len(where.counts) if isinstance(where, Where) else len(found)
+    """Plan and run an evaluation of arrays; ``stated`` are arguments of ``stated_protection``."""
+    targets, where = np.asarray(y), given.where
+    if targets.ndim != 1 or not (len(targets) or where is not None):
+        raise ValueError(f"y must have shape (n,) with n at least 1, got {targets.shape}")
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
-    limited = LimitedGroups.of(groups, max_rows_per_group, size)
-    rows, bound = public_size(limited, size, relation, given=n_rows, given_groups=n_groups)
-    n_units = rows if bound is None else bound.n_groups
-    spent = stated_budget(epsilon, delta, budget, n_units)
-    plan: EvaluationPlan = plan_evaluation(
-        task,
-        rows,
-        spent,
-        adjacency=adjacency,
-        levels=levels,
-        level=level,
-        groups=bound,
-        chosen=where is not None,
-    )
-    return plan.run(
-        found,
-        predictions(),
-        by=by,
-        groups=groups,
-        where=where,
-        ledger=ledger,
-        random_state=random_state,
-    )
+    n_rows = len(where.counts) if isinstance(where, Where) else len(targets)
+    protection = stated_protection(n_rows, given.groups, **stated)
+    part = EvaluationPart(task, levels, level)
+    plan = part.plan(protection)
+    return part.run(plan, dataclasses.replace(given, rows=(targets, predictions(), by)))

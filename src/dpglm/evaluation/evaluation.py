@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, final
 from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.statement import WHERE
 from dpglm.evaluation.binary import BinaryResult, CalibrationBin
 from dpglm.evaluation.task import Result
 from dpglm.solvers.base import Solution
-from dpglm.tabulate.numbers import Number, normal_quantile, with_both_intervals
+from dpglm.tabulate.numbers import Number, with_both_intervals
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dpglm.evaluation.planning import EvaluationPlan
+    from dpglm.evaluation.planning import EvaluationPart
 
 
 @final
@@ -30,8 +31,8 @@ class Evaluation:
 
     Parameters
     ----------
-    plan : EvaluationPlan
-        The plan that was executed.
+    part : EvaluationPart
+        The task, the levels and the confidence level.
     solution : dpglm.solvers.Solution
         The released tables, weights and noise included.
     privacy_ : dpglm.report.Certificate
@@ -48,17 +49,24 @@ class Evaluation:
     Privacy: all values are computed from the release and public facts, and may be published.
     """
 
-    plan: EvaluationPlan
+    part: EvaluationPart
     solution: Solution
     privacy_: Certificate
     by: str = "level"
 
+    @property
+    def level(self) -> float:
+        """Confidence level of intervals."""
+        return self.part.level
+
+    @property
+    def _chosen(self) -> bool:
+        """Whether a private condition selected the rows, so that their number is private."""
+        return self.privacy_.fact(WHERE) is not None
+
     @functools.cached_property
     def _results(self) -> tuple[Result, ...]:
-        plan = self.plan
-        return plan.task.read(
-            plan.plan, self.solution.w, plan.n_levels, normal_quantile(plan.level), plan.chosen
-        )
+        return self.part.results(self.solution, self._chosen)
 
     @property
     def all_rows(self) -> Result:
@@ -68,9 +76,9 @@ class Evaluation:
     @property
     def by_level(self) -> Mapping[Any, Result]:
         """Results for the rows of each level of ``by``; None is the key of all other rows."""
-        if not self.plan.levels:
+        if not self.part.levels:
             return {}
-        return dict(zip((*self.plan.levels, None), self._results[:-1], strict=True))
+        return dict(zip((*self.part.levels, None), self._results[:-1], strict=True))
 
     @property
     def measures(self) -> dict[str, Number]:
@@ -185,7 +193,7 @@ class Evaluation:
         Evaluation
         """
         check_real("level", level, above=0.0, below=1.0)
-        return dataclasses.replace(self, plan=dataclasses.replace(self.plan, level=level))
+        return dataclasses.replace(self, part=dataclasses.replace(self.part, level=level))
 
     def _binary(self, what: str) -> BinaryResult:
         rows = self.all_rows
@@ -251,27 +259,27 @@ class Evaluation:
     def _drawn(self, name: str) -> Any:
         from dpglm.evaluation.picture import draw_one
 
-        return draw_one(name, self.all_rows, self.plan.level)
+        return draw_one(name, self.all_rows, self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: level, budget spent, and every number with its intervals."""
         document: dict[str, Any] = {
-            "level": self.plan.level,
+            "level": self.level,
             "epsilon": self.privacy_.epsilon,
             "delta": self.privacy_.delta,
             "adjacency": self.privacy_.adjacency.value,
             "all_rows": _plain(self.all_rows),
         }
-        if self.plan.levels:
+        if self.part.levels:
             document["by_level"] = [
                 {"value": value} | _plain(one) for value, one in self.by_level.items()
             ]
         return document
 
     def _title(self) -> str:
-        n_rows = self.plan.plan.data.n_rows
+        n_rows = self.solution.plan.data.n_rows
         rows = f"{n_rows} rows" if self.privacy_.adjacency.n_is_public else "rows"
-        rows = f"some of {rows}" if self.plan.chosen else rows
+        rows = f"some of {rows}" if self._chosen else rows
         spent = (
             f"epsilon {rounded_up(self.privacy_.epsilon)}, delta {rounded_up(self.privacy_.delta)}"
         )
@@ -279,10 +287,10 @@ class Evaluation:
 
     def summary(self) -> str:
         """Return the evaluation as text for a terminal."""
-        level = f"{100.0 * self.plan.level:g} %"
+        level = f"{100.0 * self.level:g} %"
         intervals = f"Intervals ({level}): with sampling error and noise, then with noise only."
         lines = [self._title(), intervals]
-        every = [("all rows" if self.plan.levels else "", self.all_rows)]
+        every = [("all rows" if self.part.levels else "", self.all_rows)]
         for label, one in self.by_level.items():
             # Metrics of levels that may be empty are noise.
             if one.rows.low > 0.0:

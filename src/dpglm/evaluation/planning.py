@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import os
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,146 +11,161 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_count, check_list, check_one_of, check_real
-from dpglm.certificate.execution import execute
+from dpglm._validation import check_list, check_one_of, check_real
+from dpglm._words import plain_number
+from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, size_facts
-from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.protection import LimitedGroups, Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.split import EVALUATION
 from dpglm.evaluation.evaluation import Evaluation
-from dpglm.evaluation.task import EvaluationTask
-from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.evaluation.predictions import predictions_of
+from dpglm.evaluation.task import EvaluationTask, Result, tables_of
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan
+from dpglm.solvers.base import Plan, Solution, calibrated
+from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
+from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where, spelled_as
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tables.schema import Schema
+from dpglm.tabulate.numbers import normal_quantile, proportion_ratio
 
 _NAME = "Evaluation"
+_HALF = 0.5
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class EvaluationPlan:
-    """The planned releases of an evaluation.
+class EvaluationPart(StudyPart):
+    """An evaluation of predictions, with the options of ``evaluate``.
 
     Parameters
     ----------
     task : EvaluationTask
         Kind of predictions.
-    levels : tuple
-        Public levels of an attribute, which are evaluated too; may be empty.
-    plan : Plan
-        The releases.
-    level : float
+    levels : sequence, default=()
+        Public levels of an attribute, which are evaluated too.
+    level : float, default=0.95
         Confidence level of intervals.
-    chosen : bool, default=False
-        Whether a private condition selects rows, so that their number is private.
+    schema : Schema, optional
+        Schema of the table that the model of a study is evaluated on; by default rows are targets,
+        predictions and attributes.
+    column : CategoricalColumn, optional
+        The column of the levels in that table.
     """
 
     task: EvaluationTask
-    levels: tuple[Any, ...]
-    plan: Plan
-    level: float
-    chosen: bool = False
+    levels: Sequence[Any] = ()
+    level: float = 0.95
+    schema: Schema | None = None
+    column: CategoricalColumn | None = None
+
+    def __post_init__(self) -> None:
+        check_real("level", self.level, above=0.0, below=1.0)
+        found = tuple(np.asarray(check_list("levels", self.levels)).tolist())
+        if any(not isinstance(one, Hashable) for one in found) or len(set(found)) < len(found):
+            raise ValueError(f"levels must be different, got {list(found)!r}")
+        object.__setattr__(self, "levels", found)
 
     @property
     def n_levels(self) -> int:
         """Number of levels, including one for rows with other values."""
         return len(self.levels) + 1 if self.levels else 1
 
-    def precision(self) -> tuple[tuple[str, float], ...]:
-        """Return the expected precision, from public facts.
+    def _method(self, protection: Protection, noise: float) -> Tabulation | ScoreTables:
+        """Return the releases with this noise multiplier."""
+        data, mu = _size(protection)
+        task = self.task.for_rows(protection.n_rows // self.n_levels, mu)
+        return task.method(data, self.n_levels, mu, protection.adjacency, noise)
 
-        Returns
-        -------
-        tuple of (str, float)
-            Names and half widths of intervals with privacy noise only: for a share of rows, with
-            half of the rows in each class (accuracy, recall and AUC are similar), and for means
-            over all rows.
-        """
-        tables = self.task.tables(self.plan)
-        half = normal_quantile(self.level) * self.plan.coefficient_noise / self.plan.data.n_rows
-        # A share adds up half of the cells; means add up all levels.
-        first = next(iter(tables.values()))
-        share = half / first.weight * math.sqrt(self.task.n_added(self.plan)) / 2.0
-        every = half * math.sqrt(self.n_levels)
+    def plan(self, protection: Protection) -> Plan:
+        method = self._method(protection, 1.0)
+        return calibrated(
+            lambda noise: dataclasses.replace(method, noise_multiplier=noise),
+            method.data,
+            protection.budget,
+            protection.adjacency,
+        )
+
+    def noise_to_sampling(self, protection: Protection) -> float:
+        method = self._method(protection, 1.0 / protection.budget.gdp_mu())
+        return proportion_ratio(self._share_noise(method), protection.n_rows, _HALF)
+
+    def _share_noise(self, method: Tabulation | ScoreTables) -> float:
+        """Return the noise of a share of rows, which adds up half of the cells."""
+        noise = method.coefficient_noise / method.data.n_rows
+        return noise / method.tables[0].weight * math.sqrt(self.task.n_added(method)) / 2.0
+
+    def title(self, plan: Plan) -> str:
+        return f"an evaluation of {plan.data.n_rows} rows"
+
+    def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
+        method = tables_of(plan)
+        z, tables = normal_quantile(self.level), self.task.tables(method)
+        # Means add up all levels.
+        every = z * plan.coefficient_noise / plan.data.n_rows * math.sqrt(self.n_levels)
         means = (
             (name, unit * every / tables[table].weight) for name, unit, table in self.task.means
         )
-        return (("a share of rows", share), *means)
+        return (("a share of rows", z * self._share_noise(method)), *means)
 
-    def run(
-        self,
-        y: ArrayLike,
-        predictions: ArrayLike,
-        *,
-        by: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        where: ArrayLike | Where | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        random_state: int | NoiseSource | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> Evaluation:
-        """Execute the plan on rows.
+    def expected(self, plan: Plan) -> tuple[Expected, ...]:
+        (share, reach), *means = self.precision(plan)
+        sampling = normal_quantile(self.level) * _HALF / math.sqrt(plan.data.n_rows)
+        both = plain_number(math.hypot(reach, sampling), 2)
+        found = [(share, f"± {plain_number(reach, 2)} of noise, ± {both} with sampling, at most")]
+        found += [(name, f"± {plain_number(width, 2)} of noise") for name, width in means]
+        return tuple(Expected(EVALUATION, *one) for one in found)
 
-        Parameters
-        ----------
-        y : array_like of shape (n,)
-            Targets.
-        predictions : array_like of shape (n,) or (n, n_classes)
-            Scores or numbers.
-        by : array_like of shape (n,), optional
-            Attribute of each row, for a plan with levels; other values form a further level.
-        groups : array_like of shape (n,), optional
-            Person (group) id of each row, for a plan with ``groups``.
-        where : array_like of bool of shape (n,), optional
-            Which rows count, for a plan with ``chosen=True``.
-        ledger, random_state
-            See ``evaluate``.
-        checkpoint : path-like, optional
-            File for the releases. Running the plan again with it returns the same evaluation at no
-            further cost.
+    def results(self, solution: Solution, chosen: bool) -> tuple[Result, ...]:
+        """Return a result for each level, if there are several, and one for all rows."""
+        plan, z = solution.plan, normal_quantile(self.level)
+        _, mu = _size(plan.protection)
+        task = self.task.for_rows(plan.data.n_rows // self.n_levels, mu)
+        return task.read(plan, solution.w, self.n_levels, z, chosen)
 
-        Returns
-        -------
-        Evaluation
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid; nothing is spent then.
-        PlanMismatchError
-            If the public number of rows is not the planned one; nothing is spent then.
-        LedgerError
-            If the ledger refuses the charge; nothing is spent then.
-        """
-        if self.chosen is not (where is not None):
-            raise ValueError("where must be given for a plan with chosen=True, and only then")
+    def run(self, plan: Plan, given: PartInput) -> Evaluation:
+        rows, where = given.rows, given.where
         if where is not None and not isinstance(where, Where):
-            where = Where.of(where, y)
-            y, predictions, by = map(where.rows, (y, predictions, by))
+            where = Where.of(where, rows[0])
+            rows = tuple(map(where.rows, rows))
+        y, predictions, by = self._arrays(rows, given.model)
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
         X = np.column_stack([self._levels_of(by, len(X)), X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
 
-        def rows(noise: NoiseSource) -> Rows:
-            return self._in_groups(every, groups, noise).prepared(self.plan.data, None, np.asarray)
+        def prepared(noise: NoiseSource) -> Rows:
+            used = every
+            if plan.data.groups is not None or given.groups is not None:
+                limited = LimitedGroups.planned(
+                    given.groups, plan.data, plan.adjacency, every.shape[0]
+                )
+                used = every.in_groups(given.groups, limited.most, noise)
+            return used.prepared(plan.data, None, np.asarray)
 
-        solution, certificate = execute(
-            self.plan,
-            rows,
-            _NAME,
-            EVALUATION,
-            self._facts(),
-            ledger=ledger,
-            random_state=random_state,
-            checkpoint=checkpoint,
+        declared = {"row_norm": plan.data.row_norm, **self.task.facts}
+        if self.levels:
+            declared["levels"] = list(self.levels)
+        facts = (
+            *size_facts(plan.data, plan.adjacency, chosen=where is not None),
+            *(PublicFact(name, value, "declared") for name, value in declared.items()),
         )
-        return Evaluation(self, solution, certificate)
+        return Evaluation(self, *execute(plan, prepared, _NAME, EVALUATION, facts, given))
+
+    def _arrays(self, rows: tuple[Any, ...], model: Any) -> tuple[Any, Any, Any]:
+        """Return targets, predictions and attributes, given as such or as a table and a model."""
+        if self.schema is None:
+            y, predictions, *attribute = rows
+            return y, predictions, *(attribute or [None])
+        (table,), column, by = rows, self.column, None
+        if column is not None:
+            by = np.asarray(column.categories)[column.read(table[column.name])]
+        # Means of counts may overflow; they are clipped.
+        predictions = np.nan_to_num(predictions_of(model, table))
+        return self.schema.encode_target(table[self.schema.target.name]), predictions, by
 
     def _levels_of(self, by: ArrayLike | None, n_rows: int) -> NDArray[np.intp]:
         if not self.levels:
@@ -166,23 +181,11 @@ class EvaluationPlan:
             codes[found == level] = place
         return codes
 
-    def _in_groups(self, rows: MatrixRows, groups: Any, noise: NoiseSource) -> MatrixRows:
-        """Return the rows in their groups, at most as many of each as planned."""
-        data, adjacency = self.plan.data, self.plan.adjacency
-        if data.groups is not None or groups is not None:
-            limited = LimitedGroups.planned(groups, data, adjacency, rows.shape[0])
-            return rows.in_groups(groups, limited.most, noise)
-        return rows
 
-    def _facts(self) -> tuple[PublicFact, ...]:
-        data = self.plan.data
-        declared = {"row_norm": data.row_norm, **self.task.facts}
-        if self.levels:
-            declared["levels"] = list(self.levels)
-        return (
-            *size_facts(data, self.plan.adjacency, chosen=self.chosen),
-            *(PublicFact(name, value, "declared") for name, value in declared.items()),
-        )
+def _size(protection: Protection) -> tuple[DataSpec, float]:
+    """Return the public number of rows, and the budget for counts as Gaussian DP."""
+    data = DataSpec(protection.n_rows, 1, groups=protection.groups)
+    return data, protection.budget.gdp_mu() / protection.adjacency.sum_sensitivity(data.reach(1))
 
 
 def plan_evaluation(
@@ -194,8 +197,7 @@ def plan_evaluation(
     levels: Sequence[Any] = (),
     level: float = 0.95,
     groups: GroupBound | None = None,
-    chosen: bool = False,
-) -> EvaluationPlan:
+) -> PartPlan:
     """Plan an evaluation from public facts.
 
     Parameters
@@ -215,13 +217,11 @@ def plan_evaluation(
     groups : GroupBound, optional
         Number of people (groups) that are protected with all of their rows, and the maximum rows
         per group.
-    chosen : bool, default=False
-        Whether a private condition selects rows (``where`` of ``run``), so that their number is
-        private.
 
     Returns
     -------
-    EvaluationPlan
+    PartPlan
+        It can be printed; ``run`` executes it on targets and predictions.
 
     Raises
     ------
@@ -243,16 +243,6 @@ def plan_evaluation(
     >>> [(what, round(half, 3)) for what, half in plan.precision()]
     [('a share of rows', 0.001), ('log loss', 0.007), ..., ('mean prediction', 0.001)]
     """
-    n_rows = check_count("n_rows", n_rows)
     relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-    level = check_real("level", level, above=0.0, below=1.0)
-    if not isinstance(budget, PrivacyBudget):
-        raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
-    found = tuple(np.asarray(check_list("levels", levels)).tolist())
-    if any(not isinstance(one, Hashable) for one in found) or len(set(found)) < len(found):
-        raise ValueError(f"levels must be different, got {list(found)!r}")
-    n_levels = len(found) + 1 if found else 1
-    data = DataSpec(n_rows, 1, groups=groups)
-    mu = budget.gdp_mu() / relation.sum_sensitivity(data.reach(1))
-    task = task.for_rows(n_rows // n_levels, mu)
-    return EvaluationPlan(task, found, task.plan(data, n_levels, budget, relation), level, chosen)
+    part = EvaluationPart(task, levels, level)
+    return PartPlan(part, part.plan(Protection(relation, budget, n_rows, groups)))

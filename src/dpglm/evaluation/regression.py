@@ -23,9 +23,8 @@ from dpglm.evaluation.task import (
 )
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import plan_tabulation
+from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tabulate.numbers import Number, NumberScale
 from dpglm.tabulate.released import Noisy, Parts, ReleasedTables
 
@@ -104,9 +103,9 @@ class RegressionTask(EvaluationTask):
     def facts(self) -> Mapping[str, Any]:
         return {"target_bounds": [self.low, self.high]}
 
-    def plan(
-        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
-    ) -> Plan:
+    def method(
+        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
+    ) -> Tabulation:
         cells = (
             Cells((0, 1), (n_levels, _N_CELLS)),
             *(Cells((0,), (n_levels,), values=(place,)) for place in range(3, 8)),
@@ -114,7 +113,7 @@ class RegressionTask(EvaluationTask):
         )
         tables = tuple(map(weighted, cells, _SHARES.values()))
         data = encoded_spec(data, 8, max(_N_CELLS, _TARGETS, n_levels))
-        return plan_tabulation(data, budget, adjacency, tables)
+        return Tabulation(data, adjacency, tables, noise)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         numbers = []

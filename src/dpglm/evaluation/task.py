@@ -17,8 +17,8 @@ from dpglm._validation import in_one_line
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
 from dpglm.solvers.base import Plan
+from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
 from dpglm.tables.given import spelled_as
 from dpglm.tabulate.numbers import Number
 from dpglm.tabulate.released import ReleasedTables
@@ -113,10 +113,13 @@ class EvaluationTask(abc.ABC):
         return self
 
     @abc.abstractmethod
-    def plan(
-        self, data: DataSpec, n_levels: int, budget: PrivacyBudget, adjacency: Adjacency
-    ) -> Plan:
-        """Plan the tables within a budget. Column 0 of the rows contains their level."""
+    def method(
+        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
+    ) -> Tabulation | ScoreTables:
+        """Return the tables for mu-GDP, with this noise multiplier.
+
+        Column 0 of the rows contains their level.
+        """
 
     @abc.abstractmethod
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
@@ -130,16 +133,16 @@ class EvaluationTask(abc.ABC):
     def table_names(self) -> tuple[str, ...]:
         """Names of the tables in the order of the plan."""
 
-    def tables(self, plan: Plan) -> dict[str, Cells]:
-        """Return the tables of a plan by name."""
-        tables: tuple[Cells, ...] = plan.method.tables  # type: ignore[attr-defined]
-        return dict(zip(self.table_names, tables, strict=True))
+    def tables(self, method: Tabulation | ScoreTables) -> dict[str, Cells]:
+        """Return the tables of a method by name."""
+        return dict(zip(self.table_names, method.tables, strict=True))
 
     def read(
         self, plan: Plan, values: Floats, n_levels: int, z: float, chosen: bool
     ) -> tuple[Result, ...]:
         """Return a result for each level, if there are several, and one for all rows."""
-        released = ReleasedTables.of(plan, self.tables(plan), values, chosen=chosen)
+        tables = self.tables(tables_of(plan))
+        released = ReleasedTables.of(plan, tables, values, chosen=chosen)
         return self.results(plan, values, released, n_levels, z)
 
     @abc.abstractmethod
@@ -148,9 +151,9 @@ class EvaluationTask(abc.ABC):
     ) -> tuple[Result, ...]:
         """Return the results of released tables, as ``read``."""
 
-    def n_added(self, plan: Plan) -> int:
+    def n_added(self, method: Tabulation | ScoreTables) -> int:
         """Return the number of cells of the first table that shares of rows are sums of."""
-        return next(iter(self.tables(plan).values())).size
+        return method.tables[0].size
 
     @property
     def means(self) -> tuple[tuple[str, float, str], ...]:
@@ -161,6 +164,12 @@ class EvaluationTask(abc.ABC):
     @abc.abstractmethod
     def facts(self) -> Mapping[str, Any]:
         """Public facts about the targets, by their names in certificates."""
+
+
+def tables_of(plan: Plan) -> Tabulation | ScoreTables:
+    """Return the method of a plan of tables."""
+    assert isinstance(plan.method, Tabulation | ScoreTables)
+    return plan.method
 
 
 class Result(abc.ABC):

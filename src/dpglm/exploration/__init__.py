@@ -1,6 +1,6 @@
 """Private descriptions of tables."""
 
-from dpglm.exploration.describe import DescriptionPlan, Precision, describe, plan_description
+from dpglm.exploration.describe import Precision, describe, plan_description
 from dpglm.exploration.description import Description
 from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.tabulate.numbers import Number
@@ -8,7 +8,6 @@ from dpglm.tabulate.numbers import Number
 __all__ = [
     "ColumnDescription",
     "Description",
-    "DescriptionPlan",
     "Number",
     "Precision",
     "RowsDescription",

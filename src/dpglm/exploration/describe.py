@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_count, check_one_of, check_real
-from dpglm._words import card, plain_number
-from dpglm.certificate.execution import execute
+from dpglm._validation import check_one_of, check_real
+from dpglm._words import plain_number
+from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.groups import LimitedGroups, public_size
+from dpglm.data.protection import LimitedGroups, Protection, stated_protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.split import EXPLORATION
@@ -27,20 +27,20 @@ from dpglm.exploration.design import (
     PRODUCTS,
     Design,
     Pair,
-    TableRows,
     design_of,
     open_table,
 )
 from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import Tabulation, plan_tabulation
-from dpglm.tables.described import CellEncoder, counted_columns
+from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.tables.described import counted_columns
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tabulate.numbers import normal_quantile, proportion_ratio
 
 _NAME = "Description"
 _FEWEST, _MOST = 4, 20
@@ -48,6 +48,9 @@ _FEWEST, _MOST = 4, 20
 _BEND = 1.26
 # Variance of the uniform distribution on [-1, 1].
 _UNIFORM = 1.0 / 3.0
+# A typical category or bin holds a tenth of the rows.
+_TYPICAL = 0.1
+SHARE_OF_ROWS = "share of rows"
 
 
 @final
@@ -72,169 +75,131 @@ class Precision:
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False)
-class DescriptionPlan:
-    """The planned release of a description.
-
-    Parameters
-    ----------
-    schema : Schema
-        Public facts about the table.
-    design : Design
-        Tables of the description.
-    plan : Plan
-        The release.
-    level : float
-        Confidence level of intervals.
-    chosen : bool, default=False
-        Whether a private condition selects rows, so that their number is private.
-    """
+@dataclass(frozen=True)
+class DescriptionPart(StudyPart):
+    """A description of a table, with the options of ``describe``."""
 
     schema: Schema
-    design: Design
-    plan: Plan
-    level: float
-    chosen: bool = False
+    columns: Sequence[str] | None = None
+    two_way: Iterable[Pair] = ()
+    correlations: Iterable[Pair] | bool = ()
+    by: str | None = None
+    bins: Mapping[str, Any] | None = None
+    level: float = 0.95
 
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise in each cell, times its weight."""
-        return self.plan.coefficient_noise
+    def __post_init__(self) -> None:
+        check_real("level", self.level, above=0.0, below=1.0)
+        for name in ("two_way", "correlations"):
+            # An iterator can be read once only.
+            if isinstance(given := getattr(self, name), Iterator):
+                object.__setattr__(self, name, tuple(given))
+        self.of_bins(_MOST)
 
-    @property
-    def z(self) -> float:
-        """Half width of an interval in standard deviations."""
-        return normal_quantile(self.level)
+    def of_bins(self, most: int) -> Design:
+        """Return the tables with at most this many bins in each column."""
+        columns = self.columns
+        if self.by is not None and columns is not None and not isinstance(columns, str):
+            # Every table is by the levels of this column.
+            columns = list(dict.fromkeys([*columns, self.by]))
+        encoder = counted_columns(self.schema, columns, self.bins, most)
+        return design_of(encoder, self.two_way, self.correlations, self.by)
 
-    @functools.cached_property
-    def _n_rows(self) -> int:
-        return self.plan.data.n_rows
+    def _with_noise(
+        self, protection: Protection, noise_multiplier: float
+    ) -> tuple[Design, Tabulation]:
+        """Return the tables and their method; the noise of many bins decides their number."""
+        draft = self.of_bins(_MOST)
+        noise = _tabulation(draft, protection, noise_multiplier).coefficient_noise
+        design = self.of_bins(_bins(draft, noise, protection.n_rows))
+        return design, _tabulation(design, protection, noise_multiplier)
 
-    def precision(self) -> tuple[Precision, ...]:
-        """Return the expected precision of numbers, from public facts.
+    def design(self, plan: Plan) -> Design:
+        """Return the tables of a plan."""
+        assert isinstance(plan.method, Tabulation)
+        return self._with_noise(plan.protection, plan.method.noise_multiplier)[0]
 
-        Returns
-        -------
-        tuple of Precision
-            For shares of rows in each table, the rank of each median, means and correlations (of
-            uniformly distributed columns).
-        """
+    def plan(self, protection: Protection) -> Plan:
+        draft = _tabulation(self.of_bins(_MOST), protection, 1.0)
+        multiplier = calibrate(
+            lambda scale: dataclasses.replace(draft, noise_multiplier=scale).event,
+            protection.budget,
+            protection.adjacency,
+        )
+        _, method = self._with_noise(protection, multiplier)
+        return Plan(method.data, protection.budget, protection.adjacency, method)
+
+    def noise_to_sampling(self, protection: Protection) -> float:
+        design, method = self._with_noise(protection, 1.0 / protection.budget.gdp_mu())
+        n_rows = protection.n_rows
+        ratios = [
+            proportion_ratio(
+                math.sqrt(design.variance(method.coefficient_noise, *part.key)) / n_rows,
+                n_rows,
+                _TYPICAL,
+            )
+            for part in design.parts
+            if part.key[0] == COUNTS
+        ]
+        return math.fsum(ratios) / len(ratios)
+
+    def title(self, plan: Plan) -> str:
+        n_columns = len(self.of_bins(_MOST).described)
+        return f"a description of {plan.data.n_rows} rows, {n_columns} columns"
+
+    def precision(self, plan: Plan) -> tuple[Precision, ...]:
+        design, n_rows = self.design(plan), plan.data.n_rows
+        z, noise = normal_quantile(self.level), plan.coefficient_noise
         found = []
-        for part in self.design.parts:
+        for part in design.parts:
             kind, *columns = part.key
-            std = math.sqrt(self.design.variance(self.noise_std, *part.key)) / self._n_rows
-            half = self.z * std
+            half = z * math.sqrt(design.variance(noise, *part.key)) / n_rows
             if kind == COUNTS:
-                found.append(Precision(tuple(columns), "share of rows", half))
+                found.append(Precision(tuple(columns), SHARE_OF_ROWS, half))
             if kind == PARTS:
                 # The rank of the median adds up half of the cells.
-                n_cells = self.design.encoder[columns[0]].n_cells
-                own = math.sqrt(self.design.variance(self.noise_std, COUNTS, *columns))
-                rank = self.z * own * math.sqrt(n_cells / 4.0) / self._n_rows
+                n_cells = design.encoder[columns[0]].n_cells
+                own = math.sqrt(design.variance(noise, COUNTS, *columns))
+                rank = z * own * math.sqrt(n_cells / 4.0) / n_rows
                 found.append(Precision(tuple(columns), "rank of a quantile", rank))
             if kind == NUMBERS:
-                unit = self.design.encoder[columns[0]].half_range
+                unit = design.encoder[columns[0]].half_range
                 found.append(Precision(tuple(columns), "mean", unit * half))
             if kind == PRODUCTS:
                 found.append(Precision(tuple(columns), "correlation", half / _UNIFORM))
         return tuple(found)
 
-    def _title(self) -> str:
-        names = [one.name for one in self.design.described]
-        return f"Plan of a description of {self._n_rows} rows, {len(names)} columns"
-
-    def _lines(self) -> Iterable[str]:
-        for one in self.precision():
-            name = " x ".join(one.columns) or f"levels of {self.design.by}"
+    def lines(self, plan: Plan) -> Iterable[str]:
+        for one in self.precision(plan):
+            name = " x ".join(one.columns) or f"levels of {self.by}"
             yield f"{name}: {one.quantity} ± {plain_number(one.half_width, 2)}"
 
-    def __repr__(self) -> str:
-        return f"<{self._title()}>"
-
-    def __str__(self) -> str:
-        lines = [f"{self._title()}: {self.plan.budget!r}, {self.plan.adjacency.value}"]
-        lines += [f"  {line}" for line in self._lines()]
-        return "\n".join([*lines, *(f"  Caution: {one}" for one in self.plan.cautions())])
-
-    def _repr_html_(self) -> str:
-        facts = [("budget", self.plan.budget), ("relation", self.plan.adjacency.value)]
-        expected = f"Half widths of intervals ({100.0 * self.level:g} %)"
-        return card(
-            self._title(),
-            facts,
-            warnings=self.plan.cautions(),
-            sections=[(expected, list(self._lines()))],
+    def expected(self, plan: Plan) -> tuple[Expected, ...]:
+        widest: dict[str, float] = {}
+        for one in self.precision(plan):
+            if one.quantity != "mean":  # Means have different units.
+                widest[one.quantity] = max(widest.get(one.quantity, 0.0), one.half_width)
+        return tuple(
+            Expected(EXPLORATION, quantity, f"± {plain_number(width, 2)} at most")
+            for quantity, width in widest.items()
         )
 
-    def run(
-        self,
-        table: Any,
-        *,
-        groups: Any = None,
-        where: ArrayLike | None = None,
-        ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
-        random_state: int | NoiseSource | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> Description:
-        """Execute the plan on a table.
-
-        Parameters
-        ----------
-        table, groups, where, ledger, random_state
-            See ``describe``.
-        checkpoint : path-like, optional
-            File for the release. Running the plan again with it returns the same description at no
-            further cost.
-
-        Returns
-        -------
-        Description
-
-        Raises
-        ------
-        ValueError
-            If the table or one of its cells is invalid; nothing is spent then.
-        PlanMismatchError
-            If the public number of rows is not the planned one; nothing is spent then.
-        LedgerError
-            If the ledger refuses the charge; nothing is spent then.
-        """
-        if self.chosen is not (where is not None):
-            raise ValueError("where must be given for a plan with chosen=True, and only then")
-        opened = open_table(table, self.design.encoder.names)
-        ids = self._ids(opened, groups)
-
-        def rows(noise: NoiseSource) -> Rows:
-            return opened.prepared(self.design.encoder, self.plan.data, ids, noise, where)
-
-        solution, certificate = execute(
-            self.plan,
-            rows,
-            _NAME,
-            EXPLORATION,
-            self._facts(),
-            ledger=ledger,
-            random_state=random_state,
-            checkpoint=checkpoint,
-        )
-        return Description(self, solution, certificate)
-
-    def _ids(self, rows: TableRows, groups: Any) -> Any:
-        """Return the group of each row, for a plan with groups, after checks."""
-        data = self.plan.data
-        if data.groups is None and groups is None:
-            return None
-        ids = None if groups is None else rows.group_ids(groups)
-        LimitedGroups.planned(ids, data, self.plan.adjacency, rows.n_rows)
-        return ids
-
-    def _facts(self) -> tuple[PublicFact, ...]:
-        tables = [" x ".join(part.key[1:]) for part in self.design.parts if part.key[0] == COUNTS]
-        return (
-            *size_facts(self.plan.data, self.plan.adjacency, chosen=self.chosen),
+    def run(self, plan: Plan, given: PartInput) -> Description:
+        design, (table,) = self.design(plan), given.rows
+        rows = open_table(table, design.encoder.names)
+        ids = None if given.groups is None else rows.group_ids(given.groups)
+        if ids is not None or plan.data.groups is not None:
+            LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
+        tables = [" x ".join(part.key[1:]) for part in design.parts if part.key[0] == COUNTS]
+        facts = (
+            *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
             *schema_facts(self.schema),
-            PublicFact("tables", [one or str(self.design.by) for one in tables], "declared"),
+            PublicFact("tables", [one or str(design.by) for one in tables], "declared"),
         )
+
+        def prepared(noise: NoiseSource) -> Rows:
+            return rows.prepared(design.encoder, plan.data, ids, noise, given.where)
+
+        return Description(self, *execute(plan, prepared, _NAME, EXPLORATION, facts, given))
 
 
 def plan_description(
@@ -250,8 +215,7 @@ def plan_description(
     bins: Mapping[str, Any] | None = None,
     level: float = 0.95,
     groups: GroupBound | None = None,
-    chosen: bool = False,
-) -> DescriptionPlan:
+) -> PartPlan:
     """Plan a description from public facts.
 
     Parameters
@@ -269,13 +233,11 @@ def plan_description(
     groups : GroupBound, optional
         Number of people (groups) that are protected with all of their rows, and the maximum rows
         per group.
-    chosen : bool, default=False
-        Whether a private condition selects rows (``where`` of ``run``), so that their number is
-        private.
 
     Returns
     -------
-    DescriptionPlan
+    PartPlan
+        It can be printed; ``run`` executes it on a table.
 
     Raises
     ------
@@ -301,48 +263,22 @@ def plan_description(
     ('age',) mean 0.0354
     ('sex',) share of rows 0.001
     """
-    if not isinstance(schema, Schema):
-        schema = Schema.from_dict(schema)
-    n_rows = check_count("n_rows", n_rows)
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-    level = check_real("level", level, above=0.0, below=1.0)
-    if not isinstance(budget, PrivacyBudget):
-        raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
-
-    data = functools.partial(_spec, n_rows=n_rows, groups=groups)
-    draft = _designed(schema, columns, two_way, correlations, by, bins)
-    # The noise of a draft with many bins decides their number.
-    method = functools.partial(
-        Tabulation, data(draft.encoder), relation, tuple(draft.cells.values())
+    protection = Protection(
+        Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency))),
+        budget,
+        n_rows,
+        groups,
     )
-    noise = calibrate(lambda scale: method(scale).event, budget, relation)
-    most_bins = _bins(draft, method(noise).coefficient_noise, n_rows)
-    design = _designed(schema, columns, two_way, correlations, by, bins, most_bins)
-    plan = plan_tabulation(data(design.encoder), budget, relation, tuple(design.cells.values()))
-    return DescriptionPlan(schema, design, plan, level, chosen)
+    part = DescriptionPart(as_schema(schema), columns, two_way, correlations, by, bins, level)
+    return PartPlan(part, part.plan(protection))
 
 
-def check_description(schema: Schema, *, level: float, **options: Any) -> None:
-    """Refuse options of a description that cannot be planned, whatever the budget."""
-    check_real("level", level, above=0.0, below=1.0)
-    _designed(schema, **options)
-
-
-def _designed(
-    schema: Schema,
-    columns: Sequence[str] | None,
-    two_way: Iterable[Pair],
-    correlations: Iterable[Pair] | bool,
-    by: str | None,
-    bins: Mapping[str, Any] | None,
-    most_bins: int = _MOST,
-) -> Design:
-    """Return the tables of a description with at most ``most_bins`` bins in each column."""
-    if by is not None and columns is not None and not isinstance(columns, str):
-        # Every table is by the levels of this column.
-        columns = list(dict.fromkeys([*columns, by]))
-    encoder = counted_columns(schema, columns, bins, most_bins)
-    return design_of(encoder, two_way, correlations, by)
+def _tabulation(design: Design, protection: Protection, noise_multiplier: float) -> Tabulation:
+    """Return the release of all tables with this noise."""
+    n_rows, encoder = protection.n_rows, design.encoder
+    data = DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm, groups=protection.groups)
+    tables = tuple(design.cells.values())
+    return Tabulation(data, protection.adjacency, tables, noise_multiplier)
 
 
 def _bins(draft: Design, noise: float, n_rows: int) -> int:
@@ -361,11 +297,6 @@ def _bins(draft: Design, noise: float, n_rows: int) -> int:
         return _FEWEST
     t = math.sqrt(max(noises)) / n_rows
     return int(min(max(_BEND / math.sqrt(t), _FEWEST), _MOST))
-
-
-def _spec(encoder: CellEncoder, *, n_rows: int, groups: GroupBound | None) -> DataSpec:
-    """Return the public facts about encoded rows."""
-    return DataSpec(n_rows, encoder.width, row_norm=encoder.row_norm, groups=groups)
 
 
 def describe(
@@ -481,36 +412,22 @@ def describe(
     >>> seen["sex"].labels
     ('Female', 'Male', 'not listed', 'missing')
     """
-    if not isinstance(schema, Schema):
-        schema = Schema.from_dict(schema)
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-
-    level = check_real("level", level, above=0.0, below=1.0)
-    options: dict[str, Any] = {
-        "columns": columns,
-        # An iterator can be read once only.
-        "two_way": list(two_way) if isinstance(two_way, Iterator) else two_way,
-        "correlations": (
-            list(correlations) if isinstance(correlations, Iterator) else correlations
-        ),
-        "by": by,
-        "bins": bins,
-    }
     # Invalid arguments are found before rows are read.
-    names = _designed(schema, **options).encoder.names
+    part = DescriptionPart(as_schema(schema), columns, two_way, correlations, by, bins, level)
     stated_budget(epsilon, delta, budget, 1)
-    rows = open_table(table, names)
+    check_one_of("adjacency", adjacency, tuple(Adjacency))
+    rows = open_table(table, part.of_bins(_MOST).encoder.names)
     ids = None if groups is None else rows.group_ids(groups)
-    limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
-    n_rows, bound = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
-    plan = plan_description(
-        schema,
-        n_rows,
-        stated_budget(epsilon, delta, budget, n_rows if bound is None else bound.n_groups),
+    protection = stated_protection(
+        rows.n_rows,
+        ids,
+        epsilon=epsilon,
+        delta=delta,
+        budget=budget,
         adjacency=adjacency,
-        level=level,
-        groups=bound,
-        chosen=where is not None,
-        **options,
+        public_rows=n_rows,
+        max_rows_per_group=max_rows_per_group,
+        n_groups=n_groups,
     )
-    return plan.run(rows, groups=ids, where=where, ledger=ledger, random_state=random_state)
+    given = PartInput((rows,), ids, where, ledger, random_state)
+    return part.run(part.plan(protection), given)

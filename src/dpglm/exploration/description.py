@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.exploration.design import Pair
+from dpglm.certificate.statement import WHERE
+from dpglm.exploration.design import Design, Pair
 from dpglm.exploration.estimation import estimated
 from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.solvers.base import Solution
@@ -20,13 +21,13 @@ from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import TargetColumn
-from dpglm.tabulate.numbers import Number, check_quantiles, with_interval
+from dpglm.tabulate.numbers import Number, check_quantiles, normal_quantile, with_interval
 from dpglm.tabulate.released import ReleasedTables, public_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dpglm.exploration.describe import DescriptionPlan
+    from dpglm.exploration.describe import DescriptionPart
 
 _WIDTH, _LONGEST = 30, 28
 _MOST_LEVELS, _MOST_NAMED = 12, 3
@@ -171,8 +172,8 @@ class Description:
 
     Parameters
     ----------
-    plan : DescriptionPlan
-        The plan that was executed.
+    part : DescriptionPart
+        The options of the description.
     solution : dpglm.solvers.Solution
         The released cells of all tables, weights and noise included.
     privacy_ : dpglm.report.Certificate
@@ -188,34 +189,43 @@ class Description:
     Privacy: all values are computed from the release and public facts, and may be published.
     """
 
-    plan: DescriptionPlan
+    part: DescriptionPart
     solution: Solution
     privacy_: Certificate
 
     @functools.cached_property
+    def design(self) -> Design:
+        """The tables of the description."""
+        return self.part.design(self.solution.plan)
+
+    @property
+    def level(self) -> float:
+        """Confidence level of intervals."""
+        return self.part.level
+
+    @functools.cached_property
     def _levels(self) -> tuple[RowsDescription, ...]:
-        plan, design = self.plan, self.plan.design
         released = ReleasedTables.of(
-            plan.plan,
-            design.cells,
+            self.solution.plan,
+            self.design.cells,
             self.solution.w,
-            chosen=plan.chosen,
-            has_levels=design.by is not None,
+            chosen=self.privacy_.fact(WHERE) is not None,
+            has_levels=self.part.by is not None,
         )
-        return estimated(design, released, plan.z)
+        return estimated(self.design, released, normal_quantile(self.level))
 
     @property
     def by_level(self) -> Mapping[str, RowsDescription]:
         """Descriptions of the rows with each level of the column ``by``; empty without one."""
-        by = self.plan.design.by
+        by = self.part.by
         if by is None:
             return {}
-        return dict(zip(self.plan.design.encoder[by].labels, self._levels, strict=True))
+        return dict(zip(self.design.encoder[by].labels, self._levels, strict=True))
 
     @property
     def overall(self) -> RowsDescription:
         """Description of all rows; ValueError for a description by levels."""
-        by = self.plan.design.by
+        by = self.part.by
         if by is not None:
             raise ValueError(
                 f"the rows were described by {by!r}: use by_level[LEVEL], with LEVEL one of "
@@ -270,20 +280,20 @@ class Description:
             If ``level`` is out of range.
         """
         check_real("level", level, above=0.0, below=1.0)
-        return dataclasses.replace(self, plan=dataclasses.replace(self.plan, level=level))
+        return dataclasses.replace(self, part=dataclasses.replace(self.part, level=level))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: level, budget spent, and every number with its intervals."""
         document: dict[str, Any] = {
-            "level": self.plan.level,
+            "level": self.level,
             "epsilon": self.privacy_.epsilon,
             "delta": self.privacy_.delta,
             "adjacency": self.privacy_.adjacency.value,
         }
-        if self.plan.design.by is None:
+        if self.part.by is None:
             return document | self.overall.to_dict()
         levels = {level: one.to_dict() for level, one in self.by_level.items()}
-        return document | {"by": self.plan.design.by, "by_level": levels}
+        return document | {"by": self.part.by, "by_level": levels}
 
     def to_frame(self) -> pd.DataFrame:
         """Return all numbers as a table.
@@ -347,7 +357,7 @@ class Description:
             low, high = narrower.get(column.name, (0.0, 0.0))
             return column.with_bounds(low, high, paid) if low < high else column
 
-        schema = self.plan.schema
+        schema = self.part.schema
         return dataclasses.replace(
             schema,
             columns=tuple(bounded(column) for column in schema.columns),
@@ -361,7 +371,7 @@ class Description:
 
     def summary(self) -> str:
         """Return the description as text for a terminal."""
-        level = f"{100.0 * self.plan.level:g} %"
+        level = f"{100.0 * self.level:g} %"
         intervals = f"Intervals ({level}) in brackets: for these rows, with privacy noise only."
         return "\n".join([self._title(), intervals, *_lines(self._shown())])
 
@@ -382,7 +392,7 @@ class Description:
         return card(
             _subject(self),
             [
-                ("columns", ", ".join(one.name for one in self.plan.design.described)),
+                ("columns", ", ".join(one.name for one in self.design.described)),
                 ("epsilon", rounded_up(certificate.epsilon)),
                 ("delta", rounded_up(certificate.delta)),
             ],
@@ -392,8 +402,8 @@ class Description:
 
 
 def _subject(description: Description) -> str:
-    plan = description.plan
-    if plan.chosen:
-        return f"Private description of some of {plan.plan.data.n_rows} rows"
-    n_rows = public_rows(plan.plan, plan.chosen)
+    plan, chosen = description.solution.plan, description.privacy_.fact(WHERE) is not None
+    if chosen:
+        return f"Private description of some of {plan.data.n_rows} rows"
+    n_rows = public_rows(plan, chosen)
     return f"Private description of {'rows' if n_rows is None else f'{n_rows} rows'}"

@@ -24,8 +24,8 @@ from dpglm.privacy.events import Event as Event
 from dpglm.privacy.events import Gaussian as Gaussian
 from dpglm.privacy.events import Laplace as Laplace
 from dpglm.privacy.events import LastIterate as LastIterate
-from dpglm.privacy.events import ObjectivePerturbation as ObjectivePerturbation
 from dpglm.privacy.events import Parallel as Parallel
+from dpglm.privacy.events import PerturbedObjective as PerturbedObjective
 from dpglm.privacy.events import PoissonSampled as PoissonSampled
 from dpglm.privacy.events import ProjectedGaussian as ProjectedGaussian
 from dpglm.privacy.events import Pure as Pure
@@ -35,5 +35,5 @@ from dpglm.privacy.events import SplitByCoins as SplitByCoins
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict
 from dpglm.privacy.noise.opendp import OpenDPNoise as OpenDPNoise
-from dpglm.privacy.selection.repetitions import NegativeBinomial as NegativeBinomial
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber as NegativeBinomialNumber
 from dpglm.privacy.selection.repetitions import PoissonNumber as PoissonNumber

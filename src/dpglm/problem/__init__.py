@@ -32,7 +32,15 @@ from dpglm.problem.losses import (
     Squared,
     SquaredHinge,
 )
-from dpglm.problem.problem import L1, L2, ElasticNet, GroupLasso, NoPenalty, Problem, Regularizer
+from dpglm.problem.problem import (
+    L1,
+    L2,
+    ElasticNetPenalty,
+    GroupLasso,
+    NoPenalty,
+    Problem,
+    Regularizer,
+)
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
 
 __all__ = [
@@ -48,7 +56,7 @@ __all__ = [
     "ComplementaryLogLogLink",
     "Constraint",
     "ConvexScalarLoss",
-    "ElasticNet",
+    "ElasticNetPenalty",
     "Gamma",
     "GroupLasso",
     "Hinge",

@@ -157,7 +157,7 @@ class L1(Regularizer):
 
 @final
 @dataclass(frozen=True)
-class ElasticNet(Regularizer):
+class ElasticNetPenalty(Regularizer):
     """``r(w) = strength * (l1_ratio * |w|_1 + (1 - l1_ratio) / 2 * |w|^2)``.
 
     Parameters
@@ -169,12 +169,14 @@ class ElasticNet(Regularizer):
 
     Examples
     --------
-    >>> ElasticNet(1.0, l1_ratio=0.5).prox(np.array([3.5]), step=1.0).tolist()
+    >>> ElasticNetPenalty(1.0, l1_ratio=0.5).prox(np.array([3.5]), step=1.0).tolist()
     [2.0]
     """
 
     strength: float
     l1_ratio: float
+
+    type_name = "elastic_net"
 
     def __post_init__(self) -> None:
         check_real("strength", self.strength, least=0.0)
@@ -301,8 +303,8 @@ class Problem:
     -----
     A proximal step followed by a projection is nonexpansive for every pair. It is exactly the
     proximal map of penalty plus set for no penalty or `L2` on any set, for every penalty on
-    an `L2Ball`, and for `L1` and `ElasticNet` on a `Box` or an `L1Ball` [1]_. For other pairs
-    a fixed point of such steps is close to the minimiser, not at it.
+    an `L2Ball`, and for `L1` and `ElasticNetPenalty` on a `Box` or an `L1Ball` [1]_. For other
+    pairs a fixed point of such steps is close to the minimiser, not at it.
 
     References
     ----------

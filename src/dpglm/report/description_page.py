@@ -89,8 +89,8 @@ def shown_description(description: Description) -> dict[str, Any]:
     clear = {label: one for label, one in levels.items() if one.n_rows.low > 0.0}
     shown = clear or levels or {"": description.overall}
     return {
-        "level": f"{100.0 * description.plan.level:g} %",
-        "by": description.plan.design.by,
+        "level": f"{100.0 * description.level:g} %",
+        "by": description.part.by,
         "levels": [(label, _rows(one)) for label, one in shown.items()],
         "left_out": len(levels) > len(shown),
     }

@@ -112,7 +112,7 @@ def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str,
     shown = list(rows.shown())
     pictures = [(PICTURES[name], draw_panel(name, rows)) for name in rows.task.pictures]
     return {
-        "level": f"{100.0 * evaluation.plan.level:g} %",
+        "level": f"{100.0 * evaluation.level:g} %",
         "n_rows": _count(rows.rows),
         "tiles": [(one.label, *_both(one.number)) for one in shown if one.metric.headline],
         "numbers": [

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpglm._codec import Format
 from dpglm._validation import check_count
 from dpglm._words import card
+from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -393,6 +394,11 @@ class Plan:
         if self.method.problem is None:
             raise ValueError(f"a plan of {self.method.algorithm} does not fit a model")
         return self.method.problem
+
+    @property
+    def protection(self) -> Protection:
+        """The relation, the budget and the public sizes."""
+        return Protection(self.adjacency, self.budget, self.data.n_rows, self.data.groups)
 
     @property
     def event(self) -> Event:

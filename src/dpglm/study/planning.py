@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._words import card, plain_number, rounded_up
+from dpglm.certificate.execution import Expected, PartPlan, StudyPart
 from dpglm.data.protection import Protection
 from dpglm.data.split import (
     EVALUATION,
@@ -27,7 +28,6 @@ from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, weak
 from dpglm.privacy.events import Composed, Event
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.defaults import MARGIN, plan_beside
-from dpglm.study.parts import Expected, PlannedPart, StudyPart
 from dpglm.tables.schema import Schema
 
 # Weight of the part that comes first.
@@ -105,7 +105,7 @@ class StudyPlan:
         The neighbouring relation, the total budget and the public sizes.
     split : Split or None
         The split of the rows between model and evaluation; None without an evaluation.
-    planned : mapping from str to PlannedPart
+    planned : mapping from str to PartPlan
         The parts by name, in the order in which they run.
     exploration_share : float
         Share of mu squared of the exploration; each other part gets the rest.
@@ -127,7 +127,7 @@ class StudyPlan:
     schema: Schema
     protection: Protection
     split: Split | None
-    planned: Mapping[str, PlannedPart]
+    planned: Mapping[str, PartPlan]
     exploration_share: float
     groups: str | None = None
 
@@ -144,22 +144,22 @@ class StudyPlan:
             )
 
     @property
-    def exploration(self) -> PlannedPart | None:
+    def exploration(self) -> PartPlan | None:
         """The planned exploration."""
         return self.planned.get(EXPLORATION)
 
     @property
-    def model(self) -> PlannedPart | None:
+    def model(self) -> PartPlan | None:
         """The planned model."""
         return self.planned.get(MODEL)
 
     @property
-    def evaluation(self) -> PlannedPart | None:
+    def evaluation(self) -> PartPlan | None:
         """The planned evaluation."""
         return self.planned.get(EVALUATION)
 
     @property
-    def parts(self) -> Iterator[tuple[str, PlannedPart]]:
+    def parts(self) -> Iterator[tuple[str, PartPlan]]:
         """The parts by name, in the order in which they run."""
         yield from self.planned.items()
 
@@ -234,7 +234,10 @@ class StudyPlan:
                 ("relation", self.protection.adjacency.value),
             ],
             sections=[
-                (name, [f"{one.quantity}: {one.precision}" for one in part.expected()])
+                (
+                    name,
+                    [f"{one.quantity}: {one.precision}" for one in part.expected()],
+                )
                 for name, part in self.parts
             ],
             warnings=self.cautions(),
@@ -253,17 +256,18 @@ def plan_study(
     """Divide the budget between the declared parts, and plan each of them.
 
     Gaussian parts get exactly their shares of mu squared. A model with other releases gets the
-    largest epsilon that the accounting of the whole allows. Drafts of the parts with the whole
-    budget decide the shares, where there is something to divide.
+    largest epsilon that the accounting of the whole allows. Ratios of noise to sampling with the
+    whole budget decide the shares, where there is something to divide.
     """
     budget, adjacency = protection.budget, protection.adjacency
     mu = budget.gdp_mu() * MARGIN
     rows, units = (sizes_of_parts(n, split) for n in (protection.n_rows, protection.n_units))
 
-    @functools.cache
-    def planned(name: str, within: PrivacyBudget) -> PlannedPart:
-        own = protection.of_part(within, rows[name], units[name])
-        return declared[name].planned(schema, own)
+    def of_part(name: str, within: PrivacyBudget) -> Protection:
+        return protection.of_part(within, rows[name], units[name])
+
+    def planned(name: str, within: PrivacyBudget) -> Plan:
+        return declared[name].plan(of_part(name, within))
 
     def of_mu(mu: float) -> PrivacyBudget:
         """Return the budget of mu at the delta of the whole, for the part's certificate."""
@@ -274,27 +278,29 @@ def plan_study(
 
     share = float(EXPLORATION in declared)
     if share and len(declared) > 1:
-        ratios = {name: planned(name, budget).noise_to_sampling for name in declared}
+        ratios = {
+            name: one.noise_to_sampling(of_part(name, budget)) for name, one in declared.items()
+        }
         explored = ratios.pop(EXPLORATION)
         share = exploration_share(explored, sum(ratios.values()), purpose)
-    found: dict[str, PlannedPart] = {}
+    found: dict[str, Plan] = {}
     spent: Event = Composed(())
     if EXPLORATION in declared:
         found[EXPLORATION] = planned(EXPLORATION, of_mu(math.sqrt(share) * mu))
-        spent = found[EXPLORATION].plan.event
+        spent = found[EXPLORATION].event
     rest = math.sqrt(1.0 - share) * mu
     if MODEL in declared:
 
         def made(within: PrivacyBudget) -> Plan:
             if isinstance(within, GaussianDP) and within != budget:
                 within = of_mu(within.mu)
-            return planned(MODEL, within).plan
+            return planned(MODEL, within)
 
         plan = plan_beside(made, spent, rest, budget, adjacency)
         if plan is None:
             raise ValueError(f"budget must leave something to the model, got {budget!r}")
-        found[MODEL] = planned(MODEL, plan.budget)
+        found[MODEL] = plan
     if EVALUATION in declared:
         found[EVALUATION] = planned(EVALUATION, of_mu(rest))
-    ordered = {name: found[name] for name in PARTS if name in found}
+    ordered = {name: PartPlan(declared[name], found[name]) for name in PARTS if name in found}
     return StudyPlan(title, schema, protection, split, ordered, share, groups)

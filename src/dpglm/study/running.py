@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dpglm._json import in_file, parse
 from dpglm._progress import stage
 from dpglm._words import card, rounded_up
 from dpglm.certificate.certificate import Certificate, certify_study
+from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
@@ -38,13 +39,15 @@ from dpglm.solvers.checkpoint import (
     write_arrays,
 )
 from dpglm.solvers.run import record
-from dpglm.study.parts import Columns, PartInput
 from dpglm.study.planning import StudyPlan
 from dpglm.tables.cells import WHOSE_CURE, as_cells, is_missing
 from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+"""A table in memory: its columns by name."""
 
 # The folder of a study that can be resumed: its split, and the checkpoints of its parts.
 
@@ -312,16 +315,15 @@ def run(
             for name, part in plan.parts:
                 rows = _rows_of(name, {**table, "": counts}, kept.held_out)
                 selected = rows.pop("")
-                results[name] = part.run(
-                    PartInput(
-                        rows,
-                        None if plan.groups is None else rows[plan.groups],
-                        None if where is None else selected,
-                        noise,
-                        kept.file(name),
-                        results.get(MODEL),
-                    )
+                given = PartInput(
+                    (rows,),
+                    None if plan.groups is None else rows[plan.groups],
+                    None if where is None else selected,
+                    random_state=noise,
+                    checkpoint=kept.file(name),
+                    model=results.get(MODEL),
                 )
+                results[name] = part.part.run(part.plan, given)
                 advance(1)
     certificate = certify_study(
         {name: one.privacy_ for name, one in results.items()}, stated, noise, plan.split, entry

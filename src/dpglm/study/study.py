@@ -13,16 +13,17 @@ from numpy.typing import ArrayLike
 from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_count, check_integer, check_list, check_one_of
+from dpglm.certificate.execution import StudyPart
 from dpglm.data.protection import Protection
 from dpglm.data.spec import GroupBound
 from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, Split
-from dpglm.exploration.describe import check_description
+from dpglm.exploration.describe import DescriptionPart
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.study.parts import Evaluating, Exploration, Learning, StudyPart
+from dpglm.study.parts import ModelPart, evaluation_of, model_of
 from dpglm.study.planning import Purpose, StudyPlan, plan_study
 from dpglm.study.running import StudyResult, read_columns, run
 from dpglm.tables.schema import Schema
@@ -165,20 +166,12 @@ class Study:
         ValueError
             If there is an exploration already, or an argument is invalid.
         """
-        options: dict[str, Any] = {
-            "columns": columns,
-            "two_way": _pairs("two_way", two_way),
-            "correlations": (
-                correlations
-                if isinstance(correlations, bool)
-                else _pairs("correlations", correlations)
-            ),
-            "by": by,
-            "bins": bins,
-            "level": level,
-        }
-        check_description(self._schema, **options)
-        return self._with(EXPLORATION, Exploration(options))
+        both = correlations
+        if not isinstance(both, bool):
+            both = _pairs("correlations", both)
+        pairs = _pairs("two_way", two_way)
+        part = DescriptionPart(self._schema, columns, pairs, both, by, bins, level)
+        return self._with(EXPLORATION, part)
 
     def fit(self, estimator: Any = None, *, formula: str | None = None, **settings: Any) -> Study:
         """Declare the model.
@@ -207,9 +200,8 @@ class Study:
         """
         if not self._schema.has_target:
             raise ValueError("schema must have a target to fit a model, got none")
-        learning = Learning(estimator, formula, settings)
-        learning.model(self._schema, Adjacency(self.adjacency))
-        return self._with(MODEL, learning)
+        model = model_of(self._schema, estimator, formula, settings)
+        return self._with(MODEL, ModelPart(model, self._schema))
 
     def evaluate(
         self,
@@ -248,8 +240,8 @@ class Study:
         ValueError
             If there is an evaluation already, or no model yet, or an argument is invalid.
         """
-        learning = self.parts.get(MODEL)
-        if not isinstance(learning, Learning):
+        fitted = self.parts.get(MODEL)
+        if not isinstance(fitted, ModelPart):
             raise ValueError("a study must fit a model to evaluate it: call fit before evaluate")
         if self.groups is not None:
             if persons not in (None, self.groups):
@@ -261,9 +253,7 @@ class Study:
         split = Split(share, persons)
         split.check(Adjacency(self.adjacency))
         given = None if thresholds is None else check_list("thresholds", thresholds)
-        evaluating = Evaluating(learning, given, by, level)
-        evaluating.check(self._schema, Adjacency(self.adjacency))
-        return self._with(EVALUATION, evaluating, split=split)
+        return self._with(EVALUATION, evaluation_of(fitted, given, by, level), split=split)
 
     def __repr__(self) -> str:
         title = "" if self.title is None else f"{self.title!r}: "

@@ -73,9 +73,8 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
 
 
 def _evaluated(result: StudyResult) -> dict[str, Any]:
-    planned = result.plan.evaluation
-    by = None if planned is None else planned.by
-    return shown_evaluation(result.evaluation, *(() if by is None else (by,)))
+    column = result.evaluation.part.column
+    return shown_evaluation(result.evaluation, *(() if column is None else (column.name,)))
 
 
 def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:

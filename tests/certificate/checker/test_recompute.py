@@ -18,8 +18,8 @@ from dpglm.privacy.events import (
     Gaussian,
     Laplace,
     LastIterate,
-    ObjectivePerturbation,
     Parallel,
+    PerturbedObjective,
     PoissonSampled,
     ProjectedGaussian,
     Pure,
@@ -27,7 +27,7 @@ from dpglm.privacy.events import (
     Repeated,
     describe_event,
 )
-from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber, PoissonNumber
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -43,9 +43,9 @@ CLAIMS = {
     "choice": (BoundedRange(0.5), 2),
     "many choices": (Repeated(BoundedRange(0.05), 400), 2),
     "steps and a choice": (Composed((Repeated(Gaussian(20.0), 50), BoundedRange(0.2))), 2),
-    "objective": (Composed((ObjectivePerturbation(4.0, 0.05), Gaussian(30.0))), 2),
-    "one against the rest": (Repeated(ObjectivePerturbation(8.0, 0.05), 4), 2),
-    "objective and a choice": (Composed((ObjectivePerturbation(4.0, 0.05), BoundedRange(0.2))), 2),
+    "objective": (Composed((PerturbedObjective(4.0, 0.05), Gaussian(30.0))), 2),
+    "one against the rest": (Repeated(PerturbedObjective(8.0, 0.05), 4), 2),
+    "objective and a choice": (Composed((PerturbedObjective(4.0, 0.05), BoundedRange(0.2))), 2),
     "projected": (Repeated(ProjectedGaussian(8.0, 20), 30), 2),
     "sampled projected": (Repeated(PoissonSampled(0.1, ProjectedGaussian(1.5, 30)), 20), 2),
 }
@@ -106,7 +106,10 @@ def test_every_one_of_disjoint_parts_is_recomputed(adjacency):
 
 TRIES = {
     "with Gaussian noise": Composed(
-        (RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1)), Repeated(Gaussian(8.0), 3))
+        (
+            RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1)),
+            Repeated(Gaussian(8.0), 3),
+        )
     ),
     "with choices": Composed(
         (
@@ -118,7 +121,7 @@ TRIES = {
     ),
     "several": Composed(
         (
-            Repeated(RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1, 2)), 2),
+            Repeated(RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1, 2)), 2),
             Laplace(20.0),
             LastIterate(4.0, 0.9, 30),
         )
@@ -144,7 +147,10 @@ def test_random_repetitions_composed_with_others_are_recomputed(event):
 
 def test_random_repetitions_of_what_has_no_known_divergence_are_not_recomputed():
     event = Composed(
-        (RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1)), ProjectedGaussian(8.0, 20))
+        (
+            RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1)),
+            ProjectedGaussian(8.0, 20),
+        )
     )
     assert list(recompute(event, ZERO_OUT, 1.0, 1e-6)) == []
 
@@ -256,5 +262,5 @@ def test_what_is_too_costly_is_refused_before_anything_is_computed():
     with pytest.raises(TooCostlyError, match="at most 48"):
         check_cost(many)
     with pytest.raises(TooCostlyError, match="at most 48"):
-        check_cost(RandomlyRepeated((many,), NegativeBinomial(0.1)))
+        check_cost(RandomlyRepeated((many,), NegativeBinomialNumber(0.1)))
     check_cost(Composed(many.events[:48]))

@@ -19,7 +19,7 @@ from dpglm.privacy.events import (
     Gaussian,
     Laplace,
     LastIterate,
-    ObjectivePerturbation,
+    PerturbedObjective,
     PoissonSampled,
     ProjectedGaussian,
     Repeated,
@@ -37,7 +37,7 @@ SAMPLED = {
         (Gaussian(4.0 * s), Repeated(PoissonSampled(0.1, Gaussian(s)), 20), LastIterate(s, 0.5, 9))
     ),
     "laplace": lambda s: Repeated(Laplace(s), 20),
-    "objective": lambda s: Composed((ObjectivePerturbation(s, 0.01), Gaussian(8.0 * s))),
+    "objective": lambda s: Composed((PerturbedObjective(s, 0.01), Gaussian(8.0 * s))),
 }
 
 

@@ -17,7 +17,7 @@ from dpglm.privacy.events import (
     Gaussian,
     Laplace,
     LastIterate,
-    ObjectivePerturbation,
+    PerturbedObjective,
     PoissonSampled,
     ProjectedGaussian,
     Pure,
@@ -54,7 +54,7 @@ def test_what_doubles_for_two_rows_and_what_does_not():
         (
             Pure(0.5),
             BoundedRange(0.25),
-            ObjectivePerturbation(4.0, 0.5),
+            PerturbedObjective(4.0, 0.5),
             ProjectedGaussian(3.0, 7),
             PoissonSampled(0.5, ProjectedGaussian(2.0, 7)),
         )
@@ -64,7 +64,7 @@ def test_what_doubles_for_two_rows_and_what_does_not():
     assert two.others == (
         (Pure(0.5), 1),
         (BoundedRange(0.25), 1),
-        (ObjectivePerturbation(8.0, 0.5), 1),
+        (PerturbedObjective(8.0, 0.5), 1),
         (ProjectedGaussian(6.0, 7), 1),
         (PoissonSampled(0.5, ProjectedGaussian(4.0, 7)), 1),
     )
@@ -73,7 +73,7 @@ def test_what_doubles_for_two_rows_and_what_does_not():
     assert reduced.rows == 1
     assert reduced.adjacency is Adjacency.REPLACE_ONE
     assert reduced.others[2:] == (
-        (ObjectivePerturbation(4.0, 0.5), 1),
+        (PerturbedObjective(4.0, 0.5), 1),
         (ProjectedGaussian(3.0, 7), 1),
     )
 

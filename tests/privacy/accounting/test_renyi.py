@@ -15,7 +15,7 @@ from dpglm.privacy.events import (
     Gaussian,
     Laplace,
     LastIterate,
-    ObjectivePerturbation,
+    PerturbedObjective,
     PoissonSampled,
     ProjectedGaussian,
     Pure,
@@ -65,7 +65,7 @@ def test_bounded_range_covers_every_pair_of_two_losses(order):
 @pytest.mark.parametrize("order", [1.01, 2.0, 20.0])
 def test_objective_perturbation_is_the_moment_of_its_loss(replaced, order):
     adjacency = Adjacency.REPLACE_ONE if replaced else ZERO_OUT
-    perturbed = ObjectivePerturbation(2.5, math.expm1(0.1))
+    perturbed = PerturbedObjective(2.5, math.expm1(0.1))
     law = perturbed.losses(adjacency)[0]
     t = np.linspace(law.low, law.high, 400_001)
     tail = law.tails(t)[0]
@@ -108,7 +108,7 @@ def test_best_order_is_found(epsilon):
     [
         Repeated(Laplace(4.0), 9),
         Repeated(Pure(0.2), 12),
-        Repeated(ObjectivePerturbation(6.0, 0.02), 2),
+        Repeated(PerturbedObjective(6.0, 0.02), 2),
         Repeated(ProjectedGaussian(5.0, 50), 3),
         Composed((LastIterate(2.0, 0.8, 20), BoundedRange(0.3))),
     ],

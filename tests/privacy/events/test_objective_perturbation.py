@@ -16,7 +16,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Composed,
     Gaussian,
-    ObjectivePerturbation,
+    PerturbedObjective,
     PoissonSampled,
     Repeated,
 )
@@ -69,8 +69,8 @@ def test_bound_holds_for_exact_densities(norm, strength, sigma):
     sigma, strength = sigma * norm, strength * norm**2
     grid = np.linspace(-80.0, 80.0, 100_001) * sigma / strength
     others = [logistic(0.3 * norm, 1.0), logistic(norm, -1.0)]
-    event = ObjectivePerturbation(sigma / norm, 0.25 * norm**2 / strength)
-    replaced = ObjectivePerturbation(0.5 * sigma / norm, 0.25 * norm**2 / strength)
+    event = PerturbedObjective(sigma / norm, 0.25 * norm**2 / strength)
+    replaced = PerturbedObjective(0.5 * sigma / norm, 0.25 * norm**2 / strength)
     for kept in ([], others):
         base = [*kept, NONE]
         row, opposite = logistic(norm, 1.0), logistic(norm, -1.0)
@@ -91,8 +91,8 @@ def test_curvature_without_the_square_of_the_norm_is_caught():
     grid = np.linspace(-800.0, 800.0, 2_000_001)
     row = logistic(norm, 1.0)
     with_row, without = densities([row, NONE], [NONE], strength, sigma, grid)
-    right = ObjectivePerturbation(sigma / norm, 0.25 * norm**2 / strength)
-    wrong = ObjectivePerturbation(sigma / norm, 0.25 * norm / strength)
+    right = PerturbedObjective(sigma / norm, 0.25 * norm**2 / strength)
+    wrong = PerturbedObjective(sigma / norm, 0.25 * norm / strength)
     exact = exact_delta(with_row, without, grid, 2.0)
     assert exact <= FOURIER.delta(right, ZERO_OUT, 2.0)
     assert exact > 10.0 * FOURIER.delta(wrong, ZERO_OUT, 2.0)
@@ -107,7 +107,7 @@ def test_bound_is_reached_and_the_gaussian_mechanism_is_no_bound():
         exact = exact_delta(without, with_row, grid, epsilon)
         assert exact == pytest.approx(2.0 * gdp.delta(epsilon, s), rel=1e-3)
         assert exact > 1.9 * FOURIER.delta(Gaussian(1.0 / s), ZERO_OUT, epsilon)
-        assert exact <= FOURIER.delta(ObjectivePerturbation(1.0 / s, 1e-9), ZERO_OUT, epsilon)
+        assert exact <= FOURIER.delta(PerturbedObjective(1.0 / s, 1e-9), ZERO_OUT, epsilon)
 
 
 def test_two_rows_are_needed_under_replace_one():
@@ -119,8 +119,8 @@ def test_two_rows_are_needed_under_replace_one():
     p, q = densities([up], [down], 1.0, sigma, grid)
     exact = exact_delta(p, q, grid, 2.0)
     assert exact == pytest.approx(gdp.delta(2.0, 2.0 * s), rel=1e-6)
-    assert exact <= FOURIER.delta(ObjectivePerturbation(0.5 / s, 1e-9), REPLACE_ONE, 2.0)
-    assert exact > 2.0 * FOURIER.delta(ObjectivePerturbation(1.0 / s, 1e-9), REPLACE_ONE, 2.0)
+    assert exact <= FOURIER.delta(PerturbedObjective(0.5 / s, 1e-9), REPLACE_ONE, 2.0)
+    assert exact > 2.0 * FOURIER.delta(PerturbedObjective(1.0 / s, 1e-9), REPLACE_ONE, 2.0)
 
 
 @pytest.mark.parametrize("angle", [0.5, 2.0, math.pi])
@@ -142,7 +142,7 @@ def test_bound_holds_for_exact_densities_in_two_dimensions(angle):
     p, q = density((1.0, 0.0)), density((math.cos(angle), math.sin(angle)))
     cell = (axis[1] - axis[0]) ** 2
     assert p.sum() * cell == pytest.approx(1.0, abs=1e-4)
-    event = ObjectivePerturbation(0.5 * sigma, 6.0)
+    event = PerturbedObjective(0.5 * sigma, 6.0)
     for epsilon in (0.2, 1.0, 3.0):
         exact = float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum() * cell)
         assert exact <= FOURIER.delta(event, REPLACE_ONE, epsilon) + 1e-6
@@ -151,7 +151,7 @@ def test_bound_holds_for_exact_densities_in_two_dimensions(angle):
 @pytest.mark.parametrize(("multiplier", "ratio"), [(0.3, 1.0), (2.0, 0.1), (40.0, 0.003)])
 def test_closed_form(multiplier, ratio):
     s, c = 1.0 / multiplier, math.log1p(ratio)
-    event = ObjectivePerturbation(multiplier, ratio)
+    event = PerturbedObjective(multiplier, ratio)
     for z in (-0.2, 0.0, 1.0, 3.0, 6.0):
         epsilon = max(c + 0.5 * s * s + z * s, 0.0)
         exact = 1.0 - 2.0 * math.exp(epsilon - c) * float(ndtr(-s))
@@ -161,7 +161,7 @@ def test_closed_form(multiplier, ratio):
 
 
 def test_closed_form_at_tiny_deltas_by_many_digits():
-    event, s, c = ObjectivePerturbation(5.0, 0.02), mpmath.mpf("0.2"), mpmath.log1p(0.02)
+    event, s, c = PerturbedObjective(5.0, 0.02), mpmath.mpf("0.2"), mpmath.log1p(0.02)
     for epsilon in (1.5, 2.0, 3.0):
         with mpmath.workdps(60):
             x = epsilon - c
@@ -184,7 +184,7 @@ def test_composition_by_drawing(adjacency, count):
     s = 1.0 / multiplier
     loss = (math.log1p(ratio) + 0.5 * s * s + s * u).sum(axis=1)
     loss += mu * rng.standard_normal(draws) + 0.5 * mu * mu
-    event = Composed((Repeated(ObjectivePerturbation(multiplier, ratio), count), Gaussian(1 / mu)))
+    event = Composed((Repeated(PerturbedObjective(multiplier, ratio), count), Gaussian(1 / mu)))
     for epsilon in (0.5, 1.5, 2.5):
         gain = -np.expm1(np.minimum(epsilon - loss, 0.0))
         error = 5.0 * float(gain.std()) / math.sqrt(draws)
@@ -225,7 +225,7 @@ def test_both_tails_belong_together(make, slope):
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize(("multiplier", "ratio"), [(1.0, 0.2), (6.0, 0.01)])
 def test_never_above_the_published_renyi_bound(adjacency, multiplier, ratio):
-    event = Composed((ObjectivePerturbation(multiplier, ratio), Gaussian(8.0)))
+    event = Composed((PerturbedObjective(multiplier, ratio), Gaussian(8.0)))
     exact = FOURIER.epsilon(event, adjacency, 1e-6)
     ours = RENYI.epsilon(event, adjacency, 1e-6)
     assert exact < ours < 1.2 * exact
@@ -240,15 +240,15 @@ def test_never_above_the_published_renyi_bound(adjacency, multiplier, ratio):
 
 
 def test_replace_one_costs_less_than_going_through_the_erased_row():
-    event = ObjectivePerturbation(4.0, 0.3)
+    event = PerturbedObjective(4.0, 0.3)
     direct = FOURIER.epsilon(event, REPLACE_ONE, 1e-6)
-    step = FOURIER.epsilon(ObjectivePerturbation(8.0, 0.3), ZERO_OUT, 1e-7)
+    step = FOURIER.epsilon(PerturbedObjective(8.0, 0.3), ZERO_OUT, 1e-7)
     assert direct < 0.9 * 2.0 * step
 
 
 def test_sampled_events_in_the_same_composition_take_two_rows():
-    event = Composed((ObjectivePerturbation(4.0, 0.01), PoissonSampled(0.1, Gaussian(2.0))))
+    event = Composed((PerturbedObjective(4.0, 0.01), PoissonSampled(0.1, Gaussian(2.0))))
     found = FOURIER.epsilon(event, REPLACE_ONE, 1e-6)
-    halves = Composed((ObjectivePerturbation(8.0, 0.01), PoissonSampled(0.1, Gaussian(4.0))))
+    halves = Composed((PerturbedObjective(8.0, 0.01), PoissonSampled(0.1, Gaussian(4.0))))
     half = FOURIER.epsilon(halves, ZERO_OUT, 1e-6 / (1.0 + math.exp(0.5 * found)))
     assert found == pytest.approx(2.0 * half, rel=1e-6)

@@ -17,7 +17,7 @@ from dpglm.privacy import (
     Composed,
     Gaussian,
     Laplace,
-    NegativeBinomial,
+    NegativeBinomialNumber,
     Parallel,
     PoissonNumber,
     PoissonSampled,
@@ -39,9 +39,9 @@ from dpglm.privacy.selection.repetitions import Repetitions, uniform
 
 ZERO_OUT = Adjacency.ZERO_OUT
 LAWS = (
-    NegativeBinomial(0.1),
-    NegativeBinomial(0.02),
-    NegativeBinomial(0.3, 3),
+    NegativeBinomialNumber(0.1),
+    NegativeBinomialNumber(0.02),
+    NegativeBinomialNumber(0.3, 3),
     PoissonNumber(1.0),
     PoissonNumber(6.0),
 )
@@ -136,7 +136,7 @@ def test_smaller_bounds_for_poisson_numbers_are_refuted(wrong):
 
 def test_pure_differential_privacy_is_nearly_tight():
     p, q = next(itertools.islice(pairs(), 41, None))
-    law = NegativeBinomial(1e-3)
+    law = NegativeBinomialNumber(1e-3)
     ratios = np.log(best_of(p, law)[1:] / best_of(q, law)[1:])
     bound = RepetitionAccountant().epsilon(RandomlyRepeated((Pure(0.2),), law), ZERO_OUT, 0.0)
     assert 0.95 * bound < np.abs(ratios).max() <= bound
@@ -164,7 +164,7 @@ def test_draws_follow_the_law(law):
     keep = due > 5
     if keep.all():
         assert chisquare(seen, due).pvalue > 1e-4
-    other = chances(NegativeBinomial(0.5), drawn.size) * 1500
+    other = chances(NegativeBinomialNumber(0.5), drawn.size) * 1500
     due = np.array([part.sum() for part in np.split(other, edges)]) + 1e-3
     assert chisquare(seen, due * 1500 / due.sum()).pvalue < 1e-6
 
@@ -210,7 +210,7 @@ def test_the_claim_is_below_the_published_bound_and_above_a_single_try(law, mu):
     ids=["gaussian", "composed", "laplace", "parallel", "sampled"],
 )
 def test_claims_are_recomputed_independently(single):
-    event = RandomlyRepeated((single, Gaussian(9.0)), NegativeBinomial(0.1))
+    event = RandomlyRepeated((single, Gaussian(9.0)), NegativeBinomialNumber(0.1))
     epsilon = accountant_for(event, ZERO_OUT).epsilon(event, ZERO_OUT, 1e-5)
     (found,) = recompute(event, ZERO_OUT, epsilon, 1e-5)
     assert found.delta <= 1e-5 * (1.0 + found.tolerance)
@@ -222,7 +222,7 @@ def test_claims_are_recomputed_independently(single):
 
 
 def test_the_dearest_try_counts():
-    law = NegativeBinomial(0.2)
+    law = NegativeBinomialNumber(0.2)
     cheap, dear = Gaussian(9.0), Gaussian(3.0)
     found = [
         RepetitionAccountant().epsilon(RandomlyRepeated(events, law), ZERO_OUT, 1e-5)
@@ -235,13 +235,13 @@ def test_calibration_is_within_the_budget_and_wastes_little():
     budget = ApproximateDP(1.0, 1e-5)
 
     def make(sigma):
-        return RandomlyRepeated((Gaussian(sigma),), NegativeBinomial(0.05))
+        return RandomlyRepeated((Gaussian(sigma),), NegativeBinomialNumber(0.05))
 
     sigma = calibrate(make, budget, ZERO_OUT)
     assert within_budget(make(sigma), ZERO_OUT, budget)
     assert not within_budget(make(sigma / 1.002), ZERO_OUT, budget)
     pure = calibrate(
-        lambda s: RandomlyRepeated((Pure(1.0 / s),), NegativeBinomial(0.05)),
+        lambda s: RandomlyRepeated((Pure(1.0 / s),), NegativeBinomialNumber(0.05)),
         ApproximateDP(1.0, 0.0),
         ZERO_OUT,
     )
@@ -261,7 +261,7 @@ def test_events_survive_json_and_have_one_form(law):
 
 
 def test_compositions_are_for_renyi_divergences():
-    event = RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1))
+    event = RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1))
     both = Composed((event, Gaussian(10.0)))
     assert not RepetitionAccountant().supports(both, ZERO_OUT)
     found = accountant_for(both, ZERO_OUT)
@@ -272,7 +272,7 @@ def test_compositions_are_for_renyi_divergences():
 
 
 def test_parallel_parts_of_a_try_need_a_public_number_of_rows():
-    event = RandomlyRepeated((Parallel((Gaussian(2.0), Pure(1.0))),), NegativeBinomial(0.1))
+    event = RandomlyRepeated((Parallel((Gaussian(2.0), Pure(1.0))),), NegativeBinomialNumber(0.1))
     assert accountant_for(event, ZERO_OUT).epsilon(event, ZERO_OUT, 1e-5) > 0.0
     with pytest.raises(ValueError, match="disjoint parts"):
         RepetitionAccountant().epsilon(event, Adjacency.ADD_REMOVE, 1e-5)
@@ -281,11 +281,11 @@ def test_parallel_parts_of_a_try_need_a_public_number_of_rows():
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        (lambda: NegativeBinomial(0.0), "success"),
-        (lambda: NegativeBinomial(1.0), "success"),
-        (lambda: NegativeBinomial(0.5, 0), "shape"),
+        (lambda: NegativeBinomialNumber(0.0), "success"),
+        (lambda: NegativeBinomialNumber(1.0), "success"),
+        (lambda: NegativeBinomialNumber(0.5, 0), "shape"),
         (lambda: PoissonNumber(0.5), "rate"),
-        (lambda: RandomlyRepeated((), NegativeBinomial(0.5)), "events"),
+        (lambda: RandomlyRepeated((), NegativeBinomialNumber(0.5)), "events"),
         (lambda: RandomlyRepeated((Gaussian(1.0),), 3), "repetitions"),
         (lambda: decode(Repetitions, {"type": "always"}), "type must be one of"),
         (

@@ -31,7 +31,7 @@ from dpglm.problem import (
     L1,
     L2,
     Box,
-    ElasticNet,
+    ElasticNetPenalty,
     GroupLasso,
     Hinge,
     L1Ball,
@@ -165,7 +165,7 @@ def test_a_ball_of_radius_b_becomes_one_of_2b():
 
 
 @pytest.mark.parametrize(
-    "regularizer", [L1(0.1), ElasticNet(0.1, 0.5), GroupLasso(0.1, ((0, 1),))], ids=repr
+    "regularizer", [L1(0.1), ElasticNetPenalty(0.1, 0.5), GroupLasso(0.1, ((0, 1),))], ids=repr
 )
 def test_penalties_that_single_out_coefficients_are_refused(regularizer):
     for dimension in (None, 9):

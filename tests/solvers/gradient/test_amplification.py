@@ -20,7 +20,7 @@ from dpglm.problem import (
     L1,
     L2,
     Box,
-    ElasticNet,
+    ElasticNetPenalty,
     GroupLasso,
     Hinge,
     Huber,
@@ -66,7 +66,7 @@ def planned(problem=PROBLEM, spec=SPEC, adjacency=Adjacency.ZERO_OUT, **settings
 HOLDS = {
     "plain": {},
     "replace one": {"adjacency": Adjacency.REPLACE_ONE},
-    "elastic net": {"problem": Problem(Logistic(), ElasticNet(0.5, 0.5))},
+    "elastic net": {"problem": Problem(Logistic(), ElasticNetPenalty(0.5, 0.5))},
     "on a ball": {"problem": Problem(Logistic(), L2(0.5), L2Ball(0.3))},
     "in a box": {"problem": Problem(Logistic(), L2(0.5), Box(-1.0, 1.0))},
     "Huber": {

@@ -24,7 +24,7 @@ from dpglm.problem import (
     L1,
     L2,
     Box,
-    ElasticNet,
+    ElasticNetPenalty,
     GroupLasso,
     Hinge,
     Huber,
@@ -147,7 +147,7 @@ PENALTIES = [
     NoPenalty(),
     L2(0.1),
     L1(0.02),
-    ElasticNet(0.05, 0.5),
+    ElasticNetPenalty(0.05, 0.5),
     GroupLasso(0.05, ((0, 1), (2,))),
 ]
 SETS = [Unconstrained(), L2Ball(0.5), L1Ball(0.5), Box(-0.3, 0.4), Box(0.2, 0.4), Simplex()]
@@ -276,7 +276,7 @@ CONSTRAINED = [
         ],
     ),
     (L1(0.03), Unconstrained(), None),
-    (ElasticNet(0.05, 0.7), Unconstrained(), None),
+    (ElasticNetPenalty(0.05, 0.7), Unconstrained(), None),
     (GroupLasso(0.05, ((0, 1), (2,))), Unconstrained(), None),
     (L1(0.03), Box(-0.3, 0.4), None),
 ]

@@ -22,7 +22,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.problem import (
     L1,
     L2,
-    ElasticNet,
+    ElasticNetPenalty,
     Hinge,
     Huber,
     L1Ball,
@@ -135,7 +135,7 @@ CASES = [
     (
         SVRGPlusPlus,
         (Squared(), 1),
-        ElasticNet(0.05, 0.5),
+        ElasticNetPenalty(0.05, 0.5),
         Unconstrained(),
         UniformAverage(),
         (

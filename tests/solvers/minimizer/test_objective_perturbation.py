@@ -27,7 +27,7 @@ from dpglm.privacy.noise.additive import GaussianLinearTerm
 from dpglm.problem import (
     L1,
     L2,
-    ElasticNet,
+    ElasticNetPenalty,
     Hinge,
     L2Ball,
     Logistic,
@@ -487,7 +487,10 @@ class TestSettings:
             (Problem(OneVsRest(Savage(), 3)), "loss must be convex with one output"),
             (Problem(Hinge()), "loss must be smooth where its slope is clipped"),
             (Problem(Logistic(), L1(0.1)), "regularizer must be L2 or NoPenalty, got L1"),
-            (Problem(Logistic(), ElasticNet(0.1, 0.5)), "regularizer must be L2 or NoPenalty"),
+            (
+                Problem(Logistic(), ElasticNetPenalty(0.1, 0.5)),
+                "regularizer must be L2 or NoPenalty",
+            ),
             (Problem(Logistic(), constraint=L2Ball(1.0)), "constraint must be Unconstrained"),
         ],
         ids=lambda value: repr(value)[:60],

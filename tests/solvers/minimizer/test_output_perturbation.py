@@ -21,7 +21,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
     L1,
     L2,
-    ElasticNet,
+    ElasticNetPenalty,
     Hinge,
     Huber,
     L1Ball,
@@ -47,7 +47,7 @@ PROBLEMS = {
     "logistic": Problem(Logistic()),
     "with a ridge": Problem(Logistic(), L2(0.1)),
     "with a ridge on all": Problem(Logistic(), L2(0.1), penalize_intercept=True),
-    "elastic net": Problem(Logistic(), ElasticNet(0.05, 0.5)),
+    "elastic net": Problem(Logistic(), ElasticNetPenalty(0.05, 0.5)),
     "L1": Problem(Huber(0.5), L1(0.01)),
     "smoothed hinge": Problem(SmoothedHinge(0.5)),
     "squared": Problem(Squared()),

@@ -12,7 +12,7 @@ from dpglm.problem import (
     L1,
     L2,
     Box,
-    ElasticNet,
+    ElasticNetPenalty,
     L1Ball,
     L2Ball,
     Logistic,
@@ -170,7 +170,7 @@ def test_geometries_by_constraint():
         return mirror_map_for(Problem(Logistic(), regularizer or NoPenalty(), constraint))
 
     assert chosen(Unconstrained(), L1(0.1)) == EuclideanMap(L1(0.1), Unconstrained())
-    assert chosen(L2Ball(2.0), ElasticNet(0.1, 0.5)).constraint == L2Ball(2.0)
+    assert chosen(L2Ball(2.0), ElasticNetPenalty(0.1, 0.5)).constraint == L2Ball(2.0)
     assert chosen(L1Ball(2.0)) == PNormMap(2.0)
     assert chosen(Simplex(3.0)) == EntropyMap(3.0)
     with pytest.raises(ValueError, match="constraint must be one of"):

@@ -12,7 +12,7 @@ from dpglm.problem import (
     L1,
     L2,
     Box,
-    ElasticNet,
+    ElasticNetPenalty,
     GroupLasso,
     L1Ball,
     L2Ball,
@@ -26,7 +26,13 @@ from dpglm.solvers.second_order.likelihood import minimize_quadratic
 from dpglm.solvers.second_order.preconditioner import Basis
 
 D = 5
-PENALTIES = [NoPenalty(), L2(0.3), L1(0.2), ElasticNet(0.2, 0.5), GroupLasso(0.1, ((0, 1), (2,)))]
+PENALTIES = [
+    NoPenalty(),
+    L2(0.3),
+    L1(0.2),
+    ElasticNetPenalty(0.2, 0.5),
+    GroupLasso(0.1, ((0, 1), (2,))),
+]
 BALLS = [Unconstrained(), L2Ball(0.5), L2Ball(50.0)]
 CORNERED = [L1Ball(0.7), Box(-0.2, 0.3)]
 # The pairs whose prox is a prox followed by a projection, as Problem says.

@@ -36,7 +36,7 @@ from dpglm.privacy.events import (
     canonical,
 )
 from dpglm.privacy.events.compositions import branches, has_parts, leaves
-from dpglm.privacy.selection.repetitions import NegativeBinomial, PoissonNumber, Repetitions
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber, PoissonNumber, Repetitions
 
 # The cost of recomputing a claim, from its public event alone.
 
@@ -131,7 +131,7 @@ _DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
 }
 
 
-def _negative_binomial_ratio(law: NegativeBinomial, delta: Callable[[float], float]) -> float:
+def _negative_binomial_ratio(law: NegativeBinomialNumber, delta: Callable[[float], float]) -> float:
     def log_ratio(a: float) -> float:
         missed = delta(a)
         corner = (1.0 - missed) / (1.0 + math.exp(a))
@@ -147,18 +147,18 @@ def _negative_binomial_ratio(law: NegativeBinomial, delta: Callable[[float], flo
     return float(best.fun)
 
 
-def _negative_binomial_mean(law: NegativeBinomial) -> float:
+def _negative_binomial_mean(law: NegativeBinomialNumber) -> float:
     failures = law.shape * (1.0 - law.success) / law.success
     return failures / -math.expm1(law.shape * math.log(law.success))
 
 
 _FINE: Any = {"xatol": 1e-10}
 _LOG_RATIO: dict[type[Repetitions], Callable[[Any, Callable[[float], float]], float]] = {
-    NegativeBinomial: _negative_binomial_ratio,
+    NegativeBinomialNumber: _negative_binomial_ratio,
     PoissonNumber: lambda law, delta: law.rate * delta(0.0),
 }
 _MEAN: dict[type[Repetitions], Callable[[Any], float]] = {
-    NegativeBinomial: _negative_binomial_mean,
+    NegativeBinomialNumber: _negative_binomial_mean,
     PoissonNumber: lambda law: law.rate,
 }
 

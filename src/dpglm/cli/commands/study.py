@@ -144,7 +144,7 @@ def print_performance(evaluation: Evaluation) -> None:
     from dpglm.tabulate.numbers import population_estimate, population_interval
 
     print_table(
-        ("On the rows held out", "estimate", f"{100.0 * evaluation.plan.level:g} % interval"),
+        ("On the rows held out", "estimate", f"{100.0 * evaluation.level:g} % interval"),
         [
             (one.label, population_estimate(one.number), population_interval(one.number))
             for one in evaluation.all_rows.shown()

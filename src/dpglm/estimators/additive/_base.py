@@ -161,8 +161,10 @@ class AdditiveModel(ComposedModel, own_first=False):
         ValueError
             If a parameter is invalid.
         """
-        parts, _ = self._parts(self._stated_schema(), check_count("n_rows", n_rows))
-        return self._planned(parts, n_rows, None, options)
+        return self._planned(self._planned_parts(n_rows), n_rows, None, options)
+
+    def _planned_parts(self, n_rows: int) -> Parts:
+        return self._parts(self._stated_schema(), check_count("n_rows", n_rows))[0]
 
     def resolve(self, n_rows: int) -> Resolution:
         """Return the resolution of the curves for a number of rows, with the reasons.

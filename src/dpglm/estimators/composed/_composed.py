@@ -165,12 +165,18 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
     def __sklearn_is_fitted__(self) -> bool:
         return "estimator_" in vars(self)
 
+    @abc.abstractmethod
+    def _planned_parts(self, n_rows: int) -> Parts:
+        """Return the unfitted parts for a number of rows."""
+
+    def n_planned_columns(self, n_rows: int) -> int:
+        """Return the number of columns of a table's model, with the intercept."""
+        parts = self._planned_parts(n_rows)
+        return len(_encoded(parts).feature_names) + int(parts.model.fit_intercept)
+
     def _planned(self, parts: Parts, n_rows: int, n_features: int | None, options: Any) -> Plan:
         if n_features is None:
-            encoder = _encoder(parts.transformers)
-            if encoder is None:
-                raise ValueError("n_features must be given for a plan, got None")
-            schema = encoder.stated_schema()
+            schema = _encoded(parts)
             n_features = len(schema.feature_names)
             options = {"sparse": True} | options if schema.is_wide else options
         plan: Plan = self._configured(parts).plan(n_rows, n_features, **options)
@@ -341,6 +347,14 @@ def _encoder(transformers: Sequence[tuple[str, Any]]) -> TableEncoder | None:
     """Return the fixed transformer if it is a single one that encodes a table by its schema."""
     found = [step for _, step in transformers]
     return found[0] if len(found) == 1 and isinstance(found[0], TableEncoder) else None
+
+
+def _encoded(parts: Parts) -> Schema:
+    """Return the schema of the columns that a single encoder makes."""
+    encoder = _encoder(parts.transformers)
+    if encoder is None:
+        raise ValueError("n_features must be given for a plan, got None")
+    return encoder.stated_schema()
 
 
 def _opened(X: Any, transformers: Sequence[tuple[str, Any]]) -> Any:

@@ -210,7 +210,10 @@ class PrivatePipeline(ComposedModel):
         ValueError
             If a step or parameter is invalid, or the row norm is not public.
         """
-        return self._planned(self._parts(), n_rows, n_features, options)
+        return self._planned(self._planned_parts(n_rows), n_rows, n_features, options)
+
+    def _planned_parts(self, n_rows: int) -> Parts:
+        return self._parts()
 
     def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         self._fit_parts(self._parts(), data, finish)

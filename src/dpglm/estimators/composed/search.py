@@ -24,7 +24,7 @@ from dpglm.estimators._sklearn import MetaEstimatorMixin
 from dpglm.estimators.composed._composed import FittedModel, Parts, parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.privacy.selection.repetitions import NegativeBinomial
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
 from dpglm.problem import Problem
 from dpglm.selection.method import Candidate
 from dpglm.selection.search import HeldOutSearch, RepeatedSearch
@@ -270,7 +270,7 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
             return HeldOutSearch(tuple(candidates), fraction)
         # A negative binomial of two successes is rarely small; this success has the mean.
         success = 0.5 * (math.sqrt(1.0 + 8.0 / mean) - 1.0)
-        return RepeatedSearch(tuple(candidates), NegativeBinomial(success, 2), _SCORE_SHARE)
+        return RepeatedSearch(tuple(candidates), NegativeBinomialNumber(success, 2), _SCORE_SHARE)
 
     def _candidate(self, parameters: dict[str, Any], y: Any) -> Candidate:
         model = self._candidate_model(parameters)

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal
@@ -204,7 +203,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if target is not None:
             facts.declared("target", target)
         weight_bound *= task.heaviest
-        w = self._run(rows, data.groups, facts, task, weight_bound, data.checkpoint)
+        w = self._run(rows, data, facts, task, weight_bound)
         self.coef_, self.intercept_ = self._model(w)
         known = tuple(facts.facts)
         known = known if finish is None else finish(self, known)
@@ -417,11 +416,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _run(
         self,
         rows: Collection,
-        groups: Any,
+        data: FitData,
         facts: PublicFacts,
         task: FitTask,
         weight_bound: float,
-        checkpoint: str | os.PathLike[str] | CheckpointFile | None,
     ) -> NDArray[np.float64]:
         """Run the plan; return coefficients in the user's units, of shape (n_columns, outputs)."""
         self._adjacency(), self._budget(1)
@@ -429,7 +427,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             facts.declared("feature_names", list(names))
-        given, rows = rows, self._in_groups(rows, groups, noise)
+        given, rows = rows, self._in_groups(rows, data.groups, noise)
         n_rows, bound, row_norm, scaling = self._row_facts(rows, facts)
         spec = self._spec(
             n_rows,
@@ -443,13 +441,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             n_outputs=task.n_outputs,
             target_range=task.target_range,
         )
-        plan = self._make_plan(
-            spec,
-            task.problem(spec),
-            may_copy=rows.copies_cheaply,
-            schema=rows.schema,
-            weighted=rows.is_weighted or task.weights is not None,
-        )
+        plan = data.plan
+        if plan is None or plan.data != spec:
+            plan = self._make_plan(
+                spec,
+                task.problem(spec),
+                may_copy=rows.copies_cheaply,
+                schema=rows.schema,
+                weighted=rows.is_weighted or task.weights is not None,
+            )
         # Documents that a certificate cannot hold raise an error before anything is spent.
         _ = plan.document
         warn_of_noise(plan)
@@ -457,9 +457,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             warn_of_slow_sums()
         with self._progress(plan):
             prepared = rows.prepared(spec, scaling, task.targets, task.weights)
-            if checkpoint is not None:
+            checkpoint = None
+            if data.checkpoint is not None:
                 known = self._identity(rows, facts, scaling, task)
-                checkpoint = CheckpointFile.of(checkpoint, known)
+                checkpoint = CheckpointFile.of(data.checkpoint, known)
             self._record(plan, given, checkpoint)
             solution = run(plan, prepared, noise, self._listener(), ledger, checkpoint)
         if rows.is_weighted:

@@ -18,7 +18,7 @@ from dpglm.estimators.linear._targets import FitTask
 from dpglm.problem import (
     L2,
     LOSSES,
-    ElasticNet,
+    ElasticNetPenalty,
     Logistic,
     Loss,
     OneVsRest,
@@ -87,7 +87,7 @@ class LogisticRegression(PrivateMarginClassifier):
         ratio = check_real("l1_ratio", self.l1_ratio, least=0.0, most=1.0)
         if ratio == 0.0 or math.inf == self.C:
             return super()._penalty(n_rows)
-        return ElasticNet(1.0 / (check_real("C", self.C, above=0.0) * n_rows), ratio)
+        return ElasticNetPenalty(1.0 / (check_real("C", self.C, above=0.0) * n_rows), ratio)
 
 
 @final

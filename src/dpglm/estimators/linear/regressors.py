@@ -19,6 +19,7 @@ from dpglm.problem import (
     L2,
     Binomial,
     ComplementaryLogLog,
+    ElasticNetPenalty,
     Gamma,
     Huber,
     Loss,
@@ -32,7 +33,6 @@ from dpglm.problem import (
     Target,
     Tweedie,
 )
-from dpglm.problem import ElasticNet as ElasticNetPenalty
 from dpglm.tables.given import different_labels
 
 __all__ = [

@@ -17,7 +17,7 @@ from dpglm.privacy.events.gaussian import Gaussian as Gaussian
 from dpglm.privacy.events.gaussian import LastIterate as LastIterate
 from dpglm.privacy.events.gaussian import PoissonSampled as PoissonSampled
 from dpglm.privacy.events.gaussian import poisson_sampled as poisson_sampled
-from dpglm.privacy.events.objective import ObjectivePerturbation as ObjectivePerturbation
+from dpglm.privacy.events.objective import PerturbedObjective as PerturbedObjective
 from dpglm.privacy.events.projected import ProjectedGaussian as ProjectedGaussian
 from dpglm.privacy.events.pure import BoundedRange as BoundedRange
 from dpglm.privacy.events.pure import Laplace as Laplace

@@ -33,7 +33,7 @@ _NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss
 
 @final
 @dataclass(frozen=True)
-class ObjectivePerturbation(NoiseEvent):
+class PerturbedObjective(NoiseEvent):
     """Release of the exact minimiser of a GLM's objective with a random linear term.
 
     Parameters
@@ -74,6 +74,8 @@ class ObjectivePerturbation(NoiseEvent):
     """
 
     curvature_ratio: float
+
+    type_name = "objective_perturbation"
 
     def __post_init__(self) -> None:
         super().__post_init__()

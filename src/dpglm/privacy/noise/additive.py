@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_real
-from dpglm.privacy.events import Event, Gaussian, ObjectivePerturbation, ProjectedGaussian, Pure
+from dpglm.privacy.events import Event, Gaussian, PerturbedObjective, ProjectedGaussian, Pure
 from dpglm.privacy.noise.exact import rounded_l2, rounded_laplace
 from dpglm.privacy.noise.grid import add_on_grid, granularity_exponent, grid_sensitivity
 from dpglm.privacy.noise.scales import NoiseScale, noise_scale, pure_objective_epsilon
@@ -269,7 +269,7 @@ class GaussianLinearTerm(CalibratedNoise[_Shape, SecretNoise]):
     The sensitivity is that of the gradient sum; ``curvature_ratio`` is a bound on one row's
     curvature over the strength of the quadratic penalty, above 0.
 
-    Privacy: ``ObjectivePerturbation(noise_multiplier, curvature_ratio)`` covers the minimiser of
+    Privacy: ``PerturbedObjective(noise_multiplier, curvature_ratio)`` covers the minimiser of
     the ideal term; the distance to it needs additional noise.
     """
 
@@ -277,7 +277,7 @@ class GaussianLinearTerm(CalibratedNoise[_Shape, SecretNoise]):
 
     @property
     def event(self) -> Event:
-        return ObjectivePerturbation(self.multiplier, self.curvature_ratio)
+        return PerturbedObjective(self.multiplier, self.curvature_ratio)
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         std = self.multiplier * release.sensitivity

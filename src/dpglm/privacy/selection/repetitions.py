@@ -66,7 +66,7 @@ class Repetitions(abc.ABC):
 
 @final
 @dataclass(frozen=True)
-class NegativeBinomial(Repetitions):
+class NegativeBinomialNumber(Repetitions):
     """Number of failures before the given number of successes, conditioned to be positive.
 
     Parameters
@@ -91,13 +91,14 @@ class NegativeBinomial(Repetitions):
 
     Examples
     --------
-    >>> round(NegativeBinomial(0.1).mean, 6)
+    >>> round(NegativeBinomialNumber(0.1).mean, 6)
     10.0
     """
 
     success: float
     shape: int = 1
 
+    type_name = "negative_binomial"
     none = 0.0
 
     def __post_init__(self) -> None:

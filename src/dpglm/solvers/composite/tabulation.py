@@ -16,10 +16,10 @@ from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells, noisy_tables, table_sum
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import Adjacency, PrivacyBudget, Repeated
+from dpglm.privacy import Adjacency, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.solvers.base import FitStage, Method, Outcome, Plan, StepInfo, calibrated
+from dpglm.solvers.base import FitStage, Method, Outcome, StepInfo
 
 _State: TypeAlias = NDArray[np.float64]
 
@@ -79,15 +79,6 @@ class Tabulation(Method[_State]):
 
     def finish(self, state: _State) -> Outcome:
         return Outcome(state)
-
-
-def plan_tabulation(
-    data: DataSpec, budget: PrivacyBudget, adjacency: Adjacency, tables: tuple[Cells, ...]
-) -> Plan:
-    """Plan tables with the least noise within a budget that allows Gaussian noise."""
-    return calibrated(
-        lambda noise: Tabulation(data, adjacency, tables, noise), data, budget, adjacency
-    )
 
 
 # Tables of scores in cells of nearly equal mass, which earlier releases find.
@@ -552,19 +543,3 @@ class FoundCells:
 def _parts(values: Floats, sizes: list[int]) -> Iterator[Floats]:
     for start, stop in itertools.pairwise(itertools.accumulate(sizes, initial=0)):
         yield values[start:stop]
-
-
-def plan_score_tables(
-    data: DataSpec,
-    budget: PrivacyBudget,
-    adjacency: Adjacency,
-    refined: tuple[Refined, ...],
-    tables: tuple[Cells, ...],
-) -> Plan:
-    """Plan tables with the least noise within a budget that allows Gaussian noise."""
-    return calibrated(
-        lambda noise: ScoreTables(data, adjacency, refined, tables, noise),
-        data,
-        budget,
-        adjacency,
-    )

@@ -98,14 +98,23 @@ def plan_beside(
     def together(plan: Plan) -> Event:
         return canonical(Composed((spent, plan.event)))
 
-    if gaussian.supports(make(budget).event, adjacency):
-        if not gaussian.supports(spent, adjacency):
-            # Mechanisms other than noise may spend less than their share.
-            sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
-            mu = gaussian.mu(Gaussian(sigma), adjacency) * MARGIN
-        plan = make(GaussianDP(mu))
-        if within_budget(together(plan), adjacency, budget):
-            return plan
+    def of_mu(mu: float) -> Plan | None:
+        try:
+            plan = make(GaussianDP(mu))
+        except ValueError:  # Other noise requires a budget of epsilon and delta.
+            return None
+        is_gaussian = gaussian.supports(plan.event, adjacency)
+        return plan if is_gaussian and within_budget(together(plan), adjacency, budget) else None
+
+    found = None
+    if gaussian.supports(spent, adjacency):
+        found = of_mu(mu)
+    elif gaussian.supports(make(budget).event, adjacency):
+        # Mechanisms other than noise may spend less than their share.
+        sigma = calibrate(lambda s: Composed((spent, Gaussian(s))), budget, adjacency)
+        found = of_mu(gaussian.mu(Gaussian(sigma), adjacency) * MARGIN)
+    if found is not None:
+        return found
     limit = budget.as_approximate_dp()
     left = (mu / budget.gdp_mu()) ** 2
     return largest_share(
