@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import CALLS, counts, n_plans, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (69, 475), "study": (95, 855)}
+LIMITS = {"fit": (67, 456), "study": (93, 835)}
 
 
 @pytest.mark.parametrize("name", LIMITS)

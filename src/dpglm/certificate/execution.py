@@ -62,7 +62,7 @@ class PartInput:
 
 
 class StudyPart(abc.ABC):
-    """A part of a study: public facts, from which it plans, and reads what was released."""
+    """A part of a study: it plans from public facts, and reads released values."""
 
     @abc.abstractmethod
     def plan(self, protection: Protection) -> Plan:

@@ -38,7 +38,7 @@ from dpglm.exceptions import (
     SlowSumsWarning,
     UnpaidReleaseWarning,
 )
-from dpglm.guidance.expectation import guidance
+from dpglm.guidance.expectation import HOPELESS, guidance, signal_to_noise
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.accounting.calibrate import spent
 from dpglm.privacy.adjacency import Adjacency, Unit
@@ -491,8 +491,8 @@ def warn_after_release(message: str, category: type[Warning]) -> None:
 
 def warn_of_noise(plan: Plan) -> None:
     """Warn if the noise exceeds any possible signal, from the plan alone."""
-    expected = guidance(plan)
-    if expected.is_hopeless:
+    if signal_to_noise(plan) < HOPELESS:
+        expected = guidance(plan)
         warnings.warn(
             f"{expected.sizes} {expected.verdict} Remedies: {'; or '.join(expected.cures)}.",
             LowSignalWarning,

@@ -5,8 +5,7 @@ from dpglm.evaluation.classes import ClassesResult, ClassesTask
 from dpglm.evaluation.estimates import LARGEST_LOSS
 from dpglm.evaluation.evaluate import evaluate, evaluate_predictions
 from dpglm.evaluation.evaluation import Evaluation
-from dpglm.evaluation.planning import plan_evaluation
-from dpglm.evaluation.predictions import predictions_of, task_of
+from dpglm.evaluation.planning import plan_evaluation, predictions_of, task_of
 from dpglm.evaluation.regression import RegressionResult, RegressionTask
 from dpglm.evaluation.scorer import METRICS, PrivateScorer, private_scorer
 from dpglm.evaluation.task import Metric

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 from dpglm._validation import check_bool, check_list, check_two
 from dpglm.certificate.execution import PartInput
 from dpglm.data.collection import as_collection
-from dpglm.data.protection import stated_protection
+from dpglm.data.groups import stated_protection
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
-from dpglm.evaluation.planning import EvaluationPart
-from dpglm.evaluation.predictions import (
+from dpglm.evaluation.planning import (
+    EvaluationPart,
     certificate_of,
     check_offset_given,
     predictions_of,

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dpglm._validation import check_one_of, check_real
 from dpglm.evaluation import binary, classes, regression
 from dpglm.evaluation.evaluate import evaluate
-from dpglm.evaluation.predictions import task_of
+from dpglm.evaluation.planning import task_of
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 
 METRICS = (*binary.METRICS, *classes.METRICS, *regression.METRICS)

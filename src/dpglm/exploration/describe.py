@@ -15,7 +15,8 @@ from dpglm._validation import check_one_of, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.protection import LimitedGroups, Protection, stated_protection
+from dpglm.data.groups import LimitedGroups, stated_protection
+from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.split import EXPLORATION

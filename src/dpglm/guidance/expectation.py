@@ -41,7 +41,7 @@ _SHARES = (
 )
 # Beyond this number of classes, rows of each class are few.
 _FEW_CLASSES = 10.0
-_HOPELESS, _GOOD = 2.0, 30.0
+HOPELESS, _GOOD = 2.0, 30.0
 # Factor for real targets: R squared is quadratic in the signal.
 _REAL_FACTOR = 3.0
 # Factor for counts and amounts, with means often far below their bound.
@@ -108,7 +108,7 @@ class Guidance:
     @property
     def is_hopeless(self) -> bool:
         """Whether noise will dominate."""
-        return self.signal < _HOPELESS
+        return self.signal < HOPELESS
 
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return headings with their sentences."""
@@ -198,7 +198,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
 def _verdict(plan: Plan, share: tuple[float, float]) -> str:
     signal = _signal_of_share(plan)
     quality = next(text for bound, text in _VERDICTS if signal < bound)
-    if signal_to_noise(plan) < _HOPELESS:
+    if signal_to_noise(plan) < HOPELESS:
         return _VERDICTS[0][1]
     if _has_noise_of_bound(plan):
         return _NOISE_OF_BOUND
@@ -209,7 +209,7 @@ def _verdict(plan: Plan, share: tuple[float, float]) -> str:
 def _signal_of_share(plan: Plan) -> float:
     """Return the signal, adjusted to the rows of each class, and at least the hopeless one."""
     many = max(plan.data.n_outputs / _FEW_CLASSES, 1.0)
-    return max(signal_to_noise(plan) / math.sqrt(many), _HOPELESS)
+    return max(signal_to_noise(plan) / math.sqrt(many), HOPELESS)
 
 
 def _share_of_possible(plan: Plan) -> tuple[float, float]:
@@ -219,7 +219,7 @@ def _share_of_possible(plan: Plan) -> tuple[float, float]:
     signals, *ends = np.transpose(_SHARES)
     signal = math.log(_signal_of_share(plan))
     low, high = (float(np.interp(signal, np.log(signals), end)) for end in ends)
-    return (low if signal_to_noise(plan) >= _HOPELESS else -math.inf), high
+    return (low if signal_to_noise(plan) >= HOPELESS else -math.inf), high
 
 
 def _has_noise_of_bound(plan: Plan) -> bool:

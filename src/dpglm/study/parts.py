@@ -24,8 +24,7 @@ from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegress
 from dpglm.estimators.composed.pipeline import PrivatePipeline, from_formula
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.evaluation import BinaryTask, ClassesTask, RegressionTask
-from dpglm.evaluation.planning import EvaluationPart
-from dpglm.evaluation.predictions import has_probabilities
+from dpglm.evaluation.planning import EvaluationPart, has_probabilities
 from dpglm.evaluation.task import EvaluationTask
 from dpglm.exceptions import PlanMismatchError
 from dpglm.guidance.expectation import guidance
