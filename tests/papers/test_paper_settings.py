@@ -26,7 +26,7 @@ from dpglm.papers import (
 )
 from dpglm.papers._descent import constants
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
-from dpglm.privacy.accounting.calibrate import within_budget
+from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (

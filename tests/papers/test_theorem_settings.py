@@ -25,7 +25,7 @@ from dpglm.papers import (
 )
 from dpglm.preprocessing import ClipToQuantile
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.calibrate import within_budget
+from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Hinge, L1Ball, L2Ball, Logistic, Problem, SmoothedHinge, Squared
 from dpglm.selection import NormGridSearch

@@ -21,7 +21,7 @@ from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import ProjectedGaussianNoise
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.noise.grid import noise_scale
 from dpglm.privacy.releases import Release, SumMechanism, SumRelease
 from dpglm.problem.loss import Loss, Target
 

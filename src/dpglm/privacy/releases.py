@@ -24,7 +24,7 @@ from dpglm.privacy.events import (
     poisson_sampled,
 )
 from dpglm.privacy.noise import NoiseSource, bernoulli
-from dpglm.privacy.noise.scales import NoiseScale
+from dpglm.privacy.noise.grid import NoiseScale
 
 V = TypeVar("V")
 R = TypeVar("R")

@@ -23,7 +23,7 @@ from dpglm.data.split import (
 )
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.calibrate import within_budget
+from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, weak
 from dpglm.privacy.events import Composed, Event
 from dpglm.solvers.base import Plan

@@ -17,7 +17,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian, PoissonSampled
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.noise.grid import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums

@@ -29,7 +29,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import PoissonSampled, ProjectedGaussian, Repeated
 from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
 from dpglm.privacy.noise.additive import ProjectedGaussianNoise
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.noise.grid import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Softmax
 from tests.audit.attack import released_sums

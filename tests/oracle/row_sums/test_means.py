@@ -13,7 +13,7 @@ from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.noise.grid import noise_scale
 from tests.audit.attack import released_sums
 from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of, worst_pairs
 

@@ -13,7 +13,7 @@ from dpglm.oracle.losses import loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.noise.grid import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import IdentityLink, Logistic, LogLink
 from dpglm.selection.choices import AbsoluteError, Misclassification

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, MixtureAccountant
-from dpglm.privacy.accounting.calibrate import _delta, calibrate, spent, within_budget
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.cost import delta_of, spent, within_budget
 from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
@@ -106,7 +107,7 @@ def evaluations(monkeypatch, make_event, adjacency):
         monkeypatch.setattr(kind, "_delta", counted(kind, kind._delta))
     for epsilon in (0.01, 1.0, 8.0):
         counts.clear()
-        _delta.cache_clear()
+        delta_of.cache_clear()
         calibrate(make_event, ApproximateDP(epsilon, 1e-5), adjacency)
         yield dict(counts)
 

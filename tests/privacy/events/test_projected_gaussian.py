@@ -15,7 +15,8 @@ from dpglm.privacy.accounting.accountants import (
     RenyiAccountant,
     accountant_for,
 )
-from dpglm.privacy.accounting.calibrate import calibrate, spent
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.cost import spent
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.events import (

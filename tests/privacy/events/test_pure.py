@@ -12,7 +12,8 @@ from dpglm.privacy.accounting.accountants import (
     TightestAccountant,
     accountant_for,
 )
-from dpglm.privacy.accounting.calibrate import calibrate, spent, within_budget
+from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.cost import spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import (

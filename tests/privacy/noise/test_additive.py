@@ -20,7 +20,7 @@ from dpglm.privacy.noise.additive import (
     Messages,
     ProjectedGaussianNoise,
 )
-from dpglm.privacy.noise.scales import noise_scale
+from dpglm.privacy.noise.grid import noise_scale
 from dpglm.privacy.releases import Bounded, Curator, Release
 
 RUNS = 3000

@@ -19,7 +19,7 @@ from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.calibrate import within_budget
+from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import (

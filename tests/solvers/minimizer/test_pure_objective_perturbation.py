@@ -24,7 +24,7 @@ from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.events import Composed, Pure, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import L2LinearTerm, L2Noise, SecretNoise
-from dpglm.privacy.noise.scales import pure_objective_epsilon
+from dpglm.privacy.noise.grid import pure_objective_epsilon
 from dpglm.privacy.releases import Bounded, Curator
 from dpglm.problem import L1, L2, Hinge, Huber, L2Ball, Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, choose, pure_gd, run

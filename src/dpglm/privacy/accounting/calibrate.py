@@ -1,4 +1,4 @@
-"""Calibration of noise to a budget, and the cost of an event."""
+"""Calibration of noise to a budget: searches, with results that ``cost`` confirms."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from dpglm.privacy.accounting.accountants import (
     TightestAccountant,
     accountant_for,
 )
+from dpglm.privacy.accounting.cost import delta_of, within_budget
 from dpglm.privacy.accounting.reduction import reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
@@ -111,79 +112,6 @@ def _excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
     return _excess_of_delta(event, adjacency, limit, accountant)
 
 
-def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
-    """Whether the cost of an event is within a budget.
-
-    Parameters
-    ----------
-    event : Event
-        The event.
-    adjacency : Adjacency
-        The relation of its noise multipliers.
-    budget : PrivacyBudget
-        The budget. Only Gaussian events can be compared with mu-GDP or zCDP.
-
-    Returns
-    -------
-    bool
-        True only if an accountant proves it.
-
-    Raises
-    ------
-    ValueError
-        If the event is not all Gaussian and the budget is not (epsilon, delta), or if it has
-        disjoint parts of the rows under add/remove.
-    """
-    check_parallel_parts(event, adjacency)
-    # Branch by branch in canonical form, exactly as calibration did.
-    return all(_within(one, adjacency, budget) for one in branches(event))
-
-
-def _within(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
-    exact = GaussianAccountant()
-    if exact.supports(event, adjacency):
-        return budget.allows_mu(exact.mu(event, adjacency))
-    limit = budget.as_approximate_dp()
-    accountant = accountant_for(event, adjacency)
-    return _delta(accountant, event, adjacency, limit.epsilon) <= limit.delta
-
-
-def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
-    """Return the cost of an event in the budget's currency, with the accountant.
-
-    Parameters
-    ----------
-    event, adjacency, budget
-        See ``within_budget``.
-
-    Returns
-    -------
-    dict
-        ``epsilon`` and ``delta`` (at the budget's delta), or ``mu``, or ``rho``; and
-        ``accountant`` and ``version``. Numbers are rounded up.
-
-    Raises
-    ------
-    ValueError
-        See ``within_budget``.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.budget import ZeroConcentratedDP
-    >>> from dpglm.privacy.events import Gaussian
-    >>> spent(Gaussian(2.0), Adjacency.ZERO_OUT, ZeroConcentratedDP(1.0))["accountant"]
-    'gaussian'
-    """
-    accountant = accountant_for(event, adjacency)
-    signature = {"accountant": accountant.name, "version": accountant.version}
-    exact = GaussianAccountant()
-    if exact.supports(event, adjacency):
-        return {**budget.statement_for_mu(exact.mu(event, adjacency)), **signature}
-    limit = budget.as_approximate_dp()
-    epsilon = accountant.epsilon(event, adjacency, limit.delta)
-    return {"epsilon": epsilon, "delta": limit.delta, **signature}
-
-
 def _calibrate_exactly(
     make_event: Callable[[float], Event],
     budget: PrivacyBudget,
@@ -254,16 +182,10 @@ def _refined(over_by: Callable[[float], float], guess: float, slope: float) -> f
 def _excess_of_delta(
     event: Event, adjacency: Adjacency, limit: ApproximateDP, accountant: Accountant
 ) -> float:
-    delta = max(_delta(accountant, one, adjacency, limit.epsilon) for one in branches(event))
+    delta = max(delta_of(accountant, one, adjacency, limit.epsilon) for one in branches(event))
     most = _MARGIN * limit.delta
     found = _log_ratio(_rough_mu(delta, limit.epsilon), _rough_mu(most, limit.epsilon))
     return min(found, 0.0) if delta <= most else max(found, math.ulp(1.0))
-
-
-@functools.lru_cache(maxsize=1024)
-def _delta(accountant: Accountant, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-    """Return an accountant's delta, cached: a plan repeats the last query of the search."""
-    return accountant.delta(event, adjacency, epsilon)
 
 
 def _log_ratio(spent: float, most: float) -> float:

@@ -14,8 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.events import Event, Gaussian, PerturbedObjective, ProjectedGaussian, Pure
 from dpglm.privacy.noise.exact import rounded_l2, rounded_laplace
-from dpglm.privacy.noise.grid import add_on_grid, granularity_exponent, grid_sensitivity
-from dpglm.privacy.noise.scales import NoiseScale, noise_scale, pure_objective_epsilon
+from dpglm.privacy.noise.grid import (
+    NoiseScale,
+    add_on_grid,
+    granularity_exponent,
+    grid_sensitivity,
+    noise_scale,
+    pure_objective_epsilon,
+)
 from dpglm.privacy.noise.source import NoiseSource, add_gaussian
 from dpglm.privacy.releases import Mechanism, Release
 
