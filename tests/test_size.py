@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 304,
+    "files": 307,
     "classes": 689,
     "abstract classes": 64,
-    "lines": 76_300,
-    "code lines": 46_150,
+    "lines": 76_950,
+    "code lines": 46_580,
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from dpglm.tables.files import SUFFIXES, StorageType, read_table, storage_types, write_table
+from tests.tables.test_csv import packed
 
 FRAME = pd.DataFrame({"age": [1, 20], "job": ['a, "b"\nc', ""], "ok": [True, False]})
 
@@ -18,7 +19,8 @@ def write(frame, path):
     if path.suffix in {".parquet", ".pq"}:
         frame.to_parquet(path)
     else:
-        frame.to_csv(path, index=False)
+        text = frame.to_csv(index=False, sep="\t" if ".tsv" in path.name else ",")
+        path.write_bytes(packed(path.name, text.encode()))
     return path
 
 
@@ -59,10 +61,10 @@ class TestRead:
             ("t.csv", b"b,c\n1,2\n", "there is no column 'a'; the file has 'b', 'c'"),
             ("t.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
             ("t.csv", b"a,b\n\xff,2\n", "(?i:utf-?8).*Save the file as UTF-8"),
-            ("t.csv", b"a;b\n1;2\n", "there is no column 'a'.*by commas instead of ';'"),
+            ("t.csv", b"a;b\n1;2\n", "there is no column 'a'.*--separator ';'"),
             ("t.csv", b"\xff,a\n1,2\n", "header is not text in UTF-8"),
             ("t.parquet", b"nothing of the kind", "(?i:parquet)"),
-            ("t.xlsx", b"", "must end in .csv, .csv.gz, .parquet, .pq"),
+            ("t.xlsx", b"", "must end in .csv, .csv.gz, .*.parquet, .pq"),
         ],
     )
     def test_errors_name_the_file(self, tmp_path, name, content, says):
@@ -89,11 +91,13 @@ class TestStorageTypes:
                 "c": pa.array(["x"]).dictionary_encode(),
                 "b": [True],
                 "t": pa.array([0], pa.date32()),
+                "m": pa.array([0], pa.duration("s")),
+                "n": pa.array([None], pa.list_(pa.int8())),
             }
         )
         parquet.write_table(table, tmp_path / "t.parquet")
         kinds = [kind.name for kind in storage_types(tmp_path / "t.parquet").values()]
-        assert kinds == ["NUMBER"] * 3 + ["TEXT"] * 3 + ["BOOLEAN", "UNKNOWN"]
+        assert kinds == ["NUMBER"] * 3 + ["TEXT"] * 3 + ["BOOLEAN", "DATE", "DURATION", "UNKNOWN"]
 
     @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
     def test_csv_has_none(self, tmp_path, suffix):
@@ -107,7 +111,7 @@ class TestStorageTypes:
 
 
 class TestWrite:
-    @pytest.mark.parametrize("suffix", SUFFIXES)
+    @pytest.mark.parametrize("suffix", [one for one in SUFFIXES if ".zip" not in one])
     def test_what_is_written_is_read_back(self, tmp_path, suffix):
         path = tmp_path / f"t{suffix}"
         write_table({"label": np.array(["<=1", ">1"]), "p": np.array([0.25, 1.0])}, path)

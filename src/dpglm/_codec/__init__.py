@@ -1,6 +1,6 @@
 """Dataclasses as JSON and back: single values, and kinds made of them."""
 
-from dpglm._codec.kinds import Format, Text, decode, encode, named, type_name
+from dpglm._codec.kinds import APART_FIELD, Format, Text, decode, encode, named, type_name
 from dpglm._codec.values import (
     SCALAR,
     Form,
@@ -15,6 +15,7 @@ from dpglm._codec.values import (
 )
 
 __all__ = [
+    "APART_FIELD",
     "SCALAR",
     "Form",
     "Format",

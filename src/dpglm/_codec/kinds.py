@@ -27,6 +27,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -144,6 +145,10 @@ class Format(Generic[T]):
         return decode(self.kind, fields)
 
 
+APART_FIELD: Mapping[str, bool] = MappingProxyType({"apart": True})
+"""Metadata of a field with a default that is not in a document of its class."""
+
+
 @functools.cache
 def _form(kind: Any) -> Form:
     if kind in _PLAIN:
@@ -161,6 +166,11 @@ def _form(kind: Any) -> Form:
     return _one_of((found,))
 
 
+def _is_apart(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is written by the owner of the value, see ``APART_FIELD``."""
+    return "apart" in field.metadata
+
+
 def _record(kind: type) -> Form:
     @functools.cache
     def fields() -> dict[str, tuple[str, Form]]:
@@ -169,7 +179,7 @@ def _record(kind: type) -> Form:
             hints = typing.get_type_hints(kind, include_extras=True)
         except (NameError, AttributeError, TypeError) as error:
             raise ValueError(f"the fields of {type_name(kind)} lack types: {error}") from error
-        names = [one.name for one in dataclasses.fields(kind) if one.init]
+        names = [one.name for one in dataclasses.fields(kind) if one.init and not _is_apart(one)]
         return {name.rstrip("_"): (name, _form(hints[name])) for name in names}
 
     defaults = {

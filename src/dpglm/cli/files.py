@@ -31,12 +31,14 @@ from dpglm.cli.console import (
     spending,
 )
 from dpglm.tables.cells import as_cells, as_numbers
+from dpglm.tables.csv import Dialect
 from dpglm.tables.databases import Address
-from dpglm.tables.files import named_errors, read_table, storage_types
+from dpglm.tables.files import named_errors, storage_types
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import CountTarget, TargetColumn
 
 if TYPE_CHECKING:
+    from dpglm.cli.options import CsvForm
     from dpglm.ledger import LedgerEntry, PrivacyLedger
     from dpglm.privacy.events import Event
     from dpglm.report.model_file import LinearModel
@@ -113,7 +115,8 @@ def read_rows(
         ids = None if groups is None else rows.group_ids
         return TrainingRows(rows, None, None, None, ids, rows.stored_columns, is_streamed=True)
     others = [name for name in (exposure, trials, groups) if name is not None]
-    table = read_table(data, [*schema.column_names, schema.target.name, *others])
+    numbers = [name for name in (exposure, trials) if name is not None]
+    table = schema.read_file(data, [*schema.column_names, schema.target.name, *others], numbers)
     with named_errors(data):
         y, made = encoded_target(schema.target, table, trials)
         del table[schema.target.name]
@@ -121,7 +124,7 @@ def read_rows(
         if exposure is not None:
             exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
         ids = None if groups is None else as_cells(table.pop(groups), groups)
-        columns = tuple(storage_types(data))
+        columns = tuple(storage_types(data, schema.csv))
         X = schema.encode(table) if encode else table
         return TrainingRows(X, y, exposures, made, ids, columns, is_streamed=False)
 
@@ -155,6 +158,18 @@ def columns_of(model: LinearModel) -> Sequence[str]:
             "DataFrame or save the model with its schema"
         )
     return model.feature_names
+
+
+def dialect_of(model: LinearModel, form: CsvForm) -> Dialect | None:
+    """Return the form of CSV files: that of the options, else that of the model's schema."""
+    return form.dialect(None if model.schema is None else model.schema.csv)
+
+
+def numbers_of(model: LinearModel) -> list[str]:
+    """Return the model's columns of numbers."""
+    if model.schema is None:
+        return list(columns_of(model))
+    return [column.source for column in model.schema.columns if column.has_numbers]
 
 
 def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ import click
 
 from dpglm._registry import ESTIMATORS
 from dpglm.cli.console import CommandPath, InputError, Use, guarded
+from dpglm.tables.csv import Dialect
 from dpglm.tables.databases import Address
 
 # A command is a function: names, defaults, types and choices of its options are those of its
@@ -198,6 +199,8 @@ COUNT = click.IntRange(min=1)
 
 
 if TYPE_CHECKING:
+    from dpglm.tables.schema import Schema
+
     _Choice = click.Choice[str]
     _ParamType = click.ParamType[float | str]
 else:  # not generic in earlier versions
@@ -281,6 +284,39 @@ Ledger = Annotated[
     ),
 ]
 Force = Annotated[bool, option("Replace output files that exist.")]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CsvForm:
+    """The form of a CSV file; by default that of the schema."""
+
+    separator: Annotated[
+        str | None,
+        option("Character between the cells of a CSV file, or 'tab'.", metavar="CHARACTER"),
+    ] = None
+    decimal: Annotated[
+        str | None, option("Decimal point of numbers in a CSV file.", metavar=".|,")
+    ] = None
+    thousands: Annotated[
+        str | None,
+        option("Separator of thousands in a CSV file, such as '.'.", metavar="CHARACTER"),
+    ] = None
+    encoding: Annotated[
+        str | None, option("Encoding of a CSV file, such as latin-1.", metavar="NAME")
+    ] = None
+
+    def dialect(self, usual: Dialect | None) -> Dialect | None:
+        """Return the dialect of the schema, or None, with these options."""
+        given = {name: one for name, one in vars(self).items() if one is not None}
+        if given.get("separator") in ("tab", "\\t"):
+            given["separator"] = "\t"
+        return dataclasses.replace(usual or Dialect(), **given) if given else usual
+
+    def of(self, schema: Schema) -> Schema:
+        """Return a schema with these options."""
+        dialect = self.dialect(schema.csv)
+        return schema if dialect == schema.csv else dataclasses.replace(schema, csv=dialect)
 
 
 @final

@@ -186,7 +186,7 @@ class DescriptionPart(StudyPart):
 
     def run(self, plan: Plan, given: PartInput) -> Description:
         design, (table,) = self.design(plan), given.rows
-        rows = open_table(table, design.encoder.names)
+        rows = open_table(table, design.encoder.names, self.schema.read_file)
         ids = None if given.groups is None else rows.group_ids(given.groups)
         if ids is not None or plan.data.groups is not None:
             LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
@@ -417,7 +417,7 @@ def describe(
     part = DescriptionPart(as_schema(schema), columns, two_way, correlations, by, bins, level)
     stated_budget(epsilon, delta, budget, 1)
     check_one_of("adjacency", adjacency, tuple(Adjacency))
-    rows = open_table(table, part.of_bins(_MOST).encoder.names)
+    rows = open_table(table, part.of_bins(_MOST).encoder.names, part.schema.read_file)
     ids = None if groups is None else rows.group_ids(groups)
     protection = stated_protection(
         rows.n_rows,

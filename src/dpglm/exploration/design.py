@@ -241,11 +241,14 @@ class TableRows:
         return rows.prepared(spec, None, np.zeros_like)
 
 
-def open_table(table: Any, names: Sequence[str]) -> TableRows:
+def open_table(
+    table: Any, names: Sequence[str], read: Callable[..., Any] = read_table
+) -> TableRows:
     """Check that a table has some columns, and count its rows; releases nothing.
 
     ``table`` is a mapping or data frame of columns, ``ParquetRows``, ``ArrowRows``, a data frame of
-    Dask, the path of a file, which is read by blocks if it is Parquet, or an address.
+    Dask, the path of a file, which is read by blocks if it is Parquet, or an address. ``read``
+    reads columns of other files.
     """
     if isinstance(table, TableRows):
         return table
@@ -255,8 +258,8 @@ def open_table(table: Any, names: Sequence[str]) -> TableRows:
         path = Path(table)
         if path.is_dir() or path.name.lower().endswith(_PARQUET):
             return _stored(ParquetFiles.of(path))
-        rows = open_table(read_table(path, names), names)
-        return dataclasses.replace(rows, column=lambda name: read_table(path, [name])[name])
+        rows = open_table(read(path, names), names)
+        return dataclasses.replace(rows, column=lambda name: read(path, [name])[name])
     if isinstance(table, BatchRows):
         return _stored(table.table)
     is_dask = dependencies.is_dask_dataframe(table)

@@ -77,7 +77,7 @@ def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
         )
     terms: list[ValuedTerm] = []
     start = 0
-    for column in schema.columns:
+    for column in schema.plain_columns:
         stop = start + len(column.feature_names)
         axis = _axis(column)
         matrix = np.zeros((len(axis.labels), stop - start))

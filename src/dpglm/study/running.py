@@ -41,7 +41,6 @@ from dpglm.solvers.checkpoint import (
 from dpglm.solvers.run import record
 from dpglm.study.planning import StudyPlan
 from dpglm.tables.cells import WHOSE_CURE, as_cells, is_missing
-from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
@@ -219,13 +218,13 @@ def read_columns(
     With ``where`` only cells of the selected rows are checked, and row numbers in errors count
     these rows.
     """
-    names = [column.name for column in schema.columns]
+    names = list(dict.fromkeys(column.source for column in schema.columns))
     if schema.has_target:
         names.append(schema.target.name)
     if persons is not None and persons not in names:
         names.append(persons)
     if isinstance(table, str | os.PathLike):
-        table = read_table(table, names)
+        table = schema.read_file(table, names)
     elif isinstance(table, BatchRows):
         table = read_stored(table.table, names)
     expected = "table must be a CSV or Parquet file, or have columns by name"
@@ -243,7 +242,7 @@ def read_columns(
     chosen = None if where is None else Where.of(where, columns)
     counted = columns if chosen is None else chosen.rows(columns)
     for column in schema.columns:
-        column.read(counted[column.name])
+        column.read(counted[column.source])
     if schema.has_target:
         schema.encode_target(counted[schema.target.name])
     if persons is not None:

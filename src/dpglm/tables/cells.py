@@ -69,8 +69,9 @@ def _is_dated(kind: type) -> bool:
 def dates(what: str) -> ValueError:
     """Return the error about dates, times and durations where numbers or labels are expected."""
     return ValueError(
-        f"{what} must not contain dates, times or durations. Turn them into numbers first, such "
-        "as days since a fixed day"
+        f"{what} must not contain dates, times or durations without a schema that declares them "
+        '("type": "date" or "duration"): add one, or turn them into numbers, such as days since a '
+        "fixed day"
     )
 
 
@@ -220,6 +221,8 @@ def plain_array(values: Any) -> NDArray[Any]:
     arrow = dependencies.get_pyarrow()
     if arrow is None or not isinstance(values, arrow.Array | arrow.ChunkedArray):
         return np.asarray(values)
+    if arrow.types.is_interval(values.type):
+        return np.fromiter(values.to_pylist(), dtype=object, count=len(values))
     # NumPy would take another row's value for a missing cell of an encoded column.
     array: NDArray[Any] = plain_column(values).to_numpy(zero_copy_only=False)
     return array
@@ -415,6 +418,13 @@ def _float(text: str | bytes) -> float:
     return float(spelled)
 
 
+_WITH_COMMA = re.compile(r"[+-]?[\d. ]*,\d+")
+_COMMA_CURE = (
+    'If decimals follow a comma, state the form of the file (--decimal \',\'; "csv": {"decimal": '
+    '","} in the schema). '
+)
+
+
 def _number(cell: Any, row: int, what: str) -> float:
     if is_missing(cell):
         return math.nan
@@ -422,10 +432,12 @@ def _number(cell: Any, row: int, what: str) -> float:
         raise dates(f"{what}, row {row + 1},")
     number = _number_or_none(cell)
     if number is None:
+        comma = isinstance(cell, str) and _WITH_COMMA.fullmatch(cell.strip()) is not None
+        cure = _COMMA_CURE if comma else ""
         raise ValueError(
             f"{what}, row {row + 1}: {cell!r} is not a number, but the column is numeric in the "
-            "schema. Correct the cell (leave it empty if the value is missing), or declare the "
-            "column as categorical"
+            f"schema. {cure}Correct the cell (leave it empty if the value is missing), or declare "
+            "the column as categorical"
         )
     return number
 

@@ -12,10 +12,11 @@ from typing import Annotated, Any, ClassVar, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._codec import SCALAR, Form, Text, named
+from dpglm._codec import APART_FIELD, SCALAR, Form, Text, named
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
 from dpglm.tables.score import Score, as_score, cell, choice, is_missing, is_number, lookup, refused
+from dpglm.tables.times import PARTS, as_units, days_of, parts_of, read_dates, read_spans
 
 Number: TypeAlias = Annotated[float, SCALAR]
 
@@ -59,6 +60,8 @@ _Floats: TypeAlias = NDArray[np.float64]
 # (``python -m experiments.additive``).
 DENSER = 100.0
 """Density of values at a lower bound of 0 or less, relative to the upper bound."""
+_GAP = "missing"
+"""The part of a number that tells whether it is there."""
 _CATEGORY_CURE = (
     'Correct the cell, or complete "categories" in the schema from public knowledge ("" stands for '
     'a missing value); with "other": CATEGORY, unlisted values count as that category'
@@ -105,6 +108,25 @@ class Column(abc.ABC):
     @abc.abstractmethod
     def score(self, weights: Sequence[float]) -> Score:
         """Return the features times ``weights``, as an expression of the cell."""
+
+    @property
+    def plain(self) -> Column:
+        """The column of ``plain_cells``."""
+        return self
+
+    def plain_cells(self, values: ArrayLike) -> ArrayLike:
+        """Return the numbers, or categories, that cells of the table's column stand for."""
+        return values
+
+    @property
+    def source(self) -> str:
+        """Name of the table's column."""
+        return self.name
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the cells are numbers."""
+        return False
 
     def with_bounds(self, low: float, high: float, paid: PaidFor) -> Column:
         """Return a numeric column with private bounds; other columns are unchanged."""
@@ -170,6 +192,8 @@ class NumericColumn(Column):
     ``knots`` are for curves (``dpglm.tables.additive``): "log" spreads knots evenly in logarithms
     (with a lower bound of 0 or less, 100 times as densely there as at the upper bound).
     ``provenance`` is the cost of bounds from private rows; ``unit`` is for axes of pictures.
+    ``time`` is "date" for cells of dates, read as days since 1970-01-01, or "duration", read in
+    ``unit``; ``format`` is the form of dates in text (``dpglm.tables.times``).
     """
 
     name: Text
@@ -180,11 +204,19 @@ class NumericColumn(Column):
     knots: tuple[Number, ...] | None = None
     provenance: Provenance | None = None
     unit: str | None = None
+    time: str | None = dataclasses.field(default=None, metadata=APART_FIELD)
+    format: str | None = dataclasses.field(default=None, metadata=APART_FIELD)
 
     type_name = "numeric"
     norm = 1.0
 
     def __post_init__(self) -> None:
+        if self.time == "date":
+            for one in ("low", "high", "missing"):
+                if getattr(self, one) is not None:
+                    object.__setattr__(self, one, days_of(getattr(self, one)))
+            if self.knots is not None:
+                object.__setattr__(self, "knots", tuple(map(days_of, self.knots)))
         check_bounds(self.low, self.high)
         if self.missing is not None:
             check_real("missing", self.missing)
@@ -204,7 +236,7 @@ class NumericColumn(Column):
         np.clip(numbers, -1.0, 1.0, out=out[:, 0])
 
     def read(self, values: ArrayLike) -> _Floats:
-        numbers = as_numbers(values, f"column {self.name!r}", self.missing)
+        numbers = as_numbers(self.plain_cells(values), f"column {self.name!r}", self.missing)
         return np.clip(numbers, self.low, self.high, out=numbers)
 
     def read_with_gaps(self, values: ArrayLike) -> _Floats:
@@ -213,7 +245,7 @@ class NumericColumn(Column):
         Missing values are errors unless the column has a number for them.
         """
         gap = None if self.missing is None else math.nan
-        numbers = as_numbers(values, f"column {self.name!r}", gap)
+        numbers = as_numbers(self.plain_cells(values), f"column {self.name!r}", gap)
         return np.clip(numbers, self.low, self.high, out=numbers)
 
     def score(self, weights: Sequence[float]) -> Score:
@@ -231,6 +263,22 @@ class NumericColumn(Column):
         if self.missing is None:
             return found
         return choice(is_missing(self.name), as_score(gap), found)
+
+    @property
+    def plain(self) -> NumericColumn:
+        return self if self.time is None else dataclasses.replace(self, time=None, format=None)
+
+    @property
+    def has_numbers(self) -> bool:
+        return self.time is None
+
+    def plain_cells(self, values: ArrayLike) -> ArrayLike:
+        what = f"column {self.name!r}"
+        if self.time == "date":
+            return as_units(read_dates(values, what, self.format))
+        if self.time == "duration":
+            return as_units(read_spans(values, what), self.unit or "days")
+        return values
 
     def stretched(self, numbers: _Floats) -> _Floats:
         """Map numbers between the bounds to [0, 1], on the column's scale."""
@@ -301,6 +349,10 @@ class CategoricalColumn(Column):
     reference, features are centred in their ``IndicatorBall``. With ``ordered``, neighbouring
     categories have similar effects in additive models (``dpglm.tables.additive``); ``""`` has no
     place in the order.
+
+    ``part`` of the column ``of`` may stand for cells: the month, weekday or hour of a date, or
+    whether a number is missing. With ``cyclic``, a linear model has the sine and the cosine of a
+    category's place on a circle as features.
     """
 
     name: Text
@@ -308,6 +360,9 @@ class CategoricalColumn(Column):
     other: Any = None
     reference: Any = None
     ordered: bool = False
+    of: Any = dataclasses.field(default=None, metadata=APART_FIELD)
+    part: str | None = dataclasses.field(default=None, metadata=APART_FIELD)
+    cyclic: bool = dataclasses.field(default=False, metadata=APART_FIELD)
 
     type_name = "categorical"
 
@@ -327,12 +382,17 @@ class CategoricalColumn(Column):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
+        if self.cyclic:
+            return f"{self.name} (sine)", f"{self.name} (cosine)"
         return tuple(
             f"{self.name}={category}" for category in self.categories if category != self.reference
         )
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
         positions = self.read(values)
+        if self.cyclic:
+            out[:] = self._circle[positions]
+            return
         is_feature = np.array([category != self.reference for category in self.categories])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
@@ -342,7 +402,9 @@ class CategoricalColumn(Column):
     def read(self, values: ArrayLike) -> NDArray[np.intp]:
         other = None if self.other is None else self.categories.index(self.other)
         what = f"column {self.name!r}"
-        return Vocabulary(self.categories).positions(values, what, _CATEGORY_CURE, other)
+        return Vocabulary(self.categories).positions(
+            self.plain_cells(values), what, _CATEGORY_CURE, other
+        )
 
     def score(self, weights: Sequence[float]) -> Score:
         left = iter(weights)
@@ -361,10 +423,36 @@ class CategoricalColumn(Column):
 
     @property
     def norm(self) -> float:
-        return 1.0 if self.reference is None else self._ball.radius
+        return 1.0 if self.reference is None or self.cyclic else self._ball.radius
+
+    @property
+    def plain(self) -> CategoricalColumn:
+        return self if self.part is None else dataclasses.replace(self, of=None, part=None)
+
+    def plain_cells(self, values: ArrayLike) -> ArrayLike:
+        if self.part is None:
+            return values
+        what = f"column {self.source!r}"
+        if self.part == _GAP:
+            gaps = np.isnan(as_numbers(self.of.plain_cells(values), what, math.nan))
+            return np.array(self.categories, dtype=object)[gaps.astype(np.intp)]
+        return parts_of(read_dates(values, what, self.of.format), self.part, self.of.missing)
+
+    @property
+    def source(self) -> str:
+        return self.name if self.of is None else str(self.of.name)
+
+    @property
+    def _circle(self) -> _Floats:
+        """Places of the categories on a circle, with a mean of zero."""
+        turns = 2.0 * math.pi * np.arange(len(self.categories)) / len(self.categories)
+        # Rounding must not make a row longer than 1.
+        return np.column_stack([np.sin(turns), np.cos(turns)]) * (1.0 - 1e-15)
 
     @property
     def effects(self) -> Effects:
+        if self.cyclic:
+            return self._cyclic_effects
         features = self.feature_names
         n = len(features)
         if self.reference is None:
@@ -374,6 +462,16 @@ class CategoricalColumn(Column):
             return Effects(names, np.eye(n) - means, means)
         names = tuple(f"{feature} vs {self.reference}" for feature in features)
         return Effects(names, np.eye(n), np.full(n, -self._ball.center))
+
+    @property
+    def _cyclic_effects(self) -> Effects:
+        places, base = self._circle, "mean" if self.reference is None else self.reference
+        middle = np.zeros(2)
+        if self.reference is not None:
+            middle = places[self.categories.index(self.reference)]
+        shown = [i for i, one in enumerate(self.categories) if one != self.reference]
+        names = tuple(f"{self.name}={self.categories[i]} vs {base}" for i in shown)
+        return Effects(names, places[shown] - middle, middle)
 
     def with_reference(self, reference: Entry) -> Column:
         try:
@@ -391,6 +489,19 @@ class CategoricalColumn(Column):
     @property
     def _ball(self) -> IndicatorBall:
         return IndicatorBall(len(self.categories) - 1)
+
+
+def part_of(column: NumericColumn, part: str, *, cyclic: bool = False) -> CategoricalColumn:
+    """Return a part of a date as a column, or the indicator of missing numbers.
+
+    The name is that of the column with the part, such as ``opened_month`` or ``pay_missing``.
+    """
+    name = f"{column.name}_{part}"
+    if part == _GAP:
+        return CategoricalColumn(name, ("no", "yes"), reference="no", of=column, part=part)
+    return CategoricalColumn(
+        name, PARTS[part][0], ordered=True, of=column, part=part, cyclic=cyclic
+    )
 
 
 def _compared(value: Entry) -> Entry:

@@ -354,6 +354,7 @@ class CellEncoder:
     """
 
     columns: tuple[CountedColumn, ...]
+    declared: tuple[Column, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -375,6 +376,10 @@ class CellEncoder:
     def _starts(self) -> Mapping[str, int]:
         starts = np.cumsum([0, *(column.width for column in self.columns)]).tolist()
         return dict(zip(self.names, starts, strict=False))
+
+    @functools.cached_property
+    def _of_times(self) -> Mapping[str, Column]:
+        return {one.name: one for one in self.declared if one.plain is not one}
 
     def places(self, name: str) -> CellPlaces:
         """Return the positions of a column's numbers."""
@@ -402,6 +407,8 @@ class CellEncoder:
         table = by_name(table)
         for column in self.columns:
             cells = as_cells(table[column.name], f"column {column.name!r}")
+            if column.name in self._of_times:
+                cells = np.asarray(self._of_times[column.name].plain_cells(cells))
             if encoded is None:
                 encoded = np.zeros((len(cells), self.width))
             if len(cells) != len(encoded):
@@ -424,7 +431,9 @@ def counted_columns(
     columns; by default there are at most ``most_bins``.
     """
     targets = (schema.target,) if schema.has_target else ()
-    found: list[Column | TargetColumn] = [*schema.columns, *targets]
+    # Parts of dates and indicators of missing values are cells of another column.
+    own = tuple(one for one in schema.columns if one.source == one.name)
+    found: list[Column | TargetColumn] = [*own, *targets]
     known = [one.name for one in found]
     if columns is not None and not (columns := check_list("columns", columns, "a list of names")):
         raise ValueError("columns must be a list of at least one name, got none")
@@ -447,7 +456,7 @@ def counted_columns(
     counted = tuple(_counted(one, given.pop(one.name, None), most_bins) for one in found)
     if given:
         raise ValueError(f"bins[{next(iter(given))!r}] is for a column that is not in columns=")
-    return CellEncoder(counted)
+    return CellEncoder(counted, own)
 
 
 @functools.singledispatch

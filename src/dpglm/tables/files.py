@@ -8,7 +8,8 @@ import enum
 import io
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from scipy import sparse
 from dpglm._json import in_file
 from dpglm.exceptions import RowsChangedError
 from dpglm.tables.cells import check_unique, plain_column, spelled_in
+from dpglm.tables.csv import PACKED, Csv, Dialect
 from dpglm.tables.databases import Address
 
 
@@ -130,102 +132,20 @@ class StorageType(enum.Enum):
     NUMBER = "number"
     TEXT = "text"
     BOOLEAN = "true or false"
+    DATE = "date"
+    DURATION = "duration"
     UNKNOWN = "unknown"
-
-
-@final
-class _Csv:
-    """Comma-separated text in UTF-8 with a header, compressed where the name ends in .gz."""
-
-    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
-        """Return names and types of the columns, in order, from the header."""
-        import pyarrow as pa
-
-        if isinstance(path, io.BytesIO):
-            # A copy, since the stream below closes its source.
-            path = io.BytesIO(path.getvalue())
-        # Undecodable bytes after the header must not matter.
-        with (
-            pa.input_stream(path) as raw,
-            io.TextIOWrapper(raw, "utf-8-sig", "surrogateescape", newline="") as text,
-        ):
-            header = next(csv.reader(text), [])
-        try:
-            ",".join(header).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("the header is not text in UTF-8") from None
-        return tuple((name, StorageType.UNKNOWN) for name in header)
-
-    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
-        """Return some columns as a pyarrow.Table of text."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
-        # A blank line is an empty cell in a file with one column, and ignored in others.
-        alone = len(self.storage_types(path)) == 1
-        try:
-            return arrow_csv.read_csv(
-                _WholeLineEnds(pa.input_stream(path)),
-                parse_options=arrow_csv.ParseOptions(
-                    newlines_in_values=True, ignore_empty_lines=not alone
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(columns, pa.string()),
-                    include_columns=list(columns),
-                    strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            cure = ". Save the file as UTF-8" if "invalid UTF8" in str(error) else ""
-            if "straddling" in str(error):
-                cure = ". A cell is longer than 1 MiB: close its quote, or move the text to "
-                cure += "another file"
-            raise ValueError(f"{_in_one_line(error)}{cure}") from error
-
-    def write(self, table: Any, path: Path | io.BytesIO) -> None:
-        """Write a pyarrow.Table."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
-        if isinstance(path, io.BytesIO):
-            stream: Any = contextlib.nullcontext(path)
-        else:
-            stream = pa.output_stream(path, compression="detect")
-        with stream as stream:
-            arrow_csv.write_csv(table, stream, arrow_csv.WriteOptions(quoting_style="needed"))
-
-
-@final
-class _WholeLineEnds(io.RawIOBase):
-    """A file in which no read ends between a carriage return and its line feed.
-
-    pyarrow drops a line feed at the start of a block after a carriage return, also within quotes.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._kept = stream, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes; an empty result marks the end."""
-        found: bytes = self._kept + self._stream.read(size - len(self._kept) if size > 0 else None)
-        self._kept = b""
-        if size > 1 and len(found) == size and found.endswith(b"\r"):
-            found, self._kept = found[:-1], b"\r"
-        return found
 
 
 @final
 class _Parquet:
     """Apache Parquet."""
 
-    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
+    def types(self, path: Path | io.BytesIO) -> tuple[tuple[str, Any], ...]:
         """Return names and types of the columns, in order, from the header."""
         from pyarrow import parquet
 
-        return tuple((field.name, _arrow_type(field.type)) for field in parquet.read_schema(path))
+        return tuple((field.name, field.type) for field in parquet.read_schema(path))
 
     def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
         """Return some columns as a pyarrow.Table."""
@@ -239,6 +159,10 @@ class _Parquet:
 
         parquet.write_table(table, path)
 
+    def numbers(self, values: Any, name: str) -> Any:
+        """Return the numbers of a column as they are."""
+        return values
+
 
 @final
 @dataclass(frozen=True)
@@ -247,9 +171,9 @@ class _Database:
 
     address: Address
 
-    def storage_types(self, path: Path | io.BytesIO) -> tuple[tuple[str, StorageType], ...]:
+    def types(self, path: Path | io.BytesIO) -> tuple[tuple[str, Any], ...]:
         """Return names and types of the columns, in order."""
-        return tuple((one.name, _arrow_type(one.type)) for one in self.address.query.schema())
+        return tuple((one.name, one.type) for one in self.address.query.schema())
 
     def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
         """Return some columns as a pyarrow.Table."""
@@ -259,10 +183,19 @@ class _Database:
         """Refuse to write."""
         raise ValueError(f"{self.address}: results must go to a file, such as results.csv")
 
+    def numbers(self, values: Any, name: str) -> Any:
+        """Return the numbers of a column as they are."""
+        return values
 
-TableFormat: TypeAlias = _Csv | _Parquet | _Database
+
+TableFormat: TypeAlias = Csv | _Parquet | _Database
 _FORMATS: Mapping[str, TableFormat] = MappingProxyType(
-    {".csv": _Csv(), ".csv.gz": _Csv(), ".parquet": _Parquet(), ".pq": _Parquet()}
+    {
+        **{f".csv{packed}": Csv() for packed in PACKED},
+        **{f".tsv{packed}": Csv(usual="\t") for packed in PACKED},
+        ".parquet": _Parquet(),
+        ".pq": _Parquet(),
+    }
 )
 SUFFIXES = tuple(_FORMATS)
 """File name endings of the formats."""
@@ -291,7 +224,7 @@ def _source(path: str | os.PathLike[str]) -> Path | io.BytesIO:
     return found
 
 
-def table_format(path: str | os.PathLike[str]) -> TableFormat:
+def table_format(path: str | os.PathLike[str], dialect: Dialect | None = None) -> TableFormat:
     """Return the format of a file by the ending of its name, or of an address."""
     address = Address.of(path)
     if address is not None:
@@ -299,34 +232,48 @@ def table_format(path: str | os.PathLike[str]) -> TableFormat:
     name = Path(path).name.lower()
     for suffix, found in _FORMATS.items():
         if name.endswith(suffix):
-            return found
+            return Csv(dialect, found.usual) if dialect and isinstance(found, Csv) else found
     raise ValueError(f"{os.fspath(path)}: the file's name must end in {', '.join(SUFFIXES)}")
 
 
-def storage_types(path: str | os.PathLike[str]) -> dict[str, StorageType]:
+def storage_types(
+    path: str | os.PathLike[str], dialect: Dialect | None = None
+) -> dict[str, StorageType]:
     """Return the columns of a file, in order, with their declared types; CSV declares none.
 
     Privacy: the result depends on the header alone.
     """
-    kind = table_format(path)
+    kind = table_format(path, dialect)
     with named_errors(path):
-        found = kind.storage_types(_source(path))
+        found = kind.types(_source(path))
         names = [name for name, _ in found]
         if not any(names):
             raise ValueError("the file names no columns: its first line must be a header")
         check_unique([name for name in names if name], "column")
-        return dict(found)
+        return {name: _arrow_type(one) for name, one in found}
 
 
-def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, Any]:
-    """Read some columns of a file for ``Schema.encode``; columns of CSV contain text."""
-    present = storage_types(path)
+def read_table(
+    path: str | os.PathLike[str],
+    columns: Sequence[str],
+    dialect: Dialect | None = None,
+    numbers: Collection[str] = (),
+) -> dict[str, Any]:
+    """Read some columns of a file for ``Schema.encode``; columns of CSV contain text.
+
+    ``numbers`` names columns of numbers, which a CSV file has in the form of its dialect.
+    """
+    present, kind = storage_types(path, dialect), table_format(path, dialect)
     with named_errors(path):
         spelled = check_present(columns, present)
-        table = table_format(path).read(_source(path), list(dict.fromkeys(spelled.values())))
+        table = kind.read(_source(path), list(dict.fromkeys(spelled.values())))
         if table.num_rows == 0:
             raise ValueError("the file must have rows, got none")
-        return {name: plain_column(table[spelled[name]]) for name in columns}
+        found = {name: plain_column(table[spelled[name]]) for name in columns}
+        return {
+            name: kind.numbers(column, name) if name in numbers else column
+            for name, column in found.items()
+        }
 
 
 def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, str]:
@@ -336,7 +283,9 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, s
     lacking = [name for name in columns if name not in spelled]
     if lacking:
         other = next((one for one in ";\t|" if len(present) == 1 and one in present[0]), None)
-        cure = "" if other is None else f". Separate its fields by commas instead of {other!r}"
+        cure = (
+            "" if other is None else f". Its cells seem to be apart by {other!r}: {_state(other)}"
+        )
         raise ValueError(
             f"there is no column {', '.join(map(repr, lacking))}; the file has "
             f"{', '.join(map(repr, present))}{cure}"
@@ -344,12 +293,19 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, s
     return spelled
 
 
+def _state(separator: str) -> str:
+    name = "tab" if separator == "\t" else separator
+    return (
+        f'state it (--separator \'{name}\', or "csv": {{"separator": "{separator}"}} in the schema)'
+    ).replace("\t", "\\t")
+
+
 def csv_text(columns: Mapping[str, Any]) -> bytes:
     """Return columns of equal length as a CSV file in UTF-8."""
     import pyarrow as pa
 
     stream = io.BytesIO()
-    _Csv().write(pa.table(dict(columns)), stream)
+    Csv().write(pa.table(dict(columns)), stream)
     return stream.getvalue()
 
 
@@ -380,7 +336,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 def _damages() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return (csv.Error, pa.ArrowException)
+    return (csv.Error, zipfile.BadZipFile, pa.ArrowException)
 
 
 def _in_one_line(error: Exception) -> str:
@@ -390,11 +346,17 @@ def _in_one_line(error: Exception) -> str:
 def _arrow_type(kind: Any) -> StorageType:
     import pyarrow as pa
 
+    if kind is None:
+        return StorageType.UNKNOWN
     if pa.types.is_dictionary(kind):
         return _arrow_type(kind.value_type)
     if pa.types.is_boolean(kind):
         return StorageType.BOOLEAN
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return StorageType.NUMBER
+    if pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_time(kind):
+        return StorageType.DURATION
+    if pa.types.is_temporal(kind):
+        return StorageType.DATE
     is_text = (pa.types.is_string(kind), pa.types.is_large_string(kind))
     return StorageType.TEXT if any(is_text) else StorageType.UNKNOWN

@@ -19,7 +19,10 @@ from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
-from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits
+from dpglm.tables.csv import Dialect
+from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, Reader
+from dpglm.tables.entries import read_entry, rebased, write_entries
+from dpglm.tables.files import read_table
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
 from dpglm.tables.score import Score
 from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_target
@@ -62,7 +65,7 @@ def referring(
 
 T = TypeVar("T")
 _REQUIRED = ("columns", "provenance")
-_OPTIONAL = ("target", "formula", "additive")
+_OPTIONAL = ("target", "formula", "additive", "csv")
 HELP_KEY = "how to fill this in"
 """Key of the explanation in a template; its value is ignored."""
 _SHOWN = 10
@@ -87,6 +90,8 @@ class Schema:
         encoded separately. Other columns are not used.
     additive : Additive, optional
         Settings of curves, levels and interactions of an additive model.
+    csv : Dialect, optional
+        Form of CSV files of such tables.
 
     Notes
     -----
@@ -120,12 +125,13 @@ class Schema:
     provenance: str
     formula: str | None = None
     additive: Additive | None = None
+    csv: Dialect | None = None
 
     def __post_init__(self) -> None:
         # The same Unicode form for names and formula.
         if isinstance(self.formula, str):
             object.__setattr__(self, "formula", composed(self.formula))
-        object.__setattr__(self, "columns", tuple(map(_composed, self.columns)))
+        object.__setattr__(self, "columns", rebased(map(_composed, self.columns)))
         if self.has_target:
             object.__setattr__(self, "target", _composed(self.target))
         # Schemas are written after the budget was spent, so they must be writable.
@@ -185,24 +191,24 @@ class Schema:
         if not isinstance(document["provenance"], str):
             raise ValueError('the schema\'s "provenance" must be text')
         problems: list[str] = []
-        columns = [
-            _collect(problems, f"column {name!r}", functools.partial(_read_column, name, entry))
+        read = [
+            _collect(problems, f"column {name!r}", functools.partial(read_entry, name, entry))
             for name, entry in document["columns"].items()
         ]
         target = _collect(
             problems, "the target", functools.partial(read_target, document.get("target"))
         )
-        settings = document.get("additive")
-        additive = (
-            None
-            if settings is None
-            else _collect(problems, '"additive"', functools.partial(decode, Additive, settings))
+        additive, dialect = (
+            _optional(problems, key, kind, document.get(key))
+            for key, kind in (("additive", Additive), ("csv", Dialect))
         )
         if problems or target is None:
             more = f"\n  ... ({len(problems)} in all)" if len(problems) > _SHOWN else ""
             raise ValueError("the schema is not complete:" + "".join(problems[:_SHOWN]) + more)
-        known = tuple(column for column in columns if column is not None)
-        return cls(known, target, document["provenance"], document.get("formula"), additive)
+        columns = tuple(column for found in read for column in found or ())
+        return cls(
+            columns, target, document["provenance"], document.get("formula"), additive, dialect
+        )
 
     @classmethod
     def from_json(cls, path: str | os.PathLike[str]) -> Schema:
@@ -229,13 +235,13 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, from which ``from_dict`` makes an equal schema."""
-        columns = [encode(column, Column) for column in self.columns]
         entries: dict[str, Any] = {
-            "columns": {column.pop("name"): column for column in columns},
+            "columns": write_entries(self.columns),
             "target": write_target(self.target) if self.has_target else None,
             "provenance": self.provenance,
             "formula": self.formula,
             "additive": None if self.additive is None else encode(self.additive),
+            "csv": None if self.csv is None else encode(self.csv),
         }
         return {key: entry for key, entry in entries.items() if entry is not None}
 
@@ -254,7 +260,24 @@ class Schema:
     @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the used feature columns, in order."""
-        return self._encoding.column_names
+        plain = {one.name: one.source for one in self.columns}
+        return tuple(dict.fromkeys(plain[name] for name in self._encoding.column_names))
+
+    @functools.cached_property
+    def plain_columns(self) -> tuple[Column, ...]:
+        """The feature columns with cells that are numbers and categories, not dates."""
+        return tuple(column.plain for column in self.columns)
+
+    def _reader(self, table: Table) -> tuple[Reader, int]:
+        """Return a reader of the cells of plain columns, and the number of rows."""
+        cells, n_rows = read_columns(table, self.column_names)
+        columns = {one.name: one for one in self.columns}
+
+        def plain_cells(name: str) -> NDArray[Any]:
+            column = columns[name]
+            return np.asarray(column.plain_cells(cells(column.source)))
+
+        return plain_cells, n_rows
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -301,11 +324,11 @@ class Schema:
         if self.additive is not None:
             return self.additive_encoding
         if self.formula is None:
-            return ColumnEncoding(self.columns)
+            return ColumnEncoding(self.plain_columns)
         from dpglm.tables.formula.design import read_formula
 
         return read_formula(
-            self.formula, self.columns, self.target.name if self.has_target else None
+            self.formula, self.plain_columns, self.target.name if self.has_target else None
         )
 
     @functools.cached_property
@@ -319,7 +342,7 @@ class Schema:
         """
         if self.additive is None:
             raise ValueError("the schema must have additive settings: see with_additive")
-        return AdditiveEncoding(self.columns, self.additive)
+        return AdditiveEncoding(self.plain_columns, self.additive)
 
     def with_additive(self, settings: Additive) -> Schema:
         """Return the schema with curves, levels and interactions for an additive model.
@@ -434,7 +457,7 @@ class Schema:
             column, the row (counted from 1) and the cure.
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
-        cells, n_rows = read_columns(table, self.column_names)
+        cells, n_rows = self._reader(table)
         encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
         self._encoding.encode(cells, encoded)
         return encoded
@@ -461,12 +484,41 @@ class Schema:
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
         encoding = self.additive_encoding
-        return encoding.encode_sparse(*read_columns(table, self.column_names), dtype)
+        return encoding.encode_sparse(*self._reader(table), dtype)
 
     @property
     def is_wide(self) -> bool:
         """Whether the features of an additive model are stored as a sparse array."""
         return self.additive is not None and self.additive_encoding.n_features > _MOST_DENSE
+
+    def read_file(
+        self, path: str | os.PathLike[str], columns: Sequence[str], numbers: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Read columns of a file, or of the address of a table, as cells.
+
+        Parameters
+        ----------
+        path : path-like
+            A CSV file in the form of ``csv``, a Parquet file, or an address.
+        columns : sequence of str
+            Names of the columns.
+        numbers : sequence of str, optional
+            Those of them that contain numbers, besides the columns of the schema.
+
+        Returns
+        -------
+        dict
+            Cells by name.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing or the file cannot be read; the message names the file.
+        """
+        own = {one.source for one in self.columns if one.has_numbers}
+        if self.has_target and self.target.n_classes is None:
+            own.add(self.target.name)
+        return read_table(path, columns, self.csv, own.union(numbers))
 
     def count(self, table: Table) -> int:
         """Return the number of rows of a table."""
@@ -505,6 +557,12 @@ class Schema:
         Score
             For ``dpglm.export``.
         """
+        made = [one.name for one in self.columns if one.plain is not one]
+        if made:
+            raise ValueError(
+                f"{columns_in_words(made)} must be numbers or categories in the table, got dates, "
+                "durations or indicators: this form cannot be written for them"
+            )
         return self._encoding.score(np.asarray(weights, dtype=np.float64))
 
     def check_columns(self, table: Table) -> None:
@@ -529,17 +587,15 @@ def _composed(column: Any) -> Any:
     return column if name == column.name else dataclasses.replace(column, name=name)
 
 
-def _read_column(name: str, entry: object) -> Column:
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"must be a JSON object, got {entry!r}")
-    if "name" in entry:
-        raise ValueError('must not have the key "name": the name is the key of the entry')
-    return decode(Column, {"name": name, **entry})  # type: ignore[type-abstract]
-
-
 def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
     try:
         return read()
     except ValueError as error:
         problems.append(f"\n  {what}: {error}")
         return None
+
+
+def _optional(problems: list[str], key: str, kind: Any, settings: object) -> Any:
+    if settings is None:
+        return None
+    return _collect(problems, f'"{key}"', functools.partial(decode, kind, settings))

@@ -63,9 +63,9 @@ def test_not_even_undecodable_values_change_the_form_of_a_csv_file(run, tmp_path
 def test_the_check_above_sees_types_guessed_from_values(run, tmp_path, monkeypatch):
     def guessing(self, path):
         found = arrow_csv.read_csv(io.BytesIO(path.read_bytes()))
-        return tuple((field.name, tables._arrow_type(field.type)) for field in found.schema)
+        return tuple((field.name, field.type) for field in found.schema)
 
-    monkeypatch.setattr(tables._Csv, "storage_types", guessing)
+    monkeypatch.setattr(tables.Csv, "types", guessing)
     path = tmp_path / "t.csv"
     assert form(run, path, FIRST) != form(run, path, NUMBERS)
 

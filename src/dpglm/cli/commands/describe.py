@@ -11,6 +11,7 @@ from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
     OUTPUT_FILE,
+    CsvForm,
     Force,
     Ledger,
     Protected,
@@ -37,6 +38,7 @@ def describe(
     data: Annotated[Path | Address, argument(INPUT_DATA)],
     schema_file: Annotated[Path, option("--schema", "Schema of the table.", type=INPUT_FILE)],
     protected: Protected,
+    form: CsvForm,
     columns: Annotated[
         tuple[str, ...],
         option(
@@ -110,7 +112,7 @@ def describe(
                 raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
             given = numbers("--bounds", bounds, "0.005,0.995")
             ends.append(check_quantiles("--bounds", given))
-        schema = Schema.from_json(schema_file)
+        schema = form.of(Schema.from_json(schema_file))
         protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
         return described(
             data,

@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError
-from dpglm.cli.files import columns_of, encoded_target, features_of, publish_numbers
+from dpglm.cli.files import (
+    columns_of,
+    dialect_of,
+    encoded_target,
+    features_of,
+    numbers_of,
+    publish_numbers,
+)
 from dpglm.cli.fitting import Exposure, GivenOffset, Offset
 from dpglm.cli.options import (
     INPUT_TABLE,
+    CsvForm,
     Force,
     Ledger,
     Model,
@@ -48,6 +56,7 @@ def evaluate(
     data: Annotated[Path | Address, argument(INPUT_TABLE)],
     model: Model,
     protected: Protected,
+    form: CsvForm,
     exposure: Exposure = None,
     offset: Offset = None,
     trials: Trials = None,
@@ -113,17 +122,20 @@ def evaluate(
         raise InputError("--level needs --by, the column of the categories")
     bounds = target_bounds and numbers("--target-bounds", target_bounds, "0,100")
     loaded = load_model(model)
+    dialect = dialect_of(loaded, form)
     answer = _target(loaded, target, bounds or None)
     _check_trials(loaded, answer, trials)
     listed = None if by is None else _vocabulary(loaded, by, levels)
-    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(data))
+    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(data, dialect))
     own = columns_of(loaded)
     protected.check_groups((*own, answer.name, *offsets.columns), is_limited=True)
     others = [name for name in (answer.name, by, trials) if name is not None]
 
     def make(account: Any) -> Any:
         needed = [*own, *others, *protected.columns, *offsets.columns]
-        table = read_table(data, list(dict.fromkeys(needed)))
+        in_numbers = numbers_of(loaded) + [one for one in (trials, *offsets.columns) if one]
+        in_numbers += [answer.name] if answer.n_classes is None else []
+        table = read_table(data, list(dict.fromkeys(needed)), dialect, in_numbers)
         with named_errors(data):
             y, _ = encoded_target(answer, table, trials)
             rows = features_of(loaded, {name: table[name] for name in own})

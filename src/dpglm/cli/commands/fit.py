@@ -18,6 +18,7 @@ from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FOLDER,
     OUTPUT_FILE,
+    CsvForm,
     Force,
     Ledger,
     Protected,
@@ -54,6 +55,7 @@ def fit(
     data: Annotated[Path | Address, argument(INPUT_DATA)],
     described: Annotated[ModelOptions, defaults(schema_file=...)],
     protected: Protected,
+    form: CsvForm,
     model: Annotated[Path, option("Model file to write (JSON).", type=OUTPUT_FILE)],
     report: Annotated[
         Path | None,
@@ -117,7 +119,7 @@ def fit(
 
     watch = spending(SpendingWatch(checkpoint=checkpoint, resumes="FILE"))
     described.check()
-    schema = described.schema()
+    schema = form.of(described.schema())
     exposure, trials, groups = described.exposure, described.trials, protected.groups
     used_columns = [*schema.column_names, schema.target.name, exposure, trials]
     protected.check_groups(used_columns, is_limited=False)

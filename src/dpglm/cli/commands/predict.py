@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from dpglm.cli.console import note
-from dpglm.cli.files import all_or_none, columns_of, features_of
+from dpglm.cli.files import all_or_none, columns_of, dialect_of, features_of, numbers_of
 from dpglm.cli.fitting import Exposure, GivenOffset, Offset
 from dpglm.cli.options import (
     INPUT_STREAM,
     OUTPUT_STREAM,
     STREAM,
+    CsvForm,
     Force,
     Model,
     argument,
@@ -49,6 +50,7 @@ _PREDICTION = "prediction"
 def predict(
     data: Annotated[Path | Address, argument(INPUT_STREAM)],
     model: Model,
+    form: CsvForm,
     output: Annotated[
         Path,
         option(
@@ -90,6 +92,7 @@ def predict(
         table_format(output)
     source = PipedTable(sys.stdin.buffer.read()) if data == STREAM else data
     loaded = load_model(model)
+    dialect = dialect_of(loaded, form)
     own = columns_of(loaded)
     made = [_PREDICTION, *_probability_names(loaded)]
     for name in keep:
@@ -98,9 +101,11 @@ def predict(
                 f"--keep {name}: must name another column than those of the predictions, "
                 f"{', '.join(sorted(made))}"
             )
-    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(source))
+    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(source, dialect))
     with all_or_none([] if to_stream else [output], force=force) as drafts:
-        table = read_table(source, list(dict.fromkeys([*own, *keep, *offsets.columns])))
+        names = list(dict.fromkeys([*own, *keep, *offsets.columns]))
+        numbers = [*numbers_of(loaded), *offsets.columns]
+        table = read_table(source, names, dialect, numbers)
         with named_errors(source):
             rows = features_of(loaded, {name: table[name] for name in own})
             columns = {name: table[name] for name in keep}

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 import click
 
+from dpglm._codec import encode
 from dpglm.cli.console import InputError, note, plain
 from dpglm.cli.files import all_or_none
-from dpglm.cli.options import INPUT_TABLE, OUTPUT_FILE, Force, argument, command, option
+from dpglm.cli.options import INPUT_TABLE, OUTPUT_FILE, CsvForm, Force, argument, command, option
+from dpglm.tables.csv import Dialect
 from dpglm.tables.databases import Address
 from dpglm.tables.files import StorageType, storage_types
 from dpglm.tables.schema import HELP_KEY
@@ -20,12 +22,14 @@ from dpglm.tables.schema import HELP_KEY
 _HELP = [
     "Write down public knowledge: from a law, a questionnaire, documentation, common sense.",
     "Do not take it from the rows: that would not be protected.",
+    "The type of a column may stay null if it follows from the other entries.",
     "A number: type 'numeric' (in double quotes), with low and high; values outside are clipped.",
     "If values can be missing, add missing: the number that replaces them.",
     "A category: type 'categorical', with all categories; an empty text among them stands for a",
     "missing value. If you add other: CATEGORY, unlisted values count as that category; if you add",
     "reference: CATEGORY, the effects of the other categories are differences from it.",
-    "A date: convert it to a number in the table, such as days since a fixed day.",
+    "A date: low and high as dates, such as 2015-01-31; add parts: {month: cyclic, weekday:",
+    "categorical} (with double quotes) if the season or the day of the week matters.",
     "A column that the model must not use (a name, an identifier, free text): delete its line.",
     "A column of person ids: delete its line, too; name it with fit --groups COLUMN.",
     "The target: type 'binary' or 'classes', with the classes; or 'numeric', with low and high; or",
@@ -39,6 +43,8 @@ _COLUMN: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
         StorageType.NUMBER: {"type": "numeric", "low": None, "high": None},
         StorageType.TEXT: {"type": "categorical", "categories": []},
         StorageType.BOOLEAN: {"type": "categorical", "categories": [False, True]},
+        StorageType.DATE: {"type": "date", "low": None, "high": None},
+        StorageType.DURATION: {"type": "duration", "low": None, "high": None, "unit": "days"},
         StorageType.UNKNOWN: {"type": None, "low": None, "high": None, "categories": []},
     }
 )
@@ -49,7 +55,7 @@ _TARGET: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
         StorageType.NUMBER: _ANY_TARGET,
         StorageType.TEXT: {"type": "classes", "classes": []},
         StorageType.BOOLEAN: {"type": "binary", "classes": [False, True]},
-        StorageType.UNKNOWN: _ANY_TARGET,
+        **dict.fromkeys((StorageType.DATE, StorageType.DURATION, StorageType.UNKNOWN), _ANY_TARGET),
     }
 )
 
@@ -63,6 +69,7 @@ _TARGET: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
 def schema(
     data: Annotated[Path | Address, argument(INPUT_TABLE)],
     target: Annotated[str, option("Column to predict.", metavar="COLUMN")],
+    form: CsvForm,
     output: Annotated[
         Path | None,
         option("-o", "--output", "File to write.  [default: print it]", type=OUTPUT_FILE),
@@ -79,12 +86,13 @@ def schema(
     Edit the file, which has instructions. Then print the cost of a fit, which also checks that the
     form is complete: dpglm plan --schema schema.json --n-rows 30000
     """
-    types = storage_types(data)
+    dialect = form.dialect(None)
+    types = storage_types(data, dialect)
     if target not in types:
         raise InputError(
             f"--target {target}: not a column of {data}; choose among {', '.join(types)}"
         )
-    text = _dumps(template(types, target))
+    text = _dumps(template(types, target, dialect))
     if output is None:
         # An escaped character stands for itself in JSON, too.
         click.echo(plain(text), nl=False)
@@ -94,13 +102,16 @@ def schema(
     note(f"Wrote {output}. Fill it in from public knowledge; the file says how.")
 
 
-def template(types: Mapping[str, StorageType], target: str) -> dict[str, Any]:
+def template(
+    types: Mapping[str, StorageType], target: str, dialect: Dialect | None = None
+) -> dict[str, Any]:
     """Return an incomplete schema: names and storage types only."""
     return {
         HELP_KEY: _HELP,
         "columns": {name: _COLUMN[kind] for name, kind in types.items() if name and name != target},
         "target": {"name": target} | _TARGET[types[target]],
         "provenance": "",
+        **({} if dialect is None else {"csv": encode(dialect)}),
     }
 
 
@@ -110,11 +121,12 @@ def _dumps(document: Mapping[str, Any]) -> str:
     columns = ",\n".join(
         f"    {_json(name)}: {_json(entry)}" for name, entry in document["columns"].items()
     )
+    form = f',\n  "csv": {_json(document["csv"])}' if "csv" in document else ""
     return (
         f"{{\n  {_json(HELP_KEY)}: [\n{help_lines}\n  ],\n"
         f'  "columns": {{\n{columns}\n  }},\n'
         f'  "target": {_json(document["target"])},\n'
-        f'  "provenance": {_json(document["provenance"])}\n}}\n'
+        f'  "provenance": {_json(document["provenance"])}{form}\n}}\n'
     )
 
 
