@@ -30,6 +30,14 @@ from dpglm.oracle.moments import (
     second_moment_sum,
 )
 from dpglm.oracle.scores import LENGTHS, ClippedScores, curvature_sum, score_product_sum
+from dpglm.oracle.table_moments import (
+    ROW_LENGTHS,
+    column_sum,
+    noisy_columns,
+    noisy_lengths,
+    noisy_moments,
+    table_moment_sum,
+)
 from dpglm.oracle.targets import (
     SHELL_COUNTS,
     SQUARED_SLOPES,
@@ -58,6 +66,7 @@ WEIGHT = 2.0
 BASIS, V = np.diag([2.0, 3.0, 0.0]), np.zeros(3)
 SCORES = ClippedScores(BASIS, 0.8, 0.9, slope=0.7, curvature=0.2)
 VIEW = LinearView(np.eye(3), 1.0, 0.0, 0.5, np.zeros(3), 0.4)
+LEVEL_VIEW = LinearView(np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 SHELLS = Shells(0.01, 1.3)
 EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
 FINAL, ROBUST = ScoreShares(0.25, 0.7, 0.05), ScoreShares(0.2, 0.55, 0.05, 0.2)
@@ -104,6 +113,23 @@ SUMS = {
         lambda oracle, one: noisy_second_moments(oracle, one, 1.0 / 3.0),
         # Orthogonal, with the constant.
         ((E1, 1.0, WEIGHT), (at(-1.0 / 9.0), 1.0, WEIGHT)),
+    ),
+    "sums of columns": Sum(
+        of(column_sum),
+        noisy_columns,
+        ((E1, 1.0, WEIGHT), (at(-0.5), 1.0, WEIGHT)),
+        0.82,
+    ),
+    "long rows": Sum(
+        of(lambda data: ROW_LENGTHS),
+        lambda oracle, one: noisy_lengths(oracle, one, LEVEL_VIEW, SHELLS),
+        ((E1, 1.0, WEIGHT), (at(1.0, 0.5), 1.0, WEIGHT)),
+    ),
+    "moments of columns": Sum(
+        of(table_moment_sum),
+        lambda oracle, one: noisy_moments(oracle, one, LEVEL_VIEW),
+        # Their coordinates, with the constant 1, are orthogonal.
+        ((E1, 1.0, WEIGHT), ((-1.0, 0.0), 1.0, WEIGHT)),
     ),
     "equations": Sum(
         of(lambda data: moment_sum(data, EQUATIONS)),

@@ -334,7 +334,9 @@ def described(plan: Plan) -> str:
     """Describe the attacked plan in one line."""
     method = type(plan.method).__name__.removesuffix("Method")
     steps = f"{plan.n_steps} step" + ("s" if plan.n_steps > 1 else "")
-    return f"{method}, {steps}, {plan.problem.loss!r}, relation {plan.adjacency.value}"
+    problem = plan.method.problem
+    loss = "" if problem is None else f"{problem.loss!r}, "
+    return f"{method}, {steps}, {loss}relation {plan.adjacency.value}"
 
 
 @final

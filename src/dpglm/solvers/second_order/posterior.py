@@ -308,7 +308,7 @@ def term_scales(
     roots: Sequence[NDArray[np.float64]],
     unit: float = 1.0,
 ) -> tuple[ScaleLaw, ...]:
-    """Return the scales of terms by the marginal likelihood of what was released.
+    """Return the scales of terms by the marginal likelihood of released values.
 
     Parameters
     ----------
