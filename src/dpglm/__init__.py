@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dpglm.exceptions import UnpaidReleaseWarning as UnpaidReleaseWarning
     from dpglm.exploration import describe as describe
     from dpglm.ledger import PrivacyLedger as PrivacyLedger
+    from dpglm.moments import load_moments as load_moments
+    from dpglm.moments import release_moments as release_moments
     from dpglm.preprocessing import SplineEncoder as SplineEncoder
     from dpglm.privacy import Adjacency as Adjacency
     from dpglm.privacy import ApproximateDP as ApproximateDP
@@ -55,6 +57,8 @@ _HOME = {
     "ZeroConcentratedDP": "dpglm.privacy",
     "describe": "dpglm.exploration",
     "evaluate": "dpglm.evaluation",
+    "load_moments": "dpglm.moments",
+    "release_moments": "dpglm.moments",
     "evaluate_predictions": "dpglm.evaluation",
     "from_formula": "dpglm.estimators.composed.pipeline",
 }

@@ -384,6 +384,17 @@ def _described(**options: Any) -> Any:
     return door
 
 
+def _moments(**options: Any) -> Any:
+    def door(world: World, table: dict[str, np.ndarray]) -> list[Any]:
+        found = dpglm.release_moments(
+            table, _schema("size"), terms=["a:c"], **options, **_limited(world, table)
+        )
+        model = found.regress("size ~ a + b + c")
+        return [found.values, repr(found), repr(model), found.privacy_.to_dict()]
+
+    return door
+
+
 def _evaluated(target: str, **options: Any) -> Any:
     def door(world: World, table: dict[str, np.ndarray]) -> list[Any]:
         score = table["score"]
@@ -457,6 +468,8 @@ DOORS = {
     "fit, shares": _fit(BinomialRegressor, "score"),
     "fit, exposure": _offset,
     "additive classes": _additive(AdditiveClassifier, "label"),
+    "moments": _moments(),
+    "moments, all rows alike": _moments(weighting="none"),
     "additive numbers": _additive(AdditiveRegressor, "size"),
     "pipeline of a schema": _pipeline([], encoded=True),
     "pipeline, center and scale": _pipeline([Center(), Scale()]),

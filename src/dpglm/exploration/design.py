@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 from narwhals import dependencies
@@ -196,6 +196,21 @@ _PARQUET = (".parquet", ".pq")
 _EXPECTED = "table must be a file of columns, or have columns by name"
 
 
+class RowEncoder(Protocol):
+    """Encodes the rows of a table, each by itself."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that it reads."""
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+
+    def encode(self, table: Any) -> NDArray[np.float64]:
+        """Return a row of numbers for each row of the table."""
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class TableRows:
@@ -214,7 +229,7 @@ class TableRows:
     """
 
     n_rows: int
-    encoded: Callable[[CellEncoder], Collection]
+    encoded: Callable[[RowEncoder], Collection]
     column: Callable[[str], Any] | None
     cells: Named | None = None
 
@@ -225,7 +240,7 @@ class TableRows:
         return self.column(groups) if isinstance(groups, str) else groups
 
     def prepared(
-        self, encoder: CellEncoder, spec: DataSpec, groups: Any, noise: NoiseSource, where: Any
+        self, encoder: RowEncoder, spec: DataSpec, groups: Any, noise: NoiseSource, where: Any
     ) -> Rows:
         """Prepare the rows that count, and at most as many of each group as ``spec`` allows."""
         if where is None:
@@ -297,7 +312,7 @@ def _stored(table: Batches) -> TableRows:
 
 
 def _dask(frame: Any) -> TableRows:
-    def encoded(encoder: CellEncoder) -> Collection:
+    def encoded(encoder: RowEncoder) -> Collection:
         import dask.array
 
         like = np.empty((0, encoder.width))

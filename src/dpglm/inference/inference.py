@@ -18,8 +18,16 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.data.collection import with_offset
 from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.summary import Kind, Summary, SummaryColumn, facts, notes
-from dpglm.problem import Link
+from dpglm.inference.summary import (
+    Kind,
+    Source,
+    Summary,
+    SummaryColumn,
+    facts,
+    notes,
+    of_intervals,
+)
+from dpglm.problem import IdentityLink, Link
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import finite_matrix
 
@@ -155,11 +163,12 @@ class Inference:
     certificate: Certificate
     scores: LinearScores
     of_table: bool = False
+    source: Source | None = None
 
     @property
     def of_features(self) -> Inference:
         """The same inference in the units of the columns of the fit."""
-        return Inference(self.scores.estimates, self.certificate, self.scores)
+        return dataclasses.replace(self, estimates=self.scores.estimates, of_table=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -393,7 +402,7 @@ class Inference:
             with np.errstate(over="ignore"):
                 heading, values, ends = link.exponentiated, np.exp(values), np.exp(ends)
 
-        known = np.isfinite(errors)
+        known, source = np.isfinite(errors), self.source
 
         def column(heading: str, values: NDArray[np.float64], kind: Kind) -> SummaryColumn:
             own = errors.copy()
@@ -408,8 +417,8 @@ class Inference:
             return dataclasses.replace(found, errors=np.where(known, found.errors, 0.0))
 
         return Summary(
-            self.certificate.estimator,
-            facts(self.certificate, self.estimates),
+            self.certificate.estimator if source is None else source.title,
+            facts(self.certificate, self.estimates) if source is None else source.facts,
             self.names,
             (
                 column(heading, values, "estimate"),
@@ -420,7 +429,9 @@ class Inference:
                 end(f"{1.0 - tail:.5g}]", ends[:, 1]),
                 column("noise", self.privacy_shares, "share"),
             ),
-            notes(self.certificate, self.estimates, level, of_table=self.of_table),
+            notes(self.certificate, self.estimates, level, of_table=self.of_table)
+            if source is None
+            else (*of_intervals(self.estimates, level), *source.notes),
         )
 
     def to_frame(self, level: float = 0.95, *, exponentiate: bool = False) -> pd.DataFrame:
@@ -461,7 +472,7 @@ class Inference:
             ``prediction_interval`` takes the same rows as before.
         """
         estimates = self.estimates.in_units(units, feature_names)
-        return Inference(estimates, self.certificate, self.scores, of_table=True)
+        return dataclasses.replace(self, estimates=estimates, of_table=True)
 
     def __repr__(self) -> str:
         return str(self.summary())
@@ -490,6 +501,6 @@ class Inference:
         return rows
 
     def _link(self) -> Link:
-        link = self.certificate.problem.loss.link
+        link = IdentityLink() if self.source else self.certificate.problem.loss.link
         assert link is not None
         return link

@@ -238,10 +238,18 @@ def _rows(certificate: Certificate) -> str:
     return f"{some}{data.n_rows}{of_groups}"
 
 
-def notes(
-    certificate: Certificate, estimates: Estimates, level: float, *, of_table: bool
-) -> tuple[str, ...]:
-    """Return the confidence level, assumptions and cautions of a summary."""
+@final
+@dataclass(frozen=True)
+class Source:
+    """Title, facts and notes of a summary, for estimates that are not those of a fit."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def of_intervals(estimates: Estimates, level: float) -> tuple[str, ...]:
+    """Return notes on the confidence level, and on coefficients with little information."""
     freedom = estimates.degrees_of_freedom
     law = "the normal distribution"
     if math.isfinite(freedom):
@@ -250,6 +258,13 @@ def notes(
         f"{plain_number(100.0 * level)} % intervals include sampling error and privacy noise; "
         f"critical values are from {law}. noise: share of the squared error due to privacy."
     )
+    return (covered, *_unknown(estimates), *_of_prior(estimates), *_beyond_prior(estimates))
+
+
+def notes(
+    certificate: Certificate, estimates: Estimates, level: float, *, of_table: bool
+) -> tuple[str, ...]:
+    """Return the confidence level, assumptions and cautions of a summary."""
     assumed = (
         "The model is assumed to be right: its link, and the variance of the target that its loss "
         "implies. inference='robust' does not need this assumption."
@@ -278,9 +293,9 @@ def notes(
     )
     shrinks = (shrunk,) if is_shrunk(certificate) else ()
     units = () if of_table else (_UNITS,)
-    unknown = (*_unknown(estimates), *_of_prior(estimates), *_beyond_prior(estimates))
+    covered = of_intervals(estimates, level)
     bound = _bound(estimates)
-    return (covered, *unknown, assumed, *bound, rows, *units, *shrinks, *certificate.caveats())
+    return (*covered, assumed, *bound, rows, *units, *shrinks, *certificate.caveats())
 
 
 def _bound(estimates: Estimates) -> tuple[str, ...]:

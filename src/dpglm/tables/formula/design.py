@@ -103,11 +103,11 @@ class FormulaEncoding(Encoding):
     terms: tuple[Term, ...]
 
     def __post_init__(self) -> None:
-        if not self._slopes:
+        if not self.slopes:
             raise ValueError(
                 "a formula must name a column besides the intercept: for a mean, use dpglm.describe"
             )
-        n_columns = sum(math.prod(len(one.fields) for one in term) for term in self._slopes)
+        n_columns = sum(math.prod(len(one.fields) for one in term) for term in self.slopes)
         if n_columns > _MOST_COLUMNS:
             raise ValueError(
                 f"a formula must have at most {_MOST_COLUMNS} columns besides the intercept, got "
@@ -125,13 +125,13 @@ class FormulaEncoding(Encoding):
 
     @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
-        return tuple(":".join(fields) for term in self._slopes for fields in _fields(term))
+        return tuple(":".join(fields) for term in self.slopes for fields in _fields(term))
 
     @functools.cached_property
     def prior_scales(self) -> tuple[float, ...]:
         return tuple(
             CATEGORY_PRIOR if all(one.factor.is_category for one in term) else math.inf
-            for term in self._slopes
+            for term in self.slopes
             for _ in _fields(term)
         )
 
@@ -145,7 +145,7 @@ class FormulaEncoding(Encoding):
         rows = {key: row for row, key in enumerate(self._keys())}
         intercept = len(rows)
         entries: list[tuple[float, int, int]] = [(1.0, intercept, intercept)]
-        for term, scales in zip(self._slopes, self._scales, strict=True):
+        for term, scales in zip(self.slopes, self._scales, strict=True):
             for fields in _fields(term):
                 column = rows[frozenset(zip(term, fields, strict=True))]
                 for factor, key in _expanded(term, fields, scales):
@@ -166,35 +166,42 @@ class FormulaEncoding(Encoding):
     def encode_read(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
         """Write the columns of rows into ``out``, for cells from ``read_cells``."""
         start = 0
-        for term, scales in zip(self._slopes, self._scales, strict=True):
-            product = np.ones((len(out), 1))
-            for one, scale in zip(term, scales, strict=True):
-                values = one.factor.values(cells, reduced=one.reduced)
-                values = (values - scale.center) / scale.scale
-                # The fields of the first factor change fastest, as in R.
-                product = (values[:, :, np.newaxis] * product[:, np.newaxis, :]).reshape(
-                    len(out), -1
-                )
+        for place in range(len(self.slopes)):
+            product = self.term_values(place, cells, len(out))
             stop = start + product.shape[1]
             out[:, start:stop] = product
             start = stop
 
     def score(self, weights: NDArray[np.float64]) -> Score:
         found, start = [], 0
-        for term, scales in zip(self._slopes, self._scales, strict=True):
+        for term, scales in zip(self.slopes, self._scales, strict=True):
             sizes = [len(one.fields) for one in reversed(term)]
             stop = start + math.prod(sizes)
             found.append(_product(term, scales, weights[start:stop].reshape(sizes)))
             start = stop
         return total(found)
 
+    def term_values(self, place: int, cells: Cells, n_rows: int) -> NDArray[np.float64]:
+        """Return the columns of the term at ``place``, for cells from ``read_cells``."""
+        product = np.ones((n_rows, 1))
+        for one, scale in zip(self.slopes[place], self._scales[place], strict=True):
+            values = one.factor.values(cells, reduced=one.reduced)
+            values = (values - scale.center) / scale.scale
+            # The fields of the first factor change fastest, as in R.
+            product = (values[:, :, np.newaxis] * product[:, np.newaxis, :]).reshape(n_rows, -1)
+        return product
+
     @functools.cached_property
-    def _slopes(self) -> tuple[Term, ...]:
+    def slopes(self) -> tuple[Term, ...]:
         """The terms except the intercept."""
         return tuple(term for term in self.terms if term)
 
+    def fields_of(self, term: Term) -> tuple[tuple[str, ...], ...]:
+        """Return the field of each factor, for every column of a term in order."""
+        return tuple(_fields(term))
+
     def _keys(self) -> Iterator[_Key]:
-        for term in self._slopes:
+        for term in self.slopes:
             for fields in _fields(term):
                 yield frozenset(zip(term, fields, strict=True))
 
@@ -202,7 +209,7 @@ class FormulaEncoding(Encoding):
     def _scales(self) -> tuple[tuple[Scaled, ...], ...]:
         """Scalings of each term's factors, with as many centred ones as possible."""
         known = {frozenset(term) for term in self.terms}
-        return tuple(_scaled(term, _centered(term, known)) for term in self._slopes)
+        return tuple(_scaled(term, _centered(term, known)) for term in self.slopes)
 
 
 def _scaled(term: Term, centered: frozenset[Coded]) -> tuple[Scaled, ...]:
@@ -318,7 +325,7 @@ def _is_independent(terms: Sequence[Term]) -> bool:
 def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
     """Return the first column that depends on earlier ones, and these."""
     rng = np.random.default_rng(0)
-    rows = _MadeUpRows(group)
+    rows = ArtificialRows(group)
     names = [*(["the intercept"] if group.has_intercept else []), *group.feature_names]
     if rows.n_combined * rows.n_within * len(names) > _MOST_ENTRIES:
         return None
@@ -348,14 +355,13 @@ def _dependent(X: NDArray[np.float64]) -> int | None:
     return int(near.argmax()) if near.any() else None
 
 
-class _MadeUpRows:
+class ArtificialRows:
     """Artificial rows with every combination of the categories of a group of terms."""
 
     def __init__(self, group: FormulaEncoding) -> None:
         self._group = group
-        used: Mapping[str, Column] = {
-            one.name: one for one in group.columns if one.name in group.column_names
-        }
+        names = frozenset(group.column_names)
+        used: Mapping[str, Column] = {one.name: one for one in group.columns if one.name in names}
         self._numbers = [one for one in used.values() if isinstance(one, NumericColumn)]
         self._categories = [one for one in used.values() if isinstance(one, CategoricalColumn)]
         self.n_combined = math.prod(len(one.categories) for one in self._categories)
@@ -368,15 +374,20 @@ class _MadeUpRows:
 
     def design(self, n_within: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the columns of ``n_within`` rows per combination, with the intercept."""
+        cells, n_rows = self.cells(n_within, rng)
+        out = np.zeros((n_rows, len(self._group.feature_names)))
+        self._group.encode_read(cells, out)
+        return np.column_stack([np.ones(n_rows), out]) if self._group.has_intercept else out
+
+    def cells(self, n_within: int, rng: np.random.Generator) -> tuple[Cells, int]:
+        """Return the cells of ``n_within`` rows per combination, and the number of all rows."""
         n_rows = self.n_combined * n_within
         sizes = [len(one.categories) for one in self._categories]
         places = np.unravel_index(np.repeat(np.arange(self.n_combined), n_within), (*sizes, 1))
         cells: Cells = {
             one.name: place for one, place in zip(self._categories, places[:-1], strict=True)
         } | {one.name: self._drawn(one, n_rows, rng) for one in self._numbers}
-        out = np.zeros((n_rows, len(self._group.feature_names)))
-        self._group.encode_read(cells, out)
-        return np.column_stack([np.ones(n_rows), out]) if self._group.has_intercept else out
+        return cells, n_rows
 
     def _drawn(
         self, column: NumericColumn, n_rows: int, rng: np.random.Generator
@@ -416,14 +427,18 @@ def read_formula(formula: str, columns: Sequence[Column], target: str | None) ->
             f"{in_one_line(formula)}"
         )
     try:
-        encoding = FormulaEncoding(tuple(columns), coded_terms(_terms(formula, columns, target)))
+        terms = coded_terms(read_terms(formula, columns, target))
+        encoding = FormulaEncoding(tuple(columns), terms)
         check_not_aliased(encoding)
     except RecursionError:
         raise ValueError(f"formula {in_one_line(formula)} is nested too deeply") from None
     return encoding
 
 
-def _terms(formula: str, columns: Sequence[Column], target: str | None) -> Iterator[list[Factor]]:
+def read_terms(
+    formula: str, columns: Sequence[Column], target: str | None = None
+) -> Iterator[list[Factor]]:
+    """Yield the factors of each term of a formula, see ``read_formula``."""
     parser, tokenizer, errors = _formulaic()
     try:
         tokens = list(tokenizer.tokenize(formula))

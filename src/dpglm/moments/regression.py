@@ -1,0 +1,281 @@
+"""Least squares, correlations and components from noisy second moments. All post-processing.
+
+The released matrix is ``M + N``: M the second moments of standardised columns z, and N symmetric
+noise with independent entries of known variances T, zero where M is zero by structure. Columns of a
+formula are combinations ``L^T z``, and so is the target, ``<l, z>``. At coefficients b the residual
+is ``<v, z>`` with ``v = l - L b``, and the score that was released is
+
+    L^T (M + N) v = L^T M v + L^T N v,    Cov(N v)_ij = T_ij v_i v_j,  sum_k T_ik v_k^2 on i = j.
+
+The first part has mean zero and the covariance ``s^2 L^T M L`` at the best coefficients, s^2 the
+variance of residuals. So the noise of an estimate is known without a second release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpglm.solvers.composite.moments import ReleasedMoments
+from dpglm.solvers.parts.algebra import eigen, solved
+from dpglm.solvers.second_order.posterior import Posterior, ScaleLaw, term_scales
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_ROUNDS = 8
+_TINY = 1e-300
+# Relative ridge on covariances, against rounding.
+_RIDGE = 1e-12
+# A residual variance is at least this many standard deviations of its noise.
+_LEAST = 1.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoisyMoments:
+    """The released second moments, with the variances of their noise."""
+
+    matrix: Floats
+    variances: Floats
+
+    @classmethod
+    def of(cls, released: ReleasedMoments, never_together: NDArray[np.bool_]) -> NoisyMoments:
+        """Return moments in which entries that structure makes zero are zero, without noise."""
+        size = len(released.matrix)
+        variances = np.full((size, size), 0.5 * released.noise**2)
+        np.fill_diagonal(variances, released.noise**2)
+        return cls(
+            np.where(never_together, 0.0, released.matrix),
+            np.where(never_together, 0.0, variances),
+        )
+
+    @property
+    def weight(self) -> float:
+        """Weight of all rows."""
+        return max(float(self.matrix[-1, -1]), math.sqrt(float(self.variances[-1, -1])), _TINY)
+
+    def noise_of(self, L: Floats, v: Floats) -> Floats:
+        """Return the covariance of ``L^T N v``."""
+        spread = self.variances * np.outer(v, v)
+        np.fill_diagonal(spread, self.variances @ v**2)
+        return np.asarray(L.T @ spread @ L)
+
+    def form_noise(self, G: Floats) -> float:
+        """Return the variance of ``sum_ij G_ij N_ij``, G symmetric."""
+        twice = self.variances * G**2
+        return float(2.0 * twice.sum() - np.diag(twice).sum())
+
+    def form(self, u: Floats, w: Floats) -> tuple[float, float]:
+        """Return ``u^T (M + N) w`` and the variance of its noise."""
+        G = 0.5 * (np.outer(u, w) + np.outer(w, u))
+        return float(u @ self.matrix @ w), self.form_noise(G)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PenalisedTerm:
+    """Columns with the prior covariance ``fixed + tau^2 root root^T``, tau to be estimated."""
+
+    name: str
+    places: NDArray[np.intp]
+    fixed: Floats
+    root: Floats
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Coefficients of a linear model, and the variance of the residuals."""
+
+    posterior: Posterior
+    sampling: Floats
+    prior: Floats
+    variance: float
+    noise_of_variance: float
+    scales: tuple[ScaleLaw, ...]  # Prior deviations of penalised terms.
+
+
+def solve(
+    moments: NoisyMoments,
+    L: Floats,
+    target: Floats,
+    prior: Floats,
+    terms: Sequence[PenalisedTerm] = (),
+    design_effect: float = 1.0,
+    instruments: Floats | None = None,
+) -> Solved:
+    """Solve the noisy normal equations with a prior covariance.
+
+    ``design_effect`` multiplies the sampling covariance. With instruments the equations are
+    ``L_z^T (M + N) v = 0``, L_z their columns, weighted by the covariance of their error.
+    """
+    Z = L if instruments is None else instruments
+    A, b = Z.T @ moments.matrix @ L, Z.T @ moments.matrix @ target
+    values, directions = eigen(_symmetric(Z.T @ moments.matrix @ Z))
+    inside = (directions * np.maximum(values, 0.0)) @ directions.T
+    v, scales = target, tuple[ScaleLaw, ...]()
+    found, sampling = Posterior(np.zeros(L.shape[1]), prior, prior), inside
+    for step in range(_ROUNDS):
+        variance = _residual_variance(moments, v)
+        sampling = design_effect * variance * inside
+        error = sampling + moments.noise_of(Z, v)
+        error += _RIDGE * max(float(np.trace(error)), _TINY) * np.eye(len(error))
+        if terms and step == _ROUNDS // 2:
+            prior, scales = _penalised(A, b, error, prior, terms)
+        found = _posterior(prior, A, error, b)
+        v = target - L @ found.mean
+    _, in_variance = moments.form(v, v)
+    gain = found.gain
+    return Solved(
+        found,
+        _symmetric(gain @ sampling @ gain.T),
+        prior,
+        _residual_variance(moments, v),
+        math.sqrt(in_variance) / moments.weight,
+        scales,
+    )
+
+
+def _symmetric(matrix: Floats) -> Floats:
+    return np.asarray(0.5 * (matrix + matrix.T))
+
+
+def _posterior(prior: Floats, A: Floats, error: Floats, b: Floats) -> Posterior:
+    """Return the posterior given ``b = A beta + e``, A of any shape."""
+    gain = solved(A @ prior @ A.T + error, A @ prior).T
+    kept = np.eye(len(prior)) - gain @ A
+    return Posterior(gain @ b, kept @ prior @ kept.T + gain @ error @ gain.T, gain)
+
+
+def _penalised(
+    A: Floats, b: Floats, error: Floats, prior: Floats, terms: Sequence[PenalisedTerm]
+) -> tuple[Floats, tuple[ScaleLaw, ...]]:
+    """Return the prior with the scale of each term that the marginal likelihood chooses."""
+    fixed, roots = prior.copy(), []
+    for term in terms:
+        fixed[term.places] = fixed[:, term.places] = 0.0
+        fixed[np.ix_(term.places, term.places)] = term.fixed
+        root = np.zeros((len(prior), term.root.shape[1]))
+        root[term.places] = term.root
+        roots.append(root)
+    laws = term_scales(A, error, b, fixed, roots)
+    for law, root in zip(laws, roots, strict=True):
+        fixed = fixed + law.mean_square * root @ root.T
+    return fixed, laws
+
+
+def _residual_variance(moments: NoisyMoments, v: Floats) -> float:
+    """Return the mean squared residual, at least its noise."""
+    seen, noise = moments.form(v, v)
+    return max(seen, _LEAST * math.sqrt(noise), _TINY) / moments.weight
+
+
+@final
+@dataclass(frozen=True)
+class Correlation:
+    """A correlation, or a partial correlation, with an interval.
+
+    Parameters
+    ----------
+    estimate : float
+        In [-1, 1].
+    standard_error : float
+        From sampling and privacy noise together.
+    low, high : float
+        Ends of the confidence interval, within [-1, 1].
+    level : float
+        Confidence level.
+    """
+
+    estimate: float
+    standard_error: float
+    low: float
+    high: float
+    level: float
+
+
+def correlation(
+    moments: NoisyMoments, u: Floats, w: Floats, given: Floats, level: float
+) -> Correlation:
+    """Correlate ``<u, z>`` and ``<w, z>`` after projection on the columns ``given^T z``.
+
+    The sampling variance is that of normal columns, ``(1 - r^2)^2 / n``; the noise is that of the
+    gradient of r in the matrix, as projections are stationary.
+    """
+    A = given.T @ moments.matrix @ given
+    ridge = 1e-9 * max(float(np.trace(A)), _TINY) * np.eye(len(A))
+    u = u - given @ solved(A + ridge, given.T @ moments.matrix @ u)
+    w = w - given @ solved(A + ridge, given.T @ moments.matrix @ w)
+    (both, _), (one, in_one), (two, in_two) = (
+        moments.form(u, w),
+        moments.form(u, u),
+        moments.form(w, w),
+    )
+    one = max(one, math.sqrt(in_one), _TINY)
+    two = max(two, math.sqrt(in_two), _TINY)
+    size = math.sqrt(one * two)
+    r = min(max(both / size, -1.0), 1.0)
+    G = 0.5 * (np.outer(u, w) + np.outer(w, u)) / size
+    G -= 0.5 * r * (np.outer(u, u) / one + np.outer(w, w) / two)
+    noise = moments.form_noise(G)
+    variance = (1.0 - r * r) ** 2 / moments.weight + noise
+    error = math.sqrt(variance)
+    # Fisher's scale keeps the interval within [-1, 1].
+    inner = min(max(r, -0.999), 0.999)
+    reach = special.ndtri(0.5 + 0.5 * level) * error / (1.0 - inner * inner)
+    middle = math.atanh(inner)
+    return Correlation(r, error, math.tanh(middle - reach), math.tanh(middle + reach), level)
+
+
+@final
+@dataclass(frozen=True)
+class PrincipalComponents:
+    """Principal components of correlations.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The columns.
+    loadings : tuple of tuple of float
+        For each component its coefficients of the standardised columns, of length 1.
+    shares : tuple of float
+        Share of each component in the variance of the standardised columns, decreasing.
+    standard_errors : tuple of float
+        Standard errors of the shares, from sampling (of normal columns) and privacy noise.
+    """
+
+    names: tuple[str, ...]
+    loadings: tuple[tuple[float, ...], ...]
+    shares: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+
+
+def components(
+    moments: NoisyMoments, L: Floats, constant: Floats, names: Sequence[str]
+) -> PrincipalComponents:
+    """Return the components of the correlation matrix of the columns ``L^T z``."""
+    means = constant @ moments.matrix @ L / moments.weight
+    centered = L - np.outer(constant, means)
+    covariance = centered.T @ moments.matrix @ centered / moments.weight
+    noises = [math.sqrt(moments.form(one, one)[1]) / moments.weight for one in centered.T]
+    scale = np.sqrt(np.maximum(np.diag(covariance), np.maximum(noises, _TINY)))
+    values, directions = eigen(covariance / np.outer(scale, scale))
+    order = np.argsort(values)[::-1]
+    total = float(len(values))
+    errors = []
+    for place in order:
+        way = centered @ (directions[:, place] / scale)
+        noise = math.sqrt(moments.form(way, way)[1]) / moments.weight
+        errors.append(math.hypot(noise, abs(values[place]) * math.sqrt(2.0 / moments.weight)))
+    return PrincipalComponents(
+        tuple(names),
+        tuple(tuple(directions[:, place].tolist()) for place in order),
+        tuple((values[order] / total).tolist()),
+        tuple((np.array(errors) / total).tolist()),
+    )

@@ -1,0 +1,160 @@
+"""The release of second moments of a private table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from numpy.typing import ArrayLike
+
+from dpglm._validation import check_one_of
+from dpglm.certificate.execution import execute
+from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
+from dpglm.data.groups import LimitedGroups, public_size
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.data.split import EXPLORATION
+from dpglm.exploration.design import open_table
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.moments.basis import basis_of
+from dpglm.moments.moments import Moments
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.composite.moments import plan_moments
+from dpglm.tables.schema import Schema
+
+# Largest share of the rows that count less by default.
+_LONG_ROWS = 0.01
+
+
+def release_moments(
+    table: Any,
+    schema: Schema | Mapping[str, Any],
+    *,
+    epsilon: float = 1.0,
+    delta: float | Literal["auto"] = "auto",
+    budget: PrivacyBudget | None = None,
+    adjacency: str = "zero_out",
+    n_rows: int | None = None,
+    columns: Sequence[str] | None = None,
+    terms: Sequence[str] = (),
+    weighting: Literal["auto", "none"] = "auto",
+    groups: Any = None,
+    max_rows_per_group: int | None = None,
+    n_groups: int | None = None,
+    where: ArrayLike | None = None,
+    ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+    random_state: int | NoiseSource | None = None,
+) -> Moments:
+    """Release the second moments of a private table, from which every linear model follows.
+
+    Parameters
+    ----------
+    table : mapping, DataFrame, ParquetRows, Dask DataFrame or path-like
+        Columns by name, including the target; see ``describe``.
+    schema : Schema or mapping
+        Public facts about the columns, or their JSON form.
+    epsilon : float, default=1.0
+        Privacy budget epsilon, above 0.
+    delta : float or "auto", default="auto"
+        Privacy budget delta, in (0, 1); "auto" is ``dpglm.privacy.default_delta``.
+    budget : PrivacyBudget, optional
+        Replaces ``epsilon`` and ``delta``.
+    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
+        Neighbouring relation, see ``dpglm.privacy.Adjacency``.
+    n_rows : int, optional
+        Public number of rows, which may be approximate; required for "add_remove" only.
+    columns : sequence of str, optional
+        Columns of the schema, the target included; by default all.
+    terms : sequence of str, default=()
+        Further terms of formulas, such as ``"bs(age, df=6)"``, ``"np.log(income)"`` or
+        ``"age:C(sex)"``. Models may use any linear combination of columns and terms.
+    weighting : {"auto", "none"}, default="auto"
+        "auto": rows that are long in all columns together count less, about 1 % of them, which
+        takes several times less noise. "none": all rows count fully.
+    groups : array_like of shape (n,) or str, optional
+        Person (group) id of each row, or the name of its column (not for Dask).
+    max_rows_per_group : int, optional
+        Maximum rows per group; required with ``groups``.
+    n_groups : int, optional
+        Public number of groups; required for "add_remove" only.
+    where : array_like of bool of shape (n,), optional
+        Private condition: only rows with True count.
+    ledger : PrivacyLedger or path-like, optional
+        Ledger of the data set, which is charged before anything is released.
+    random_state : int or NoiseSource, optional
+        None: noise from the operating system. With an integer the release is reproducible and NOT
+        private, and ``privacy_`` states this.
+
+    Returns
+    -------
+    Moments
+
+    Raises
+    ------
+    ValueError
+        If an argument or a cell of the table is invalid; nothing is spent then.
+    LedgerError
+        If the ledger refuses the charge; nothing is spent then.
+    ImportError
+        If formulaic is not installed.
+
+    Notes
+    -----
+    Privacy: Gaussian releases under ``adjacency``: sums of the encoded columns and of their
+    squares, first moments, counts of rows by length, and second moments of standardised rows of
+    bounded length. Models, tests and searches are post-processing.
+
+    Examples
+    --------
+    >>> import dpglm
+    >>> from dpglm.datasets import load_adult
+    >>> adult = load_adult()
+    >>> table = {**adult.data, "income": adult.target}
+    >>> moments = dpglm.release_moments(
+    ...     table, adult.schema, columns=["age", "sex", "hours-per-week", "income"], random_state=0
+    ... )
+    >>> model = moments.regress("`hours-per-week` ~ age + sex")
+    >>> [round(float(one), 1) for one in model.inference_.params]
+    [34.7, 0.0, 5.7]
+    """
+    if not isinstance(schema, Schema):
+        schema = Schema.from_dict(schema)
+    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    check_one_of("weighting", weighting, ("auto", "none"))
+    basis = basis_of(schema, columns, terms)
+    stated_budget(epsilon, delta, budget, 1)
+    rows = open_table(table, basis.names)
+    ids = None if groups is None else rows.group_ids(groups)
+    limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
+    n_rows, bound = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
+    data = DataSpec(n_rows, basis.width, row_norm=basis.row_norm, intercept=1.0, groups=bound)
+    plan = plan_moments(
+        data,
+        stated_budget(epsilon, delta, budget, n_rows if bound is None else bound.n_groups),
+        relation,
+        basis.blocks,
+        _LONG_ROWS if weighting == "auto" else 0.0,
+    )
+
+    def prepared(noise: NoiseSource) -> Rows:
+        return rows.prepared(basis, data, ids, noise, where)
+
+    solution, certificate = execute(
+        plan,
+        prepared,
+        "Moments",
+        EXPLORATION,
+        (
+            *size_facts(data, relation, chosen=where is not None),
+            *schema_facts(schema),
+            PublicFact("columns", list(basis.columns), "declared"),
+            PublicFact("terms", list(basis.terms), "declared"),
+        ),
+        ledger=ledger,
+        random_state=random_state,
+        checkpoint=None,
+    )
+    return Moments(basis, solution.w, certificate)
