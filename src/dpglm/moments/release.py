@@ -4,29 +4,94 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
-from dpglm.certificate.execution import execute
+from dpglm._words import plain_number
+from dpglm.certificate.execution import Expected, PartInput, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.groups import LimitedGroups, public_size
+from dpglm.data.groups import LimitedGroups, stated_protection
+from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.split import EXPLORATION
 from dpglm.exploration.design import open_table
 from dpglm.ledger.ledger import PrivacyLedger
-from dpglm.moments.basis import basis_of
+from dpglm.moments.basis import MomentBasis, basis_of
 from dpglm.moments.moments import Moments
+from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.moments import plan_moments
 from dpglm.tables.schema import Schema
 
 # Largest share of the rows that count less by default.
 _LONG_ROWS = 0.01
+
+
+@final
+@dataclass(frozen=True)
+class MomentsPart(StudyPart):
+    """A release of second moments, with the options of ``release_moments``."""
+
+    basis: MomentBasis
+    weighting: Literal["auto", "none"]
+
+    def plan(self, protection: Protection) -> Plan:
+        data = DataSpec(
+            protection.n_rows,
+            self.basis.width,
+            row_norm=self.basis.row_norm,
+            intercept=1.0,
+            groups=protection.groups,
+        )
+        return plan_moments(
+            data,
+            protection.budget,
+            protection.adjacency,
+            self.basis.blocks,
+            _LONG_ROWS if self.weighting == "auto" else 0.0,
+        )
+
+    def noise_to_sampling(self, protection: Protection) -> float:
+        plan = self.plan(protection)
+        return plan.coefficient_noise**2 * protection.n_rows
+
+    def title(self, plan: Plan) -> str:
+        return f"second moments of {plan.data.n_rows} rows, {len(self.basis.columns)} columns"
+
+    def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
+        return (("correlation", 2.0 * plan.coefficient_noise),)
+
+    def expected(self, plan: Plan) -> tuple[Expected, ...]:
+        return tuple(
+            Expected(EXPLORATION, name, f"± {plain_number(width, 2)}")
+            for name, width in self.precision(plan)
+        )
+
+    def run(self, plan: Plan, given: PartInput) -> Moments:
+        (table,), basis = given.rows, self.basis
+        rows = open_table(table, basis.names, basis.schema.read_file)
+        ids = None if given.groups is None else rows.group_ids(given.groups)
+        if ids is not None or plan.data.groups is not None:
+            LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
+        facts = (
+            *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
+            *schema_facts(basis.schema),
+            PublicFact("columns", list(basis.columns), "declared"),
+            PublicFact("terms", list(basis.terms), "declared"),
+        )
+
+        def prepared(noise: NoiseSource) -> Rows:
+            return rows.prepared(basis, plan.data, ids, noise, given.where)
+
+        solution, certificate = execute(plan, prepared, "Moments", EXPLORATION, facts, given)
+        return Moments(basis, solution.w, certificate)
 
 
 def release_moments(
@@ -120,41 +185,23 @@ def release_moments(
     >>> [round(float(one), 1) for one in model.inference_.params]
     [34.7, 0.0, 5.7]
     """
-    if not isinstance(schema, Schema):
-        schema = Schema.from_dict(schema)
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    # Invalid arguments are found before rows are read.
+    check_one_of("adjacency", adjacency, tuple(Adjacency))
     check_one_of("weighting", weighting, ("auto", "none"))
-    basis = basis_of(schema, columns, terms)
+    part = MomentsPart(basis_of(as_schema(schema), columns, terms), weighting)
     stated_budget(epsilon, delta, budget, 1)
-    rows = open_table(table, basis.names)
+    rows = open_table(table, part.basis.names, part.basis.schema.read_file)
     ids = None if groups is None else rows.group_ids(groups)
-    limited = LimitedGroups.of(ids, max_rows_per_group, rows.n_rows)
-    n_rows, bound = public_size(limited, rows.n_rows, relation, given=n_rows, given_groups=n_groups)
-    data = DataSpec(n_rows, basis.width, row_norm=basis.row_norm, intercept=1.0, groups=bound)
-    plan = plan_moments(
-        data,
-        stated_budget(epsilon, delta, budget, n_rows if bound is None else bound.n_groups),
-        relation,
-        basis.blocks,
-        _LONG_ROWS if weighting == "auto" else 0.0,
+    protection = stated_protection(
+        rows.n_rows,
+        ids,
+        epsilon=epsilon,
+        delta=delta,
+        budget=budget,
+        adjacency=adjacency,
+        public_rows=n_rows,
+        max_rows_per_group=max_rows_per_group,
+        n_groups=n_groups,
     )
-
-    def prepared(noise: NoiseSource) -> Rows:
-        return rows.prepared(basis, data, ids, noise, where)
-
-    solution, certificate = execute(
-        plan,
-        prepared,
-        "Moments",
-        EXPLORATION,
-        (
-            *size_facts(data, relation, chosen=where is not None),
-            *schema_facts(schema),
-            PublicFact("columns", list(basis.columns), "declared"),
-            PublicFact("terms", list(basis.terms), "declared"),
-        ),
-        ledger=ledger,
-        random_state=random_state,
-        checkpoint=None,
-    )
-    return Moments(basis, solution.w, certificate)
+    given = PartInput((rows,), ids, where, ledger, random_state)
+    return part.run(part.plan(protection), given)
