@@ -36,6 +36,8 @@ from dpglm.oracle.table_moments import (
     noisy_columns,
     noisy_lengths,
     noisy_moments,
+    noisy_sizes,
+    size_sum,
     table_moment_sum,
 )
 from dpglm.oracle.targets import (
@@ -67,6 +69,7 @@ BASIS, V = np.diag([2.0, 3.0, 0.0]), np.zeros(3)
 SCORES = ClippedScores(BASIS, 0.8, 0.9, slope=0.7, curvature=0.2)
 VIEW = LinearView(np.eye(3), 1.0, 0.0, 0.5, np.zeros(3), 0.4)
 LEVEL_VIEW = LinearView(np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
+LONG_VIEW = LinearView(100.0 * np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 SHELLS = Shells(0.01, 1.3)
 EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
 FINAL, ROBUST = ScoreShares(0.25, 0.7, 0.05), ScoreShares(0.2, 0.55, 0.05, 0.2)
@@ -124,6 +127,11 @@ SUMS = {
         of(lambda data: ROW_LENGTHS),
         lambda oracle, one: noisy_lengths(oracle, one, LEVEL_VIEW, SHELLS),
         ((E1, 1.0, WEIGHT), (at(1.0, 0.5), 1.0, WEIGHT)),
+    ),
+    "large entries": Sum(
+        of(lambda data: size_sum(2)),
+        lambda oracle, one: noisy_sizes(oracle, one, LONG_VIEW, np.arange(2)),
+        ((at(0.6), 1.0, WEIGHT), (at(0.28), 1.0, WEIGHT)),
     ),
     "moments of columns": Sum(
         of(table_moment_sum),

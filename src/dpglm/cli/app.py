@@ -14,6 +14,7 @@ from dpglm.cli.commands.evaluate import evaluate
 from dpglm.cli.commands.export import export
 from dpglm.cli.commands.fit import fit
 from dpglm.cli.commands.ledger import ledger
+from dpglm.cli.commands.moments import moments, regress
 from dpglm.cli.commands.plan import plan
 from dpglm.cli.commands.predict import predict
 from dpglm.cli.commands.schema import schema
@@ -80,6 +81,8 @@ for one in (
     fit,
     evaluate,
     study,
+    moments,
+    regress,
     verify,
     predict,
     export,

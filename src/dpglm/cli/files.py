@@ -456,7 +456,7 @@ def require_report() -> None:
 def publish_numbers(
     make: Callable[[PrivacyLedger | None], Any],
     kind: str,
-    write_page: Callable[[Any, Path], None],
+    write_page: Callable[[Any, Path], None] | None,
     report: Path | None,
     ledger: Path | None,
     *,
@@ -482,7 +482,7 @@ def publish_numbers(
         def write(drafts: Mapping[Path, Path]) -> None:
             for path, document in others.items():
                 write_json(drafts[path], document(found))
-            if report is not None:
+            if report is not None and write_page is not None:
                 write_json(drafts[report / f"{kind}.json"], found.to_dict())
                 found.privacy_.to_json(drafts[report / "certificate.json"])
                 write_page(found, drafts[report / f"{kind}.html"])

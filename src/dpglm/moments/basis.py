@@ -32,6 +32,7 @@ Floats: TypeAlias = NDArray[np.float64]
 # Relative error of a column as a combination of released ones that rounding may leave.
 _TOLERANCE = 1e-7
 _SEED = 0
+_TINY = 1e-300
 
 
 @final
@@ -66,6 +67,14 @@ class MomentBasis:
             )
             if coded:
                 found.append(coded)
+        # A number in the span of others, such as that of a spline of it, would be released twice.
+        for term in [one for one in found if one and _kind(one) == "numbers"]:
+            others = tuple(one for one in found if one is not term)
+            near = tuple(one for one in others if one and _kind(one) == "numbers")
+            if len(term) == 1 and len(term[0].fields) == 1 and near:
+                every = FormulaEncoding(self.described, tuple(found))
+                if _combined(every, near, every, every.slopes.index(term)) is not None:
+                    found = list(others)
         return FormulaEncoding(self.described, tuple(found))
 
     @property
@@ -146,42 +155,49 @@ class MomentBasis:
         )
 
     def _of_term(self, encoding: FormulaEncoding, place: int) -> Floats:
-        term = encoding.slopes[place]
-        used = {name for one in term for name in one.factor.columns}
-        starts = np.cumsum([0, *(len(fields) for _, fields in self._fields)])
-        near = [
-            k
-            for k, (own, _) in enumerate(self._fields)
-            if {name for one in own for name in one.factor.columns} <= used
-        ]
-        rows = ArtificialRows(
-            FormulaEncoding(self.described, (term, *(self._fields[k][0] for k in near)))
-        )
-        rng = np.random.default_rng(_SEED)
-        # As many rows as unknowns for each combination of categories.
-        n_within = 2 * sum(len(self._fields[k][1]) for k in near) // rows.n_combined + 20
-        both = []
-        for _ in range(2):
-            cells, n_rows = rows.cells(n_within, rng)
-            X = np.ones((n_rows, 1))
-            if near:
-                own = [self.encoding.term_values(k, cells, n_rows) for k in near]
-                X = np.column_stack([*own, X])
-            both.append((X, encoding.term_values(place, cells, n_rows)))
-        (X, wanted), (others, check) = both
-        found = np.linalg.lstsq(X, wanted, rcond=1e-10)[0]
-        error = np.abs(others @ found - check).max()
-        if error > _TOLERANCE * max(float(np.abs(check).max()), 1e-300):
-            name = ":".join(one.factor.name for one in term)
+        found = _combined(self.encoding, self.encoding.slopes, encoding, place)
+        if found is None:
+            name = ":".join(one.factor.name for one in encoding.slopes[place])
             raise ValueError(
                 f"formula term {name!r} is not a combination of the released columns, "
                 f"{in_one_line(list(self.columns))} and the terms {in_one_line(list(self.terms))}: "
                 "name it in terms= of a new release"
             )
-        combined = np.zeros((self.width + 1, wanted.shape[1]))
-        at = [np.arange(starts[k], starts[k + 1]) for k in near]
-        combined[np.concatenate([*at, [self.width]])] = found
-        return combined
+        return found
+
+
+def _combined(
+    own: FormulaEncoding, among: Sequence[Term], encoding: FormulaEncoding, place: int
+) -> Floats | None:
+    """Return a term of an encoding as combinations of ``among``, terms of ``own``, or None."""
+    term = encoding.slopes[place]
+    used = {name for one in term for name in one.factor.columns}
+    sizes = [len(own.fields_of(one)) for one in own.slopes]
+    starts = np.cumsum([0, *sizes])
+    near = [
+        k
+        for k, one in enumerate(own.slopes)
+        if one in among and {name for each in one for name in each.factor.columns} <= used
+    ]
+    rows = ArtificialRows(FormulaEncoding(own.columns, (term, *(own.slopes[k] for k in near))))
+    rng = np.random.default_rng(_SEED)
+    # As many rows as unknowns for each combination of categories.
+    n_within = 2 * sum(sizes[k] for k in near) // rows.n_combined + 20
+    both = []
+    for _ in range(2):
+        cells, n_rows = rows.cells(n_within, rng)
+        X = np.ones((n_rows, 1))
+        if near:
+            X = np.column_stack([*(own.term_values(k, cells, n_rows) for k in near), X])
+        both.append((X, encoding.term_values(place, cells, n_rows)))
+    (X, wanted), (others, check) = both
+    found = np.linalg.lstsq(X, wanted, rcond=1e-10)[0]
+    if np.abs(others @ found - check).max() > _TOLERANCE * max(float(np.abs(check).max()), _TINY):
+        return None
+    combined = np.zeros((starts[-1] + 1, wanted.shape[1]))
+    at = [np.arange(starts[k], starts[k + 1]) for k in near]
+    combined[np.concatenate([*at, starts[-1:]])] = found
+    return combined
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:

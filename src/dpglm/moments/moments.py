@@ -344,10 +344,18 @@ class Moments:
         path : path-like
             The file; an existing one is replaced.
         """
+        write_json(path, self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the moments and their certificate as plain values, like ``save``."""
         stored = _Stored(
             self.basis.schema, self.basis.columns, self.basis.terms, self.values, self.privacy_
         )
-        write_json(path, _FORMAT.write(stored))
+        return _FORMAT.write(stored)
+
+    def summary(self) -> str:
+        """Return the released columns, the number of rows and the budget as text."""
+        return repr(self)
 
     def _inflation(self, column: Floats, others: Floats) -> float:
         moments, constant = self._space.moments, self._space.constant[:, np.newaxis]

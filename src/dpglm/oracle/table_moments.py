@@ -64,6 +64,46 @@ def noisy_columns(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
     return column_sum(spec).noisy(oracle, declared, column_sums(spec))
 
 
+N_SIZES, SIZE_RATIO = 16, math.sqrt(2.0)
+"""Entries of a row are counted by size: below 1, and in shells with ends that grow by the ratio."""
+
+
+def size_sum(n_columns: int) -> RowSum:
+    """Return the sum of counts of entries by size, for some columns.
+
+    Privacy: a row adds its weight to at most one shell of each column; no count is negative.
+    """
+    return RowSum(
+        "counts of large entries",
+        n_columns * N_SIZES,
+        math.sqrt(n_columns),
+        directions=1,
+        opposition=0.0,
+    )
+
+
+def noisy_sizes(
+    oracle: Oracle, declared: SumRelease, view: LinearView, columns: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Release the weight of rows by the size of some coordinates: (n_columns, N_SIZES)."""
+    spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
+    steps = math.log2(SIZE_RATIO)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z, squares = coordinates_of(block, spec, view, row_by_row)
+        xp = namespace(z)
+        sizes = xp.clip(xp.abs(z[:, columns]), _SHORTEST, math.inf)
+        places = xp.clip(xp.floor(xp.log2(sizes) / steps), -1.0, N_SIZES - 1.0)
+        indices = xp.arange(N_SIZES, dtype=xp.float64, device=z.device)
+        indicators = xp.asarray(places[:, :, None] == indices, dtype=xp.float64)
+        weights = xp.ones_like(squares) * float_weights(block)
+        flat = xp.reshape(indicators, (len(squares), -1))
+        return cast("NDArray[np.float64]", sum_of(block, weights, flat))
+
+    found = size_sum(len(columns)).noisy(oracle, declared, AnyArrays(block_sum, apart=True))
+    return found.reshape(len(columns), N_SIZES)
+
+
 ROW_LENGTHS = RowSum("counts of long rows", N_SHELLS, directions=1, opposition=0.0)
 """A row is in at most one shell."""
 

@@ -16,11 +16,15 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import LinearView, check_data, n_symmetric
 from dpglm.oracle.table_moments import (
+    N_SIZES,
     ROW_LENGTHS,
+    SIZE_RATIO,
     column_sum,
     noisy_columns,
     noisy_lengths,
     noisy_moments,
+    noisy_sizes,
+    size_sum,
     table_moment_sum,
 )
 from dpglm.oracle.targets import N_SHELLS, Shells
@@ -33,9 +37,10 @@ from dpglm.solvers.second_order.posterior import NoisyMatrix, column_moments, wh
 Floats: TypeAlias = NDArray[np.float64]
 State: TypeAlias = tuple[Floats, ...]
 
-# Shares of the squared budget for the sums of columns, the first moments, and the counts of long
-# rows. They only decide coordinates and the cap, on which errors depend to second order.
-_COLUMNS_SHARE, _FIRST_SHARE, _LENGTHS_SHARE = 0.05, 0.1, 0.02
+# Shares of the squared budget for the sums of columns, the first moments, and the counts of large
+# entries and long rows. They only decide coordinates and the cap, on which errors depend to second
+# order.
+_COLUMNS_SHARE, _FIRST_SHARE, _SIZES_SHARE, _LENGTHS_SHARE = 0.05, 0.1, 0.03, 0.02
 # Shells of squared lengths begin at the typical one, and their ends grow by this factor.
 _RATIO = 2.0**0.25
 
@@ -56,10 +61,21 @@ class ColumnBlock:
         check_integer("size", self.size, least=1)
         check_one_of("kind", self.kind, ("numbers", "levels", "products"))
 
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Coordinates:
+    """Public coordinates ``inner^T (x - center)``, and squared lengths of rows in them."""
+
+    center: Floats
+    inner: Floats
+    typical: float  # Mean.
+    longest: float  # Bound.
+
     @property
-    def typical(self) -> int:
-        """Mean square of the block's columns together, once they are scaled."""
-        return self.size if self.kind == "numbers" else 1
+    def shells(self) -> Shells:
+        """Shells of squared lengths."""
+        return Shells(self.typical, _RATIO)
 
 
 @final
@@ -82,10 +98,10 @@ class ReleasedMoments:
 class SecondMoments(Method[State]):
     """Noisy second moments of encoded columns, from which linear models follow.
 
-    Sums of columns and of their squares give centers and scales. With ``long_rows`` above 0, first
-    moments give coordinates in which numbers are uncorrelated, and counts of rows by length there
-    give the cap: at most that share of the rows is longer, besides noise, and counts less. With 0
-    all rows count fully.
+    Sums of columns and of their squares give centers and scales, and first moments coordinates in
+    which numbers are uncorrelated. With ``long_rows`` above 0, counts of rows by length give a cap:
+    at most that share of the rows is longer, besides noise, and counts less. With 0 all rows count
+    fully.
 
     Privacy: Gaussian releases, see ``dpglm.oracle.table_moments``. Coordinates and the cap are
     computed from earlier ones.
@@ -115,18 +131,21 @@ class SecondMoments(Method[State]):
     @functools.cached_property
     def _declared(self) -> dict[str, SumRelease]:
         """The releases by name, in order."""
-        sums = {"columns": column_sum(self.data), "moments": table_moment_sum(self.data)}
-        shares = {"columns": _COLUMNS_SHARE}
+        second = table_moment_sum(self.data)
+        sums = {"columns": column_sum(self.data), "first moments": second}
+        shares = {"columns": _COLUMNS_SHARE, "first moments": _FIRST_SHARE}
         if self.long_rows > 0.0:
-            sums |= {"first moments": sums["moments"], "lengths": ROW_LENGTHS}
-            shares |= {"first moments": _FIRST_SHARE, "lengths": _LENGTHS_SHARE}
-        shares["moments"] = 1.0 - sum(shares.values())
-        noise = self.noise_multiplier
+            if self._numbers.any():
+                sums["sizes"], shares["sizes"] = size_sum(int(self._numbers.sum())), _SIZES_SHARE
+            sums["lengths"], shares["lengths"] = ROW_LENGTHS, _LENGTHS_SHARE
+        sums["moments"], shares["moments"] = second, 1.0 - sum(shares.values())
         return {
-            name: sums[name].release(
-                self.data, self.adjacency, GaussianNoise(noise / math.sqrt(share))
+            name: one.release(
+                self.data,
+                self.adjacency,
+                GaussianNoise(self.noise_multiplier / math.sqrt(shares[name])),
             )
-            for name, share in shares.items()
+            for name, one in sums.items()
         }
 
     @property
@@ -143,12 +162,10 @@ class SecondMoments(Method[State]):
 
     @property
     def coefficient_noise(self) -> float:
-        noise = self._declared["moments"].noise_std * (self._typical + 1.0) / math.sqrt(2.0)
-        return noise / self.data.n_rows
-
-    @property
-    def _typical(self) -> float:
-        return float(sum(one.typical for one in self.blocks))
+        # Of columns with a standard deviation of 1 and a range of 3 of them on either side.
+        numbers = sum(one.size for one in self.blocks if one.kind == "numbers")
+        longest = 3.0 * numbers + len(self.blocks) + 1.0
+        return longest * self._declared["moments"].noise_std * math.sqrt(4.5) / self.data.n_rows
 
     def init(self, seed: int) -> State:
         return ()
@@ -158,8 +175,14 @@ class SecondMoments(Method[State]):
         declared = self._declared[name]
         if name == "columns":
             found = noisy_columns(oracle, declared)
+        elif name == "sizes":
+            own = np.flatnonzero(self._numbers)
+            # Coordinates with a standard deviation of 1.
+            found = noisy_sizes(oracle, declared, self._view(state, scaled=False), own).ravel()
         elif name == "lengths":
-            found = noisy_lengths(oracle, declared, self._view(state), self._shells)
+            found = noisy_lengths(
+                oracle, declared, self._view(state), self._coordinates(state).shells
+            )
         else:
             matrix, _ = noisy_moments(oracle, declared, self._view(state))
             found = matrix[np.triu_indices(len(matrix))]
@@ -174,6 +197,7 @@ class SecondMoments(Method[State]):
         sizes = {
             "columns": 2 * d + 1,
             "first moments": packed,
+            "sizes": int(self._numbers.sum()) * N_SIZES,
             "lengths": N_SHELLS,
             "moments": packed,
         }
@@ -192,88 +216,103 @@ class SecondMoments(Method[State]):
             noise,
         )
 
-    def _units(self, sums: Floats) -> tuple[Floats, Floats]:
-        """Return the center and the scale of each column, from the noisy sums."""
+    @functools.cached_property
+    def _numbers(self) -> NDArray[np.bool_]:
+        """Whether each column is a number."""
+        return np.concatenate([np.full(one.size, one.kind == "numbers") for one in self.blocks])
+
+    def _released(self, state: State, name: str) -> Floats | None:
+        """Return the values of an earlier release, if there is one."""
+        place = list(self._declared).index(name) if name in self._declared else len(state)
+        return state[place] if place < len(state) else None
+
+    def _coordinates(self, state: State, *, scaled: bool = True) -> _Coordinates:
+        """Return the coordinates for the release after ``state``.
+
+        A row's squared length bounds the noise in all entries, so a coordinate of standard
+        deviation s and range r (of nearly all rows) gets the factor ``(r s)^(-1/2)``. With factors
+        a the noise of entry ij relative to ``s_i s_j`` is in proportion to ``sum (a r)^2 / (a_i a_j
+        s_i s_j)``, and these factors minimise the sum of its squares.
+        """
         d, noise = self.data.n_features, self._declared["columns"].noise_std
-        weight = max(float(sums[-1]), noise)
-        means, squares = np.clip(sums[:d] / weight, -1.0, 1.0), sums[d:-1] / weight
+        weight = max(float(state[0][-1]), noise)
+        means, squares = np.clip(state[0][:d] / weight, -1.0, 1.0), state[0][d:-1] / weight
         least = min(noise / weight, 1.0)
-        center, scale = np.zeros(d), np.ones(d)
-        start = 0
+        center, inner = np.zeros(d), np.eye(d)
+        typical, longest, start = 0.0, 0.0, 0
         for block in self.blocks:
-            own = slice(start, start + block.size)
+            own = np.arange(start, start + block.size)
+            start += block.size
+            deviation = 1.0
             if block.kind == "numbers":
                 center[own] = means[own]
                 variances = np.clip(squares[own] - means[own] ** 2, least, 1.0)
-                scale[own] = np.sqrt(variances)
-            elif block.kind == "products":
-                scale[own] = math.sqrt(min(max(float(squares[own].sum()), least), 1.0))
-            start += block.size
-        return center, scale
+                inner[own, own] = 1.0 / np.sqrt(variances)
+                continue
+            if block.kind == "products":
+                deviation = math.sqrt(min(max(float(squares[own].sum()), least), 1.0))
+                inner[own, own] = deviation**-0.5
+            typical, longest = typical + deviation, longest + 1.0 / deviation
+        own = np.flatnonzero(self._numbers)
+        if len(state) > 1 and len(own) > 1:
+            first = self._coordinates(state[:1])
+            inner[:, own] = first.inner[:, own] @ self._uncorrelated(state, first, own)
+        bound = (1.0 + np.abs(center)) @ np.abs(inner[:, own])
+        reach = np.minimum(bound, self._reach(state)) if scaled else np.ones(len(own))
+        inner[:, own] /= np.sqrt(reach)
+        typical += float((1.0 / reach).sum())
+        return _Coordinates(center, inner, typical, longest + float((bound**2 / reach).sum()))
 
-    def _view(self, state: State) -> LinearView:
-        """Return the coordinates and the cap for the release after ``state``."""
-        center, scale = self._units(state[0])
-        d = len(center)
-        inner, cap = np.diag(1.0 / scale), self._longest(state[0])
-        if self.long_rows > 0.0:
-            # First moments and lengths: rows longer than a typical one count less.
-            cap = min(cap, self._typical)
-            if len(state) > 1:
-                inner = inner @ self._uncorrelated(state)
-            if len(state) > 2:
-                cap = self._cap(state)
-        vectors = np.zeros((d + 1, d + 1))
-        vectors[:d, :d] = inner
-        vectors[d, :d] = -center @ inner / self.data.intercept
-        return LinearView(vectors, cap, 1.0, 0.0, np.zeros(d + 1), 1.0)
+    def _reach(self, state: State) -> Floats:
+        """Return the least size that few entries of a coordinate exceed, from released counts."""
+        counts = self._released(state, "sizes")
+        if counts is None:
+            return np.full(int(self._numbers.sum()), math.inf)
+        tails = np.cumsum(counts.reshape(-1, N_SIZES)[:, ::-1], axis=1)[:, ::-1]
+        noise = self._declared["sizes"].noise_std * np.sqrt(np.arange(N_SIZES, 0.0, -1.0))
+        few = tails <= self.long_rows * max(float(state[0][-1]), 1.0) + noise
+        places = np.where(few.any(axis=1), few.argmax(axis=1), N_SIZES)
+        return np.asarray(SIZE_RATIO**places)
 
-    def _uncorrelated(self, state: State) -> Floats:
-        """Return coordinates in which numbers are uncorrelated, as far as moments exceed noise."""
+    def _uncorrelated(self, state: State, first: _Coordinates, own: NDArray[np.intp]) -> Floats:
+        """Return a map of numbers to uncorrelated ones, as far as moments exceed their noise."""
         size = self.data.n_columns
         matrix = _unpacked(state[1], size)
         noise = self._declared["first moments"].noise_std * self._view(state[:1]).longest
         weight = max(float(matrix[-1, -1]), noise)
-        numbers = np.concatenate([np.full(one.size, one.kind == "numbers") for one in self.blocks])
-        vectors = np.eye(size - 1)
-        own = np.flatnonzero(numbers)
-        if len(own) > 1:
-            among = np.append(own, size - 1)
-            seen = column_moments(matrix[np.ix_(among, among)], noise)
-            centered = NoisyMatrix(
-                seen.mean[:-1, :-1] / weight, seen.variances[:-1, :-1] / weight**2
-            )
-            vectors[np.ix_(own, own)] = whitened(centered, noise / weight)[0]
-        return vectors
+        among = np.append(own, size - 1)
+        seen = column_moments(matrix[np.ix_(among, among)], noise)
+        centered = NoisyMatrix(seen.mean[:-1, :-1] / weight, seen.variances[:-1, :-1] / weight**2)
+        return whitened(centered, noise / weight)[0]
 
-    @property
-    def _shells(self) -> Shells:
-        return Shells(self._typical, _RATIO)
+    def _view(self, state: State, *, scaled: bool = True) -> LinearView:
+        """Return the coordinates and the cap for the release after ``state``."""
+        found = self._coordinates(state, scaled=scaled)
+        cap, counts = found.longest, self._released(state, "lengths")
+        if counts is not None:
+            cap = min(cap, self._cap(counts, state, found.shells))
+        elif len(state) == 1:
+            # Rows of unusual length do not matter for coordinates.
+            cap = min(cap, found.typical)
+        d = len(found.center)
+        vectors = np.zeros((d + 1, d + 1))
+        vectors[:d, :d] = found.inner
+        vectors[d, :d] = -found.center @ found.inner / self.data.intercept
+        return LinearView(vectors, cap, 1.0, 0.0, np.zeros(d + 1), 1.0)
 
-    def _cap(self, state: State) -> float:
+    def _cap(self, counts: Floats, state: State, shells: Shells) -> float:
         """Return the least squared length that few rows exceed, from the released counts."""
-        tails = np.cumsum(state[2][::-1])[::-1]
+        tails = np.cumsum(counts[::-1])[::-1]
         noise = self._declared["lengths"].noise_std * np.sqrt(np.arange(N_SHELLS, 0.0, -1.0))
         few = tails <= self.long_rows * max(float(state[0][-1]), 1.0) + noise
-        return self._shells.start(int(few.argmax()) if few.any() else N_SHELLS)
-
-    def _longest(self, sums: Floats) -> float:
-        """Bound ``|z'|^2`` of any row, from the bound on encoded rows."""
-        center, scale = self._units(sums)
-        total, start = 0.0, 0
-        for block in self.blocks:
-            own = slice(start, start + block.size)
-            if block.kind == "numbers":
-                total += float((((1.0 + np.abs(center[own])) / scale[own]) ** 2).sum())
-            else:
-                total += float(scale[own][0] ** -2.0)
-            start += block.size
-        return total
+        return shells.start(int(few.argmax()) if few.any() else N_SHELLS)
 
     def _long(self, state: State, cap: float) -> tuple[float, float]:
         """Return the share of rows longer than the cap, and its noise."""
-        first = round(math.log(cap / self._shells.first) / math.log(_RATIO))
-        counts = state[2][first:]
+        lengths = self._released(state, "lengths")
+        assert lengths is not None
+        first = round(math.log(cap / self._coordinates(state).shells.first) / math.log(_RATIO))
+        counts = lengths[first:]
         weight = max(float(state[0][-1]), 1.0)
         noise = self._declared["lengths"].noise_std * math.sqrt(len(counts))
         return max(float(counts.sum()), 0.0) / weight, noise / weight
