@@ -153,11 +153,11 @@ def _negative_binomial_mean(law: NegativeBinomialNumber) -> float:
 
 
 _FINE: Any = {"xatol": 1e-10}
-_LOG_RATIO: dict[type[Repetitions], Callable[[Any, Callable[[float], float]], float]] = {
+_LOG_RATIO: dict[type[Any], Callable[[Any, Callable[[float], float]], float]] = {
     NegativeBinomialNumber: _negative_binomial_ratio,
     PoissonNumber: lambda law, delta: law.rate * delta(0.0),
 }
-_MEAN: dict[type[Repetitions], Callable[[Any], float]] = {
+_MEAN: dict[type[Any], Callable[[Any], float]] = {
     NegativeBinomialNumber: _negative_binomial_mean,
     PoissonNumber: lambda law: law.rate,
 }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import abc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 from scipy.optimize import brentq
 
@@ -18,55 +17,16 @@ _MOST = 1e4
 _AT_ONCE = 64
 
 
-class Repetitions(abc.ABC):
-    """The law of the number K of independent tries before the best result is released.
-
-    Notes
-    -----
-    Privacy: K does not depend on data, and stays secret. With the generating function
-    ``f(x) = E x^K``, the best of K results is y, in any fixed order, with probability
-    ``f(Q(<= y)) - f(Q(< y))``: ``Q(y)`` times a mean of the derivative f'. See
-    ``docs/proofs/random-repetition.md``.
-
-    References
-    ----------
-    Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy", ICLR 2022.
-    """
-
-    @property
-    @abc.abstractmethod
-    def mean(self) -> float:
-        """Expected number of tries, which is ``f'(1)``."""
-
-    @property
-    @abc.abstractmethod
-    def none(self) -> float:
-        """Probability of no try at all."""
-
-    @abc.abstractmethod
-    def log_ratio(self, delta: Callable[[float], float]) -> float:
-        """Bound how much f' differs between the chances of one outcome for two neighbours.
-
-        Parameters
-        ----------
-        delta : callable
-            Bound on delta of one try at any epsilon of at least 0; decreasing.
-
-        Returns
-        -------
-        float
-            At least ``log(f'(q) / f'(q'))`` for all q and q' that a (randomised) set of results
-            of one try can have as its probabilities.
-        """
-
-    @abc.abstractmethod
-    def draw(self, noise: NoiseSource) -> int:
-        """Draw K, exactly."""
+# Privacy: the number K of independent tries does not depend on data, and stays secret. With the
+# generating function ``f(x) = E x^K``, the best of K results is y, in any fixed order, with
+# probability ``f(Q(<= y)) - f(Q(< y))``: ``Q(y)`` times a mean of the derivative f'. See
+# ``docs/proofs/random-repetition.md``; Papernot and Steinke, "Hyperparameter tuning with Renyi
+# differential privacy", ICLR 2022.
 
 
 @final
 @dataclass(frozen=True)
-class NegativeBinomialNumber(Repetitions):
+class NegativeBinomialNumber:
     """Number of failures before the given number of successes, conditioned to be positive.
 
     Parameters
@@ -100,6 +60,7 @@ class NegativeBinomialNumber(Repetitions):
 
     type_name = "negative_binomial"
     none = 0.0
+    """Probability of no try at all."""
 
     def __post_init__(self) -> None:
         success = check_real("success", self.success, least=1.0 / _MOST, below=1.0)
@@ -108,10 +69,24 @@ class NegativeBinomialNumber(Repetitions):
 
     @property
     def mean(self) -> float:
+        """Expected number of tries, which is ``f'(1)``."""
         nothing = self.success**self.shape
         return self.shape * (1.0 - self.success) / (self.success * (1.0 - nothing))
 
     def log_ratio(self, delta: Callable[[float], float]) -> float:
+        """Bound how much f' differs between the chances of one outcome for two neighbours.
+
+        Parameters
+        ----------
+        delta : callable
+            Bound on delta of one try at any epsilon of at least 0; decreasing.
+
+        Returns
+        -------
+        float
+            At least ``log(f'(q) / f'(q'))`` for all q and q' that a (randomised) set of results
+            of one try can have as its probabilities.
+        """
         odds = self.success / (1.0 - self.success)
 
         def excess(epsilon: float) -> float:
@@ -129,6 +104,13 @@ class NegativeBinomialNumber(Repetitions):
         return (self.shape + 1) * found * (1.0 + 1e-12)
 
     def draw(self, noise: NoiseSource) -> int:
+        """Draw K, exactly.
+
+        Parameters
+        ----------
+        noise : NoiseSource
+            Where the bits come from.
+        """
         coins = _coins(noise, self.success)
         failures = 0
         while failures == 0:
@@ -142,7 +124,7 @@ class NegativeBinomialNumber(Repetitions):
 
 @final
 @dataclass(frozen=True)
-class PoissonNumber(Repetitions):
+class PoissonNumber:
     """A Poisson number; with none, a result is returned that depends on no data.
 
     Parameters
@@ -170,19 +152,39 @@ class PoissonNumber(Repetitions):
 
     @property
     def mean(self) -> float:
+        """Expected number of tries."""
         return self.rate
 
     @property
     def none(self) -> float:
+        """Probability of no try at all."""
         return math.exp(-self.rate)
 
     def log_ratio(self, delta: Callable[[float], float]) -> float:
+        """Bound the ratio of f' at the chances of one outcome, as ``NegativeBinomialNumber`` does.
+
+        Parameters
+        ----------
+        delta : callable
+            Bound on delta of one try.
+        """
         return self.rate * delta(0.0) * (1.0 + 1e-12)
 
     def draw(self, noise: NoiseSource) -> int:
+        """Draw K, exactly.
+
+        Parameters
+        ----------
+        noise : NoiseSource
+            Where the bits come from.
+        """
         # A sum of Poisson numbers with a rate of at most 1; halving a float is exact.
         parts = 2 ** math.ceil(math.log2(self.rate))
         return sum(_poisson(self.rate / parts, noise) for _ in range(parts))
+
+
+Repetitions: TypeAlias = NegativeBinomialNumber | PoissonNumber
+"""The law of the number of independent tries before the best result is released."""
 
 
 def _coins(noise: NoiseSource, chance: float) -> Iterator[bool]:
