@@ -80,7 +80,7 @@ from dpglm.problem import (
     Unconstrained,
     WithOffset,
 )
-from dpglm.problem import NegativeBinomialNumber as NegativeBinomialLoss
+from dpglm.problem import NegativeBinomial as NegativeBinomialLoss
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import (

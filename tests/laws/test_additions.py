@@ -8,13 +8,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import sklearn.linear_model
 from sklearn.base import clone
 
+import dpglm
 import dpglm.data
 import dpglm.problem
 import dpglm.solvers
@@ -34,8 +35,10 @@ from dpglm.privacy.releases import Bounded, Mechanism, Release
 from dpglm.problem import L2, Logistic, Loss, Problem
 from dpglm.report.evaluation_page import write_evaluation
 from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, StepInfo, run
+from dpglm.tables.schema import Schema
 from tests import test_docs
 from tests.laws import mechanisms as mechanism_rows
+from tests.laws import test_cell_laws as cell_laws
 from tests.laws import test_container_laws as container_laws
 from tests.laws import test_event_laws as event_laws
 from tests.laws import test_loss_laws as loss_laws
@@ -329,6 +332,82 @@ class Choosing(Method[int]):
 
     def finish(self, state):
         return Outcome(np.full(self.data.coefficient_shape, float(state)))
+
+
+class TestColumn:
+    PAGE = "adding_a_column.md"
+    SCHEMA: ClassVar[dict[str, Any]] = {
+        "columns": {
+            "share": {"type": "percent", "low": 0, "high": 50},
+            "age": {"type": "numeric", "low": 16, "high": 90},
+        },
+        "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
+        "provenance": "made up",
+    }
+
+    @pytest.fixture
+    def module(self, added):
+        return added(self.PAGE, "percent")
+
+    @pytest.fixture
+    def table(self):
+        rng = np.random.default_rng(0)
+        share, age = rng.uniform(0, 60, 3000).round(1), rng.uniform(16, 90, 3000).round()
+        ill = np.where(rng.uniform(size=3000) < share / 60, "yes", "no")
+        return {"share": share, "age": age, "ill": ill}
+
+    def in_text(self, table):
+        return {**table, "share": [f" {one} %" for one in table["share"].tolist()]}
+
+    def test_keeps_the_law_of_cells(self, module, monkeypatch):
+        (row,) = code_of(self.PAGE, "py")
+        ((name, entry),) = evaluated(f"{{{row}}}").items()
+        monkeypatch.setitem(cell_laws.COLUMNS, name, entry)
+        for cells in ([" 1 %", "word"], ["7%", 0.1, None], [b"1", "1.0", 12], ["99.9 %"]):
+            alone = [[one] for one in cells]
+            cell_laws.check_rows_alone(cell_laws.encoded, name, cells, alone)
+        assert cell_laws.encoded(name, [" 1 %"]) == cell_laws.encoded(name, [1.0])
+
+    def test_a_rule_that_looks_at_other_rows_breaks_the_law(self, module, monkeypatch):
+        def planted(self, values):
+            numbers = np.asarray(values, np.float64)
+            return 100.0 * numbers / numbers.max()
+
+        (row,) = code_of(self.PAGE, "py")
+        ((name, entry),) = evaluated(f"{{{row}}}").items()
+        monkeypatch.setitem(cell_laws.COLUMNS, name, entry)
+        monkeypatch.setattr(module.PercentColumn, "plain_cells", planted)
+        with pytest.raises(AssertionError):
+            cell_laws.check_rows_alone(cell_laws.encoded, name, [1, 2], [[1], [2]])
+
+    def test_is_that_of_numbers_in_models_curves_and_descriptions(self, module, table):
+        schema = Schema.from_dict(self.SCHEMA)
+        assert Schema.from_dict(schema.to_dict()) == schema
+        plain = {**self.SCHEMA["columns"], "share": {"type": "numeric", "low": 0, "high": 50}}
+        numbers = Schema.from_dict({**self.SCHEMA, "columns": plain})
+        written = self.in_text(table)
+        np.testing.assert_array_equal(schema.encode(written), numbers.encode(table))
+        assert (schema.feature_names, schema.row_norm) == (numbers.feature_names, numbers.row_norm)
+        options = {"epsilon": 4.0, "random_state": SeededNoise(0)}
+        model = dpglm.AdditiveClassifier(schema, **options).fit(written)
+        same = dpglm.AdditiveClassifier(numbers, **{**options, "random_state": SeededNoise(0)}).fit(
+            table
+        )
+        np.testing.assert_array_equal(model.coef_, same.coef_)
+        described = dpglm.describe(written, schema, epsilon=4.0, random_state=0)
+        assert described["share"].to_dict() == (
+            dpglm.describe(table, numbers, epsilon=4.0, random_state=0)["share"].to_dict()
+        )
+
+    def test_wrong_cells_are_refused_by_column_and_row(self, module, table):
+        schema, written = Schema.from_dict(self.SCHEMA), self.in_text(table)
+        written["share"][2] = "12 €"
+        with pytest.raises(ValueError, match=r"'share'.*row 3"):
+            schema.encode(written)
+        with pytest.raises(ValueError, match="low"):
+            Schema.from_dict(
+                {**self.SCHEMA, "columns": {"share": {"type": "percent", "low": 3, "high": 1}}}
+            )
 
 
 class TestMetric:

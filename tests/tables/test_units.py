@@ -165,7 +165,7 @@ class TestReferences:
         [
             ({"regoin": "west"}, "reference must name columns of the schema.*'region'.*'regoin'"),
             ({"region": "east"}, "'east' is not among the categories of column 'region'.*north"),
-            ({"age": 16}, "column 'age' is numeric and cannot have a reference"),
+            ({"age": 16}, "column 'age' has no categories and cannot have a reference"),
             ("last", "reference must be one of"),
             (["west"], "reference must be 'first', a mapping"),
         ],

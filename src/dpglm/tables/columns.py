@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -68,46 +67,15 @@ _CATEGORY_CURE = (
 )
 
 
-class Column(abc.ABC):
-    """A feature column of a schema; final subclasses below."""
+class Column:
+    """A feature column of a schema; final subclasses below.
+
+    Encoders, models and pictures take plain columns: numbers and categories, which define all
+    methods. Another kind of column defines ``plain`` and ``plain_cells``.
+    """
 
     name: str
     omits_defaults: ClassVar[bool] = True
-
-    @property
-    @abc.abstractmethod
-    def norm(self) -> float:
-        """Bound on the L2 norm of the features of a row."""
-
-    @property
-    @abc.abstractmethod
-    def effects(self) -> Effects:
-        """The map from coefficients of the features to effects in the column's units."""
-
-    @property
-    @abc.abstractmethod
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the features."""
-
-    @abc.abstractmethod
-    def read(self, values: ArrayLike) -> NDArray[Any]:
-        """Return each row's number, clipped to the bounds, or position among the categories.
-
-        Errors name the column, the row and the remedy.
-        """
-
-    @abc.abstractmethod
-    def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        """Write the features of each row into ``out``, zeros of shape (n, len(feature_names)).
-
-        Errors name the column, the row and the remedy.
-
-        Privacy: each row is encoded by itself, to features of L2 norm at most ``norm``.
-        """
-
-    @abc.abstractmethod
-    def score(self, weights: Sequence[float]) -> Score:
-        """Return the features times ``weights``, as an expression of the cell."""
 
     @property
     def plain(self) -> Column:
@@ -115,8 +83,48 @@ class Column(abc.ABC):
         return self
 
     def plain_cells(self, values: ArrayLike) -> ArrayLike:
-        """Return the numbers, or categories, that cells of the table's column stand for."""
+        """Return the numbers, or categories, that cells of the table's column stand for.
+
+        Errors name the column, the row and the remedy.
+
+        Privacy: each row by itself.
+        """
         return values
+
+    @property
+    def norm(self) -> float:
+        """Bound on the L2 norm of the features of a row."""
+        return self.plain.norm
+
+    @property
+    def effects(self) -> Effects:
+        """The map from coefficients of the features to effects in the column's units."""
+        return self.plain.effects
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.plain.feature_names
+
+    def read(self, values: ArrayLike) -> NDArray[Any]:
+        """Return each row's number, clipped to the bounds, or position among the categories.
+
+        Errors name the column, the row and the remedy.
+        """
+        return self.plain.read(self.plain_cells(values))
+
+    def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
+        """Write the features of each row into ``out``, zeros of shape (n, len(feature_names)).
+
+        Errors name the column, the row and the remedy.
+
+        Privacy: each row is encoded by itself, to features of L2 norm at most ``norm``.
+        """
+        self.plain.encode(self.plain_cells(values), out)
+
+    def score(self, weights: Sequence[float]) -> Score:
+        """Return the features times ``weights``, as an expression of the cell."""
+        raise ValueError(f"column {self.name!r} must be a number or a category for an expression")
 
     @property
     def source(self) -> str:
@@ -137,13 +145,15 @@ class Column(abc.ABC):
         """Bounds that were learned from private rows, with their cost; None for public ones."""
         return None
 
-    @abc.abstractmethod
     def with_reference(self, reference: Entry) -> Column:
         """Return the column with a reference category, in any spelling of a cell."""
+        raise ValueError(
+            f"column {self.name!r} has no categories and cannot have a reference, got {reference!r}"
+        )
 
-    @abc.abstractmethod
     def with_first_reference(self) -> Column:
         """Return the column with its first category as reference, unless it has one."""
+        return self
 
 
 @final
@@ -329,14 +339,6 @@ class NumericColumn(Column):
     @property
     def paid_bounds(self) -> tuple[float, float, PaidFor] | None:
         return None if self.provenance is None else (self.low, self.high, self.provenance)
-
-    def with_reference(self, reference: Entry) -> Column:
-        raise ValueError(
-            f"column {self.name!r} is numeric and cannot have a reference, got {reference!r}"
-        )
-
-    def with_first_reference(self) -> Column:
-        return self
 
 
 @final

@@ -433,7 +433,7 @@ def counted_columns(
     targets = (schema.target,) if schema.has_target else ()
     # Parts of dates and indicators of missing values are cells of another column.
     own = tuple(one for one in schema.columns if one.source == one.name)
-    found: list[Column | TargetColumn] = [*own, *targets]
+    found: list[Column | TargetColumn] = [*(one.plain for one in own), *targets]
     known = [one.name for one in found]
     if columns is not None and not (columns := check_list("columns", columns, "a list of names")):
         raise ValueError("columns must be a list of at least one name, got none")

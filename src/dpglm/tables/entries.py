@@ -49,7 +49,7 @@ def read_entry(name: str, entry: object) -> list[Column]:
     if isinstance(missing, Mapping):
         indicator = _indicator(missing)
         stated["missing"] = missing.get("value")
-    column: Any = decode(Column, {"name": name, **stated})  # type: ignore[type-abstract]
+    column: Any = decode(Column, {"name": name, **stated})
     column = dataclasses.replace(column, **times)
     found: list[Column] = [column]
     if isinstance(column, NumericColumn):

@@ -92,7 +92,7 @@ class ResolutionRule:
 
     def n_features(self, settings: Additive) -> int:
         """Return the number of features under these settings."""
-        return AdditiveEncoding(self.schema.columns, settings).n_features
+        return AdditiveEncoding(self.schema.plain_columns, settings).n_features
 
     def resolves_hessians(self, settings: Additive, most: float = _MOST_HESSIAN_NOISE) -> bool:
         """Whether the noise in Hessians is at most a share ``most`` of them."""
@@ -166,7 +166,7 @@ class ResolutionRule:
         """
         known = self._constants
         settings = dataclasses.replace(self.with_curves(segments), interactions=())
-        encoding = AdditiveEncoding(self.schema.columns, settings)
+        encoding = AdditiveEncoding(self.schema.plain_columns, settings)
         curves = [axis.line for term in encoding.terms for axis in term.axes]
         bends = sum(len(line) - 2 for line in curves if line is not None)
         lines = encoding.n_features - bends
@@ -208,7 +208,7 @@ class ResolutionRule:
 
     @property
     def _numeric(self) -> list[NumericColumn]:
-        return [one for one in self.schema.columns if isinstance(one, NumericColumn)]
+        return [one for one in self.schema.plain_columns if isinstance(one, NumericColumn)]
 
 
 # Newton's clipping threshold grows with the signal beyond sampling errors, mu times the root of
@@ -330,7 +330,11 @@ def with_segments(schema: Schema, segments: Mapping[Any, Any]) -> Schema:
 
 def _has_bends(schema: Schema, settings: Additive) -> bool:
     """Whether a curve, or the scale of an ordered category, has an interior knot."""
-    axes = [axis for term in AdditiveEncoding(schema.columns, settings).terms for axis in term.axes]
+    axes = [
+        axis
+        for term in AdditiveEncoding(schema.plain_columns, settings).terms
+        for axis in term.axes
+    ]
     return any(axis.line is not None and len(axis.line) > 2 for axis in axes)
 
 
