@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 307,
-    "classes": 689,
+    "files": 310,
+    "classes": 698,
     "abstract classes": 64,
-    "lines": 76_950,
-    "code lines": 46_580,
+    "lines": 78_010,
+    "code lines": 47_380,
 }
 
 

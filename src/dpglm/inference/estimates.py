@@ -15,7 +15,14 @@ from dpglm._codec import Matrix, Text, Vector
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.spec import DataSpec
 from dpglm.problem import Loss, Problem, Target
-from dpglm.solvers.uncertainty import Binding, Covariance, Doubt, Uncertainty, check_normal
+from dpglm.solvers.uncertainty import (
+    Binding,
+    Covariance,
+    Doubt,
+    Uncertainty,
+    VarianceComponent,
+    check_normal,
+)
 from dpglm.tables.encoding import LinearUnits
 
 INTERCEPT = "intercept"
@@ -57,6 +64,8 @@ class Estimates:
         Released shares of the rows that clipping affects.
     prior : ndarray of shape (n_coefficients, n_coefficients), optional
         Covariance of the coefficients' prior, if there is one.
+    components : tuple of VarianceComponent, default=()
+        Scales of pooled factors.
 
     Raises
     ------
@@ -80,6 +89,7 @@ class Estimates:
     dispersion: float | None = None
     binding: Binding | None = None
     prior: Matrix | None = None
+    components: tuple[VarianceComponent, ...] = ()
 
     def __post_init__(self) -> None:
         size, doubt = len(self.names), self.doubt
@@ -171,6 +181,7 @@ class Estimates:
             dispersion,
             uncertainty.binding,
             prior,
+            uncertainty.components,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -205,6 +216,7 @@ class Estimates:
             self.dispersion,
             self.binding,
             None if self.prior is None else self.prior[square],
+            self.components,
         )
         return Estimates._of(uncertainty, self.basis[order], units, names)
 
@@ -224,6 +236,14 @@ class Estimates:
         return dataclasses.replace(self, names=(*first, *map(str, feature_names)))
 
     @property
+    def is_pooled(self) -> NDArray[np.bool_]:
+        """Whether each coefficient is that of a level of a pooled factor."""
+        found = np.zeros(len(self.names), dtype=bool)
+        for one in self.components:
+            found[one.start + self.has_intercept : one.stop + self.has_intercept] = True
+        return found
+
+    @property
     def of_prior(self) -> tuple[str, ...]:
         """Names of coefficients with at least two thirds of their prior's standard deviation."""
         if self.prior is None:
@@ -234,10 +254,11 @@ class Estimates:
 
     @property
     def beyond_prior(self) -> tuple[str, ...]:
-        """Names of the coefficients more than two prior standard deviations from zero."""
+        """Names of fixed effects more than two prior standard deviations from zero."""
         if self.prior is None:
             return ()
         far = np.abs(self.params) > _BEYOND * np.sqrt(np.diag(self.prior))
+        far &= ~self.is_pooled
         return tuple(name for name, is_so in zip(self.names, far, strict=True) if is_so)
 
     @property

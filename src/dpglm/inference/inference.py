@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -23,6 +23,7 @@ from dpglm.inference.summary import (
     Source,
     Summary,
     SummaryColumn,
+    components,
     facts,
     notes,
     of_intervals,
@@ -199,6 +200,14 @@ class Inference:
     def beyond_prior(self) -> tuple[str, ...]:
         """Names of the coefficients more than two prior standard deviations from zero."""
         return self.estimates.beyond_prior
+
+    @property
+    def variance_components(self) -> Mapping[str, tuple[float, float, float]]:
+        """Standard deviations of the effects of pooled factors, with 95 % intervals.
+
+        By name: the most likely value, and the ends of its interval, on the scale of the score.
+        """
+        return components(self.certificate, self.estimates)
 
     @property
     def covariance(self) -> NDArray[np.float64]:
@@ -382,6 +391,7 @@ class Inference:
         Returns
         -------
         Summary
+            Without the levels of pooled factors; it has their standard deviations.
 
         Raises
         ------
@@ -404,22 +414,24 @@ class Inference:
 
         known, source = np.isfinite(errors), self.source
 
+        shown = np.flatnonzero(~self.estimates.is_pooled)
+
         def column(heading: str, values: NDArray[np.float64], kind: Kind) -> SummaryColumn:
             own = errors.copy()
             if exponentiate:
                 # The error of an exponential is relative.
                 np.multiply(values, errors, out=own, where=known)
-            return SummaryColumn(heading, values, kind, own)
+            return SummaryColumn(heading, values[shown], kind, own[shown])
 
         def end(heading: str, values: NDArray[np.float64]) -> SummaryColumn:
             # Ends of unknown coefficients are exact: infinite, or 0 for ratios.
             found = column(heading, values, "estimate")
-            return dataclasses.replace(found, errors=np.where(known, found.errors, 0.0))
+            return dataclasses.replace(found, errors=np.where(known[shown], found.errors, 0.0))
 
         return Summary(
             self.certificate.estimator if source is None else source.title,
             facts(self.certificate, self.estimates) if source is None else source.facts,
-            self.names,
+            tuple(self.names[place] for place in shown),
             (
                 column(heading, values, "estimate"),
                 *([] if exponentiate else [column("std err", self.standard_errors, "estimate")]),

@@ -22,6 +22,7 @@ from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
 from dpglm.problem import L2, IdentityLink, Loss, NoPenalty
 from dpglm.tables.cells import listed
+from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,6 +221,10 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
         "Loss": loss_in_words(certificate),
         "Exposure": _role(certificate, "exposure"),
         "Offset": _role(certificate, "offset"),
+        "Random intercepts": "; ".join(
+            f"{name}: SD {scale:.3g} ({low:.3g} to {high:.3g})"
+            for name, (scale, low, high) in components(certificate, estimates).items()
+        ),
         "Intercept": "" if certificate.data.intercept else "none",
         **_dispersion(problem.loss, estimates),
         "Penalty": _penalty(certificate),
@@ -229,6 +234,22 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
         "Budget": shares_of_budget(certificate),
     }
     return tuple((name, text) for name, text in found.items() if text)
+
+
+def components(
+    certificate: Certificate, estimates: Estimates
+) -> dict[str, tuple[float, float, float]]:
+    """Return the standard deviations of pooled factors with their intervals, by name."""
+    fact = certificate.fact("schema")
+    names = None if fact is None else Schema.from_dict(fact.value).pooled
+    return {
+        name: (one.scale, one.low, one.high)
+        for name, one in zip(
+            names or (f"columns {one.start} to {one.stop - 1}" for one in estimates.components),
+            estimates.components,
+            strict=False,
+        )
+    }
 
 
 def _rows(certificate: Certificate) -> str:

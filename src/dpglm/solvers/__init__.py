@@ -49,6 +49,7 @@ from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.prototypes import Prototypes
+from dpglm.solvers.second_order.random_intercepts import RandomIntercepts
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
 from dpglm.solvers.uncertainty import NoiseCovariance, Uncertainty
 
@@ -87,6 +88,7 @@ __all__ = [
     "Plan",
     "Preprocessed",
     "Prototypes",
+    "RandomIntercepts",
     "RandomIterate",
     "SVRGPlusPlus",
     "Schedule",

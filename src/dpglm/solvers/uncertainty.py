@@ -304,6 +304,28 @@ class Binding:
 
 
 @final
+@dataclass(frozen=True)
+class VarianceComponent:
+    """Standard deviation of the effects of a pooled factor, with its 95 % interval.
+
+    Parameters
+    ----------
+    start, stop : int
+        First column of the factor, and the one after its last.
+    scale : float
+        Most likely standard deviation, on the scale of the linear score.
+    low, high : float
+        Ends of the interval.
+    """
+
+    start: int
+    stop: int
+    scale: float
+    low: float
+    high: float
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
     """Covariance of a released parameter, in the coordinates of the prepared rows.
@@ -326,6 +348,8 @@ class Uncertainty:
         Shares of the rows on which the limits of the fit bind.
     prior : ndarray of shape (n_columns, n_columns), optional
         Covariance of the prior, if there is one.
+    components : tuple of VarianceComponent, default=()
+        Scales of pooled factors.
 
     Notes
     -----
@@ -341,6 +365,7 @@ class Uncertainty:
     dispersion: float | None = None
     binding: Binding | None = None
     prior: NDArray[np.float64] | None = None
+    components: tuple[VarianceComponent, ...] = ()
 
     @property
     def covariance(self) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -146,6 +146,14 @@ class AdditiveEncoding(Encoding):
         # The values of an effect have the covariance of the term's features, up to this scale.
         return tuple(CATEGORY_PRIOR / term.norm for term in self.terms for _ in term.feature_names)
 
+    @property
+    def pooled(self) -> Mapping[str, tuple[int, int]]:
+        return {
+            term.name: (term.features.start, term.features.stop)
+            for term in self.terms
+            if term.axes[0].pooled and len(term.axes) == 1
+        }
+
     @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(name for term in self.terms for name in term.feature_names)
@@ -176,10 +184,6 @@ class AdditiveEncoding(Encoding):
         return total([term.score(weights[term.features]) for term in self.terms])
 
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
-        """Return the features of rows, of shape (n_rows, len(feature_names)).
-
-        Privacy: see ``encode``.
-        """
         blocks = [
             sparse.hstack([sparse.csr_array(features) for features in block], "csr")
             for _, block in self._blocks(cells, n_rows, _ROWS_AT_ONCE)

@@ -100,7 +100,8 @@ class Places:
         """
         n = len(self.first)
         if self.after is None:
-            entries, columns = np.ones(n), self.first
+            # A value beyond the last one is that of an unlisted level.
+            entries, columns = 1.0 * (self.first < count), np.minimum(self.first, count - 1)
         else:
             entries = np.column_stack([1.0 - self.after, self.after]).ravel()
             # The share beyond the last value is 0.
@@ -129,6 +130,11 @@ class Axis(abc.ABC):
     @abc.abstractmethod
     def labels(self) -> tuple[str, ...]:
         """Names of the effect's values, at knots or levels."""
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the values are random effects of levels."""
+        return False
 
     @property
     @abc.abstractmethod
@@ -306,10 +312,14 @@ class CategoricalAxis(Axis):
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={category}" for category in self.column.categories)
 
+    @property
+    def pooled(self) -> bool:
+        return self.column.pooled
+
     @functools.cached_property
     def root(self) -> NDArray[np.float64] | None:
         categories = self.column.categories
-        if len(categories) > MOST_CORRELATED:
+        if len(categories) > MOST_CORRELATED or self.pooled:
             return None
         if not self.column.ordered:
             return independent_levels(len(categories)) if self.is_centred else None
@@ -327,7 +337,7 @@ class CategoricalAxis(Axis):
         return np.array([i for i, one in enumerate(self.column.categories) if one != ""])
 
     def places(self, cells: ArrayLike) -> Places:
-        return Places(self.column.read(cells))
+        return Places(self.column.places(cells))
 
     def score(self, values: Sequence[Score], gap: Score | None = None) -> Score:
         return self.column.lookup(values)

@@ -355,6 +355,8 @@ class CategoricalColumn(Column):
     ``part`` of the column ``of`` may stand for cells: the month, weekday or hour of a date, or
     whether a number is missing. With ``cyclic``, a linear model has the sine and the cosine of a
     category's place on a circle as features.
+
+    With ``pooled``, effects are random with mean zero, and unlisted values have none.
     """
 
     name: Text
@@ -365,13 +367,17 @@ class CategoricalColumn(Column):
     of: Any = dataclasses.field(default=None, metadata=APART_FIELD)
     part: str | None = dataclasses.field(default=None, metadata=APART_FIELD)
     cyclic: bool = dataclasses.field(default=False, metadata=APART_FIELD)
+    pooled: bool = False
 
     type_name = "categorical"
 
     def __post_init__(self) -> None:
         check_vocabulary("categories", self.categories)
-        if not isinstance(self.ordered, bool):
-            raise ValueError(f'"ordered" must be true or false, got {self.ordered!r}')
+        for field, value in (("ordered", self.ordered), ("pooled", self.pooled)):
+            if not isinstance(value, bool):
+                raise ValueError(f'"{field}" must be true or false, got {value!r}')
+        if self.pooled and (self.ordered or self.reference is not None):
+            raise ValueError('"pooled" must be false for an ordered column, or with a reference')
         if self.ordered and len(self.categories) - ("" in self.categories) < 2:
             raise ValueError(f'"ordered" needs two values, got {in_one_line(self.categories)}')
         for field, value in (("other", self.other), ("reference", self.reference)):
@@ -391,18 +397,25 @@ class CategoricalColumn(Column):
         )
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        positions = self.read(values)
+        positions = self.places(values)
         if self.cyclic:
             out[:] = self._circle[positions]
             return
-        is_feature = np.array([category != self.reference for category in self.categories])
+        is_feature = np.array([*(one != self.reference for one in self.categories), False])
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
         if self.reference is not None:
             out -= self._ball.center
 
     def read(self, values: ArrayLike) -> NDArray[np.intp]:
-        other = None if self.other is None else self.categories.index(self.other)
+        return self._positions(values, None)
+
+    def places(self, values: ArrayLike) -> NDArray[np.intp]:
+        """Return positions as ``read``; unlisted values of a pooled column follow the last one."""
+        return self._positions(values, len(self.categories) if self.pooled else None)
+
+    def _positions(self, values: ArrayLike, other: int | None) -> NDArray[np.intp]:
+        other = other if self.other is None else self.categories.index(self.other)
         what = f"column {self.name!r}"
         return Vocabulary(self.categories).positions(
             self.plain_cells(values), what, _CATEGORY_CURE, other
@@ -420,7 +433,8 @@ class CategoricalColumn(Column):
 
     def lookup(self, values: Sequence[Score]) -> Score:
         """Return the value of a cell's category, of one value for each."""
-        other = None if self.other is None else values[self.categories.index(self.other)]
+        other = as_score(0.0) if self.pooled else None
+        other = other if self.other is None else values[self.categories.index(self.other)]
         return lookup(self.name, list(zip(self.categories, values, strict=True)), other)
 
     @property
@@ -457,6 +471,8 @@ class CategoricalColumn(Column):
             return self._cyclic_effects
         features = self.feature_names
         n = len(features)
+        if self.pooled:
+            return Effects(tuple(f"{one} vs mean" for one in features), np.eye(n), np.zeros(n))
         if self.reference is None:
             # Only differences are identified next to the intercept: differences from the mean.
             means = np.full(n, 1.0 / n)
@@ -486,7 +502,11 @@ class CategoricalColumn(Column):
         return dataclasses.replace(self, reference=self.categories[position])
 
     def with_first_reference(self) -> Column:
-        return self if self.reference is not None else self.with_reference(self.categories[0])
+        return (
+            self
+            if self.reference is not None or self.pooled
+            else self.with_reference(self.categories[0])
+        )
 
     @property
     def _ball(self) -> IndicatorBall:

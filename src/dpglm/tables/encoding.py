@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -222,6 +223,11 @@ class Encoding(abc.ABC):
         """Whether the model has an intercept."""
         return True
 
+    @property
+    def pooled(self) -> Mapping[str, tuple[int, int]]:
+        """First feature of each pooled factor, and the one after its last, by name."""
+        return {}
+
     @abc.abstractmethod
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         """Write features into ``out``, zeros of shape (n, len(feature_names)).
@@ -233,6 +239,20 @@ class Encoding(abc.ABC):
     @abc.abstractmethod
     def score(self, weights: NDArray[np.float64]) -> Score:
         """Return the features times ``weights``, as an expression of the cells."""
+
+    @abc.abstractmethod
+    def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
+        """Return the features of rows, of shape (n_rows, len(feature_names)).
+
+        Privacy: see ``encode``.
+        """
+
+
+def indicators(places: NDArray[np.intp], count: int, dtype: str) -> sparse.csr_array:
+    """Return indicators of places below ``count``, of shape (n, count); others have none."""
+    rows = np.flatnonzero(places < count)
+    entries = np.ones(len(rows), dtype=dtype), (rows, places[rows])
+    return sparse.csr_array(entries, shape=(len(places), count))
 
 
 @final
@@ -259,6 +279,16 @@ class ColumnEncoding(Encoding):
         )
 
     @property
+    def pooled(self) -> Mapping[str, tuple[int, int]]:
+        ends = np.cumsum([0, *(len(column.feature_names) for column in self.columns)]).tolist()
+        pairs = zip(self.columns, itertools.pairwise(ends), strict=True)
+        return {
+            one.name: pair
+            for one, pair in pairs
+            if isinstance(one, CategoricalColumn) and one.pooled
+        }
+
+    @property
     def row_norm(self) -> float:
         return math.sqrt(math.fsum(column.norm**2 for column in self.columns))
 
@@ -282,3 +312,15 @@ class ColumnEncoding(Encoding):
         ends = np.cumsum([len(column.feature_names) for column in self.columns])[:-1]
         parts = zip(self.columns, np.split(weights, ends), strict=True)
         return total([column.score(part.tolist()) for column, part in parts])
+
+    def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
+        parts = []
+        for column in self.columns:
+            if isinstance(column, CategoricalColumn) and column.pooled:
+                places = column.places(cells(column.name))
+                parts.append(indicators(places, len(column.feature_names), dtype))
+            else:
+                out = np.zeros((n_rows, len(column.feature_names)), dtype=dtype)
+                column.encode(cells(column.name), out)
+                parts.append(sparse.csr_array(out))
+        return sparse.csr_array(sparse.hstack(parts, "csr"))

@@ -303,6 +303,11 @@ class Schema:
         return self._encoding.prior_scales
 
     @property
+    def pooled(self) -> Mapping[str, tuple[int, int]]:
+        """First feature of each pooled factor, and the one after its last, by name."""
+        return self._encoding.pooled
+
+    @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept, which the formula may remove by ``0 +``."""
         return self._encoding.has_intercept
@@ -463,7 +468,7 @@ class Schema:
         return encoded
 
     def encode_sparse(self, table: Table, dtype: str = "float64") -> sparse.csr_array:
-        """Encode the feature columns of an additive model as a sparse array.
+        """Encode the feature columns as a sparse array.
 
         Parameters
         ----------
@@ -480,16 +485,16 @@ class Schema:
         Raises
         ------
         ValueError
-            See ``encode``; and if the schema has no ``additive`` settings.
+            See ``encode``.
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
-        encoding = self.additive_encoding
-        return encoding.encode_sparse(*self._reader(table), dtype)
+        return self._encoding.encode_sparse(*self._reader(table), dtype)
 
     @property
     def is_wide(self) -> bool:
-        """Whether the features of an additive model are stored as a sparse array."""
-        return self.additive is not None and self.additive_encoding.n_features > _MOST_DENSE
+        """Whether features, of an additive model or pooled, are stored as a sparse array."""
+        is_sparse = self.additive is not None or bool(self.pooled)
+        return is_sparse and len(self.feature_names) > _MOST_DENSE
 
     def read_file(
         self, path: str | os.PathLike[str], columns: Sequence[str], numbers: Sequence[str] = ()

@@ -259,9 +259,12 @@ def test_text_of_any_kind_is_read_or_refused(tripwire):
 @pytest.mark.parametrize(
     ("formula", "says"),
     [
-        ("y ~ x | g", r"Use C\(g\) for a level of each category.* groups= \(--groups COLUMN\)"),
-        ("y ~ x + (1 | g)", r"must not contain '\|'.*Use C\(g\)"),
-        ("y ~ (x || g)", r"must not contain '\|'"),
+        ("y ~ x | g", r"only in a random intercept, \(1 \| g\).* groups= \(--groups COLUMN\)"),
+        ("y ~ x + (x | g)", "slopes cannot be random"),
+        ("y ~ (x || g)", "slopes cannot be random"),
+        ("y ~ (1 | x)", "a random intercept takes a categorical column"),
+        ("y ~ x:(1 | g)", "must not be in an interaction: only intercepts can be random"),
+        ("y ~ C(g) + (1 | g)", "either pooled or fixed, not both"),
         ("y ~ is.na(x)", "missing values of 'x' are an error: declare a number for them"),
         ("y ~ is.na(g)", "missing values of 'g' are an error: list them as \"\" among the cat"),
         ("y ~ is.na(x + 1)", "isna takes a column of the schema"),

@@ -33,7 +33,7 @@ from dpglm.estimators.composed._transformers import (
     ready,
     units_after,
 )
-from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.estimators.linear._base import PrivateLinearModel, pooling
 from dpglm.inference.inference import Inference, LinearScores
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import TableEncoder
@@ -228,8 +228,11 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
         if parts.transformers and model.row_norm is None and model.feature_bounds is None:
             last = parts.transformers[-1][1]
             changes["row_norm"] = known_row_norm(last)
-            if model.prior_scales is None and isinstance(last, TableEncoder):
-                changes["prior_scales"] = last.stated_schema().prior_scales
+            if isinstance(last, TableEncoder):
+                schema = last.stated_schema()
+                if model.prior_scales is None:
+                    changes["prior_scales"] = schema.prior_scales
+                changes["solver"] = pooling(changes.get("solver", model.solver), schema)
         return clone(model).set_params(**changes)
 
     def _transformed(self, X: Any) -> Any:

@@ -45,6 +45,7 @@ from dpglm.solvers.auto import Auto
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
+from dpglm.solvers.second_order.random_intercepts import RandomIntercepts
 from dpglm.solvers.uncertainty import Covariance
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import (
@@ -282,7 +283,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         schema: Schema | None = None,
     ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
-        if self.solver == "auto" and not may_copy:
+        if schema is not None and schema.pooled:
+            solver = pooling(self.solver, schema)
+        elif self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
         covariance = self._covariance()
         if covariance is not None:
@@ -599,6 +602,18 @@ def _print_step(info: StepInfo) -> None:
         f"step {info.step}: step size {info.step_size:.3g}, "
         f"noisy gradient norm {info.gradient_norm:.3g}\n"
     )
+
+
+def pooling(solver: Any, schema: Schema) -> Any:
+    """Return the solver for a schema, which is that of random intercepts for pooled columns."""
+    blocks = tuple(schema.pooled.values())
+    if not blocks:
+        return solver
+    if solver not in ("auto", RandomIntercepts(blocks)):
+        raise ValueError(
+            f"solver must be 'auto' for pooled columns, {', '.join(schema.pooled)}, got {solver!r}"
+        )
+    return RandomIntercepts(blocks)
 
 
 def warn_of_prior(inference: Inference) -> None:

@@ -37,10 +37,10 @@ _SCALES, _ROUNDS, _OWN_ROUNDS = (4.0, 1.0, 0.25, 0.06, 0.015), 2, 5
 # noise makes the direction of least curvature.
 _DOUBT = 2.0
 _LEAST_CURVATURE = 1e-4  # Relative to the mean curvature.
-# Scales of a term at which its marginal likelihood is computed, in units of the usual scale; and
-# the number of sweeps over the terms.
-_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
-_SWEEPS = 4
+SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
+"""Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
+SWEEPS = 4
+"""Number of sweeps over the terms."""
 _TINY = 1e-300
 
 
@@ -250,16 +250,16 @@ class ScaleLaw:
     The prior of the scale is half-normal with the standard deviation ``unit``.
     """
 
-    edges: NDArray[np.float64]  # Of the cells around the values of the grid.
+    edges: NDArray[np.float64]  # Ends of the cells around the values of the grid.
     values: NDArray[np.float64]
     weights: NDArray[np.float64]
     mode: float
 
     @classmethod
     def of(cls, likelihoods: NDArray[np.float64], unit: float) -> ScaleLaw:
-        """Return the law given the log-likelihood of each scale ``unit * _GRID``."""
-        values = unit * _GRID
-        logs = likelihoods - 0.5 * _GRID**2
+        """Return the law given the log-likelihood of each scale ``unit * SCALE_GRID``."""
+        values = unit * SCALE_GRID
+        logs = likelihoods - 0.5 * SCALE_GRID**2
         density = np.exp(logs - logs.max())
         edges = np.concatenate([[0.0], 0.5 * (values[1:] + values[:-1]), values[-1:]])
         weights = density * np.diff(edges)
@@ -284,15 +284,17 @@ class ScaleLaw:
 
 
 Profile: TypeAlias = "Callable[[int, NDArray[np.float64]], NDArray[np.float64]]"
-"""Log-likelihood of the scales ``unit * _GRID`` of a term, given those of all terms."""
+"""Log-likelihood of the scales ``unit * SCALE_GRID`` of a term, given those of all terms."""
 
 
-def scale_laws(profile: Profile, count: int, unit: float) -> tuple[ScaleLaw, ...]:
+def scale_laws(
+    profile: Profile, start: NDArray[np.float64], unit: float, sweeps: int = SWEEPS
+) -> tuple[ScaleLaw, ...]:
     """Return the law of each term's scale, given the most likely scales of the others."""
-    scales, laws = np.full(count, unit), [ScaleLaw.of(np.zeros(len(_GRID)), unit)] * count
-    for _ in range(_SWEEPS):
+    scales, laws = start.copy(), [ScaleLaw.of(np.zeros(len(SCALE_GRID)), unit)] * len(start)
+    for _ in range(sweeps if len(start) > 1 else 1):
         before = scales.copy()
-        for place in range(count):
+        for place in range(len(start)):
             laws[place] = ScaleLaw.of(profile(place, scales), unit)
             scales[place] = laws[place].mode
         if (scales == before).all():
@@ -349,9 +351,9 @@ def term_scales(
         back = (directions / np.sqrt(np.maximum(values, _TINY))).T
         squares, turned = eigen((back @ through[place]).T @ (back @ through[place]))
         along = (turned.T @ (back @ through[place]).T @ (back @ pooled)) ** 2
-        variances = np.square(unit * _GRID)[:, np.newaxis]
+        variances = np.square(unit * SCALE_GRID)[:, np.newaxis]
         grown = 1.0 + variances * np.maximum(squares, 0.0)
         found: NDArray[np.float64] = 0.5 * (variances * along / grown - np.log(grown)).sum(axis=1)
         return found
 
-    return scale_laws(profile, len(roots), unit)
+    return scale_laws(profile, np.full(len(roots), unit), unit)

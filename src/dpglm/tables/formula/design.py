@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import importlib
 import itertools
@@ -20,7 +21,7 @@ from scipy import sparse
 from dpglm._validation import in_one_line
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
-from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader
+from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader, indicators
 from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
 from dpglm.tables.score import Score, as_score, total
 
@@ -136,6 +137,12 @@ class FormulaEncoding(Encoding):
         )
 
     @functools.cached_property
+    def pooled(self) -> Mapping[str, tuple[int, int]]:
+        ends = np.cumsum([0, *(len([*_fields(term)]) for term in self.slopes)]).tolist()
+        pairs = zip(self.slopes, itertools.pairwise(ends), strict=True)
+        return {term[0].factor.name: pair for term, pair in pairs if term[0].factor.pooled}
+
+    @functools.cached_property
     def row_norm(self) -> float:
         norms = [math.prod(one.norm for one in scales) for scales in self._scales]
         return math.sqrt(math.fsum(norm**2 for norm in norms))
@@ -190,6 +197,18 @@ class FormulaEncoding(Encoding):
             # The fields of the first factor change fastest, as in R.
             product = (values[:, :, np.newaxis] * product[:, np.newaxis, :]).reshape(n_rows, -1)
         return product
+
+    def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
+        used = [column for column in self.columns if column.name in self.column_names]
+        read = {column.name: read_cells(column, cells(column.name)) for column in used}
+        parts = []
+        for place, term in enumerate(self.slopes):
+            if term[0].factor.pooled:
+                (name,) = term[0].factor.columns
+                parts.append(indicators(read[name], len(term[0].fields), dtype))
+            else:
+                parts.append(sparse.csr_array(self.term_values(place, read, n_rows), dtype=dtype))
+        return sparse.csr_array(sparse.hstack(parts, "csr"))
 
     @functools.cached_property
     def slopes(self) -> tuple[Term, ...]:
@@ -410,6 +429,8 @@ _MOST_LETTERS = 2000
 _MOST_TERMS = 1000
 _MOST_POWER = _MOST_FACTORS = 6
 _QUOTED = re.compile(r"`([^`]*)`")
+# A random intercept, as in lme4.
+_RANDOM = re.compile(r"\(\s*1\s*\|\s*(`[^`]+`|\w+)\s*\)")
 # R's spelling, which Python cannot parse; not within backquotes.
 _IS_NA = re.compile(r"(`[^`]*`)|(?<![\w.])is[._]na(?=\s*\()")
 
@@ -428,11 +449,36 @@ def read_formula(formula: str, columns: Sequence[Column], target: str | None) ->
         )
     try:
         terms = coded_terms(read_terms(formula, columns, target))
-        encoding = FormulaEncoding(tuple(columns), terms)
+        encoding = FormulaEncoding(_with_pooled(columns, terms), terms)
         check_not_aliased(encoding)
     except RecursionError:
         raise ValueError(f"formula {in_one_line(formula)} is nested too deeply") from None
     return encoding
+
+
+def _with_pooled(columns: Sequence[Column], terms: Sequence[Term]) -> tuple[Column, ...]:
+    """Return the columns as the terms use them: pooled, or not."""
+    pooled: dict[str, bool] = {}
+    for term in terms:
+        for one in term:
+            if one.factor.pooled and len(term) > 1:
+                raise ValueError(
+                    f"formula term {one.factor.name!r} must not be in an interaction: only "
+                    "intercepts can be random"
+                )
+            for name in one.factor.columns if one.factor.is_category else ():
+                if pooled.setdefault(name, one.factor.pooled) is not one.factor.pooled:
+                    raise ValueError(f"column {name!r} must be either pooled or fixed, not both")
+    return tuple(
+        dataclasses.replace(
+            column,
+            pooled=pooled[column.name],
+            reference=None if pooled[column.name] else column.reference,
+        )
+        if isinstance(column, CategoricalColumn) and column.name in pooled
+        else column
+        for column in columns
+    )
 
 
 def read_terms(
@@ -441,15 +487,14 @@ def read_terms(
     """Yield the factors of each term of a formula, see ``read_formula``."""
     parser, tokenizer, errors = _formulaic()
     try:
-        tokens = list(tokenizer.tokenize(formula))
+        tokens = list(tokenizer.tokenize(_RANDOM.sub(r"re(\1)", formula)))
     except errors.FormulaParsingError as error:
         raise ValueError(f"formula {formula!r}: {_plain(error)}") from None
     operators = [token.token if token.kind.value == "operator" else "" for token in tokens]
     if any("|" in operator for operator in operators):
         raise ValueError(
-            f"formula {formula!r} must not contain '|' (random effects, parts of a model). Use "
-            "C(g) for a level of each category, which a penalty (C= or alpha=) shrinks like random "
-            "effects, and groups= (--groups COLUMN) to protect all rows of a person together"
+            f"formula {formula!r} may contain '|' only in a random intercept, (1 | g), as slopes "
+            "cannot be random. groups= (--groups COLUMN) protects all rows of a person together"
         )
     tildes = [i for i, operator in enumerate(operators) if "~" in operator]
     # formulaic joins following signs.

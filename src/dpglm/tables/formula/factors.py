@@ -83,6 +83,11 @@ class Factor(abc.ABC):
         return False
 
     @property
+    def pooled(self) -> bool:
+        """Whether its effects are random with mean zero."""
+        return False
+
+    @property
     def numbers(self) -> frozenset[float]:
         """Positions of its possible bends and jumps."""
         return frozenset()
@@ -154,8 +159,15 @@ class CategoryFactor(Factor):
     column: CategoricalColumn
     reference: Entry
 
-    spans_intercept = True
     is_category = True
+
+    @property
+    def spans_intercept(self) -> bool:
+        return not self.pooled
+
+    @property
+    def pooled(self) -> bool:
+        return self.column.pooled
 
     @property
     def columns(self) -> frozenset[str]:
@@ -168,7 +180,7 @@ class CategoryFactor(Factor):
         return tuple(f"{self.name}[T.{one}]" for one in categories if one != self.reference)
 
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
-        codes = np.eye(len(self.column.categories))
+        codes = np.eye(len(self.column.categories) + 1)[:, :-1]
         if reduced:
             codes = np.delete(codes, self.column.categories.index(self.reference), axis=1)
         values: Floats = codes[cells[self.column.name]]
@@ -324,7 +336,7 @@ def read_cells(column: Column, cells: Any) -> NDArray[Any]:
     """Return a column's cells as from ``Column.read``, with NaN for missing numbers."""
     if isinstance(column, NumericColumn):
         return column.read_with_gaps(cells)
-    return column.read(cells)
+    return column.places(cells) if isinstance(column, CategoricalColumn) else column.read(cells)
 
 
 def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Factor:
@@ -340,6 +352,8 @@ def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Fact
             return _READERS[function](name, node, columns)
     if isinstance(node, ast.Name):
         column = columns.get(node.id)
+        if isinstance(column, CategoricalColumn) and column.pooled:
+            return CategoryFactor(f"(1 | {column.name})", column, column.categories[0])
         if isinstance(column, CategoricalColumn):
             return CategoryFactor(name, column, _reference(column))
     return NumberFactor(name, read_expression(node, columns))
@@ -347,6 +361,15 @@ def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Fact
 
 def _reference(column: CategoricalColumn) -> Entry:
     return column.categories[0] if column.reference is None else column.reference
+
+
+def _random(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
+    first = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    column = columns.get(first.id) if isinstance(first, ast.Name) else None
+    if not isinstance(column, CategoricalColumn) or column.ordered:
+        raise ValueError("a random intercept takes a categorical column, without an order: (1 | g)")
+    pooled = dataclasses.replace(column, pooled=True, reference=None)
+    return CategoryFactor(f"(1 | {column.name})", pooled, column.categories[0])
 
 
 def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
@@ -359,6 +382,7 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
         )
     if not isinstance(column, CategoricalColumn):
         raise ValueError("C takes a categorical column of the schema")
+    column = dataclasses.replace(column, pooled=False)
     if len(node.args) == 1 and not node.keywords:
         return CategoryFactor(name, column, _reference(column))
     if any(one.arg == "levels" for one in node.keywords):
@@ -468,7 +492,7 @@ _OF_SPLINES: Mapping[str, Any] = MappingProxyType(
 )
 _OF_CURVES: Mapping[str, Any] = MappingProxyType({"segments": 6, "smoothness": 1.0})
 _READERS: Mapping[str, Callable[[str, ast.Call, Mapping[str, Column]], Factor]] = MappingProxyType(
-    {"C": _category, "bs": _spline, "s": _curve, "te": _product}
+    {"C": _category, "re": _random, "bs": _spline, "s": _curve, "te": _product}
 )
 """Functions with several columns, by name."""
 

@@ -1,0 +1,650 @@
+"""Generalized linear models with random intercepts: factors of many levels, pooled."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize, special
+
+from dpglm.data.spec import DataSpec
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.levels import (
+    LevelParts,
+    LevelScores,
+    fixed_moment_release,
+    level_hessian_release,
+    level_score_release,
+    noisy_fixed_moments,
+)
+from dpglm.oracle.moments import constant_column
+from dpglm.oracle.targets import noisy_target_means
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.releases import AnyRelease, SumRelease
+from dpglm.problem import Problem
+from dpglm.problem.loss import Target
+from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, present
+from dpglm.solvers.parts.algebra import eigen
+from dpglm.solvers.second_order.likelihood import (
+    NormalScores,
+    check_likelihood,
+    constant_model,
+    declare,
+    means_of_sizes,
+    target_releases,
+)
+from dpglm.solvers.second_order.posterior import (
+    SCALE_GRID,
+    SWEEPS,
+    ScaleLaw,
+    column_moments,
+    noisy_hessian,
+    scale_laws,
+)
+from dpglm.solvers.second_order.structured import (
+    LevelPosterior,
+    Structured,
+    curvature_of_levels,
+)
+from dpglm.solvers.uncertainty import Covariance, Uncertainty, VarianceComponent, check_normal
+
+# Shares of mu squared, and numbers of scores before and with the last Hessian.
+_SHARES = {
+    "targets": 0.02,
+    "sizes": 0.02,
+    "moments": 0.05,
+    "first Hessians": 0.05,
+    "Hessian": 0.09,
+    "approach": 0.24,
+    "final": 0.55,
+}
+_APPROACH, _POOLED, _FRESH = 4, 4, (0, 2)
+# The usual scale of the effects of levels, the unit of the prior of these scales, and the numbers
+# of nodes of their law.
+_USUAL, _UNIT, _NODES = 0.5, 1.0, 9
+_PRIOR, _PRIOR_INTERCEPT = 2.5, 10.0  # As in Newton-Raphson.
+# Least squared limit of rows' lengths and curvature limit, relative to typical ones; and negligible
+# noise relative to sampling: with less noise limits grow.
+_LENGTH, _CURVATURE, _NEGLIGIBLE, _GROWTH = 1.5, 3.0, 0.05, 0.3
+_FAR = 5.0  # Clipping threshold of slopes of counts, in standard deviations.
+_RIDGE = 1.5  # On second moments, in standard deviations of noise.
+_EVEN = 0.1  # Share of the squared length of rows that is divided evenly.
+_MOST_FIXED = 300
+_TINY = 1e-100
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Curvature:
+    """A posterior mean of the Hessian, the variances of its parts, and the scores' variance."""
+
+    hessian: Structured
+    sampling: Structured  # Covariance of a mean score, times the number of rows.
+    levels: NDArray[np.float64]  # Curvature of each level, in units of effects.
+    of_levels: NDArray[np.float64]  # Variances of these.
+    of_crossed: NDArray[np.float64]
+    of_fixed: NDArray[np.float64]
+    total: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RandomInterceptsState:
+    """Released values after some steps."""
+
+    step: int
+    w: NDArray[np.float64]
+    v: NDArray[np.float64] | None = None
+    scores: LevelScores | None = None
+    prior: NDArray[np.float64] | None = None  # Covariance of the fixed coordinates.
+    curvature: _Curvature | None = None
+    visited: tuple[NDArray[np.float64], ...] = ()
+    found: tuple[NDArray[np.float64], ...] = ()
+    laws: tuple[ScaleLaw, ...] = ()
+    covariance: Structured | None = None
+    center: NDArray[np.float64] | None = None  # Mean of the points of the last scores.
+
+
+@final
+@dataclass(frozen=True)
+class RandomInterceptsMethod(Method["RandomInterceptsState"]):
+    """Random intercepts with every setting decided."""
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+    pooled: tuple[tuple[int, int], ...]
+    inference: Covariance | None
+    prior_scales: tuple[float, ...] | None
+    noises: tuple[tuple[str, float], ...]
+
+    algorithm = "random intercepts by marginal likelihood"
+
+    @property
+    def n_steps(self) -> int:
+        return _APPROACH + _POOLED
+
+    @property
+    def _levels(self) -> NDArray[np.intp]:
+        return np.concatenate([np.arange(*block) for block in self.pooled])
+
+    @property
+    def _fixed(self) -> NDArray[np.intp]:
+        return np.setdiff1d(np.arange(self.data.n_features), self._levels)
+
+    @functools.cached_property
+    def declared(self) -> Mapping[str, SumRelease]:
+        """The releases by name, in the order in which they are asked."""
+        data, adjacency, partial = self.data, self.adjacency, functools.partial
+        n_fixed, n_levels = len(self._fixed) + 1, len(self._levels)
+        scores = partial(level_score_release, data, adjacency, n_fixed + n_levels)
+        hessians = partial(level_hessian_release, data, adjacency, n_fixed, n_levels)
+        makers = target_releases(self.problem, data, adjacency) | {
+            "moments": partial(fixed_moment_release, data, adjacency, n_fixed - 1),
+            "first Hessians": partial(hessians, count=len(_FRESH)),
+            "approach": partial(scores, count=_APPROACH),
+            "Hessian": hessians,
+            "final": partial(scores, count=_POOLED),
+        }
+        return declare(makers, dict(self.noises), frozenset(_SHARES) - {"sizes", "moments"})
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(self.declared.values())
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return float(self.n_steps * self.data.n_rows)
+
+    @property
+    def coefficient_noise(self) -> float:
+        # Expected for scores with a standard deviation of 1.
+        bend, _ = NormalScores.expected(self.problem.loss, self.data).clipped(
+            self.problem.loss, self.data, math.inf
+        )
+        n_fixed = len(self._fixed) + 1
+        blocks = n_fixed + len(self.pooled)
+        noise = self.declared["final"].noise_std / math.sqrt(_POOLED)
+        return noise * math.sqrt(blocks) / (self.data.n_rows * max(bend, 1e-6))
+
+    def init(self, seed: int) -> RandomInterceptsState:
+        return RandomInterceptsState(0, np.zeros(self.data.coefficient_shape))
+
+    def step(
+        self, state: RandomInterceptsState, oracle: Oracle
+    ) -> tuple[RandomInterceptsState, StepInfo]:
+        if state.scores is None:
+            state = self._started(oracle)
+        scores, v = present(state.scores), present(state.v)
+        is_final = state.step >= _APPROACH
+        if state.step in (*_FRESH, _APPROACH):
+            declared = self.declared["Hessian" if is_final else "first Hessians"]
+            parts = scores.mean_hessian(oracle, declared, v)
+            curvature = self._cleaned(scores, v, parts)
+            state = dataclasses.replace(state, curvature=curvature, visited=(), found=())
+        declared = self.declared["final" if is_final else "approach"]
+        g = scores.mean_score(oracle, declared, v)
+        noise = scores.clip * declared.noise_std / self.data.n_rows
+        state = dataclasses.replace(
+            state, visited=(*state.visited, v), found=(*state.found, g), step=state.step + 1
+        )
+        is_last = state.step == self.n_steps
+        state = self._believed(state, noise**2 / len(state.visited), rounds=3 if is_last else 1)
+        state = dataclasses.replace(state, w=self._coefficients(scores, present(state.v)))
+        return state, StepInfo(state.step, 1.0, float(np.linalg.norm(g)), noise * math.sqrt(len(g)))
+
+    def _coefficients(self, scores: LevelScores, v: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the coefficients of prepared columns, the intercept last."""
+        w = np.zeros(self.data.n_columns)
+        size = scores.n_fixed
+        w[[*self._fixed, -1]] = scores.basis @ v[:size]
+        w[self._levels] = scores.scales * v[size:]
+        return w
+
+    def _started(self, oracle: Oracle) -> RandomInterceptsState:
+        """Release the mean of the targets and second moments; start at the constant model."""
+        loss, data = self.problem.loss, self.data
+        low, high = data.target_range(loss.target.bounds)
+        if "sizes" in self.declared:
+            mean, _, weight, _ = means_of_sizes(oracle, self.declared, loss)
+        else:
+            mean, _, weight = noisy_target_means(oracle, self.declared["targets"], low, high)
+        score, bend = constant_model(loss, mean, low, high)
+        basis, prior = self._basis(oracle)
+        unit = LevelScores(self._fixed, self._levels, basis, np.ones(0), data.intercept, reach=_FAR)
+        slope, curvature = unit.bounds(loss, np.array([score]))
+        dispersion = loss.dispersion or 1.0
+        shares, ratio = self._split(
+            bend * weight / dispersion, float(slope[0]) / dispersion, basis.shape[1]
+        )
+        root = math.sqrt(shares[0] / basis.shape[1])
+        basis, prior = root * basis, prior / root**2
+        sizes = [stop - start for start, stop in self.pooled]
+        scores = dataclasses.replace(
+            unit, basis=basis, scales=np.repeat(np.sqrt(shares[1:]), sizes)
+        )
+        grown = max(1.0, _NEGLIGIBLE / ratio) ** _GROWTH
+        length = math.sqrt(_LENGTH * shares[0] + 1.0 - shares[0])
+        slopes, bends = scores.bounds(loss, np.linspace(-20.0, 20.0, 401))
+        clip = float(slope[0]) * length * grown
+        most = clip * float((bends / slopes).max())
+        square = min(_CURVATURE * float(curvature[0]) * grown * length**2, most * length)
+        clip, square = (float(np.clip(one, _TINY, 1.0 / _TINY)) for one in (clip, square))
+        scores = dataclasses.replace(scores, clip=clip, square=square)
+        v = np.zeros(basis.shape[1] + len(self._levels))
+        v[basis.shape[1] - 1] = score / scores.constant
+        return RandomInterceptsState(
+            0, self._coefficients(scores, v), v=v, scores=scores, prior=prior
+        )
+
+    def _split(
+        self, information: float, slope: float, n_fixed: int
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return the shares of a row's squared length, and the largest noise over sampling.
+
+        The first share is that of the fixed coordinates, then follow the factors'. They minimise
+        the expected error of the scores, in units of its curvature, for levels of one size; a tenth
+        is divided evenly. ``information`` is the curvature of all rows, ``slope`` a large slope.
+        """
+        noise = (slope * self.declared["final"].noise_std) ** 2 / _POOLED
+        sizes = np.array([stop - start for start, stop in self.pooled], dtype=np.float64)
+        each = information / sizes
+
+        def divided(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray((1.0 - _EVEN) * special.softmax(logs) + _EVEN / len(logs))
+
+        def error(logs: NDArray[np.float64]) -> float:
+            shares = divided(logs)
+            of_fixed = noise * n_fixed**2 / shares[0] / information
+            known = each**2 / (each + noise / shares[1:])
+            return float(of_fixed + (sizes * each / (_USUAL**-2 + known)).sum())
+
+        start = np.zeros(len(sizes) + 1)
+        shares = divided(optimize.minimize(error, start, method="Nelder-Mead").x)
+        noises = np.concatenate([[noise * n_fixed / information], noise / each])
+        return shares, float((noises / shares).max())
+
+    def _basis(self, oracle: Oracle) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return coordinates of centred, whitened fixed columns and 1, and the prior in them."""
+        data, ones, count = self.data, 1.0 / self.data.intercept, len(self._fixed)
+        scales = np.full(count, math.inf)
+        if self.prior_scales is not None:
+            scales = np.array(self.prior_scales)[self._fixed]
+        strength = self.problem.regularizer.strong_convexity * data.n_rows
+        if count == 0:
+            return np.array([[ones]]), np.array([[_PRIOR_INTERCEPT**2]])
+        declared, constant = self.declared["moments"], constant_column(data)
+        moments = noisy_fixed_moments(oracle, declared, self._fixed, constant)
+        found = column_moments(moments, declared.noise_std)
+        total = float(found.mean[-1, -1])
+        unit, means = constant**2 / total, constant * found.mean[-1, :-1] / total
+        products = unit * found.mean[:-1, :-1] - np.outer(means, means)
+        values, directions = eigen(products)
+        values = np.maximum(values, 0.0) + _RIDGE * declared.noise_std * unit
+        white = (directions / np.sqrt(values)) @ directions.T
+        basis = np.zeros((count + 1, count + 1))
+        basis[:count, :count], basis[-1, :-1] = white, -means @ white * ones
+        basis[-1, -1] = ones
+        variances = 1.0 / (
+            1.0 / np.minimum(_PRIOR**2 / np.diag(products).clip(1e-8), scales**2) + strength
+        )
+        back = (directions * np.sqrt(values)) @ directions.T
+        prior = linalg.block_diag((back * variances) @ back.T, [[_PRIOR_INTERCEPT**2]])
+        return basis, prior
+
+    def _cleaned(
+        self, scores: LevelScores, v: NDArray[np.float64], parts: LevelParts
+    ) -> _Curvature:
+        """Return the posterior mean of the Hessian, given its structure.
+
+        The row of each level in the intercept's column is its diagonal entry in other units, and
+        the levels of a factor add up to the intercept. Products of levels and other columns are
+        those of independent columns, up to deviations of an estimated size. Different factors
+        are taken as independent.
+        """
+        size, last, a = scores.n_fixed, scores.n_fixed - 1, scores.constant
+        scales, noise = scores.scales, parts.noise
+        total = max(float(parts.fixed[last, last]) / a**2, noise / a**2)
+        levels, of_levels = np.empty_like(scales), np.empty_like(scales)
+        crossed, of_crossed = np.zeros_like(parts.crossed), np.zeros_like(parts.crossed)
+        # Two observations of each level's curvature.
+        information = np.stack([scales**4 / noise**2, 2.0 * (a * scales) ** 2 / noise**2])
+        seen = np.stack([parts.diagonal / scales**2, parts.crossed[:, last] / (a * scales)])
+        seen = (information * seen).sum(axis=0) / information.sum(axis=0)
+        deviations = 1.0 / np.sqrt(information.sum(axis=0))
+        for part in self._parts:
+            mean = total / (part.stop - part.start)
+            levels[part], of_levels[part] = curvature_of_levels(
+                seen[part], float(deviations[part][0]), mean
+            )
+            factor = total / levels[part].sum()
+            levels[part], of_levels[part] = factor * levels[part], factor**2 * of_levels[part]
+            shares = levels[part] / total
+            scale = scales[part] / a
+            for j in range(last):
+                rest = parts.crossed[part, j] / scale - parts.fixed[last, j] * shares
+                rest -= rest.sum() * shares
+                variances = noise**2 / 2.0 / scale**2
+                excess = (shares**2 * (rest**2 - variances)).sum() / (shares**4).sum()
+                kept = max(excess, 0.0) * shares**2
+                kept = kept / (kept + variances)
+                crossed[part, j] = scale * (parts.fixed[last, j] * shares + kept * rest)
+                of_crossed[part, j] = scale**2 * kept * variances
+        crossed[:, last] = a * scales * levels
+        fixed = noisy_hessian(parts.fixed, noise)
+        mean_fixed = fixed.mean.copy()
+        mean_fixed[last, last] = a**2 * total
+        blocks = [np.zeros((size + len(scales), 1)) for _ in self._parts]
+        for block, part in zip(blocks, self._parts, strict=True):
+            block[size:][part, 0] = (scales * levels)[part]
+        units = np.vstack([np.eye(size), np.zeros_like(crossed)])
+        sides = np.hstack([units, np.vstack([np.zeros((size, size)), crossed]), *blocks])
+        one, count = np.eye(size), len(blocks)
+        core = linalg.block_diag(
+            np.block([[mean_fixed, one], [one, 0.0 * one]]),
+            (np.ones((count, count)) - np.eye(count)) / total,
+        )
+        diagonal = np.concatenate([np.zeros(size), scales**2 * levels])
+        # Scores have the variance f^2 h for the curvature f h, with f for rows of usual length.
+        m, h = scores.bounds(self.problem.loss, a * v[last] + scales * v[size:])
+        f = 1.0 / np.maximum(np.maximum(m / scores.clip, h / scores.square), 1.0)
+        dispersion = self.problem.loss.dispersion or 1.0
+        usual = dispersion * total * count / (levels / f).sum()
+        return _Curvature(
+            Structured(diagonal, sides, core),
+            Structured(
+                dispersion * np.concatenate([np.zeros(size), f * scales**2 * levels]),
+                sides,
+                usual * core,
+            ),
+            levels,
+            of_levels,
+            of_crossed,
+            fixed.variances,
+            total,
+        )
+
+    @property
+    def _parts(self) -> list[slice]:
+        """Places of the factors among the levels."""
+        ends = np.cumsum([0, *(stop - start for start, stop in self.pooled)]).tolist()
+        return [slice(*pair) for pair in itertools.pairwise(ends)]
+
+    def _believed(
+        self, state: RandomInterceptsState, noise: float, rounds: int
+    ) -> RandomInterceptsState:
+        """Return the state with the posterior given the scores since the last Hessian."""
+        scores, curvature = present(state.scores), present(state.curvature)
+        size, hessian, prior = scores.n_fixed, curvature.hessian, present(state.prior)
+        center = np.mean(state.visited, axis=0)
+        pooled = hessian.times(center) - np.mean(state.found, axis=0)
+        squares = scores.scales**2
+
+        def variances(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+            sizes = [part.stop - part.start for part in self._parts]
+            return np.repeat(np.square(scales), sizes) / squares
+
+        mean, covariance, posterior = present(state.v), state.covariance, None
+        if covariance is None:
+            usual = np.concatenate([np.zeros(size), variances(np.full(len(self.pooled), _USUAL))])
+            units = np.eye(len(usual))[:, :size]
+            covariance = Structured(usual, units, np.zeros((size, size)))
+        laws = state.laws
+        for _ in range(rounds):
+            error = self._error(scores, curvature, covariance, center - mean, noise)
+            posterior = LevelPosterior(hessian, error, pooled)
+            profile = functools.partial(_profile, posterior, prior, variances)
+            start = np.array([law.mode for law in laws] or [_USUAL] * len(self.pooled))
+            laws = scale_laws(profile, start, _UNIT, 1 if rounds == 1 else SWEEPS)
+            likely = np.sqrt([law.mean_square for law in laws])
+            mean, covariance = posterior.at(prior, variances(likely))
+        state = dataclasses.replace(state, laws=laws, center=center)
+        if rounds == 1:
+            return dataclasses.replace(state, v=mean, covariance=covariance)
+        # Over the laws of the scales, by a Latin hypercube of their quantiles.
+        middle = (np.arange(_NODES) + 0.5) / _NODES
+        order = [(np.arange(_NODES) * (2 * k + 1 + (k > 0)) + k) % _NODES for k in range(len(laws))]
+        nodes = np.stack(
+            [law.quantiles(middle)[one] for law, one in zip(laws, order, strict=True)], axis=1
+        )
+        every = [present(posterior).at(prior, variances(node)) for node in nodes]
+        means = np.array([one for one, _ in every])
+        mean = means.mean(axis=0)
+        spread = Structured(0.0 * mean, (means - mean).T, np.eye(_NODES) / _NODES)
+        covariance = Structured.mean([one for _, one in every])
+        total = Structured(
+            covariance.diagonal,
+            np.hstack([covariance.sides, spread.sides]),
+            linalg.block_diag(covariance.core, spread.core),
+        )
+        return dataclasses.replace(state, v=mean, covariance=total)
+
+    def _error(
+        self,
+        scores: LevelScores,
+        curvature: _Curvature,
+        covariance: Structured,
+        way: NDArray[np.float64],
+        noise: float,
+    ) -> Structured:
+        """Return the covariance of the error of pooled scores: sampling, noise, and the Hessian's.
+
+        The error E of the Hessian adds ``E (center - theta)``.
+        """
+        size, a = scores.n_fixed, scores.constant
+        sampling, n_rows = curvature.sampling, self.data.n_rows
+        first = covariance.columns(size) + np.outer(way, way[:size])
+        squares = np.maximum(covariance.entries, 0.0) + way**2
+        # Squares of a level and the intercept together, in units of effects.
+        both = scores.scales**2 * squares[size:] + a**2 * first[size - 1, size - 1]
+        both += 2.0 * a * scores.scales * first[size:, size - 1]
+        own = curvature.of_levels * np.maximum(both, 0.0)
+        of_levels = own + curvature.of_crossed @ np.diag(first[:size]).clip(0.0)
+        # Numbers of rows in two levels of different factors vary as counts.
+        effects = curvature.levels * scores.scales**2 * squares[size:]
+        others = effects.sum() - np.repeat(
+            [effects[part].sum() for part in self._parts],
+            [part.stop - part.start for part in self._parts],
+        )
+        of_levels = scores.scales**2 * (of_levels + curvature.levels * others / n_rows)
+        of_fixed = curvature.of_fixed * first[:size]
+        np.fill_diagonal(
+            of_fixed,
+            curvature.of_fixed @ np.diag(first[:size]) + curvature.of_crossed.T @ squares[size:],
+        )
+        of_fixed[size - 1, size - 1] = a**2 * own.sum()
+        core = sampling.core / n_rows
+        core[:size, :size] += of_fixed
+        diagonal = sampling.diagonal / n_rows + noise
+        diagonal[size:] += of_levels
+        return Structured(diagonal, sampling.sides, core)
+
+    def finish(self, state: RandomInterceptsState) -> Outcome:
+        scores, covariance = present(state.scores), present(state.covariance)
+        if self.inference is None:
+            return Outcome(state.w)
+        size = scores.n_fixed
+        order = np.concatenate([self._fixed, [self.data.n_features], self._levels])
+        of_prior = np.repeat(
+            [law.mean_square for law in state.laws],
+            [part.stop - part.start for part in self._parts],
+        )
+        place = np.argsort(order)
+
+        def back(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+            found = np.empty_like(matrix)
+            found[:size] = scores.basis @ matrix[:size]
+            found[size:] = scores.scales[:, np.newaxis] * matrix[size:]
+            return found[place]
+
+        full = back(back(covariance.dense).T).T
+        prior = back(
+            back(linalg.block_diag(present(state.prior), np.diag(of_prior / scores.scales**2))).T
+        )
+        sampling = present(state.curvature).sampling.entries / self.data.n_rows
+        error = self._error(
+            scores,
+            present(state.curvature),
+            covariance,
+            0.0 * sampling,
+            (scores.clip * self.declared["final"].noise_std / self.data.n_rows) ** 2 / _POOLED,
+        ).entries
+        share = np.sqrt((sampling / error).clip(0.0, 1.0))
+        share = np.concatenate([share[:size], share[size:]])[place]
+        part = share[:, np.newaxis] * full * share
+        return Outcome(
+            state.w,
+            uncertainty=Uncertainty(
+                state.w,
+                part,
+                full - part,
+                kind=self.inference,
+                prior=prior,
+                components=tuple(
+                    VarianceComponent(start, stop, law.mode, *law.interval())
+                    for (start, stop), law in zip(self.pooled, state.laws, strict=True)
+                ),
+            ),
+        )
+
+
+def _profile(
+    posterior: LevelPosterior,
+    prior: NDArray[np.float64],
+    variances: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    place: int,
+    scales: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the log-likelihood of the scales of a factor, given those of all."""
+    tried = np.repeat(scales[np.newaxis], len(SCALE_GRID), axis=0)
+    tried[:, place] = _UNIT * SCALE_GRID
+    return np.array([posterior.likelihood(prior, variances(one)) for one in tried])
+
+
+@final
+@dataclass(frozen=True)
+class RandomIntercepts(Solver):
+    """Random intercepts with scales by marginal likelihood, and fixed effects.
+
+    Columns of a pooled factor are the indicators of its levels. Their effects have a normal prior
+    with mean zero and an unknown scale. All other effects are fixed. Scores and the structured
+    parts of the Hessian are released at a few points, and the posterior of the effects follows from
+    them with the noise counted. For losses of two classes or proportions, and for Poisson counts.
+
+    Parameters
+    ----------
+    pooled : tuple of (int, int)
+        First column of each pooled factor, and the one after its last.
+    inference : {"model"}, optional
+        Also return the covariance of the estimate.
+    prior_scales : tuple of float, optional
+        Largest prior standard deviation of the coefficient of each prepared column; those of
+        pooled levels are not used.
+
+    Notes
+    -----
+    Released entries of the Hessian are those of fixed columns, those of a level and a fixed column,
+    and the diagonal: a few numbers for each level. Entries of two levels of one factor are zero.
+    Different factors are taken to be independent of each other: a factor within another one, such
+    as classes within schools, needs a model with only one of them.
+
+    The scale of each factor has a half-normal prior with standard deviation 1, on the scale of the
+    linear score. Estimates and covariance are averaged over its posterior law, so they count that
+    the scale is uncertain. A level without information keeps its prior, with mean zero, and so does
+    a level that no row has.
+
+    Privacy: Gaussian releases of sums of targets and weights, of second moments of fixed columns,
+    of eight scores and of three structured Hessians; accounted exactly.
+
+    References
+    ----------
+    Breslow and Clayton, "Approximate inference in generalized linear mixed models", JASA 88 (1993).
+    Gelman, "Prior distributions for variance parameters in hierarchical models", Bayesian Analysis
+    1 (2006).
+
+    Examples
+    --------
+    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic, Problem
+    >>> data = DataSpec(n_rows=20_000, n_features=52, intercept=1.0)
+    >>> solver = RandomIntercepts(pooled=((2, 52),))
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
+    >>> [(one.coordinates, one.count) for one in plan.method.releases]
+    [(2, 1), (6, 1), (206, 2), (53, 4), (206, 1), (53, 4)]
+    """
+
+    pooled: tuple[tuple[int, int], ...]
+    inference: Covariance | None = None
+    prior_scales: tuple[float, ...] | None = None
+
+    def with_inference(self, covariance: Covariance) -> RandomIntercepts:
+        if covariance != "model":
+            raise ValueError(
+                f"inference must be True or False for pooled factors, got {covariance!r}: random "
+                "intercepts are those of a model"
+            )
+        return dataclasses.replace(self, inference=covariance)
+
+    def with_prior(self, scales: tuple[float, ...]) -> RandomIntercepts:
+        return dataclasses.replace(self, prior_scales=scales)
+
+    def with_pooled(self, blocks: tuple[tuple[int, int], ...]) -> RandomIntercepts:
+        return dataclasses.replace(self, pooled=blocks)
+
+    def decide(self, facts: Facts) -> Plan:
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
+        self._check(problem, data)
+        shares, counts = dict(_SHARES), {"first Hessians": 2, "approach": _APPROACH}
+        counts["final"] = _POOLED
+        if problem.loss.target is not Target.COUNT:
+            del shares["sizes"]
+        if data.n_features == sum(stop - start for start, stop in self.pooled):
+            del shares["moments"]
+        total = sum(shares.values())
+
+        def with_noise(scale: float) -> RandomInterceptsMethod:
+            noises = tuple(
+                (name, scale * math.sqrt(counts.get(name, 1) * total / share))
+                for name, share in shares.items()
+            )
+            return RandomInterceptsMethod(
+                problem, data, adjacency, self.pooled, self.inference, self.prior_scales, noises
+            )
+
+        return facts.calibrated(with_noise)
+
+    def _check(self, problem: Problem, data: DataSpec) -> None:
+        """Refuse losses and data that random intercepts are not for."""
+        loss = problem.loss
+        check_likelihood(problem, data)
+        check_normal(problem)
+        known = math.isfinite(loss.target.bounds[1]) or (
+            loss.target is Target.COUNT and loss.canonical
+        )
+        if not known or loss.dispersion is None or loss.offset_bound > 0.0:
+            raise ValueError(
+                "loss must be a likelihood of two classes, proportions or Poisson counts, without "
+                f"offsets, for pooled factors, got {loss!r}"
+            )
+        if data.intercept <= 0.0:
+            raise ValueError("fit_intercept must be True for pooled factors")
+        ends = [0, *(end for block in self.pooled for end in block), data.n_features]
+        if not self.pooled or sorted(ends) != ends or any(b - a < 2 for a, b in self.pooled):
+            raise ValueError(
+                "pooled must be increasing blocks of at least two columns, within the "
+                f"{data.n_features} columns, got {self.pooled!r}"
+            )
+        n_fixed = data.n_features - sum(stop - start for start, stop in self.pooled)
+        if n_fixed > _MOST_FIXED:
+            raise ValueError(
+                f"columns must be at most {_MOST_FIXED} besides pooled levels, got {n_fixed}: "
+                "pool factors with many levels"
+            )

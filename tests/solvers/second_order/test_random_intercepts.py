@@ -1,0 +1,256 @@
+"""Random intercepts: exact algebra, accuracy, coverage, planted errors, and accounting."""
+
+import dataclasses
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import integrate, sparse, stats
+from sklearn.metrics import roc_auc_score
+
+from dpglm import LogisticRegression, PoissonRegressor
+from dpglm.certificate import verify
+from dpglm.data.spec import DataSpec
+from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.problem import L1, Gamma, Logistic, Problem
+from dpglm.solvers import RandomIntercepts
+from dpglm.solvers.second_order import random_intercepts as module
+from dpglm.solvers.second_order.posterior import Posterior
+from dpglm.solvers.second_order.structured import (
+    LevelPosterior,
+    Structured,
+    curvature_of_levels,
+)
+
+RNG = np.random.default_rng(3)
+
+
+def structured(size=9, n_fixed=2, extra=1):
+    """Return a Hessian and an error covariance with common sides."""
+    diagonal = np.concatenate([np.zeros(n_fixed), RNG.uniform(1.0, 3.0, size - n_fixed)])
+    units = np.eye(size)[:, :n_fixed]
+    crossed = np.vstack([np.zeros((n_fixed, n_fixed)), 0.2 * RNG.normal(size=(size - n_fixed, 2))])
+    more = np.vstack([np.zeros((n_fixed, extra)), RNG.normal(size=(size - n_fixed, extra))])
+    sides, one = np.hstack([units, crossed, more]), np.eye(n_fixed)
+    core = np.zeros((sides.shape[1],) * 2)
+    core[:n_fixed, :n_fixed] = 5.0 * one
+    core[:n_fixed, n_fixed : 2 * n_fixed] = core[n_fixed : 2 * n_fixed, :n_fixed] = one
+    core[-extra:, -extra:] = 0.1 * np.eye(extra)
+    error = Structured(0.5 * diagonal + 1.0, sides, 0.5 * core)
+    return Structured(diagonal, sides, core), error
+
+
+def test_structured_algebra_is_that_of_dense_matrices():
+    _, matrix = structured()
+    dense, x = matrix.dense, RNG.normal(size=(9, 2))
+    inverse, log_determinant = matrix.inverted()
+    np.testing.assert_allclose(inverse.dense, np.linalg.inv(dense), atol=1e-12)
+    assert log_determinant == pytest.approx(np.linalg.slogdet(dense)[1])
+    np.testing.assert_allclose(matrix.times(x), dense @ x)
+    np.testing.assert_allclose(matrix.times(x[:, 0]), dense @ x[:, 0])
+    np.testing.assert_allclose(matrix.entries, np.diag(dense))
+    np.testing.assert_allclose(
+        Structured.mean([matrix, inverse]).dense, (dense + inverse.dense) / 2
+    )
+
+
+def test_level_posterior_is_the_dense_one():
+    hessian, error = structured()
+    pooled, fixed = RNG.normal(size=9), np.array([[4.0, 1.0], [1.0, 9.0]])
+    for variances in (RNG.uniform(0.1, 2.0, 7), np.zeros(7)):
+        prior = np.zeros((9, 9))
+        prior[:2, :2], prior[2:, 2:] = fixed, np.diag(variances)
+        found = LevelPosterior(hessian, error, pooled)
+        mean, covariance = found.at(fixed, variances)
+        dense = Posterior.of(prior, hessian.dense, error.dense, pooled)
+        np.testing.assert_allclose(mean, dense.mean, atol=1e-10)
+        np.testing.assert_allclose(covariance.dense, dense.covariance, atol=1e-10)
+        np.testing.assert_allclose(covariance.columns(2), dense.covariance[:, :2], atol=1e-10)
+        spread = error.dense + hessian.dense @ prior @ hessian.dense
+        exact = stats.multivariate_normal.logpdf(pooled, cov=spread)
+        constant = 4.5 * math.log(2.0 * math.pi)
+        assert found.likelihood(fixed, variances) == pytest.approx(exact + constant)
+
+
+@pytest.mark.parametrize("seen", [-3.0, 0.0, 2.0, 30.0])
+def test_curvature_of_levels_is_the_posterior_mean(seen):
+    noise, mean = 1.5, 4.0
+
+    def moment(power):
+        def density(h):
+            return h**power * math.exp(-h / mean - 0.5 * ((seen - h) / noise) ** 2)
+
+        return integrate.quad(density, 0.0, 80.0, points=[max(seen, 0.1)])[0]
+
+    means, variances = curvature_of_levels(np.array([seen]), noise, mean)
+    expected = moment(1) / moment(0)
+    assert means[0] == pytest.approx(expected, rel=1e-6)
+    assert variances[0] == pytest.approx(moment(2) / moment(0) - expected**2, rel=1e-5)
+
+
+def drawn(seed, n=20_000, sizes=(50,), numbers=1, positive=0.5, scales=(0.5,), power=1.0):
+    """Return rows with Zipf factors after even numbers, labels, and the levels' effects."""
+    rng = np.random.default_rng([seed, n, sum(sizes)])
+    X = rng.uniform(-1.0, 1.0, (n, numbers))
+    eta, effects, blocks = X @ np.linspace(1.0, 0.5, numbers), [], [sparse.csr_array(X)]
+    for size, scale in zip(sizes, scales, strict=True):
+        shares = 1.0 / np.arange(1, size + 1) ** power
+        codes = rng.choice(size, n, p=shares / shares.sum())
+        effects.append(scale * rng.normal(size=size))
+        eta = eta + effects[-1][codes]
+        ones = sparse.csr_array((np.ones(n), (np.arange(n), codes)), shape=(n, size))
+        blocks.append(ones)
+    noisy = eta + rng.logistic(size=n)
+    y = (noisy > np.quantile(noisy, 1.0 - positive)).astype(int)
+    return sparse.csr_array(sparse.hstack(blocks)), y, effects
+
+
+def blocks_of(sizes, numbers=1):
+    ends = np.cumsum([numbers, *sizes]).tolist()
+    return tuple(itertools.pairwise(ends))
+
+
+def model_of(sizes, seed, epsilon=1.0, numbers=1, **options):
+    return LogisticRegression(
+        C=math.inf,
+        classes=[0, 1],
+        delta=1e-5,
+        epsilon=epsilon,
+        random_state=seed,
+        row_norm=math.sqrt(numbers + len(sizes)),
+        solver=RandomIntercepts(blocks_of(sizes, numbers)),
+        **options,
+    )
+
+
+def quietly(fit, *arguments):
+    """Fit without the warnings of seeded and repeated fits."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(*arguments)
+
+
+def measured(seeds, epsilon):
+    """Return error and coverage of 50 levels, and whether the scale's interval is right."""
+    errors, covered, right = [], [], []
+    for seed in seeds:
+        X, y, (effects,) = drawn(seed)
+        inference = quietly(model_of((50,), seed, epsilon, inference=True).fit, X, y).inference_
+        gaps = inference.params[2:] - effects
+        # The intercept is the mean of the labels' quantile.
+        gaps -= gaps.mean()
+        errors.append(np.sqrt(np.mean(gaps**2)))
+        covered.append(np.mean(np.abs(gaps) <= 1.96 * inference.standard_errors[2:]))
+        ((_, low, high),) = inference.variance_components.values()
+        right.append(low <= 0.5 <= high)
+    return np.mean(errors), np.mean(covered), np.mean(right)
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(1.0, 0.20), (8.0, 0.165)])
+def test_zipf_levels_are_accurate_and_covered(epsilon, most):
+    error, covered, right = measured(range(4), epsilon)
+    assert error <= most
+    assert 0.90 <= covered <= 0.99
+    assert right >= 0.75
+
+
+def test_intervals_without_the_noise_do_not_cover(monkeypatch):
+    original = module.RandomInterceptsMethod._error
+
+    def blind(self, scores, curvature, covariance, way, noise):
+        return original(self, scores, curvature, covariance, way, 1e-3 * noise)
+
+    honest = measured(range(3), 0.3)[1]
+    monkeypatch.setattr(module.RandomInterceptsMethod, "_error", blind)
+    assert measured(range(3), 0.3)[1] < 0.87 < 0.9 < honest
+
+
+def test_levels_without_effect_do_no_harm():
+    sizes = (60, 300)
+    X, y, _ = drawn(0, 30_000, sizes, 3, 0.03, (0.5, 0.0), 0.7)
+    train, test = slice(0, 20_000), slice(20_000, None)
+    model = quietly(model_of(sizes, 0, numbers=3).fit, X[train], y[train])
+    chances = model.predict_proba(X)[:, 1]
+    plain = LogisticRegression(
+        C=math.inf, classes=[0, 1], delta=1e-5, epsilon=1.0, random_state=0, row_norm=math.sqrt(3)
+    )
+    without = quietly(plain.fit, X[train, :3], y[train]).predict_proba(X[test, :3])[:, 1]
+    assert roc_auc_score(y[test], chances[test]) >= roc_auc_score(y[test], without) - 0.003
+    assert chances[train].mean() == pytest.approx(y[train].mean(), rel=0.15)
+    assert np.std(model.coef_[0, 63:]) < 0.1
+
+
+def test_counts_have_random_intercepts():
+    rng = np.random.default_rng(0)
+    codes, effects = rng.integers(0, 30, 8000), 0.4 * rng.normal(size=30)
+    y = np.minimum(rng.poisson(np.exp(0.5 + effects[codes])), 30)
+    model = PoissonRegressor(
+        alpha=0.0,
+        delta=1e-5,
+        epsilon=2.0,
+        inference=True,
+        random_state=0,
+        row_norm=1.0,
+        solver=RandomIntercepts(((0, 30),)),
+        target_bounds=(0, 30),
+    )
+    inference = quietly(model.fit, np.eye(30)[codes], y).inference_
+    gaps = inference.params[1:] - effects
+    gaps -= gaps.mean()
+    assert np.sqrt(np.mean(gaps**2)) < 0.15
+    assert np.mean(np.abs(gaps) <= 1.96 * inference.standard_errors[1:]) > 0.8
+
+
+def test_levels_without_rows_keep_the_prior():
+    X, y, _ = drawn(1)
+    X = sparse.csr_array(sparse.hstack([X, np.zeros((len(y), 2))]))
+    model = model_of((52,), 0, inference=True)
+    inference = quietly(model.fit, X, y).inference_
+    assert np.abs(model.coef_[0, -2:]).max() < 0.2
+    assert set(inference.names[-2:]) <= set(inference.of_prior)
+    assert np.isfinite(inference.standard_errors).all()
+    scale = math.sqrt(inference.estimates.prior[-1, -1])
+    assert inference.standard_errors[-1] == pytest.approx(scale, rel=0.2)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_budget_is_that_of_the_releases(adjacency):
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    data = DataSpec(5000, 12, intercept=1.0)
+    solver = RandomIntercepts(((2, 7), (7, 12)), "model")
+    plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data, adjacency)
+    square = sum(one.count * (one.sensitivity / one.noise_std) ** 2 for one in plan.method.releases)
+    exact = pld.from_gaussian_mechanism(1.0 / math.sqrt(square), value_discretization_interval=1e-4)
+    assert 0.98 <= exact.get_epsilon_for_delta(1e-5) <= 1.001
+
+
+def test_certificate_of_random_intercepts_holds():
+    X, y, _ = drawn(2, n=3000, sizes=(8,))
+    model = quietly(model_of((8,), 0, inference=True).fit, X, y)
+    assert verify(model.privacy_).ok
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "says"),
+    [
+        ({}, Problem(Gamma()), "loss"),
+        ({}, Problem(Logistic(), L1(0.1)), "regularizer must be none or L2"),
+        ({"intercept": 0.0}, Problem(Logistic()), "fit_intercept must be True"),
+        ({"n_features": 5}, Problem(Logistic()), "pooled must be increasing blocks"),
+        ({"n_features": 400}, Problem(Logistic()), "at most 300 besides pooled levels"),
+    ],
+)
+def test_random_intercepts_refuse_before_any_row(changes, problem, says):
+    data = dataclasses.replace(
+        DataSpec(1000, 6, intercept=1.0, target_low=0.1, target_high=9.0), **changes
+    )
+    with pytest.raises(ValueError, match=says):
+        RandomIntercepts(((1, 6),)).plan(problem, GaussianDP(1.0), data)
+
+
+def test_random_intercepts_refuse_the_robust_covariance():
+    with pytest.raises(ValueError, match="inference must be True or False for pooled factors"):
+        RandomIntercepts(((0, 2),)).with_inference("robust")
