@@ -19,6 +19,8 @@ COMMANDS = [
     "fit",
     "evaluate",
     "study",
+    "moments",
+    "regress",
     "verify",
     "predict",
     "export",
@@ -32,6 +34,7 @@ REQUIRED = {
     "--target": "ill",
     "--data": "people",
     "--to": "sql",
+    "--output": "moments.json",
 }
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}
@@ -114,7 +117,9 @@ def test_an_option_that_must_be_given_is_asked_for(run, files):
             assert done.exit_code == 2
             kind = "argument" if isinstance(lacking, click.Argument) else "option"
             flags = " / ".join(f"'{flag}'" for flag in lacking.opts)
-            shown = f"'{lacking.human_readable_name}'" if kind == "argument" else flags
+            # Of several arguments, the last is lacking.
+            last = [one for one in required if isinstance(one, click.Argument)][-1:]
+            shown = f"'{last[0].human_readable_name}'" if kind == "argument" else flags
             assert f"Missing {kind} {shown}" in done.stderr, done.stderr
 
 
