@@ -92,17 +92,21 @@ class Query:
         inner = self.sql.strip().rstrip(";")
         sql = f"select {what} from (\n{inner}\n) as {_ALIAS}"
         with contextlib.ExitStack() as closing:
-            try:
+            with _named():
                 connection = closing.enter_context(contextlib.closing(self.connect()))
                 found = _reader(connection, sql, closing)
-            except (ImportError, ValueError):
-                raise
-            except Exception as error:
-                # Each driver has errors of its own.
-                raise ValueError(f"the query cannot be run: {' '.join(str(error).split())}") from (
-                    error
-                )
             yield closing.enter_context(contextlib.closing(found))
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    """Turn errors of drivers, which have classes of their own, into ValueErrors."""
+    try:
+        yield
+    except (ImportError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(f"the query cannot be run: {' '.join(str(error).split())}") from error
 
 
 def _reader(connection: Any, sql: str, closing: contextlib.ExitStack) -> Any:
@@ -174,7 +178,8 @@ class Address:
             # SQLite would make a new file.
             if not path.is_file():
                 raise ValueError(f"{self}: the file {path} does not exist")
-        return Query(functools.partial(_CONNECT[self.scheme], self.place), self.sql)
+        with _named():
+            return Query(_CONNECT[self.scheme](self.place), self.sql)
 
     def read(self, columns: Sequence[str]) -> Any:
         """Return some columns as a pyarrow.Table."""
@@ -182,24 +187,31 @@ class Address:
             return rows.read_all()
 
 
-def _duckdb(place: str) -> Any:
+# Each returns a function that connects.
+
+
+def _duckdb(place: str) -> Callable[[], Any]:
     duckdb = _imported("duckdb")
-    return duckdb.connect(unquote(place), read_only=True, config={"memory_limit": _DUCKDB_MEMORY})
+    # Opened once, as a new instance reads its file anew. Rows in order are read by one thread.
+    config = {"memory_limit": _DUCKDB_MEMORY, "threads": 1}
+    connection = duckdb.connect(unquote(place), read_only=True, config=config)
+    cursor: Callable[[], Any] = connection.cursor
+    return cursor
 
 
-def _sqlite(place: str) -> Any:
+def _sqlite(place: str) -> Callable[[], Any]:
     driver = _imported("adbc_driver_sqlite.dbapi")
     # The driver reads a file by its URI, which may forbid writing.
     path = Path(unquote(place)).absolute().as_uri()
-    return driver.connect(f"{path}?mode=ro")
+    return functools.partial(driver.connect, f"{path}?mode=ro")
 
 
-def _postgresql(place: str) -> Any:
+def _postgresql(place: str) -> Callable[[], Any]:
     driver = _imported("adbc_driver_postgresql.dbapi")
-    return driver.connect(f"postgresql:{place}")
+    return functools.partial(driver.connect, f"postgresql:{place}")
 
 
-_CONNECT: Mapping[str, Callable[[str], Any]] = MappingProxyType(
+_CONNECT: Mapping[str, Callable[[str], Callable[[], Any]]] = MappingProxyType(
     {
         "duckdb": _duckdb,
         "sqlite": _sqlite,

@@ -78,7 +78,7 @@ class _Pass:
         for kind, array in values.items():
             if array is None or not len(array):
                 continue
-            digest = self._open.setdefault(kind, hashlib.blake2b(digest_size=16))
+            digest = self._open.setdefault(kind, hashlib.sha256())
             if array.dtype.kind in "OT":
                 digest.update("\n".join(map(repr, [*array.ravel().tolist(), ""])).encode())
             else:

@@ -1,0 +1,94 @@
+"""Fits to a table in DuckDB against fits to the same rows in Parquet: time and memory.
+
+Run with ``python -m benchmarks.databases [--rows N] [--folder FOLDER] [--repeat R]``: makes a table
+of 20 columns, a target and N rows in a DuckDB file and in a Parquet file, fits a logistic
+regression to each in a process of its own, in turns, and prints the median time of each, their
+ratio and the largest memory (on Linux, from /proc).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+
+from dpglm import ArrowRows, LogisticRegression, NoisyGD, ParquetRows
+
+__all__ = ["main"]
+
+_COLUMNS = 20
+_STEPS = 5
+
+
+def write(folder: Path, n_rows: int) -> None:
+    """Write the same rows to ``rows.duckdb`` and ``rows.parquet``."""
+    numbers = [f"(random() - 0.5) as x{i}" for i in range(_COLUMNS - 5)]
+    whole = [f"(hash(range * {i + 3}) % 100)::integer as k{i}" for i in range(5)]
+    columns = ", ".join([*numbers, *whole, "(random() < 0.5)::integer as y"])
+    with duckdb.connect(folder / "rows.duckdb", config={"memory_limit": "2GB"}) as connection:
+        connection.execute(f"create table people as select {columns} from range({n_rows})")
+        connection.execute(f"copy people to '{folder}/rows.parquet' (format parquet)")
+
+
+def fit(kind: str, folder: Path) -> None:
+    """Fit, and print seconds and the largest memory of this process in GB."""
+    start = time.perf_counter()
+    if kind == "duckdb":
+        rows: ArrowRows | ParquetRows = ArrowRows(
+            f"duckdb:{folder}/rows.duckdb?table=people", target="y"
+        )
+    else:
+        rows = ParquetRows(folder / "rows.parquet", target="y")
+    low, high = [-0.5] * (_COLUMNS - 5) + [0.0] * 5, [0.5] * (_COLUMNS - 5) + [99.0] * 5
+    model = LogisticRegression(
+        classes=[0, 1], feature_bounds=(low, high), solver=NoisyGD(n_steps=_STEPS)
+    )
+    model.fit(rows)
+    seconds = time.perf_counter() - start
+    status = Path("/proc/self/status").read_text()
+    print(seconds, int(status.partition("VmHWM:")[2].split()[0]) / 1e6, flush=True)
+
+
+def main() -> None:
+    """Write the table, and fit to each file in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--fit", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.fit:
+        fit(arguments.fit, arguments.folder)
+        return
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as made:
+        write(Path(made), arguments.rows)
+        found: dict[str, list[tuple[float, float]]] = {"parquet": [], "duckdb": []}
+        for _ in range(arguments.repeat):
+            for kind, numbers in found.items():
+                command = [sys.executable, "-m", __spec__.name, "--fit", kind, "--folder", made]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                seconds, memory = map(float, done.stdout.split())
+                numbers.append((seconds, memory))
+        times = {kind: statistics.median(one for one, _ in all_) for kind, all_ in found.items()}
+        for kind, numbers in found.items():
+            peak = max(one for _, one in numbers)
+            print(
+                f"{kind}: {times[kind]:.1f} s for {_STEPS} steps, at most {peak:.2f} GB of memory"
+            )
+        ratio = statistics.median(
+            one / other
+            for (one, _), (other, _) in zip(found["duckdb"], found["parquet"], strict=True)
+        )
+        print(
+            f"{arguments.rows} rows x {_COLUMNS} columns: DuckDB takes {ratio:.2f} x Parquet's time"
+        )
+
+
+if __name__ == "__main__":
+    main()
