@@ -21,8 +21,8 @@ FACTS = {"classes": [0, 1], "row_norm": 2.0, "epsilon": 1.0, "random_state": 0}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(batches, "RUN", 64)
-    monkeypatch.setattr("dpglm.data.stream.arrow.RUN", 64)
+    monkeypatch.setattr("dpglm.data.stream.arrow._FEWEST", 64)
+    monkeypatch.setattr("dpglm.data.stream.arrow._RUN_CELLS", 0)
     monkeypatch.setattr(streamed, "_CHUNK_BYTES", 128 * 2 * 8)
 
 

@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, final
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from dpglm._validation import in_one_line
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.batches import RUN, Batches, BatchRows, Roles, Seen, part_of
+from dpglm.data.stream.batches import Batches, BatchRows, Roles, Seen, part_of
 from dpglm.data.stream.parquet import ParquetFiles
 from dpglm.tables.cells import check_unique, normal, plain_column
 from dpglm.tables.databases import Address, quoted
 from dpglm.tables.files import Watch, changed, named_errors
 from dpglm.tables.schema import Schema
 
+_ROWS = 1 << 15
+_FEWEST, _RUN_CELLS = 256, 1 << 20
 Opened: TypeAlias = "AbstractContextManager[Iterable[Any]]"
 """Record batches of one pass, which end with the block."""
 
@@ -43,11 +45,15 @@ class ArrowStream:
     kinds: Any
     n_rows: int
     open: Callable[[list[str]], Opened]
-    seen: Seen = field(default_factory=Seen)
 
     def __post_init__(self) -> None:
         with named_errors(self.title):
             check_unique(self.kinds.names, "column")
+
+    @functools.cached_property
+    def seen(self) -> Seen:
+        """Digests of the rows, for runs that take a few MiB of memory."""
+        return Seen(max(_FEWEST, _RUN_CELLS // len(self.columns)))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -93,16 +99,16 @@ class ArrowStream:
             raise changed(f"there were {self.n_rows} rows, and now there are {start}")
 
     def _runs(self, names: list[str]) -> Generator[Any]:
-        """Yield batches of ``RUN`` rows each, but for the last."""
+        """Yield batches of whole runs of ``seen``, but for the last."""
         held: list[Any] = []
-        count = 0
+        count, size = 0, self.seen.n_rows
         with named_errors(self.title), self.open(names) as batches:
             for batch in _read(batches):
                 start = 0
                 while start < batch.num_rows:
-                    held.append(batch.slice(start, RUN - count))
+                    held.append(batch.slice(start, size - count))
                     start, count = start + held[-1].num_rows, count + held[-1].num_rows
-                    if count == RUN:
+                    if count == size:
                         yield _one(held, names)
                         held, count = [], 0
             if held:
@@ -190,7 +196,7 @@ def _polars(source: Any) -> ArrowStream:
 
     @contextlib.contextmanager
     def opened(names: list[str]) -> Iterator[Iterator[Any]]:
-        parts = frame.select(names).collect_batches(chunk_size=RUN, maintain_order=True)
+        parts = frame.select(names).collect_batches(chunk_size=_ROWS, maintain_order=True)
         yield (batch for part in parts for batch in part.to_arrow().to_batches())
 
     n_rows = frame.select(polars.len()).collect().item()
@@ -206,7 +212,7 @@ def _arrow(source: Any) -> ArrowStream:
     def opened(names: list[str]) -> Opened:
         # With the default settings a scanner holds dozens of batches.
         batches = table.to_batches(
-            columns=names, batch_size=RUN, batch_readahead=2, fragment_readahead=1
+            columns=names, batch_size=_ROWS, batch_readahead=2, fragment_readahead=1
         )
         return contextlib.nullcontext(batches)
 
@@ -215,7 +221,7 @@ def _arrow(source: Any) -> ArrowStream:
 
 def _ibis(source: Any) -> ArrowStream:
     def opened(names: list[str]) -> Opened:
-        return contextlib.closing(source.select(names).to_pyarrow_batches(chunk_size=RUN))
+        return contextlib.closing(source.select(names).to_pyarrow_batches(chunk_size=_ROWS))
 
     n_rows = source.count().to_pyarrow().as_py()
     return ArrowStream("the table of Ibis", source.schema().to_pyarrow(), int(n_rows), opened)
@@ -294,8 +300,8 @@ class ArrowRows(BatchRows):
     Only the columns that are used are read. Memory holds a few chunks of 16 MiB, and that of
     the source is its own (``SET memory_limit`` in DuckDB).
 
-    Privacy: a fit reads the rows several times. Their number, and a digest of every 16,384 rows,
-    are kept in memory and compared at each pass. Changed or reordered rows end the fit with
+    Privacy: a fit reads the rows several times. Their number, and digests of runs of them, are
+    kept in memory and compared at each pass. Changed or reordered rows end the fit with
     ``RowsChangedError`` before anything is released from them.
 
     Examples

@@ -33,8 +33,6 @@ from dpglm.tables.schema import Schema
 
 _NONE: NDArray[Any] = np.empty(0)
 _COLUMN_ROWS = 1 << 16
-RUN = 1 << 14
-"""Rows with one digest."""
 
 
 @final
@@ -42,13 +40,14 @@ RUN = 1 << 14
 class Seen:
     """Digests of the rows that earlier passes over a stream have read.
 
-    ``digests`` has one for each run of ``RUN`` rows of each kind of values; ``columns`` are those
-    that were read by themselves. Any two kinds of values are read together at least once, so that
-    rows in another order are found even where passes read different columns.
+    ``digests`` has one for each run of ``n_rows`` rows of each kind of values; ``columns`` are
+    those that were read by themselves. Any two kinds of values are read together at least once, so
+    that rows in another order are found even where passes read different columns.
 
     Privacy: digests are as private as the rows, and never leave the process.
     """
 
+    n_rows: int
     digests: dict[tuple[str, int], bytes] = field(default_factory=dict)
     columns: list[str] = field(default_factory=list)
     together: set[tuple[str, str]] = field(default_factory=set)
@@ -56,10 +55,10 @@ class Seen:
     def compare(self, kind: str, run: int, digest: bytes) -> None:
         """Raise RowsChangedError unless a run has the values of earlier passes."""
         if self.digests.setdefault((kind, run), digest) != digest:
-            first = run * RUN + 1
+            first = run * self.n_rows + 1
             raise changed(
-                f"rows {first} to {first + RUN - 1} are others than before, or in another order (a "
-                "query needs ORDER BY to return rows in one order each time)"
+                f"rows {first} to {first + self.n_rows - 1} are others than before, or in another "
+                "order (a query needs ORDER BY to return rows in one order each time)"
             )
 
 
@@ -84,8 +83,9 @@ class _Pass:
             else:
                 digest.update(np.ascontiguousarray(array).view(np.uint8).data)
             stop = first + len(array)
-            if stop % RUN == 0 or stop == self._n_rows:
-                self._seen.compare(kind, first // RUN, self._open.pop(kind).digest())
+            run = self._seen.n_rows
+            if stop % run == 0 or stop == self._n_rows:
+                self._seen.compare(kind, first // run, self._open.pop(kind).digest())
 
 
 class Batches(Protocol):
