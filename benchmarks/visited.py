@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -18,6 +20,7 @@ from dpglm import LogisticRegression, Study
 from dpglm.datasets import load_adult
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import Plan
+from dpglm.tables.schema import Schema
 
 __all__ = ["CALLS", "counts", "main", "n_plans", "visited"]
 
@@ -59,12 +62,19 @@ def fit_of_arrays() -> object:
     return model.fit(X, y)
 
 
-def study_of_adult() -> object:
-    """Run a study of the first rows of Adult: a description, a model and its evaluation."""
+@functools.cache
+def _rows_of_adult() -> tuple[Schema, dict[str, Any]]:
+    """Return the schema and the first rows of Adult."""
     adult = load_adult()
     table = {name: values[:_ROWS] for name, values in adult.data.items()}
-    study = Study(adult.schema, epsilon=3.0).explore().fit().evaluate()
-    return study.run(table | {"income": adult.target[:_ROWS]}, random_state=SeededNoise(0))
+    return Schema.from_dict(adult.schema), table | {"income": adult.target[:_ROWS]}
+
+
+def study_of_adult() -> object:
+    """Run a study of rows in memory: a description, a model and its evaluation."""
+    schema, table = _rows_of_adult()
+    study = Study(schema, epsilon=3.0).explore().fit().evaluate()
+    return study.run(table, random_state=SeededNoise(0))
 
 
 CALLS: dict[str, Callable[[], object]] = {"fit": fit_of_arrays, "study": study_of_adult}

@@ -28,9 +28,16 @@ from dpglm.certificate.statement import (
     sections,
     spending,
 )
-from dpglm.data.protection import Protection
+from dpglm.data.protection import (
+    EVALUATION,
+    MODEL,
+    PARTS,
+    Protection,
+    Split,
+    composed_event,
+    rows_in_words,
+)
 from dpglm.data.spec import DataSpec
-from dpglm.data.split import EVALUATION, MODEL, PARTS, Split, composed_event, rows_in_words
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import write_json
@@ -41,7 +48,8 @@ from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import LogLink, Problem
-from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.base import Plan
+from dpglm.solvers.run import Solution
 
 T = TypeVar("T")
 

@@ -6,20 +6,25 @@ import abc
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
+from dpglm._validation import check_integer, check_one_of
 from dpglm._words import card
 from dpglm.certificate.certificate import Certificate, certify
 from dpglm.certificate.statement import PublicFact
+from dpglm.data.groups import LimitedGroups
 from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows
+from dpglm.data.spec import GroupBound
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
+from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.solvers.base import Plan, Solution
-from dpglm.solvers.run import run
+from dpglm.solvers.base import Plan
+from dpglm.solvers.run import Solution, run
 from dpglm.tables.given import Where
 
 
@@ -41,6 +46,58 @@ class Expected:
     part: str
     quantity: str
     precision: str
+
+
+def stated_protection(
+    n_rows: int,
+    groups: Any,
+    *,
+    epsilon: float,
+    delta: float | Literal["auto"],
+    budget: PrivacyBudget | None,
+    adjacency: str,
+    public_rows: int | None,
+    max_rows_per_group: int | None,
+    n_groups: int | None,
+) -> Protection:
+    """Return the protection that the arguments of a release state.
+
+    ``n_rows`` is the true number, ``public_rows`` the argument ``n_rows``, and ``groups`` the
+    group of each row or None.
+    """
+    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    limited = LimitedGroups.of(groups, max_rows_per_group, n_rows)
+    if limited is None:
+        if n_groups is not None:
+            raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
+        is_public, bound = relation.n_is_public, None
+        rows = units = _public("n_rows", public_rows, n_rows, relation, is_public=is_public)
+    else:
+        is_public = relation.rows_are_public(Unit.GROUP)
+        rows = _public("n_rows", public_rows, limited.n_rows, relation, is_public=is_public)
+        true, is_public = limited.whose.n_groups, relation.n_is_public
+        units = _public("n_groups", n_groups, true, relation, is_public=is_public)
+        bound = GroupBound(units, float(limited.most))
+    return Protection(relation, stated_budget(epsilon, delta, budget, units), rows, bound)
+
+
+def _public(
+    name: str, given: int | None, true: int, relation: Adjacency, *, is_public: bool
+) -> int:
+    """Return a public number of rows or groups: the true one, where the relation makes it so."""
+    if given is not None:
+        check_integer(name, given, least=1)
+        if is_public and given != true:
+            raise ValueError(
+                f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
+            )
+        return given
+    if not is_public:
+        raise ValueError(
+            f"{name} must be given under adjacency {relation.value!r}, which keeps the true number "
+            "private: a rough public number"
+        )
+    return true
 
 
 @final
@@ -91,6 +148,15 @@ class StudyPart(abc.ABC):
     @abc.abstractmethod
     def run(self, plan: Plan, given: PartInput) -> Any:
         """Execute a plan of this part on private rows."""
+
+
+def proportion_ratio(noise_std: float, n_rows: int, share: float) -> float:
+    """Return the ratio of noise variance to sampling variance, for an estimated proportion.
+
+    >>> round(proportion_ratio(0.003, 10_000, 0.1), 3)
+    1.0
+    """
+    return noise_std**2 * n_rows / (share * (1.0 - share))
 
 
 @final

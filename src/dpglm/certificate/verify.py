@@ -19,7 +19,7 @@ from dpglm.certificate.certificate import (
 )
 from dpglm.certificate.checker.recompute import Recomputation, check_cost, gaussian_mu, recompute
 from dpglm.certificate.statement import SCOPE
-from dpglm.data.split import sizes_of_parts
+from dpglm.data.protection import sizes_of_parts
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (

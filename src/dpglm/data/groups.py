@@ -12,17 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm._validation import check_integer, check_one_of, finite
+from dpglm._validation import check_integer, finite
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import derived_rows
-from dpglm.data.protection import Protection
 from dpglm.data.rows import (
     SERIAL,
     AnyArrays,
@@ -34,10 +33,9 @@ from dpglm.data.rows import (
     compensated_sum,
 )
 from dpglm.data.sampled import SampledBlock, on_grid, sampled_rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.spec import DataSpec
 from dpglm.exceptions import NearIdsWarning, PlanMismatchError
 from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import (
     NUMBER_KINDS,
@@ -322,58 +320,6 @@ def clipped(sums: Values, bound: float, step: float | None = None) -> NDArray[np
 
 
 # Groups with a limited number of rows: the noise covers the largest.
-
-
-def stated_protection(
-    n_rows: int,
-    groups: Any,
-    *,
-    epsilon: float,
-    delta: float | Literal["auto"],
-    budget: PrivacyBudget | None,
-    adjacency: str,
-    public_rows: int | None,
-    max_rows_per_group: int | None,
-    n_groups: int | None,
-) -> Protection:
-    """Return the protection that the arguments of a release state.
-
-    ``n_rows`` is the true number, ``public_rows`` the argument ``n_rows``, and ``groups`` the
-    group of each row or None.
-    """
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-    limited = LimitedGroups.of(groups, max_rows_per_group, n_rows)
-    if limited is None:
-        if n_groups is not None:
-            raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
-        is_public, bound = relation.n_is_public, None
-        rows = units = _public("n_rows", public_rows, n_rows, relation, is_public=is_public)
-    else:
-        is_public = relation.rows_are_public(Unit.GROUP)
-        rows = _public("n_rows", public_rows, limited.n_rows, relation, is_public=is_public)
-        true, is_public = limited.whose.n_groups, relation.n_is_public
-        units = _public("n_groups", n_groups, true, relation, is_public=is_public)
-        bound = GroupBound(units, float(limited.most))
-    return Protection(relation, stated_budget(epsilon, delta, budget, units), rows, bound)
-
-
-def _public(
-    name: str, given: int | None, true: int, relation: Adjacency, *, is_public: bool
-) -> int:
-    """Return a public number of rows or groups: the true one, where the relation makes it so."""
-    if given is not None:
-        check_integer(name, given, least=1)
-        if is_public and given != true:
-            raise ValueError(
-                f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
-            )
-        return given
-    if not is_public:
-        raise ValueError(
-            f"{name} must be given under adjacency {relation.value!r}, which keeps the true number "
-            "private: a rough public number"
-        )
-    return true
 
 
 @final

@@ -1,15 +1,27 @@
-"""The protection of a table: the neighbouring relation, the budget, and the public sizes."""
+"""The protection of a table, and its division among the parts of a study."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from dpglm._validation import check_count
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._codec import line
+from dpglm._json import at
+from dpglm._validation import check_count, check_real
+from dpglm._words import plain_number
+from dpglm.data.groups import Groups
 from dpglm.data.spec import GroupBound
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, default_delta
+from dpglm.privacy.events import Composed, Event, Parallel, SplitByCoins, canonical
+from dpglm.privacy.noise import NoiseSource, bernoulli
+
+__all__ = ["Protection", "Split"]
 
 
 @final
@@ -67,3 +79,141 @@ class Protection:
         if groups is not None:
             groups = dataclasses.replace(groups, n_groups=n_units)
         return Protection(self.adjacency, budget, n_rows, groups)
+
+
+# The parts of a study, and the random split of the rows between model and evaluation.
+
+EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
+PARTS = (EXPLORATION, MODEL, EVALUATION)
+"""Names of the parts, in the order in which they run."""
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """A random division of the rows into training rows and test rows.
+
+    Parameters
+    ----------
+    test_share : float, default=0.2
+        Share of the rows, or of the persons, that is held out for the evaluation, in (0, 1).
+    persons : str, optional
+        Column with the person id of each row. All rows of a person go to the same side.
+
+    Notes
+    -----
+    Privacy: the split does not depend on the contents of the rows. Releases about the training
+    rows and releases about the test rows therefore compose in parallel
+    (``docs/proofs/splits.md``). The sides have fixed sizes where the number of rows is public.
+    Otherwise each row, or person, is assigned by an independent coin, because adding one row would
+    change both sides of a split with fixed sizes. A split by person still protects single rows.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.noise import SystemNoise
+    >>> split = Split(0.25)
+    >>> split.sizes(1000)
+    (750, 250)
+    >>> int(split.draw(1000, Adjacency.ZERO_OUT, SystemNoise()).sum())
+    250
+    """
+
+    test_share: float = 0.2
+    persons: str | None = None
+
+    def __post_init__(self) -> None:
+        share = check_real("test_share", self.test_share, above=0.0, below=1.0)
+        object.__setattr__(self, "test_share", share)
+        if self.persons is not None:
+            with at("persons"):
+                line(self.persons)
+
+    def sizes(self, n_rows: int) -> tuple[int, int]:
+        """Return the planned numbers of training rows and of test rows.
+
+        Raises
+        ------
+        ValueError
+            If one side would be empty.
+        """
+        total = check_count("n_rows", n_rows)
+        test = round(self.test_share * total)
+        if not 0 < test < total:
+            raise ValueError(
+                f"n_rows must leave rows on both sides of the split with "
+                f"test_share={self.test_share:g}, got {total!r}"
+            )
+        return total - test, test
+
+    def draw(
+        self,
+        n_rows: int,
+        adjacency: Adjacency,
+        noise: NoiseSource,
+        persons: NDArray[Any] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Draw the secret mask of test rows, of shape (n_rows,).
+
+        ``persons`` holds the person id of each row, for a split by person. Raises ValueError if one
+        side would be empty.
+        """
+        if (self.persons is None) != (persons is None):
+            raise ValueError("persons must be given for a split by person, and only then")
+        if persons is not None:
+            ids = Groups.of(persons, n_rows)
+            mask = bernoulli(noise, ids.n_groups, self.test_share)[ids.codes]
+        elif adjacency.n_is_public:
+            # Rows in the order of random numbers; ties do not matter.
+            mask = np.zeros(n_rows, dtype=np.bool_)
+            mask[np.argsort(noise.words(n_rows), kind="stable")[: self.sizes(n_rows)[1]]] = True
+        else:
+            mask = bernoulli(noise, n_rows, self.test_share)
+        if mask.all() or not mask.any():
+            raise ValueError(
+                f"the table must have enough rows for both sides of the split with "
+                f"test_share={self.test_share:g}; one side would be empty"
+            )
+        return mask
+
+    def check(self, adjacency: Adjacency) -> None:
+        """Refuse a split by person under relations in which rows can change their person."""
+        if self.persons is not None and adjacency is not Adjacency.ADD_REMOVE:
+            raise ValueError(
+                "persons requires a study with adjacency='add_remove', where the sizes of the "
+                f"sides are random, got {adjacency.value!r}"
+            )
+
+    def event(self, training: Event, testing: Event, adjacency: Adjacency) -> Event:
+        """Return the event of one release about each side."""
+        self.check(adjacency)
+        kind = Parallel if adjacency.n_is_public else SplitByCoins
+        return kind((training, testing))
+
+
+def sizes_of_parts(n_units: int, split: Split | None) -> dict[str, int]:
+    """Return the number of rows, or of groups, that each part is planned for."""
+    if split is None:
+        return dict.fromkeys(PARTS, n_units)
+    training, testing = split.sizes(n_units)
+    return {EXPLORATION: n_units, MODEL: training, EVALUATION: testing}
+
+
+def rows_in_words(part: str, split: Split | None) -> str:
+    """Describe the rows that a part uses."""
+    if split is None or part == EXPLORATION:
+        return "all rows"
+    share = split.test_share if part == EVALUATION else 1.0 - split.test_share
+    units = "rows" if split.persons is None else "persons"
+    return f"{plain_number(100.0 * share, 3)} % of the {units}, at random"
+
+
+def composed_event(events: Mapping[str, Event], split: Split | None, adjacency: Adjacency) -> Event:
+    """Compose the events of the parts; training and test rows of a split are disjoint."""
+    if len(events) == 1:
+        return next(iter(events.values()))
+    nothing = Composed(())
+    explored, model = (events.get(one, nothing) for one in (EXPLORATION, MODEL))
+    evaluated = events.get(EVALUATION, nothing)
+    if split is None:
+        return canonical(Composed((explored, model, evaluated)))
+    return canonical(Composed((explored, split.event(model, evaluated, adjacency))))

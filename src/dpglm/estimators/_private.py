@@ -46,8 +46,9 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
-from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
+from dpglm.solvers.run import Solution
 from dpglm.tables.cells import column_in_words
 
 # Records of the fits in this process, for warnings where their privacy costs add up.

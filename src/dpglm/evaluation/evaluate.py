@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_bool, check_list, check_two
-from dpglm.certificate.execution import PartInput
+from dpglm.certificate.execution import PartInput, stated_protection
 from dpglm.data.collection import as_collection
-from dpglm.data.groups import stated_protection
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation

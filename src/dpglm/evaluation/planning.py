@@ -14,15 +14,21 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._validation import check_list, check_one_of, check_real, in_one_line
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, execute
+from dpglm.certificate.execution import (
+    Expected,
+    PartInput,
+    PartPlan,
+    StudyPart,
+    execute,
+    proportion_ratio,
+)
 from dpglm.certificate.statement import LABELS, PublicFact, size_facts
 from dpglm.data.collection import Collection
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.protection import Protection
+from dpglm.data.protection import EVALUATION, Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.data.split import EVALUATION
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
@@ -31,12 +37,13 @@ from dpglm.evaluation.task import EvaluationTask, Result, tables_of
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, Solution, calibrated
+from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
+from dpglm.solvers.run import Solution
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where, spelled_as
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile, proportion_ratio
+from dpglm.tabulate.numbers import normal_quantile
 
 _NAME = "Evaluation"
 _HALF = 0.5

@@ -13,13 +13,20 @@ from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of, check_real
 from dpglm._words import plain_number
-from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, execute
+from dpglm.certificate.execution import (
+    Expected,
+    PartInput,
+    PartPlan,
+    StudyPart,
+    execute,
+    proportion_ratio,
+    stated_protection,
+)
 from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.groups import LimitedGroups, stated_protection
-from dpglm.data.protection import Protection
+from dpglm.data.groups import LimitedGroups
+from dpglm.data.protection import EXPLORATION, Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.data.split import EXPLORATION
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
     COUNTS,
@@ -41,7 +48,7 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tables.described import counted_columns
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile, proportion_ratio
+from dpglm.tabulate.numbers import normal_quantile
 
 _NAME = "Description"
 _FEWEST, _MOST = 4, 20

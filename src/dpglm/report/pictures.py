@@ -14,7 +14,8 @@ from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.pictures import drawing as draw
 from dpglm.pictures.drawing import shortened, width_of
 from dpglm.report.subject import TARGET, coefficient_table
-from dpglm.solvers.base import Solution, StepInfo
+from dpglm.solvers.base import StepInfo
+from dpglm.solvers.run import Solution
 from dpglm.tables.schema import Schema
 
 _MOST_PANELS = 12

@@ -11,7 +11,6 @@ from dpglm.solvers.base import (
     Method,
     Outcome,
     Plan,
-    Solution,
     Solver,
     StepInfo,
     Theorem,
@@ -45,7 +44,7 @@ from dpglm.solvers.parts.schedules import (
     Transpose,
     UniformAverage,
 )
-from dpglm.solvers.run import run
+from dpglm.solvers.run import Solution, run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.prototypes import Prototypes

@@ -15,8 +15,7 @@ from dpglm._registry import ESTIMATORS
 from dpglm._validation import in_one_line
 from dpglm._words import plain_number
 from dpglm.certificate.execution import Expected, PartInput, StudyPart
-from dpglm.data.protection import Protection
-from dpglm.data.split import MODEL
+from dpglm.data.protection import MODEL, Protection
 from dpglm.estimators._predictor import FitData
 from dpglm.estimators._private import PrivateFit
 from dpglm.estimators.additive._base import AdditiveModel

@@ -11,12 +11,12 @@ from typing import final
 
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.execution import Expected, PartPlan, StudyPart
-from dpglm.data.protection import Protection
-from dpglm.data.split import (
+from dpglm.data.protection import (
     EVALUATION,
     EXPLORATION,
     MODEL,
     PARTS,
+    Protection,
     Split,
     composed_event,
     sizes_of_parts,

@@ -25,7 +25,7 @@ from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
-from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, PARTS
+from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, PARTS
 from dpglm.data.stream.batches import BatchRows
 from dpglm.data.stream.batches import read_columns as read_stored
 from dpglm.exceptions import PlanMismatchError

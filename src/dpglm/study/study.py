@@ -14,9 +14,8 @@ from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_count, check_integer, check_list, check_one_of
 from dpglm.certificate.execution import StudyPart
-from dpglm.data.protection import Protection
+from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, Protection, Split
 from dpglm.data.spec import GroupBound
-from dpglm.data.split import EVALUATION, EXPLORATION, MODEL, Split
 from dpglm.exploration.describe import DescriptionPart
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.adjacency import Adjacency

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpglm.data.split import EVALUATION, EXPLORATION, PARTS
+from dpglm.data.protection import EVALUATION, EXPLORATION, PARTS
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text
 from dpglm.report.description_page import shown_description

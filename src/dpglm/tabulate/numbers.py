@@ -31,15 +31,6 @@ class NumberScale:
 SHARE = NumberScale(0.0, 1.0)
 
 
-def proportion_ratio(noise_std: float, n_rows: int, share: float) -> float:
-    """Return the ratio of noise variance to sampling variance, for an estimated proportion.
-
-    >>> round(proportion_ratio(0.003, 10_000, 0.1), 3)
-    1.0
-    """
-    return noise_std**2 * n_rows / (share * (1.0 - share))
-
-
 @final
 @dataclass(frozen=True)
 class Number:

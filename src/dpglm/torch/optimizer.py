@@ -20,10 +20,10 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.privacy.releases import Curator
-from dpglm.solvers.base import Outcome, Plan, Solution, StepInfo, finished
+from dpglm.solvers.base import Outcome, Plan, StepInfo, finished
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.network import NetworkLoss, network_plan
-from dpglm.solvers.run import record_plan
+from dpglm.solvers.run import Solution, record_plan
 
 __all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
 

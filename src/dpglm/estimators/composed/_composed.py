@@ -38,9 +38,10 @@ from dpglm.inference.inference import Inference, LinearScores
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.problem import ClassLink
-from dpglm.solvers.base import Plan, Solution
+from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
+from dpglm.solvers.run import Solution
 from dpglm.tables.cells import spelled_in
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.named import by_name
