@@ -11,13 +11,18 @@ from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
 from dpglm._words import plain_number
-from dpglm.certificate.execution import Expected, PartInput, StudyPart, execute
+from dpglm.certificate.execution import (
+    Expected,
+    PartInput,
+    StudyPart,
+    execute,
+    stated_protection,
+)
 from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.groups import LimitedGroups, stated_protection
-from dpglm.data.protection import Protection
+from dpglm.data.groups import LimitedGroups
+from dpglm.data.protection import EXPLORATION, Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.split import EXPLORATION
 from dpglm.exploration.design import open_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.moments.basis import MomentBasis, basis_of
