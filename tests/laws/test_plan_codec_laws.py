@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, final, get_args
 
 import numpy as np
 import pytest
@@ -321,13 +321,13 @@ BASES = (
 )
 
 
-def below(base: type) -> Iterator[type]:
-    for one in base.__subclasses__():
+def below(base: Any) -> Iterator[type]:
+    for one in get_args(base) or base.__subclasses__():
         yield one
         yield from below(one)
 
 
-@pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
+@pytest.mark.parametrize("base", BASES, ids=str)
 def test_classes_of_this_library_have_names_of_their_own(base):
     own = {one for one in below(base) if one.__module__.startswith("dpglm.")}
     concrete = [one for one in own if dataclasses.is_dataclass(one)]
