@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 
 from dpglm import datasets
 from dpglm._progress import shown, stage
-from dpglm.cli.commands.demo import FOLDER, OUT, Comparison, study_adult, without_some
+from dpglm.cli.commands.demo import FOLDER, OUT, DemoComparison, study_adult, without_some
 from dpglm.cli.options import Force, command, option
 from dpglm.estimators import AdditiveClassifier
 from dpglm.evaluation import Evaluation
@@ -106,7 +106,7 @@ class PublicRows:
         return Performance(float(np.mean(right)), float(roc_auc_score(positive, scores)))
 
 
-def _compared(result: StudyResult, epsilon: float, delta: float) -> Comparison:
+def _compared(result: StudyResult, epsilon: float, delta: float) -> DemoComparison:
     """Compare the study's model with others, on Adult's public test rows."""
     adult = datasets.load_adult()
     table = {**without_some(adult.data), "income": adult.target}
@@ -135,7 +135,7 @@ def _compared(result: StudyResult, epsilon: float, delta: float) -> Comparison:
         (f"Private model, epsilon {epsilon:g}, on rows held out", *held_out),
         ("Without privacy (scikit-learn), on test rows", *without.texts),
     ]
-    return Comparison(lines, {_CAPTION: figures})
+    return DemoComparison(lines, {_CAPTION: figures})
 
 
 def _held_out(evaluation: Evaluation) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def main(
 ) -> None:
     """Carry out `dpglm demo`, and compare with models without privacy (half a minute)."""
 
-    def compare(result: StudyResult) -> Comparison:
+    def compare(result: StudyResult) -> DemoComparison:
         return _compared(result, epsilon, delta)
 
     study_adult(epsilon, delta, out, force=force, compare=compare)

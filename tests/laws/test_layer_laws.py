@@ -34,6 +34,7 @@ LAYERS = (
     "inference",
     "tabulate",
     "exploration",
+    "moments",
     "evaluation",
     "guidance",
     "shapes",

@@ -15,11 +15,11 @@ from dpglm._validation import check_integer, check_real
 from dpglm.audit.games import NoiseLaw, Recording, Replay, pays_for_all
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
 from dpglm.audit.report import (
+    AttackScore,
     AuditReport,
     Claim,
     ErrorBounds,
     Observation,
-    Score,
     candidate_scores,
     described,
     error_bounds,
@@ -47,7 +47,7 @@ class Guess:
     ``promise`` is the ratio to the claim that held-out runs lead one to expect.
     """
 
-    score: Score
+    score: AttackScore
     thresholds: tuple[float, float]
     promise: float
 
@@ -78,7 +78,7 @@ def choose_guess(
     # Half a share for each of two rates.
     main, rest = (1.0 - 0.5 * share * (1.0 - confidence) for share in _SHARES)
 
-    def best(score: Score, worth: Worth, each: float) -> tuple[float, float]:
+    def best(score: AttackScore, worth: Worth, each: float) -> tuple[float, float]:
         # Runs that taught a statistic would flatter it.
         unseen = half if score.is_learned else 0
         a, b = score(first[unseen:]), score(second[unseen:])

@@ -176,7 +176,7 @@ class Observation:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Score:
+class AttackScore:
     """A statistic, fixed before the runs that are counted, perhaps by held-out runs."""
 
     name: str
@@ -189,19 +189,19 @@ class Score:
 
 
 # No statistic has more power.
-_LIKELIHOOD_RATIO = Score(
+_LIKELIHOOD_RATIO = AttackScore(
     "likelihood ratio of all releases",
     lambda observations: np.array([one.log_ratio for one in observations], dtype=np.float64),
     is_learned=False,
 )
 
 
-def _linear(direction: Floats) -> Score:
+def _linear(direction: Floats) -> AttackScore:
     """Make the statistic of a direction that separates the runs on two data sets."""
-    return Score("learned direction", lambda seen: np.asarray(_values(seen) @ direction))
+    return AttackScore("learned direction", lambda seen: np.asarray(_values(seen) @ direction))
 
 
-def _quadratic(scale: Floats, means: Pair, precisions: Pair) -> Score:
+def _quadratic(scale: Floats, means: Pair, precisions: Pair) -> AttackScore:
     """Make the log-likelihood ratio of two normal laws of scaled values."""
 
     def of(observations: Sequence[Observation]) -> Floats:
@@ -212,14 +212,14 @@ def _quadratic(scale: Floats, means: Pair, precisions: Pair) -> Score:
         )
         return np.asarray(far - near)
 
-    return Score("learned normal laws", of)
+    return AttackScore("learned normal laws", of)
 
 
 def candidate_scores(
     first: Sequence[Observation], second: Sequence[Observation]
-) -> tuple[Score, ...]:
+) -> tuple[AttackScore, ...]:
     """Learn statistics from held-out runs; the linear one is Fisher's discriminant."""
-    scores: list[Score] = [] if first[0].log_ratio is None else [_LIKELIHOOD_RATIO]
+    scores: list[AttackScore] = [] if first[0].log_ratio is None else [_LIKELIHOOD_RATIO]
     a, b = _values(first), _values(second)
     together = np.concatenate([a, b])
     scale = together.std(axis=0)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from narwhals import dependencies
@@ -22,6 +22,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.arrow import open_batches
 from dpglm.data.stream.batches import Batches, BatchRows, encoded_rows, read_columns
+from dpglm.data.stream.decoders import RowEncoder
 from dpglm.data.stream.parquet import ParquetFiles
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource
@@ -194,21 +195,6 @@ def _related(
 
 _PARQUET = (".parquet", ".pq")
 _EXPECTED = "table must be a file of columns, or have columns by name"
-
-
-class RowEncoder(Protocol):
-    """Encodes the rows of a table, each by itself."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns that it reads."""
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-
-    def encode(self, table: Any) -> NDArray[np.float64]:
-        """Return a row of numbers for each row of the table."""
 
 
 @final

@@ -33,7 +33,7 @@ _LARGEST_EXPONENT = 300.0
 
 @final
 @dataclass(frozen=True, eq=False)
-class Bounded:
+class BoundedScore:
     """A score, and a bound on its magnitude."""
 
     score: Score
@@ -45,24 +45,24 @@ class Bounded:
             return self.score
         return self.score.named(lambda z: z.clipped(low, high))
 
-    def __neg__(self) -> Bounded:
-        return Bounded(0.0 - self.score, self.most)
+    def __neg__(self) -> BoundedScore:
+        return BoundedScore(0.0 - self.score, self.most)
 
 
-def _exp(z: Bounded, most: float = _MOST) -> Score:
+def _exp(z: BoundedScore, most: float = _MOST) -> Score:
     return function("exp", z.within(_LEAST, most))
 
 
-def _logit(z: Bounded) -> Score:
+def _logit(z: BoundedScore) -> Score:
     return 1.0 / (_exp(-z) + 1.0)
 
 
-def _cloglog(z: Bounded) -> Score:
+def _cloglog(z: BoundedScore) -> Score:
     # At log(700) the mean is 1 in double precision.
     return 1.0 - function("exp", 0.0 - _exp(z, float(np.log(_MOST))))
 
 
-def _tangent(z: Bounded) -> Score:
+def _tangent(z: BoundedScore) -> Score:
     return (function("arctan", z.score) + 0.5).named(lambda p: p.clipped(0.0, 1.0))
 
 
@@ -80,7 +80,7 @@ _BELOW = (
 _FAR = 7.07
 
 
-def _probit(z: Bounded) -> Score:
+def _probit(z: BoundedScore) -> Score:
     def tail(size: Score) -> Score:
         above, below = (
             functools.reduce(lambda value, one: value * size + one, some[1:], as_score(some[0]))
@@ -95,7 +95,7 @@ def _probit(z: Bounded) -> Score:
     return z.within(-_FAR, _FAR).named(of_score)
 
 
-_MEANS: Mapping[type[Link], Callable[[Bounded], Score]] = MappingProxyType(
+_MEANS: Mapping[type[Link], Callable[[BoundedScore], Score]] = MappingProxyType(
     {
         IdentityLink: lambda z: z.score,
         LogLink: lambda z: _exp(z, _LARGEST_EXPONENT),
@@ -107,7 +107,7 @@ _MEANS: Mapping[type[Link], Callable[[Bounded], Score]] = MappingProxyType(
 )
 """The mean of a target, or the probability of the second class, by the link."""
 
-Linear: TypeAlias = Callable[[NDArray[np.float64], float], Bounded]
+Linear: TypeAlias = Callable[[NDArray[np.float64], float], BoundedScore]
 """From coefficients and an intercept to the score of a row."""
 
 
@@ -191,7 +191,7 @@ def scoring_of(
     if type(link) not in _MEANS:
         raise ValueError(f"link must be one of {[one.__name__ for one in _MEANS]}, got {link!r}")
     if z.most > largest_score:
-        z = Bounded(z.within(_LEAST, largest_score), min(z.most, _MOST))
+        z = BoundedScore(z.within(_LEAST, largest_score), min(z.most, _MOST))
     mean = _MEANS[type(link)](z)
     if labels is None:
         return Scoring("mean of the target", (("prediction", mean),))
@@ -210,9 +210,9 @@ def _of_classes(
     return Scoring("probability of each class", tuple(zip(labels, found, strict=True)))
 
 
-def _of_schema(schema: Schema, w: NDArray[np.float64], intercept: float) -> Bounded:
+def _of_schema(schema: Schema, w: NDArray[np.float64], intercept: float) -> BoundedScore:
     most = schema.row_norm * float(np.linalg.norm(w)) + abs(intercept)
-    return Bounded(total([as_score(float(intercept)), schema.score(w)]), most)
+    return BoundedScore(total([as_score(float(intercept)), schema.score(w)]), most)
 
 
 def _of_matrix(
@@ -220,7 +220,7 @@ def _of_matrix(
     limits: list[NDArray[np.float64]] | None,
     w: NDArray[np.float64],
     intercept: float,
-) -> Bounded:
+) -> BoundedScore:
     terms: list[Score] = [as_score(float(intercept))]
     for i, name in enumerate(names):
         x = cell(name)
@@ -228,4 +228,4 @@ def _of_matrix(
             x = x.clipped(float(limits[0][i]), float(limits[1][i]))
         terms.append(choice(is_number(name), x * float(w[i]), refused(name)))
     most = np.inf if limits is None else float(np.maximum(*map(np.abs, limits)) @ np.abs(w))
-    return Bounded(total(terms), most + abs(float(intercept)))
+    return BoundedScore(total(terms), most + abs(float(intercept)))

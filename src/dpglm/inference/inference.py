@@ -20,7 +20,6 @@ from dpglm.data.prepare import ColumnScaling, Matrix
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Kind,
-    Source,
     Summary,
     SummaryColumn,
     components,
@@ -164,7 +163,7 @@ class Inference:
     certificate: Certificate
     scores: LinearScores
     of_table: bool = False
-    source: Source | None = None
+    source: SummarySource | None = None
 
     @property
     def of_features(self) -> Inference:

@@ -261,7 +261,7 @@ def _rows(certificate: Certificate) -> str:
 
 @final
 @dataclass(frozen=True)
-class Source:
+class SummarySource:
     """Title, facts and notes of a summary, for estimates that are not those of a fit."""
 
     title: str

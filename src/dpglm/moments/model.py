@@ -15,7 +15,7 @@ from dpglm._words import rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, LinearScores
-from dpglm.inference.summary import Source, Summary
+from dpglm.inference.summary import Summary, SummarySource
 from dpglm.moments.basis import MomentBasis
 from dpglm.moments.regression import NoisyMoments, PenalisedTerm, Solved, solve
 from dpglm.solvers.composite.moments import ReleasedMoments
@@ -227,7 +227,9 @@ class Model:
         ones = np.ones(len(self.design.feature_names))
         return [term.name for term in self._terms(ones, one_scale=penalty == "auto")]
 
-    def fit(self, found: Solved, made: Certificate, source: Source, penalty: Penalty) -> MomentFit:
+    def fit(
+        self, found: Solved, made: Certificate, source: SummarySource, penalty: Penalty
+    ) -> MomentFit:
         """Return the result in the units of the table."""
         covariance = found.posterior.covariance
         covariance = 0.5 * (covariance + covariance.T)
@@ -266,7 +268,7 @@ class Model:
 
     def source(
         self, made: Certificate, weighting: str, penalty: Penalty, effect: float, formula: str
-    ) -> Source:
+    ) -> SummarySource:
         """Return title, facts and notes of the summary."""
         spent = f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"
         penalised = {
@@ -302,7 +304,7 @@ class Model:
                 "Rows of a person are assumed to be independent given their columns. A "
                 "design_effect of at most the maximum rows per person bounds their dependence."
             )
-        return Source(
+        return SummarySource(
             "Least squares from released moments",
             tuple((name, text) for name, text in facts if text),
             tuple(notes),

@@ -35,7 +35,7 @@ _MOST = 5
 
 @final
 @dataclass(frozen=True)
-class Comparison:
+class DemoComparison:
     """A table to print, and figures for the report by their captions."""
 
     table: list[tuple[str, ...]]
@@ -75,7 +75,7 @@ def study_adult(
     out: Path | None,
     *,
     force: bool,
-    compare: Callable[[StudyResult], Comparison] | None = None,
+    compare: Callable[[StudyResult], DemoComparison] | None = None,
 ) -> None:
     """Carry out the study, print its findings and write its files.
 
