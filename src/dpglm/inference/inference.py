@@ -22,6 +22,7 @@ from dpglm.inference.summary import (
     Kind,
     Summary,
     SummaryColumn,
+    SummarySource,
     components,
     facts,
     notes,
