@@ -319,6 +319,39 @@ class Certificate:
         """The estimator, or "a study"."""
         return self.estimator if len(self.parts) == 1 else "a study"
 
+    def methods(self) -> str:
+        """Return a paragraph for the methods section of a paper, with the numbers of this analysis.
+
+        Returns
+        -------
+        str
+            Sentences on rows, unit of protection, budget and its shares, public facts, mechanisms,
+            noise source and software.
+
+        Examples
+        --------
+        >>> from dpglm.estimators import LogisticRegression
+        >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
+        >>> print(model.privacy_.methods()[:74])
+        We analysed 2 records under differential privacy with dpglm 0.1.0. The pro
+        """
+        from dpglm.certificate.methods import methods
+
+        return methods(self)
+
+    def record(self) -> dict[str, Any]:
+        """Return the facts that registries of deployments and output checkers ask for.
+
+        Returns
+        -------
+        dict
+            Unit, relation, budget, mechanisms with sensitivities and noise scales, public facts,
+            software, and digests of the released values; plain values, ready for JSON.
+        """
+        from dpglm.certificate.methods import record
+
+        return record(self)
+
     def rows_in_words(self, part: str) -> str:
         """Describe the rows that a part uses."""
         return rows_in_words(part, self.split)

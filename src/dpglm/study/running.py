@@ -194,6 +194,10 @@ class StudyResult:
         """Return the guarantee in plain words, as text of several paragraphs."""
         return self.privacy_.statement()
 
+    def methods(self) -> str:
+        """Return a paragraph for the methods section of a paper; see ``Certificate.methods``."""
+        return self.privacy_.methods()
+
     def verify(self) -> Verification:
         """Check that the claim of the certificate follows from its record."""
         return verify(self.privacy_)

@@ -1,0 +1,155 @@
+"""The methods section of a paper, and a record for registries, from a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.statement import WHERE, relation_in_words
+from dpglm.data.split import EVALUATION, EXPLORATION
+from dpglm.privacy.adjacency import Adjacency, Unit
+
+if TYPE_CHECKING:
+    from dpglm.certificate.certificate import Certificate, CertifiedPart
+
+_NEIGHBOURS = {
+    Adjacency.ZERO_OUT: "the contribution of one {unit}",
+    Adjacency.ADD_REMOVE: "the presence of one {unit}",
+    Adjacency.REPLACE_ONE: "the contents of one {unit}",
+}
+_FIRST_LETTERS = 60
+
+
+def methods(certificate: Certificate) -> str:
+    """Return a paragraph for the methods section of a paper; see ``Certificate.methods``."""
+    return " ".join(_sentences(certificate))
+
+
+def _sentences(certificate: Certificate) -> Iterator[str]:
+    protection, n_rows = certificate.protection, f"{certificate.protection.n_rows:,}"
+    version = certificate.versions.get("dpglm", "")
+    some = ", of which a private condition selected some" if certificate.fact(WHERE) else ""
+    public = protection.adjacency.rows_are_public(protection.unit)
+    about = "" if public else "about "
+    rows = f"{about}{n_rows} records{some}"
+    yield f"We analysed {rows} under differential privacy with dpglm {version}."
+    unit, most = "record", ""
+    if protection.groups is not None:
+        unit = "person with all records"
+        most = f"; at most {plain_number(protection.groups.rows)} records of a person were used"
+    neighbours = _NEIGHBOURS[certificate.adjacency].format(unit=unit)
+    yield (
+        f"The protected unit is one {unit}: neighbouring data sets differ in {neighbours} "
+        f"({certificate.adjacency.value.replace('_', '-')}){most}."
+    )
+    over = ", ".join(_shares(certificate))
+    yield (
+        f"The privacy budget was epsilon = {rounded_up(certificate.epsilon)} and delta = "
+        f"{rounded_up(certificate.delta)}{over and f', shared by {over}'}, accounted for by "
+        f"the {certificate.accountant} accountant."
+    )
+    yield from _facts(certificate)
+    for name, part in certificate.parts.items():
+        yield _mechanism(name, part)
+    if certificate.split is not None:
+        share = plain_number(100.0 * certificate.split.test_share, 3)
+        yield (
+            f"The evaluation used {share} % of the records, chosen at random; the model used the "
+            "others."
+        )
+    source = (
+        "the operating system's random numbers"
+        if certificate.noise_is_private
+        else f"a seeded generator ({certificate.noise_source}), so that the results are NOT private"
+    )
+    yield f"Noise was drawn from {source}."
+    if certificate.ledger is not None:
+        yield "The budget was charged to a ledger before the first release."
+    yield "Certificates are in the supplement and can be checked with `dpglm verify`."
+
+
+_DOES = {EXPLORATION: "Descriptive numbers", EVALUATION: "The evaluation"}
+
+
+def _shares(certificate: Certificate) -> Iterator[str]:
+    if len(certificate.parts) > 1:
+        for one in certificate.spending():
+            share = (
+                "" if one.share is None else f" ({plain_number(100.0 * one.share, 2)} % of mu^2)"
+            )
+            yield f"the {one.stage}{share}"
+
+
+def _facts(certificate: Certificate) -> Iterator[str]:
+    schema = certificate.fact("schema")
+    if schema is not None:
+        source = " ".join(str(schema.value.get("provenance", "")).split()).rstrip(".")
+        cut = source if len(source) <= _FIRST_LETTERS else f"{source[: _FIRST_LETTERS - 3]}..."
+        yield (
+            f"Bounds and categories of all variables were declared before the analysis ({cut}); "
+            "values beyond a bound were clipped."
+        )
+    else:
+        yield "Bounds of all variables were declared; values beyond a bound were clipped."
+    leaked = [one.name for one in certificate.public_facts if one.provenance == "from the data"]
+    if leaked:
+        yield f"These facts were taken from the data without protection: {', '.join(leaked)}."
+
+
+def _mechanism(name: str, part: CertifiedPart) -> str:
+    """Describe the releases of a part."""
+    count = sum(one.count for one in part.releases)
+    kinds = sorted({type(one.mechanism).__name__.removesuffix("Noise") for one in part.releases})
+    scales = [plain_number(one.noise_multiplier, 3) for one in part.releases]
+    low, high = min(scales, key=float), max(scales, key=float)
+    about = _DOES.get(name, "The model")
+    if part.loss is not None:
+        about += f" ({part.estimator}, loss {part.loss})"
+    verb = "rest" if name == EXPLORATION else "rests"
+    return (
+        f"{about} {verb} on {count} noisy release{'s' if count > 1 else ''} "
+        f"({' and '.join(kinds)} noise of {low}{'' if low == high else f' to {high}'} times the "
+        "sensitivity)."
+    )
+
+
+def record(certificate: Certificate) -> dict[str, Any]:
+    """Return a record for registries and output checkers; see ``Certificate.record``."""
+    groups = certificate.protection.groups
+    return {
+        "privacy unit": "person" if certificate.unit is Unit.GROUP else "record",
+        "relation": certificate.adjacency.value,
+        "protects": relation_in_words(certificate.adjacency, certificate.unit),
+        "n_rows": certificate.protection.n_rows,
+        "n_groups": None if groups is None else groups.n_groups,
+        "max_rows_per_group": None if groups is None else groups.rows,
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "accountant": f"{certificate.accountant} {certificate.accountant_version}",
+        "noise": certificate.noise_source,
+        "is private": certificate.is_private,
+        "software": dict(certificate.versions),
+        "parts": {
+            name: {
+                "estimator": part.estimator,
+                "loss": part.loss,
+                "digest of values": part.model_digest,
+                "releases": [
+                    {
+                        "quantity": one.quantity,
+                        "count": one.count,
+                        "mechanism": type(one.mechanism).__name__,
+                        "sensitivity": one.sensitivity,
+                        "noise scale": scale,
+                    }
+                    for one, scale in zip(part.releases, part.noise_scales, strict=True)
+                ],
+            }
+            for name, part in certificate.parts.items()
+        },
+        "public facts": [
+            {"name": one.name, "provenance": one.provenance} for one in certificate.public_facts
+        ],
+        "cautions": list(certificate.caveats()),
+    }
