@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.statement import WHERE, relation_in_words
-from dpglm.data.split import EVALUATION, EXPLORATION
+from dpglm.data.protection import EVALUATION, EXPLORATION
 from dpglm.privacy.adjacency import Adjacency, Unit
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def methods(certificate: Certificate) -> str:
 def _sentences(certificate: Certificate) -> Iterator[str]:
     protection, n_rows = certificate.protection, f"{certificate.protection.n_rows:,}"
     version = certificate.versions.get("dpglm", "")
-    some = ", of which a private condition selected some" if certificate.fact(WHERE) else ""
+    some = ", some of them selected by a private condition" if certificate.fact(WHERE) else ""
     public = protection.adjacency.rows_are_public(protection.unit)
     about = "" if public else "about "
     rows = f"{about}{n_rows} records{some}"
