@@ -98,3 +98,5 @@ def test_a_plan_is_for_as_many_rows_and_groups():
         plan.run(y, scores, random_state=0)
     with pytest.raises(ValueError, match="and for no other"):
         plan_evaluation(BinaryTask((0, 1)), len(y), GaussianDP(1.0)).run(y, scores, groups=ids)
+    with pytest.raises(ValueError, match="rows must be targets, predictions and"):
+        plan.run(y, groups=ids)

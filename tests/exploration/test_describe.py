@@ -180,6 +180,8 @@ def test_a_plan_does_not_depend_on_rows_and_refuses_others(table, schema):
     fewer = {name: column[:-1] for name, column in table.items()}
     with pytest.raises(PlanMismatchError, match="rows, but the plan is for"):
         plan.run(fewer)
+    with pytest.raises(ValueError, match="rows must be the table to describe, got 2 arguments"):
+        plan.run(fewer, fewer)
 
 
 def test_the_number_of_rows_is_private_under_add_remove(table, schema):

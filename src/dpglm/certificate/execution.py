@@ -117,6 +117,12 @@ class PartInput:
     checkpoint: str | os.PathLike[str] | None = None
     model: Any = None
 
+    def arguments(self, what: str, least: int = 1, most: int = 1) -> tuple[Any, ...]:
+        """Return the rows; a ValueError says ``what`` they must be if their number is wrong."""
+        if not least <= len(self.rows) <= most:
+            raise ValueError(f"rows must be {what}, got {len(self.rows)} arguments")
+        return self.rows
+
 
 class StudyPart(abc.ABC):
     """A part of a study: it plans from public facts, and reads released values."""

@@ -269,6 +269,8 @@ class EvaluationPart(StudyPart):
 
     def run(self, plan: Plan, given: PartInput) -> Evaluation:
         rows, where = given.rows, given.where
+        if self.schema is None:
+            rows = given.arguments("targets, predictions and, with levels, attributes", 2, 3)
         if where is not None and not isinstance(where, Where):
             where = Where.of(where, rows[0])
             rows = tuple(map(where.rows, rows))

@@ -192,7 +192,7 @@ class DescriptionPart(StudyPart):
         )
 
     def run(self, plan: Plan, given: PartInput) -> Description:
-        design, (table,) = self.design(plan), given.rows
+        design, (table,) = self.design(plan), given.arguments("the table to describe")
         rows = open_table(table, design.encoder.names, self.schema.read_file)
         ids = None if given.groups is None else rows.group_ids(given.groups)
         if ids is not None or plan.data.groups is not None:
