@@ -111,6 +111,14 @@ def test_a_certificate_of_parts_for_other_persons_is_not_verified(result):
     assert "the number of groups 290, not 300" in failed["parts have the stated protection"]
 
 
+def test_model_uses_as_many_rows_as_stated():
+    made = Study(SCHEMA, epsilon=4.0, **OPTIONS | {"n_groups": 290}).fit().run(visits())
+    most = OPTIONS["max_rows_per_group"]
+    # Planned for the mean, which is smaller and no whole number.
+    assert 1.0 < made.plan.model.plan.data.groups.rows < most
+    assert made.model.max_rows_per_group == most
+
+
 def test_the_ledger_must_be_of_persons(tmp_path):
     made = Study(SCHEMA, epsilon=4.0, delta=1e-3, **OPTIONS).explore(["age"])
     for unit in ("row", "group"):

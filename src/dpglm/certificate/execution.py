@@ -106,7 +106,8 @@ class PartInput:
     """The private rows of a part, and everything else that its run needs.
 
     ``rows`` is a table, or the arrays of an evaluation. ``where`` selects the rows that count.
-    ``model`` is the fitted model, for the evaluation of a study.
+    ``model`` is the fitted model, for the evaluation of a study. ``max_rows_per_group`` is the
+    stated one, which the plan of a model may undercut by the mean.
     """
 
     rows: tuple[Any, ...]
@@ -116,6 +117,7 @@ class PartInput:
     random_state: int | NoiseSource | None = None
     checkpoint: str | os.PathLike[str] | None = None
     model: Any = None
+    max_rows_per_group: int | None = None
 
     def arguments(self, what: str, least: int = 1, most: int = 1) -> tuple[Any, ...]:
         """Return the rows; a ValueError says ``what`` they must be if their number is wrong."""

@@ -25,7 +25,6 @@ from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.evaluation import BinaryTask, ClassesTask, RegressionTask
 from dpglm.evaluation.planning import EvaluationPart, has_probabilities
 from dpglm.evaluation.task import EvaluationTask
-from dpglm.exceptions import PlanMismatchError
 from dpglm.guidance.expectation import guidance
 from dpglm.preprocessing.encoders import SchemaEncoder, as_schema
 from dpglm.solvers.base import Plan
@@ -99,13 +98,11 @@ class ModelPart(StudyPart):
         fitted = self._protected(plan.protection).set_params(
             ledger=given.ledger, random_state=given.random_state
         )
+        if given.max_rows_per_group is not None:
+            fitted.set_params(max_rows_per_group=given.max_rows_per_group)
         (table,), groups, where = given.rows, given.groups, given.where
         data = FitData(table, groups=groups, where=where, checkpoint=given.checkpoint, plan=plan)
         fitted._fit(data)
-        if fitted.solution_.plan.event != plan.event:
-            raise PlanMismatchError(
-                f"planned to release {plan.event}, but released {fitted.solution_.plan.event}"
-            )
         return fitted
 
 

@@ -314,6 +314,7 @@ def run(
                 stated.unit,
             )
         results: dict[str, Any] = {}
+        most = None if stated.groups is None else int(stated.groups.rows)
         with stage("Parts of the study", len(plan.planned)) as advance:
             for name, part in plan.parts:
                 rows = _rows_of(name, {**table, "": counts}, kept.held_out)
@@ -325,6 +326,7 @@ def run(
                     random_state=noise,
                     checkpoint=kept.file(name),
                     model=results.get(MODEL),
+                    max_rows_per_group=most,
                 )
                 results[name] = part.part.run(part.plan, given)
                 advance(1)

@@ -34,7 +34,7 @@ from dpglm.estimators._private import (
     warn_of_weights,
 )
 from dpglm.estimators.linear._targets import FitTask
-from dpglm.exceptions import LowSignalWarning
+from dpglm.exceptions import LowSignalWarning, PlanMismatchError
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.ledger import as_ledger
@@ -445,7 +445,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             target_range=task.target_range,
         )
         plan = data.plan
-        if plan is None or plan.data != spec:
+        if plan is None:
             plan = self._make_plan(
                 spec,
                 task.problem(spec),
@@ -453,6 +453,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
                 schema=rows.schema,
                 weighted=rows.is_weighted or task.weights is not None,
             )
+        if plan.data != spec:
+            raise PlanMismatchError(f"rows have the facts {spec}, but the plan is for {plan.data}")
         # Documents that a certificate cannot hold raise an error before anything is spent.
         _ = plan.document
         warn_of_noise(plan)
