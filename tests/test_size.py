@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 310,
-    "classes": 698,
+    "files": 326,
+    "classes": 721,
     "abstract classes": 64,
-    "lines": 78_010,
-    "code lines": 47_380,
+    "lines": 82_750,
+    "code lines": 50_550,
 }
 
 

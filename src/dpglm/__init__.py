@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpglm.exceptions import SlowSumsWarning as SlowSumsWarning
     from dpglm.exceptions import UnpaidReleaseWarning as UnpaidReleaseWarning
     from dpglm.exploration import describe as describe
+    from dpglm.inference import table as table
     from dpglm.ledger import PrivacyLedger as PrivacyLedger
     from dpglm.moments import load_moments as load_moments
     from dpglm.moments import release_moments as release_moments
@@ -60,6 +61,7 @@ _HOME = {
     "load_moments": "dpglm.moments",
     "release_moments": "dpglm.moments",
     "evaluate_predictions": "dpglm.evaluation",
+    "table": "dpglm.inference",
     "from_formula": "dpglm.estimators.composed.pipeline",
 }
 

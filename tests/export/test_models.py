@@ -72,6 +72,10 @@ MODELS = {
         "three",
     ),
     "formula": (lambda: pipeline(two_classes(), "two", "~ age * job + bs(pay, df=4)"), "two"),
+    "natural splines": (
+        lambda: pipeline(two_classes(), "two", "~ ns(pay, df=4) * job + rcs(age, 4)"),
+        "two",
+    ),
     "vectors": (lambda: pipeline(dpglm.LinearSVC(classes=["no", "yes"]), "two"), "two"),
     "ridge": (lambda: pipeline(dpglm.Ridge(target_bounds=(0, 8)), "count"), "count"),
     "Poisson": (lambda: pipeline(dpglm.PoissonRegressor(target_bounds=(0, 8)), "count"), "count"),

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import checked
 from dpglm.audit.games import ChoiceLaw, NoiseLaw, PlanGame, Recording, left_out, pays_for_all
 from dpglm.audit.neighbours import worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, described
@@ -95,6 +96,7 @@ def _cells(first: NoiseLaw, second: NoiseLaw) -> tuple[NDArray[np.float64], floa
     return np.stack([axis.ravel() for axis in grid], axis=1), float(widths.prod())
 
 
+@checked
 def exact_audit(plan: Plan) -> AuditReport:
     """Compute the exact privacy loss of a small plan on worst-case neighbours.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, expit, gammaln, log_expit, ndtri
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_count, check_integer, check_real, checked
 from dpglm.audit.games import NoiseLaw, Recording, Replay, pays_for_all
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
 from dpglm.audit.report import (
@@ -191,6 +191,7 @@ def p_value_of_guesses(
     return float(_p_values(canaries, guesses, right, np.array([epsilon]), delta)[0])
 
 
+@checked
 def epsilon_of_guesses(
     canaries: int, guesses: int, right: int, delta: float, confidence: float
 ) -> float:
@@ -211,7 +212,11 @@ def epsilon_of_guesses(
         then the first step above the true epsilon has such a p-value, and the mechanism is
         (that step, delta)-DP.
     """
-    check_integer("canaries", canaries, least=1)
+    check_count("canaries", canaries)
+    check_count("guesses", guesses)
+    if not check_integer("right", right, least=0) <= guesses:
+        raise ValueError(f"right must be at most guesses, {guesses}, got {right}")
+    check_real("delta", delta, least=0.0, below=1.0)
     level = 1.0 - check_real("confidence", confidence, above=0.0, below=1.0)
     low = 0
     while low < _STEPS.size:
@@ -263,6 +268,7 @@ def _p_values(
 # An audit by a single run: many rows of interest at once, each in or out by a coin.
 
 
+@checked
 def audit_in_one_run(
     plan: Plan,
     *,
@@ -318,6 +324,8 @@ def audit_in_one_run(
     False
     """
     confidence = check_real("confidence", confidence, above=0.0, below=1.0)
+    if random_state is not None:
+        check_integer("random_state", random_state, least=0)
     claim = Claim.of(plan)
     canaries = min(plan.data.n_rows, plan.data.n_features)
     check_integer("n_rows", canaries, least=2)

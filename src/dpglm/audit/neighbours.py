@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_integer, checked
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
@@ -139,6 +139,7 @@ def neighbouring_tables(
         yield pair("a row that only the intercept shows", nothing, turned=False)
 
 
+@checked
 def worst_neighbours(plan: Plan) -> tuple[Neighbours, ...]:
     """Make the neighbouring data sets on which a plan is attacked.
 

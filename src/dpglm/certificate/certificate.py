@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import Format, decode
 from dpglm._json import at, in_file, load
-from dpglm._validation import check_one_of, check_real
+from dpglm._validation import check_one_of, check_real, checked
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.statement import (
     PublicFact,
@@ -147,6 +147,7 @@ class CertifiedPart:
         return next((fact for fact in self.public_facts if fact.name == name), None)
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Certificate:
@@ -432,11 +433,13 @@ class Certificate:
                 _ = part.adjacency, part.budget, part.data
         return found
 
+    @checked
     def to_json(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate to a JSON file, atomically."""
         write_json(path, self.to_dict())
 
     @staticmethod
+    @checked
     def from_json(path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate that ``to_json`` wrote; a ValueError names file and field."""
         with in_file(path):
@@ -447,6 +450,7 @@ FORMAT = Format("dpglm certificate", 6, Certificate, {3: "0.1", 4: "0.1", 5: "0.
 """The format of certificates."""
 
 
+@checked
 def certify(
     estimator_name: str,
     solution: Solution,
@@ -562,6 +566,7 @@ def check_size(document: Any) -> None:
             )
 
 
+@checked
 def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
     """Return the SHA-256 digest of shapes and float64 bytes of coefficients and intercept.
 

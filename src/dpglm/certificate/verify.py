@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._codec import encode
+from dpglm._validation import checked
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import (
     Certificate,
@@ -127,6 +128,7 @@ class Verification:
         return "\n".join(" ".join(one.splitlines()) for one in lines)
 
 
+@checked
 def verify(certificate: Certificate) -> Verification:
     """Check that the claim of a certificate follows from its record.
 

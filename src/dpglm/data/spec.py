@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, final
 
-from dpglm._validation import check_bools, check_count, check_one_of, check_real
+from dpglm._validation import check_bools, check_count, check_one_of, check_real, is_number
 from dpglm.privacy.adjacency import Unit
 
 __all__ = ["LARGEST", "SMALLEST", "DataSpec", "FloatType", "GroupBound"]
@@ -138,6 +138,9 @@ class DataSpec:
             check_real("entry_bound", self.entry_bound, least=SMALLEST, most=LARGEST)
         check_real("weight_bound", self.weight_bound, least=SMALLEST, most=LARGEST)
         check_one_of("dtype", self.dtype, ("float32", "float64"))
+        for name in ("target_low", "target_high"):
+            if not is_number(getattr(self, name)):
+                raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
         if not self.target_low <= self.target_high:
             raise ValueError(
                 f"target_low must not exceed target_high, got {self.target_low!r} and "

@@ -14,11 +14,14 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import checked
+
 DataT = TypeVar("DataT")
 Columns = dict[str, NDArray[Any]]
 """A table: arrays of one length by column name."""
 
 
+@checked
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset(Generic[DataT]):
@@ -95,6 +98,7 @@ _MULTIPLIER = 2654435761
 _MODULUS = 2**32
 
 
+@checked
 def split_by_index(
     n_rows: int, test_fraction: float = 0.2
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,6 +6,7 @@ import gzip
 import math
 import os
 import struct
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import checked
 from dpglm.datasets.dataset import Dataset
 
 _FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -22,6 +24,7 @@ _IMAGE_SHAPE = (28, 28)
 _N_CLASSES = 10
 
 
+@checked
 def load_fashion_mnist(path: str | os.PathLike[str] | None = None) -> Dataset[NDArray[np.uint8]]:
     """Load Fashion-MNIST: 60000 + 10000 images of clothes, 28 x 28 pixels, 10 classes.
 
@@ -66,6 +69,7 @@ machine learning algorithms. arXiv:1708.07747""",
     )
 
 
+@checked
 def load_mnist(path: str | os.PathLike[str]) -> Dataset[NDArray[np.uint8]]:
     """Load MNIST: 60000 + 10000 images of handwritten digits, 28 x 28 pixels, 10 classes.
 
@@ -188,6 +192,7 @@ _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _N_FINE_CLASSES = 100
 
 
+@checked
 def load_cifar100_features(path: str | os.PathLike[str]) -> Dataset[NDArray[np.float32]]:
     """Load features of CIFAR-100 that a network trained on other, public images gave.
 
@@ -224,6 +229,8 @@ def load_cifar100_features(path: str | os.PathLike[str]) -> Dataset[NDArray[np.f
         raise FileNotFoundError(
             f"path must name a NumPy archive with the arrays {', '.join(_ARRAYS)}, got {file}"
         )
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"path must name a NumPy archive, got another file: {file}")
     with np.load(file, allow_pickle=False) as archive:
         missing = [name for name in _ARRAYS if name not in archive]
         if missing:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
 from dpglm._fitting import all_or_nothing
+from dpglm._validation import checked
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, scores, with_offset
 from dpglm.export import export
@@ -173,6 +174,7 @@ class Predictor(abc.ABC):
         answer = with_offset(self._answer(), offset, exposure)
         return self._predicted(X, answer)
 
+    @checked
     def export(self, to: str, *, schema: Schema | None = None) -> Any:
         """Write the predictions in another language, for scores where the rows are.
 

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils import Tags
 
 from dpglm._fitting import frames_to_the_user
-from dpglm._validation import check_count, check_one_of, check_real
+from dpglm._validation import check_count, check_real
 from dpglm._words import rounded_up
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection
@@ -294,7 +294,7 @@ class PrivateFit(BudgetParameters, own_first=False):
         return tags
 
     def _adjacency(self) -> Adjacency:
-        return Adjacency(check_one_of("adjacency", self.adjacency, tuple(Adjacency)))
+        return Adjacency(self.adjacency)
 
     def _budget(self, n_units: int) -> PrivacyBudget:
         return stated_budget(self.epsilon, self.delta, self.budget, n_units)

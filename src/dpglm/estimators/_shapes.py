@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from dpglm._validation import checked, in_one_line
 from dpglm.certificate.certificate import model_digest
 from dpglm.certificate.statement import PublicFact
 from dpglm.inference.estimates import Estimates
@@ -122,6 +123,7 @@ class WithShapes(HasShapes):
     def linear_model(self) -> tuple[Any, Schema | None]:
         """Return the fitted linear model of the features, and their schema."""
 
+    @checked
     def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
         """Return a copy of the model with another shape for a term.
 
@@ -140,15 +142,16 @@ class WithShapes(HasShapes):
 
         Raises
         ------
-        KeyError
-            If the term does not exist.
         ValueError
-            If the shape belongs to another term, or the model cannot express it.
+            If the term does not exist, the shape belongs to another term, or the model cannot
+            express it.
 
         Notes
         -----
         Privacy: post-processing, provided that the edit does not depend on private rows.
         """
+        if term not in self.shapes_:
+            raise ValueError(f"term must be one of {in_one_line(list(self.shapes_))}, got {term!r}")
         own = self.shapes_[term]
         edited = own.through(shape) if isinstance(shape, Mapping) else shape
         if edited.term != term:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from dpglm._validation import check_real
+from dpglm._validation import check_real, checked
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
@@ -69,6 +69,7 @@ _OUTER = 0.01
 _LEAST_SHARE = 1e-6
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class BinaryTask(EvaluationTask):
@@ -383,6 +384,7 @@ class BinaryResult(Result):
 
         return self._of_counts(gained, NumberScale(low=0.0))
 
+    @checked
     def decided(self, function: Decided, threshold: float | None) -> Number:
         """Return a function of the confusion matrix at a threshold."""
         cut = self._cut(threshold)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_integer, checked
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.binary import mean_of, score_tables
 from dpglm.evaluation.estimates import (
@@ -59,6 +59,7 @@ _LEAST_ENTROPY = 1e-6
 _LABELS = {"auc": "AUC"}
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class ClassesTask(EvaluationTask):

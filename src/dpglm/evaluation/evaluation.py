@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from dpglm._validation import check_real
+from dpglm._validation import check_real, checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import WHERE
@@ -85,6 +85,7 @@ class Evaluation:
         """All metrics without a threshold, for all rows."""
         return {name: measure() for name, measure in self.all_rows.measures.items()}
 
+    @checked
     def number(self, name: str, threshold: float | None = None) -> Number:
         """Return a metric of all rows with its intervals.
 
@@ -149,6 +150,7 @@ class Evaluation:
         """Return the recall at a threshold (two classes)."""
         return self.number("recall", threshold).estimate
 
+    @checked
     def conf_int(
         self, name: str, level: float | None = None, *, of: str = "population"
     ) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_list, check_one_of, check_real, in_one_line
+from dpglm._validation import check_list, check_real, checked, in_one_line
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import (
@@ -52,6 +52,11 @@ _HALF = 0.5
 # Predictions of fitted models, and the task of evaluating them.
 
 
+@checked
+@checked
+@checked
+@checked
+@checked
 def task_of(
     model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
 ) -> EvaluationTask:
@@ -330,6 +335,7 @@ def _size(protection: Protection) -> tuple[DataSpec, float]:
     return data, protection.budget.gdp_mu() / protection.adjacency.sum_sensitivity(data.reach(1))
 
 
+@checked
 def plan_evaluation(
     task: EvaluationTask,
     n_rows: int,
@@ -385,6 +391,6 @@ def plan_evaluation(
     >>> [(what, round(half, 3)) for what, half in plan.precision()]
     [('a share of rows', 0.001), ('log loss', 0.007), ..., ('mean prediction', 0.001)]
     """
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    relation = Adjacency(adjacency)
     part = EvaluationPart(task, levels, level)
     return PartPlan(part, part.plan(Protection(relation, budget, n_rows, groups)))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import in_one_line
+from dpglm._validation import checked, in_one_line
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
@@ -215,6 +215,7 @@ class Result(abc.ABC):
             one.name: one.value(self, threshold) for one in self.task.metrics if one.at_threshold
         }
 
+    @checked
     def number(self, name: str, threshold: float | None = None) -> Number:
         """Return one metric by its name; a ValueError lists all."""
         known = {one.name: one for one in self.task.metrics}

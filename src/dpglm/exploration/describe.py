@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_one_of, check_real
+from dpglm._validation import check_real, checked
 from dpglm._words import plain_number
 from dpglm.certificate.execution import (
     Expected,
@@ -210,6 +210,7 @@ class DescriptionPart(StudyPart):
         return Description(self, *execute(plan, prepared, _NAME, EXPLORATION, facts, given))
 
 
+@checked
 def plan_description(
     schema: Schema | Mapping[str, Any],
     n_rows: int,
@@ -272,7 +273,7 @@ def plan_description(
     ('sex',) share of rows 0.001
     """
     protection = Protection(
-        Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency))),
+        Adjacency(adjacency),
         budget,
         n_rows,
         groups,
@@ -423,7 +424,7 @@ def describe(
     # Invalid arguments are found before rows are read.
     part = DescriptionPart(as_schema(schema), columns, two_way, correlations, by, bins, level)
     stated_budget(epsilon, delta, budget, 1)
-    check_one_of("adjacency", adjacency, tuple(Adjacency))
+    Adjacency(adjacency)
     rows = open_table(table, part.of_bins(_MOST).encoder.names, part.schema.read_file)
     ids = None if groups is None else rows.group_ids(groups)
     protection = stated_protection(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from dpglm._validation import check_real
+from dpglm._validation import check_real, checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import WHERE
@@ -319,6 +319,7 @@ class Description:
             ]
         )
 
+    @checked
     def schema(self, bounds: tuple[float, float] = (0.005, 0.995)) -> Schema:
         """Return the schema with bounds from this description.
 

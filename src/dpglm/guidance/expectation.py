@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from dpglm._validation import checked
 from dpglm._words import card, plain_number
 from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
@@ -141,6 +142,7 @@ class Guidance:
         )
 
 
+@checked
 def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidance:
     """Return the accuracy to expect from a plan, and remedies.
 

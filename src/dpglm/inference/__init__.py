@@ -1,7 +1,20 @@
 """Standard errors, confidence intervals and tests with sampling error and privacy noise."""
 
+from dpglm.inference.comparisons import Anova, Comparisons, WaldTest
+from dpglm.inference.curves import Curve
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.inference import Inference, WaldTest
+from dpglm.inference.inference import Inference
 from dpglm.inference.summary import Summary
+from dpglm.inference.table import ModelTable, table
 
-__all__ = ["Estimates", "Inference", "Summary", "WaldTest"]
+__all__ = [
+    "Anova",
+    "Comparisons",
+    "Curve",
+    "Estimates",
+    "Inference",
+    "ModelTable",
+    "Summary",
+    "WaldTest",
+    "table",
+]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._codec import Matrix, Text, Vector
+from dpglm._validation import checked
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.spec import DataSpec
 from dpglm.problem import Loss, Problem, Target
@@ -32,6 +33,7 @@ INTERCEPT = "intercept"
 _MOSTLY, _BEYOND = 4.0 / 9.0, 2.0  # Share of the prior's variance; prior standard deviations.
 
 
+@checked
 @final
 @dataclass(frozen=True, eq=False)
 class Estimates:
@@ -246,11 +248,27 @@ class Estimates:
     @property
     def of_prior(self) -> tuple[str, ...]:
         """Names of coefficients with at least two thirds of their prior's standard deviation."""
-        if self.prior is None:
-            return ()
-        least = _MOSTLY * np.diag(self.prior)
-        found = np.diag(self.covariance) >= least
+        found = self.is_of_prior()
         return tuple(name for name, is_so in zip(self.names, found, strict=True) if is_so)
+
+    def is_of_prior(
+        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.diag
+    ) -> NDArray[np.bool_]:
+        """Return whether combinations have at least two thirds of their prior's deviation.
+
+        Parameters
+        ----------
+        quadratic : callable, default=numpy.diag
+            See ``standard_errors``.
+
+        Returns
+        -------
+        ndarray of bool of shape (n,)
+        """
+        variances = quadratic(self.covariance)
+        if self.prior is None:
+            return np.zeros(len(variances), dtype=np.bool_)
+        return np.asarray(variances >= _MOSTLY * quadratic(self.prior))
 
     @property
     def beyond_prior(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,24 +14,35 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special
 from sklearn.utils.validation import check_array
 
-from dpglm._validation import check_bool, check_real
+from dpglm._validation import check_bool, check_real, checked, in_one_line
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.collection import with_offset
 from dpglm.data.prepare import ColumnScaling, Matrix
+from dpglm.inference.comparisons import (
+    Anova,
+    Comparisons,
+    Correction,
+    WaldTest,
+    compared,
+    table_of_tests,
+)
+from dpglm.inference.curves import Curve, curve_of
 from dpglm.inference.estimates import Estimates
+from dpglm.inference.hypotheses import Named, pairs
 from dpglm.inference.summary import (
-    Kind,
     Summary,
-    SummaryColumn,
     SummarySource,
     components,
+    effect_columns,
     facts,
     notes,
     of_intervals,
 )
 from dpglm.problem import IdentityLink, Link
-from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.columns import Column
+from dpglm.tables.encoding import LinearUnits, NamedTerm
 from dpglm.tables.given import finite_matrix
+from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,29 +108,6 @@ _ROUNDING = 1e-10
 
 
 @final
-@dataclass(frozen=True)
-class WaldTest:
-    """Result of a Wald test.
-
-    Parameters
-    ----------
-    statistic : float
-        Chi-square statistic, or F statistic if ``df_denominator`` is finite.
-    p_value : float
-        Probability of at least this statistic under the hypothesis.
-    df : int
-        Number of linearly independent restrictions.
-    df_denominator : float
-        Degrees of freedom of the denominator; inf for a chi-square test.
-    """
-
-    statistic: float
-    p_value: float
-    df: int
-    df_denominator: float = math.inf
-
-
-@final
 @dataclass(frozen=True, eq=False, repr=False)
 class Inference:
     """Standard errors, confidence intervals and tests of the coefficients of a fitted model.
@@ -181,6 +170,38 @@ class Inference:
         """Coefficients of shape (n_coefficients,); NaN if the standard error is infinite."""
         known = np.isfinite(self.standard_errors)
         return np.where(known, self.estimates.params, np.nan)
+
+    @functools.cached_property
+    def named(self) -> Named:
+        """The coefficients by name, with the terms of the schema of the fit."""
+        slopes = self.names[int(self.estimates.has_intercept) :]
+        _, terms = self._design()
+        if {name for one in terms for name in one.coefficients} == {*slopes}:
+            return Named(self.names, {one.name: one for one in terms})
+        return Named(self.names, {name: NamedTerm(name, (name,), ()) for name in slopes})
+
+    def _design(self) -> tuple[tuple[Column, ...], tuple[NamedTerm, ...]]:
+        """Return the columns of the table and the terms of the model; none without a schema."""
+        if self.source is not None:
+            return self.source.columns, self.source.terms
+        fact = self.certificate.fact("schema")
+        if fact is None:
+            return (), ()
+        schema = Schema.from_dict(fact.value)
+        return schema.columns, schema.named_terms
+
+    @property
+    def target(self) -> str:
+        """Name of the target; "" if it is unknown."""
+        if self.source is not None:
+            return self.source.target
+        fact = self.certificate.fact("schema")
+        return "" if fact is None else str(fact.value.get("target", {}).get("name", ""))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the terms: columns, or terms of the formula; coefficients without a schema."""
+        return tuple(self.named.terms)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -278,15 +299,18 @@ class Inference:
         half = self._critical_value(level) * self.standard_errors
         return np.column_stack([self.estimates.params - half, self.estimates.params + half])
 
-    def wald_test(self, R: ArrayLike | Sequence[str], r: ArrayLike = 0.0) -> WaldTest:
-        """Test the hypothesis that ``R @ params`` equals ``r``.
+    def wald_test(self, R: ArrayLike | str | Sequence[str], r: ArrayLike = 0.0) -> WaldTest:
+        """Test a linear hypothesis: ``R @ params`` equals ``r``.
 
         Parameters
         ----------
-        R : array_like of shape (q, n_coefficients) or (n_coefficients,), or sequence of str
-            Linear combinations, or names of coefficients that are tested jointly.
+        R : str, sequence of str, or array_like of shape (q, n_coefficients) or (n_coefficients,)
+            A term such as ``"C(ward)"`` (all its effects are zero), an equation such as
+            ``"a + b = 0"`` or ``"a = b = c"``, several of them (a list, or with commas between
+            them), or linear combinations. Terms and coefficients have their names in ``terms`` and
+            ``names``, in backquotes if you like.
         r : float or array_like of shape (q,), default=0.0
-            Values of the combinations under the hypothesis.
+            Values of the combinations under the hypothesis, besides those in text.
 
         Returns
         -------
@@ -313,11 +337,12 @@ class Inference:
         the same p-value. The rank follows from R and public facts, not from the covariance, where
         rounding would decide it.
         """
-        combinations = self._combinations(R)
+        combinations, stated = self._combinations(R)
         size = len(combinations)
-        values = np.asarray(r, dtype=np.float64)
+        values = _numbers("r", r)
         if values.shape not in ((), (size,)) or not np.isfinite(values).all():
             raise ValueError(f"r must be a finite number, or {size} of them, one for each row of R")
+        values = values + stated
         gap = combinations @ self.estimates.params - values
         # Scale rows by the norm of their terms, as units differ by orders of magnitude.
         basis, parts = self.estimates.basis, np.abs(combinations)
@@ -353,6 +378,183 @@ class Inference:
         ratio = statistic / rank
         return WaldTest(ratio, float(special.fdtrc(rank, freedom, ratio)), rank, freedom)
 
+    def anova(self) -> Anova:
+        """Test each term of the model, given all other terms.
+
+        Returns
+        -------
+        Anova
+            A mapping from terms to Wald tests; its text is a table with a line for each term.
+
+        Examples
+        --------
+        See docs/reporting.md.
+        """
+        tests = {
+            name: self.wald_test(np.eye(len(self.names))[[self.names.index(c) for c in one]])
+            for name, one in ((name, one.coefficients) for name, one in self.named.terms.items())
+        }
+        return table_of_tests(f"{self.title}: terms", tests, self.unknown)
+
+    def contrast(
+        self,
+        weights: Any,
+        *,
+        correction: Correction = "simultaneous",
+        level: float = 0.95,
+        exponentiate: bool = False,
+    ) -> Comparisons:
+        """Estimate linear combinations of effects.
+
+        Parameters
+        ----------
+        weights : mapping, str, or list of them
+            Weights by term or coefficient. Those of a categorical term are for its categories in
+            order, or a mapping from categories, and sum to zero: ``{"C(dose)": [-1, 0, 1]}``,
+            ``{"C(dose)": {"high": 1, "low": -1}}``. Text is an expression: ``"a - b"``.
+        correction : {"simultaneous", "holm", "bonferroni", "none"}, default="simultaneous"
+            Correction if there are several contrasts.
+        level : float, default=0.95
+            Confidence level in (0, 1), for all intervals together unless the correction is "none".
+        exponentiate : bool, default=False
+            Whether the table shows odds ratios or rate ratios.
+
+        Returns
+        -------
+        Comparisons
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, weights do not fit, or an argument is out of range.
+        """
+        listed = weights if isinstance(weights, list | tuple) else [weights]
+        found = [self.named.contrast(one) for one in listed]
+        if not found:
+            raise ValueError("weights must be of one contrast at least, got none")
+        names, rows = zip(*found, strict=True)
+        return self._compared("contrasts", names, np.array(rows), correction, level, exponentiate)
+
+    @checked
+    def pairwise(
+        self,
+        term: str,
+        *,
+        correction: Correction = "simultaneous",
+        level: float = 0.95,
+        exponentiate: bool = False,
+    ) -> Comparisons:
+        """Compare all pairs of categories of a term.
+
+        Parameters
+        ----------
+        term : str
+            A categorical term, as named in ``terms``.
+        correction, level, exponentiate
+            See ``contrast``.
+
+        Returns
+        -------
+        Comparisons
+
+        Raises
+        ------
+        ValueError
+            If the term is not categorical, or an argument is out of range.
+
+        References
+        ----------
+        .. [1] T. Hothorn, F. Bretz, P. Westfall, "Simultaneous inference in general parametric
+           models", Biometrical Journal 50 (2008).
+        """
+        names, rows = zip(*pairs(*self.named.levels(term)), strict=True)
+        title = f"pairs of {term}"
+        return self._compared(title, names, np.array(rows), correction, level, exponentiate)
+
+    @checked
+    def curve(
+        self,
+        column: str,
+        reference: Any = None,
+        *,
+        at: Mapping[str, Any] | None = None,
+        values: Any = 101,
+        level: float = 0.95,
+        simultaneous: bool = True,
+        exponentiate: bool | None = None,
+    ) -> Curve:
+        """Return the effect of a column against a reference value, with a band.
+
+        Parameters
+        ----------
+        column : str
+            A column of the table.
+        reference : number or category, optional
+            By default the middle of the declared range, or the reference category.
+        at : mapping from str to value, optional
+            Values of other columns, which matter if they interact with the column; by default
+            the middle of the range, or the reference category.
+        values : int, or list of values, default=101
+            How many evenly spaced numbers, or which ones; all categories by default.
+        level : float, default=0.95
+            Confidence level of the band, in (0, 1).
+        simultaneous : bool, default=True
+            Whether the band covers the whole curve; otherwise each value by itself.
+        exponentiate : bool, optional
+            Whether effects are odds ratios or rate ratios; by default if the link has them.
+
+        Returns
+        -------
+        Curve
+
+        Raises
+        ------
+        ValueError
+            If the model is not one of a table with a schema, or an argument is out of range.
+
+        Notes
+        -----
+        Privacy: post-processing; values and references do not depend on private rows.
+        """
+        columns, terms = self._design()
+        if not terms:
+            raise ValueError("a curve needs a model of a table with a schema (from_formula)")
+        return curve_of(
+            columns,
+            terms,
+            column,
+            reference,
+            at,
+            values,
+            self.scores.features,
+            self.scores.estimates,
+            self.link,
+            level=level,
+            simultaneous=simultaneous,
+            exponentiate=exponentiate,
+        )
+
+    def _compared(
+        self,
+        what: str,
+        names: tuple[str, ...],
+        rows: NDArray[np.float64],
+        correction: str,
+        level: float,
+        exponentiate: bool,
+    ) -> Comparisons:
+        return compared(
+            f"{self.title}: {what}",
+            names,
+            rows,
+            self.estimates,
+            self.link,
+            correction=correction,
+            level=level,
+            exponentiate=exponentiate,
+            others=self.named.interacting(rows),
+        )
+
     def prediction_interval(
         self, X: Any, level: float = 0.95, *, offset: Any = None, exposure: Any = None
     ) -> NDArray[np.float64]:
@@ -375,7 +577,7 @@ class Inference:
         """
         scores, errors = self.scores(X)
         half = self._critical_value(level) * errors
-        mean = with_offset(self._link().inverse, offset, exposure)
+        mean = with_offset(self.link.inverse, offset, exposure)
         return np.column_stack([mean(scores - half), mean(scores + half)])
 
     def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Summary:
@@ -398,49 +600,24 @@ class Inference:
         ValueError
             If the level is out of range, or exponentials are not ratios for the link.
         """
-        tail = 0.5 * (1.0 - check_real("level", level, above=0.0, below=1.0))
-        letter = "z" if math.isinf(self.degrees_of_freedom) else "t"
-        heading, values, ends = "coef", self.estimates.params, self.conf_int(level)
-        errors = self.standard_errors
-        if check_bool("exponentiate", exponentiate):
-            link = self._link()
-            if link.exponentiated is None:
-                raise ValueError(
-                    "exponentiate requires a link whose exponentials are ratios, such as the logit "
-                    f"or the log, got {link!r}"
-                )
-            with np.errstate(over="ignore"):
-                heading, values, ends = link.exponentiated, np.exp(values), np.exp(ends)
-
-        known, source = np.isfinite(errors), self.source
-
         shown = np.flatnonzero(~self.estimates.is_pooled)
-
-        def column(heading: str, values: NDArray[np.float64], kind: Kind) -> SummaryColumn:
-            own = errors.copy()
-            if exponentiate:
-                # The error of an exponential is relative.
-                np.multiply(values, errors, out=own, where=known)
-            return SummaryColumn(heading, values[shown], kind, own[shown])
-
-        def end(heading: str, values: NDArray[np.float64]) -> SummaryColumn:
-            # Ends of unknown coefficients are exact: infinite, or 0 for ratios.
-            found = column(heading, values, "estimate")
-            return dataclasses.replace(found, errors=np.where(known[shown], found.errors, 0.0))
-
+        columns = effect_columns(
+            self.estimates.params[shown],
+            self.standard_errors[shown],
+            self.statistics[shown],
+            self.p_values[shown],
+            self.conf_int(level)[shown],
+            level=level,
+            freedom=self.degrees_of_freedom,
+            link=self.link if check_bool("exponentiate", exponentiate) else None,
+            shares=self.privacy_shares[shown],
+        )
+        source = self.source
         return Summary(
-            self.certificate.estimator if source is None else source.title,
+            f"{self.title}: coefficients",
             facts(self.certificate, self.estimates) if source is None else source.facts,
             tuple(self.names[place] for place in shown),
-            (
-                column(heading, values, "estimate"),
-                *([] if exponentiate else [column("std err", self.standard_errors, "estimate")]),
-                column(letter, self.statistics, "statistic"),
-                column(f"P>|{letter}|", self.p_values, "probability"),
-                end(f"[{tail:.3g}", ends[:, 0]),
-                end(f"{1.0 - tail:.5g}]", ends[:, 1]),
-                column("noise", self.privacy_shares, "share"),
-            ),
+            columns,
             notes(self.certificate, self.estimates, level, of_table=self.of_table)
             if source is None
             else (*of_intervals(self.estimates, level), *source.notes),
@@ -468,6 +645,7 @@ class Inference:
         """
         return self.summary(level, exponentiate=exponentiate).to_frame()
 
+    @checked
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Inference:
         """Return the same inference for coefficients in other units.
 
@@ -496,23 +674,32 @@ class Inference:
         check_real("level", level, above=0.0, below=1.0)
         return -float(special.stdtrit(self.degrees_of_freedom, 0.5 * (1.0 - level)))
 
-    def _combinations(self, R: Any) -> NDArray[np.float64]:
-        """Return the rows of a hypothesis, of shape (q, n_coefficients)."""
+    def _combinations(self, R: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the rows of a hypothesis, of shape (q, n_coefficients), and values in text."""
         size = len(self.names)
         if isinstance(R, Sequence) and R and all(isinstance(one, str) for one in R):
-            named = [R] if isinstance(R, str) else list(R)
-            unknown = [one for one in named if one not in self.names]
-            if unknown:
-                raise ValueError(
-                    f"R must name coefficients among {list(self.names)}, got {unknown}"
-                )
-            return np.eye(size)[[self.names.index(one) for one in named]]
-        rows = np.atleast_2d(np.asarray(R, dtype=np.float64))
+            read = [self.named.hypothesis(one) for one in ([R] if isinstance(R, str) else R)]
+            return np.vstack([rows for rows, _ in read]), np.concatenate([one for _, one in read])
+        rows = np.atleast_2d(_numbers("R", R))
         if rows.ndim != 2 or rows.shape[1] != size or not np.isfinite(rows).all():
             raise ValueError(f"R must be finite with shape (q, {size}), got shape {rows.shape}")
-        return rows
+        return rows, np.zeros(len(rows))
 
-    def _link(self) -> Link:
+    @property
+    def title(self) -> str:
+        """Name of the estimator, or of the release that the estimates are from."""
+        return self.certificate.estimator if self.source is None else self.source.title
+
+    @property
+    def link(self) -> Link:
+        """The link between linear scores and means."""
         link = IdentityLink() if self.source else self.certificate.problem.loss.link
         assert link is not None
         return link
+
+
+def _numbers(name: str, value: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be numbers, got {in_one_line(value)}") from None

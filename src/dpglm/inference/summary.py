@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import html
+import dataclasses
 import math
-import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,19 +17,21 @@ from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import LABELS, WHERE
 from dpglm.inference.estimates import Estimates, TargetScale
+from dpglm.inference.layout import Layout
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
-from dpglm.problem import L2, IdentityLink, Loss, NoPenalty
+from dpglm.problem import L2, IdentityLink, Link, Loss, NoPenalty
 from dpglm.tables.cells import listed
+from dpglm.tables.columns import Column
+from dpglm.tables.encoding import NamedTerm
 from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share"]
+Kind: TypeAlias = Literal["estimate", "statistic", "probability", "share", "count"]
 """Kind of the numbers in a column, which decides their format."""
-_WIDTH = 78
 _MOST_DECIMALS = 15
 # Fixed notation may be this many characters longer than scientific: R's option scipen.
 _FAVOUR_FIXED = 2
@@ -55,6 +56,8 @@ class SummaryColumn:
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         if self.kind == "share":
             return f"{100.0 * value:.0f} %"
+        if self.kind == "count":
+            return f"{value:.0f}"
         if self.kind == "statistic" or not math.isfinite(value):
             return f"{value:.2f}" if abs(value) < 1e5 else f"{value:.3g}"
         decimals = 2 - math.floor(math.log10(error)) if 0.0 < error < math.inf else 4
@@ -74,7 +77,7 @@ class Summary:
     Parameters
     ----------
     title : str
-        Name of the estimator.
+        Title, such as the name of the estimator.
     facts : tuple of (str, str)
         Names and values of facts about the fit: target, loss, rows, budget and others.
     names : tuple of str
@@ -110,10 +113,13 @@ class Summary:
         """Whether all estimates use scientific notation, because it is shorter (as in R)."""
         fixed, scientific = (
             max(
-                len(one.cell(place, scientific=way))
-                for one in self.columns
-                if one.kind == "estimate"
-                for place in range(len(self.names))
+                [0]
+                + [
+                    len(one.cell(place, scientific=way))
+                    for one in self.columns
+                    if one.kind == "estimate"
+                    for place in range(len(self.names))
+                ]
             )
             for way in (False, True)
         )
@@ -137,65 +143,91 @@ class Summary:
         numbers = {one.heading: one.values for one in self.columns}
         return pd.DataFrame(numbers, index=list(self.names))
 
+    @property
+    def layout(self) -> Layout:
+        """The cells of the table, and the text around it."""
+        header = ("", *(one.heading for one in self.columns))
+        return Layout(self.title, self.facts, header, (tuple(self.cells()),), self.notes)
+
+    def to_markdown(self) -> str:
+        """Return the table in GitHub's Markdown."""
+        return self.layout.to_markdown()
+
+    def to_html(self) -> str:
+        """Return the table as one HTML element."""
+        return self.layout.to_html()
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs."""
+        return self.layout.to_latex()
+
     def __str__(self) -> str:
-        table = [("", *(one.heading for one in self.columns)), *self.cells()]
-        widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0])]
-                + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            )
-            for row in table
-        ]
-        width = max(_WIDTH, len(lines[0]))
-        label = max((len(name) for name, _ in self.facts), default=0) + 2
-        about = [
-            line
-            for name, value in self.facts
-            for line in textwrap.wrap(
-                visible(value),
-                width,
-                initial_indent=f"{name}:".ljust(label),
-                subsequent_indent=" " * label,
-            )
-        ]
-        notes = [
-            line
-            for place, note in enumerate(self.notes, start=1)
-            for line in textwrap.wrap(
-                visible(note), width, initial_indent=f"[{place}] ", subsequent_indent="    "
-            )
-        ]
-        double, single = "=" * width, "-" * width
-        title = f"{self.title}: coefficients".center(width).rstrip()
-        return "\n".join(
-            [title, double, *about, double, lines[0], single, *lines[1:], double, *notes]
-        )
+        return self.layout.to_text()
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        escaped = [[html.escape(cell) for cell in row] for row in self.cells()]
-        heads = "".join(f"<th>{html.escape(one.heading)}</th>" for one in self.columns)
-        rows = "".join(
-            f'<tr><th style="text-align:left">{row[0]}</th>'
-            + "".join(f'<td style="text-align:right">{cell}</td>' for cell in row[1:])
-            + "</tr>"
-            for row in escaped
-        )
-        about = "".join(
-            f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-            f'<td style="text-align:left">{html.escape(visible(value))}</td></tr>'
-            for name, value in self.facts
-        )
-        notes = "".join(f"<li>{html.escape(visible(note))}</li>" for note in self.notes)
-        return (
-            f"<div><strong>{html.escape(visible(self.title))}: coefficients</strong>"
-            f"<table>{about}</table>"
-            f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-            f"<ol>{notes}</ol></div>"
-        )
+        return self.layout.to_html()
+
+
+def effect_columns(
+    values: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    statistics: NDArray[np.float64],
+    p_values: NDArray[np.float64],
+    intervals: NDArray[np.float64],
+    *,
+    level: float,
+    freedom: float,
+    link: Link | None,
+    shares: NDArray[np.float64] | None = None,
+) -> tuple[SummaryColumn, ...]:
+    """Return the columns of effects; with a ``link``, their exponentials.
+
+    Raises
+    ------
+    ValueError
+        If exponentials are not ratios for the link.
+    """
+    tail, letter = 0.5 * (1.0 - level), "z" if math.isinf(freedom) else "t"
+    heading, known, ends = "coef", np.isfinite(errors), intervals
+    if link is not None:
+        if link.exponentiated is None:
+            raise ValueError(
+                "exponentiate requires a link whose exponentials are ratios, such as the logit "
+                f"or the log, got {link!r}"
+            )
+        with np.errstate(over="ignore"):
+            heading, values, ends = link.exponentiated, np.exp(values), np.exp(intervals)
+
+    def column(heading: str, values: NDArray[np.float64], kind: Kind) -> SummaryColumn:
+        return SummaryColumn(heading, values, kind, _of_ratios(values, errors, link))
+
+    def end(heading: str, values: NDArray[np.float64]) -> SummaryColumn:
+        # Ends of unknown coefficients are exact: infinite, or 0 for ratios.
+        found = column(heading, values, "estimate")
+        return dataclasses.replace(found, errors=np.where(known, found.errors, 0.0))
+
+    return (
+        column(heading, values, "estimate"),
+        *([] if link is not None else [column("std err", errors, "estimate")]),
+        column(letter, statistics, "statistic"),
+        column(f"P>|{letter}|", p_values, "probability"),
+        end(f"[{tail:.3g}", ends[:, 0]),
+        end(f"{1.0 - tail:.5g}]", ends[:, 1]),
+        *([] if shares is None else [column("noise", shares, "share")]),
+    )
+
+
+def _of_ratios(
+    values: NDArray[np.float64], errors: NDArray[np.float64], link: Link | None
+) -> NDArray[np.float64]:
+    """Return the errors of exponentials, which are relative; those of coefficients without."""
+    own = errors.copy()
+    if link is not None:
+        np.multiply(values, errors, out=own, where=np.isfinite(errors))
+    return own
 
 
 # A penalty this weak, in rows (C of 1000 and more), changes coefficients by less than their errors.
@@ -267,6 +299,9 @@ class SummarySource:
     title: str
     facts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+    target: str = ""
+    columns: tuple[Column, ...] = ()
+    terms: tuple[NamedTerm, ...] = ()
 
 
 def of_intervals(estimates: Estimates, level: float) -> tuple[str, ...]:

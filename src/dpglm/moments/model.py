@@ -308,6 +308,9 @@ class Model:
             "Least squares from released moments",
             tuple((name, text) for name, text in facts if text),
             tuple(notes),
+            self.name,
+            self.design.columns,
+            self.design.named_terms,
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._codec import Format, Text, Vector
 from dpglm._json import in_file, load
-from dpglm._validation import check_list, check_real
+from dpglm._validation import check_list, check_real, checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.ledger.store import write_json
@@ -336,6 +336,7 @@ class Moments:
             found[name] = self._inflation(L[:, place], others)
         return found
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the moments to a JSON file, with their certificate.
 
@@ -415,6 +416,7 @@ class Moments:
 _FORMAT = Format("dpglm moments", 1, _Stored)
 
 
+@checked
 def load_moments(path: str | os.PathLike[str]) -> Moments:
     """Read moments from a file that ``Moments.save`` wrote.
 

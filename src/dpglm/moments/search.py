@@ -14,7 +14,8 @@ from scipy import special
 
 from dpglm._validation import check_one_of
 from dpglm._words import plain_number
-from dpglm.inference.inference import Inference, WaldTest
+from dpglm.inference.comparisons import WaldTest
+from dpglm.inference.inference import Inference
 from dpglm.moments.basis import parsed
 from dpglm.tables.columns import Column
 from dpglm.tables.formula.design import FormulaEncoding

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_integer, checked
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.parts.schedules import MOST_LEVELS, RandomIterate, UniformAverage
 
 
+@checked
 def d2p2_theorems(
     n_steps: int, base_step: float, *, convex: bool = True, sampling_rate: float = 1.0
 ) -> D2P2:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpglm._registry import require
+from dpglm._validation import check_real
 from dpglm._words import plain_number, visible
 
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
@@ -147,7 +148,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     require("matplotlib", "plot")
     from dpglm.pictures.picture import Picture
 
-    room = width - 2.0 * _MARGIN
+    room = check_real("width", width, least=1.0, most=100.0) - 2.0 * _MARGIN
     heading = wrapped(title, _TITLE, room, bold=True)
     below = wrapped(subtitle, _SUBTITLE, room)
     # Height of the lines in inches.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from types import MappingProxyType
+from typing import Self
 
-from dpglm._validation import check_real
+from dpglm._validation import check_one_of, check_real
 
 
 class Unit(enum.StrEnum):
@@ -66,6 +67,11 @@ class Adjacency(enum.StrEnum):
     ZERO_OUT = "zero_out"
     ADD_REMOVE = "add_remove"
     REPLACE_ONE = "replace_one"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        check_one_of("adjacency", value, tuple(cls))
+        raise AssertionError
 
     @property
     def n_is_public(self) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
+import sys
 from collections.abc import Callable
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
+
+from dpglm._validation import checked
 
 __all__ = ["delta", "epsilon", "log_delta", "mu"]
 
@@ -103,6 +107,7 @@ def delta(epsilon: float, mu: float) -> float:
 
 
 # Plans and certificates ask for the epsilon of one release again and again.
+@checked
 @functools.lru_cache(maxsize=64)
 def epsilon(delta: float, mu: float) -> float:
     """Compute the smallest epsilon for which a mu-GDP release is (epsilon, delta)-DP.
@@ -142,6 +147,7 @@ def epsilon(delta: float, mu: float) -> float:
 
 
 # Planning asks for the mu of one budget again and again.
+@checked
 @functools.lru_cache(maxsize=64)
 def mu(epsilon: float, delta: float) -> float:
     """Compute the largest mu for which every mu-GDP release is (epsilon, delta)-DP.
@@ -224,6 +230,9 @@ def _log_target(delta: float) -> float:
 
 
 def _checked(name: str, value: float) -> float:
-    if not value >= 0.0:
-        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    is_number = isinstance(value, numbers.Real) and (
+        value <= sys.float_info.max or value == math.inf
+    )
+    if not (is_number and value >= 0.0):
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     return float(value)

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import like, namespace
+from dpglm._validation import checked, like, namespace
 from dpglm.problem.links import (
     BinaryLink,
     FloatArray,
@@ -203,6 +203,7 @@ def class_inputs(
 # A binary loss for each of K classes against the rest, as one loss of K outputs.
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class OneVsRest(Loss):

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_real, like, namespace
+from dpglm._validation import check_real, checked, like, namespace
 from dpglm.problem.links import FloatArray, Link, LogLink, as_float, limited_exp
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
@@ -113,6 +113,7 @@ class ClippedLoss(ConvexScalarLoss):
         return self.loss.smoothness_below(slope_limit, z_bound, y_low, y_high)
 
 
+@checked
 def clipped_slope(
     loss: ConvexScalarLoss, z: ArrayLike, y: ArrayLike, clip_slope: ArrayLike
 ) -> FloatArray:
@@ -136,6 +137,7 @@ def clipped_slope(
     return g
 
 
+@checked
 def clipped_value(
     loss: ConvexScalarLoss, z: ArrayLike, y: ArrayLike, clip_slope: ArrayLike
 ) -> FloatArray:

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from scipy.special import erf, gammaln, ndtr
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer, check_real, checked
 from dpglm.problem.links import FloatArray
 
 
@@ -191,6 +191,7 @@ class L1Ball(Constraint):
         )
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Box(Constraint):

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import check_bools, check_real
+from dpglm._validation import check_bools, check_real, checked
 from dpglm.problem.constraints import Constraint, Unconstrained
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss
@@ -155,6 +155,7 @@ class L1(Regularizer):
         return _soft_threshold(w, step * self.strength)
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class ElasticNetPenalty(Regularizer):
@@ -201,6 +202,7 @@ class ElasticNetPenalty(Regularizer):
         return result
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class GroupLasso(Regularizer):

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import namespace
+from dpglm._validation import checked, namespace
 from dpglm.problem.links import FloatArray, LogitLink, TangentLink, sigmoid
 from dpglm.problem.loss import Loss, Target
 
@@ -133,6 +133,7 @@ class Tangent(Loss):
         return 8 * (1 - m * (2 * math.atan(m) - 1)) / (1 + m * m) ** 2
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Tempered(Loss):

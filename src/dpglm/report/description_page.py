@@ -6,6 +6,7 @@ import math
 import os
 from typing import Any
 
+from dpglm._validation import checked
 from dpglm.certificate.verify import verify
 from dpglm.exploration.description import (
     Description,
@@ -24,6 +25,7 @@ _MOST_LEVELS = 20
 _MOST_AT_A_GLANCE = 2
 
 
+@checked
 def description_page(description: Description, *, title: str = "A first look at the table") -> str:
     """Return a page about a description and its cost.
 
@@ -58,6 +60,7 @@ def description_page(description: Description, *, title: str = "A first look at 
     )
 
 
+@checked
 def write_description(
     description: Description, path: str | os.PathLike[str], *, title: str | None = None
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpglm._validation import checked
 from dpglm._words import plain_number
 from dpglm.certificate.verify import verify
 from dpglm.evaluation.evaluation import Evaluation
@@ -28,6 +29,7 @@ __all__ = ["evaluation_page", "shown_evaluation", "write_evaluation"]
 _MOST_CLASSES = 20
 
 
+@checked
 def evaluation_page(
     evaluation: Evaluation, *, title: str = "Evaluation of the model", by: str | None = None
 ) -> str:
@@ -66,6 +68,7 @@ def evaluation_page(
     )
 
 
+@checked
 def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **options: Any) -> None:
     """Write the page of ``evaluation_page`` to a file, whole or not at all.
 
@@ -88,6 +91,7 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
     write_text(path, evaluation_page(evaluation, **options))
 
 
+@checked
 def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str, Any]:
     """Return the values of the sections about an evaluation.
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._validation import checked
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.estimators.composed._composed import parts_of
@@ -39,6 +40,7 @@ _Table: TypeAlias = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 """Title, column headings, and rows of text."""
 
 
+@checked
 def report_page(
     estimator: Any,
     *,
@@ -128,6 +130,7 @@ def model_view(
     }
 
 
+@checked
 def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -> None:
     """Write the page of ``report_page`` to a file, whole or not at all.
 

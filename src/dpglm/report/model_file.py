@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
-from dpglm._validation import check_path
+from dpglm._validation import check_path, checked
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
@@ -313,6 +313,7 @@ FORMAT = Format("dpglm model", 5, LinearModel, {2: "0.1", 3: "0.1", 4: "0.1"})
 """The format of model files; the key "digest" seals the rest."""
 
 
+@checked
 def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | None = None) -> None:
     """Write a fitted estimator as a model file, whole or not at all.
 

@@ -100,6 +100,9 @@ def _named_facts(certificate: Any) -> Iterator[tuple[str, PublicFact]]:
 
 def shown_figures(figures: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
     """Return captions with pictures for wide screens, and for narrow ones or None."""
+    for text, one in figures.items():
+        if not isinstance(one, tuple) and not callable(getattr(one, "savefig", None)):
+            raise ValueError(f"figures must be Matplotlib's, got {one!r} for {text!r}")
     pairs = {text: one if isinstance(one, tuple) else (one, None) for text, one in figures.items()}
     return [
         (text, as_data_uri(wide), None if narrow is None else as_data_uri(narrow))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm._validation import check_integer
+from dpglm._validation import check_integer, checked
 from dpglm._words import plain_number
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.pictures import drawing as draw
@@ -24,6 +24,7 @@ _SHARE_OF_NAMES = 0.4
 _TICK, _PANEL_TITLE, _AXIS = 9.0, 10.5, 10.5
 
 
+@checked
 def coefficients(
     estimator: Any,
     feature_names: Sequence[str] | None = None,
@@ -169,6 +170,7 @@ _BARS = ("noise only (expected)", "this run, with noise")
 _TITLE = "Noisy gradients"
 
 
+@checked
 def training_history(solution: Solution, *, width: float = 7.2) -> Any:
     """Draw the norm of the noisy gradient in each step, compared with noise alone.
 

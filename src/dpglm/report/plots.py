@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._validation import checked
 from dpglm._words import plain_number
 from dpglm.pictures import drawing as draw
 from dpglm.pictures.drawing import shortened
@@ -42,6 +43,7 @@ _CURVE_AXIS = {
 }
 
 
+@checked
 def accuracy_against_epsilon(
     epsilons: ArrayLike,
     scores: ArrayLike,
@@ -149,6 +151,7 @@ def accuracy_against_epsilon(
     return figure
 
 
+@checked
 def clipped_loss(
     loss: ConvexScalarLoss,
     clips: Sequence[float],

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_bools, check_integer, check_real
+from dpglm._validation import check_bools, check_integer, check_real, checked
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
@@ -116,6 +116,7 @@ class ConfidenceBoosting(Solver):
 _DEFAULT_POWERS = range(-1, 5)
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class NormGridSearch(Solver):

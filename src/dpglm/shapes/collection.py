@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm._validation import check_bool, check_real, in_one_line
+from dpglm._validation import check_bool, check_real, checked, in_one_line
 from dpglm.ledger.store import write_text
 from dpglm.shapes.shape import Errors, Shape, ValuedTerm, public_weights, terms_of
 from dpglm.tables.additive_terms import as_dense
@@ -179,6 +179,7 @@ class Shapes(Mapping[str, Shape]):
 
         return pd.DataFrame(self.table())
 
+    @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write ``table()`` as a CSV file, whole or not at all.
 
@@ -225,6 +226,7 @@ class Shapes(Mapping[str, Shape]):
         return draw_shapes(self, most)
 
 
+@checked
 def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool = True) -> Shapes:
     """Return the shapes of a model, with bands.
 

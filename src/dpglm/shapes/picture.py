@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MOST = 12
 _MOST_LEVELS = 12
 _MOST_OUTPUTS = len(draw.CYCLE)
+_MOST_DOTS = 40
 _TITLE, _TICK = 10.5, 8.5
 _PANEL, _TALL = 3.4, 2.5
 _NAMES = 1.15
@@ -168,7 +169,8 @@ def _draw_curve(
             axes.fill_between(x, low, high, color=color, alpha=_BAND, linewidth=0)
             _mark_beyond(axes, x, low, high, color, reach)
         axes.plot(x, values[: len(x)], color=color, linewidth=_LINE)
-        axes.plot(x, values[: len(x)], "o", color=color, markersize=2.6)
+        if len(x) <= _MOST_DOTS:
+            axes.plot(x, values[: len(x)], "o", color=color, markersize=2.6)
         if len(values) > len(x):
             apart = np.array([_MISSING])
             if shape.band is not None:

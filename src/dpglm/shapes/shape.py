@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, special
+from scipy import sparse
 
 from dpglm._codec import Matrix, Vector
-from dpglm._validation import check_real, in_one_line
+from dpglm._validation import check_real, checked, in_one_line
+from dpglm.inference.simultaneous import largest_errors, quantile, root_of
 from dpglm.solvers.uncertainty import Doubt
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.schema import Schema
+
+_PIECES, _PIECES_OF_PAIRS = 60, 16
+"""Pieces in which effects of a formula's numeric columns are shown."""
 
 
 @final
@@ -30,7 +35,7 @@ class ValuedTerm:
     """
 
     axes: tuple[Axis, ...]
-    features: slice
+    features: slice | NDArray[np.intp]
     matrix: Any
 
     @property
@@ -60,7 +65,11 @@ def public_weights(axes: tuple[Axis, ...]) -> NDArray[np.float64]:
 
 
 def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
-    """Return the terms of an additive or linear model; a ValueError refuses formulas."""
+    """Return the terms of an additive or linear model, or of a formula.
+
+    All terms of a formula that read the same column, or the same two, are one term. A ValueError
+    refuses terms of three columns.
+    """
     if schema.additive is not None:
         return tuple(
             ValuedTerm(
@@ -71,10 +80,7 @@ def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
             for term in schema.additive_encoding.terms
         )
     if schema.formula is not None:
-        raise ValueError(
-            f"the schema of shapes must not have a formula, got {schema.formula!r}: the terms of "
-            "a formula are not effects of single columns"
-        )
+        return tuple(_terms_of_formula(schema))
     terms: list[ValuedTerm] = []
     start = 0
     for column in schema.plain_columns:
@@ -88,13 +94,36 @@ def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
     return tuple(terms)
 
 
-def _axis(column: Column) -> Axis:
+def _terms_of_formula(schema: Schema) -> Iterator[ValuedTerm]:
+    places: dict[tuple[str, ...], list[int]] = {}
+    for term in schema.named_terms:
+        if len(term.columns) > 2:
+            raise ValueError(
+                f"shapes are of one or two columns, and the formula's term {term.name!r} reads "
+                f"{len(term.columns)}"
+            )
+        own = [schema.feature_names.index(name) for name in term.coefficients]
+        places.setdefault(term.columns, []).extend(own)
+    columns = {one.name: one for one in schema.columns}
+    for names, features in places.items():
+        finely = _PIECES if len(names) == 1 else _PIECES_OF_PAIRS
+        axes = tuple(_axis(columns[name], finely) for name in names)
+        points = [[("" if cell is None else cell) for cell in cells_of(axis)] for axis in axes]
+        rows = list(itertools.product(*points))
+        # Other columns do not matter, as long as they are valid.
+        table = {one.name: [cells_of(_axis(one))[0]] * len(rows) for one in schema.columns}
+        table |= {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        chosen = np.array(features, dtype=np.intp)
+        yield ValuedTerm(axes, chosen, schema.encode(table)[:, chosen])
+
+
+def _axis(column: Column, segments: int = 1) -> Axis:
     if isinstance(column, CategoricalColumn):
         return CategoricalAxis(column)
     assert isinstance(column, NumericColumn)
-    # A linear model ignores knots and scale.
+    # Models without curves ignore knots and scale.
     straight = NumericColumn(column.name, column.low, column.high, column.missing)
-    return NumericAxis(straight, segments=1, reach=0.0)
+    return NumericAxis(straight, segments, reach=0.0)
 
 
 @final
@@ -153,6 +182,7 @@ class Shape:
         flat = self.values[chosen].reshape(len(self.outputs), -1)
         return float((flat.max(axis=1) - flat.min(axis=1)).max())
 
+    @checked
     def through(self, points: Mapping[Any, float]) -> Shape:
         """Return the shape through given points.
 
@@ -294,13 +324,13 @@ class Shape:
 
 # Pointwise and simultaneous confidence bands.
 
-_DRAWS = 20_000
 _MOST_JOINT = 200
 """Largest number of values for a joint simulation; beyond it, Šidák's inequality is used."""
 _ROUNDING = 1e-9
 """Errors below this share of the largest one are zero up to rounding."""
 
 
+@checked
 @final
 @dataclass(frozen=True, eq=False)
 class Errors:
@@ -353,9 +383,12 @@ class Errors:
         Chernozhukov, Fernández-Val and Galichon, "Improving point and interval estimators of
         monotone functions by rearrangement", Biometrika 96 (2009), section 2.
         """
-        square = term.features, term.features
-        doubt = None if self.doubt is None else self.doubt.mapped(lambda matrix: matrix[square])
-        freedom, own = self.degrees_of_freedom, self.covariance[square]
+
+        def chosen(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+            return matrix[term.features][:, term.features]
+
+        doubt = None if self.doubt is None else self.doubt.mapped(chosen)
+        freedom, own = self.degrees_of_freedom, chosen(self.covariance)
         half = half_widths(term.matrix, weights, own, level, freedom, simultaneous, doubt)
         values = np.asarray(term.matrix @ self.center[:, term.features].T).T
         values = values - (values @ weights)[:, np.newaxis]
@@ -407,34 +440,18 @@ def half_widths(
     errors[errors <= _ROUNDING * errors.max(initial=0.0)] = 0.0
     moves = errors > 0.0
     if not simultaneous:
-        critical = _quantile(level, degrees_of_freedom)
+        critical = quantile(level, degrees_of_freedom)
     elif differences.dense is None:
         # Šidák (1967): for normal errors of any correlation; for Student's t as well.
-        critical = _quantile(level ** (1.0 / len(errors)), degrees_of_freedom)
+        critical = quantile(level ** (1.0 / len(errors)), degrees_of_freedom)
     else:
-        root = differences.dense[moves] @ _root(covariance) / errors[moves, np.newaxis]
-        critical = _of_the_largest(root, level, degrees_of_freedom)
+        root = differences.dense[moves] @ root_of(covariance) / errors[moves, np.newaxis]
+        largest = largest_errors(root, degrees_of_freedom)
+        critical = float(np.quantile(largest, level))
     half = critical * errors
     if doubt is not None:
         half[moves] *= doubt.factors(differences.variances, covariance)[moves]
     return half
-
-
-def _quantile(level: float, degrees_of_freedom: float) -> float:
-    return -float(special.stdtrit(degrees_of_freedom, 0.5 * (1.0 - level)))
-
-
-def _of_the_largest(root: NDArray[np.float64], level: float, degrees_of_freedom: float) -> float:
-    """Simulate the quantile of the largest studentized error of ``root @ z``."""
-    if not len(root):
-        return 0.0
-    # A fixed seed keeps pictures reproducible; these draws are not privacy noise.
-    random = np.random.default_rng(0)
-    z = random.standard_normal((_DRAWS, root.shape[1]))
-    largest = np.abs(z @ root.T).max(axis=1)
-    if np.isfinite(degrees_of_freedom):
-        largest /= np.sqrt(random.chisquare(degrees_of_freedom, _DRAWS) / degrees_of_freedom)
-    return float(np.quantile(largest, level))
 
 
 @final
@@ -461,10 +478,3 @@ class _Differences:
         rows, mean = sparse.csr_array(self.matrix), self.mean
         own = np.asarray(rows.multiply(rows @ covariance).sum(axis=1)).ravel()
         return np.asarray(own - 2.0 * (rows @ (covariance @ mean)) + mean @ covariance @ mean)
-
-
-def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a root of a covariance matrix that is semidefinite up to rounding."""
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    root: NDArray[np.float64] = vectors * np.sqrt(np.maximum(values, 0.0))
-    return root

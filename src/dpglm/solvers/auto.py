@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_bools, check_one_of
+from dpglm._validation import check_bools, check_one_of, checked
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
@@ -64,6 +64,7 @@ _CLIP_GROWS_FROM, _MOST_CLIP_GROWTH = 80.0, 5.0
 _CLIP_OF_CENTERED, _CLIP_NOT_CONVEX = 2.0 / 3.0, 0.6
 
 
+@checked
 def choose(
     problem: Problem,
     budget: PrivacyBudget,

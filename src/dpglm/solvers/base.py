@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._codec import Format
-from dpglm._validation import check_count
+from dpglm._validation import check_count, checked
 from dpglm._words import card
 from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows
@@ -97,6 +97,7 @@ class Outcome:
     precision: NDArray[np.float64] | None = None
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Theorem:
@@ -327,6 +328,7 @@ class Composite(Method[S]):
         return max(plan.coefficient_noise for plan in self.children)
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Plan:

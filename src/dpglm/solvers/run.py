@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._progress import stage
+from dpglm._validation import checked
 from dpglm._words import card
 from dpglm.data.rows import Rows, block_map
 from dpglm.exceptions import PlanMismatchError
@@ -123,6 +124,7 @@ def record(
     return ledger.terms().reference(entry)
 
 
+@checked
 def run(
     plan: Plan,
     rows: Rows,

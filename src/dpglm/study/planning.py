@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
+from dpglm._validation import checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.execution import Expected, PartPlan, StudyPart
 from dpglm.data.protection import (
@@ -90,6 +91,7 @@ def exploration_share(explored: float, others: float, purpose: Purpose) -> float
     return min(least(explored, _FIRST * others), explored)
 
 
+@checked
 @final
 @dataclass(frozen=True, eq=False)
 class StudyPlan:

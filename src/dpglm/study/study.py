@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_count, check_integer, check_list, check_one_of
+from dpglm._validation import check_count, check_integer, check_list, check_one_of, checked
 from dpglm.certificate.execution import StudyPart
 from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, Protection, Split
 from dpglm.data.spec import GroupBound
@@ -312,6 +312,7 @@ class Study:
             self.groups,
         )
 
+    @checked
     def run(
         self,
         table: Any,

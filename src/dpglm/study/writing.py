@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpglm._validation import checked
 from dpglm.data.protection import EVALUATION, EXPLORATION, PARTS
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text
@@ -30,6 +31,7 @@ FILES: Mapping[str, str] = {
 """Every file that a study may write, with a description."""
 
 
+@checked
 def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None) -> str:
     """Return one page with all results of a study, and their cost.
 
@@ -77,6 +79,7 @@ def _evaluated(result: StudyResult) -> dict[str, Any]:
     return shown_evaluation(result.evaluation, *(() if column is None else (column.name,)))
 
 
+@checked
 def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the files of a study.
 
@@ -93,6 +96,7 @@ def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in FILES if name not in absent)
 
 
+@checked
 def write_study(
     result: StudyResult, folder: str | os.PathLike[str], figures: Mapping[str, Any] | None = None
 ) -> None:

@@ -16,7 +16,7 @@ from dpglm._codec import Text
 from dpglm._validation import check_count, check_real, in_one_line
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
-from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader
+from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, NamedTerm, Reader
 from dpglm.tables.score import Score, total
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
@@ -163,6 +163,12 @@ class AdditiveEncoding(Encoding):
         return math.sqrt(math.fsum(term.norm**2 for term in self.terms))
 
     @property
+    def named_terms(self) -> tuple[NamedTerm, ...]:
+        return tuple(
+            NamedTerm(one.name, one.labels, one.columns, _levels(one)) for one in self.terms
+        )
+
+    @property
     def units(self) -> LinearUnits:
         sizes = [term.features.stop - term.features.start for term in self.terms]
         blocks = [
@@ -201,6 +207,13 @@ class AdditiveEncoding(Encoding):
         for start in range(0, max(n_rows, 1), rows_each):
             block = {axis: every[start : start + rows_each] for axis, every in places.items()}
             yield start, (term.at(*(block[axis] for axis in term.axes)) for term in self.terms)
+
+
+def _levels(term: Term) -> tuple[tuple[Any, str | None], ...]:
+    axis = term.axes[0]
+    if len(term.axes) > 1 or not isinstance(axis, CategoricalAxis):
+        return ()
+    return tuple(zip(axis.column.categories, term.labels, strict=True))
 
 
 def _placed(terms: Sequence[tuple[Axis, ...]]) -> Iterator[Term]:

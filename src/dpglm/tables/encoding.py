@@ -186,6 +186,30 @@ class LinearUnits:
         )
 
 
+@final
+@dataclass(frozen=True)
+class NamedTerm:
+    """A term of a model, and the names of its coefficients in the units of the table.
+
+    Parameters
+    ----------
+    name : str
+        A column, columns with `` x `` between them, or a term of the formula.
+    coefficients : tuple of str
+        Names of its coefficients.
+    columns : tuple of str
+        The columns that it reads.
+    levels : tuple of (value, str or None)
+        The categories of a term of one categorical column, each with its coefficient, which is
+        None for the reference; empty for other terms.
+    """
+
+    name: str
+    coefficients: tuple[str, ...]
+    columns: tuple[str, ...]
+    levels: tuple[tuple[Any, str | None], ...] = ()
+
+
 Reader: TypeAlias = Callable[[str], NDArray[Any]]
 """Function from a column's name to its cells."""
 
@@ -217,6 +241,11 @@ class Encoding(abc.ABC):
     @abc.abstractmethod
     def units(self) -> LinearUnits:
         """The map from coefficients of features to effects in the table's units."""
+
+    @property
+    @abc.abstractmethod
+    def named_terms(self) -> tuple[NamedTerm, ...]:
+        """The terms, with names of coefficients as in ``units``."""
 
     @property
     def has_intercept(self) -> bool:
@@ -300,6 +329,13 @@ class ColumnEncoding(Encoding):
             names=[name for one in effects for name in one.names],
         )
 
+    @property
+    def named_terms(self) -> tuple[NamedTerm, ...]:
+        return tuple(
+            NamedTerm(one.name, one.effects.names, (one.name,), _levels(one))
+            for one in self.columns
+        )
+
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         start = 0
         for column in self.columns:
@@ -324,3 +360,14 @@ class ColumnEncoding(Encoding):
                 column.encode(cells(column.name), out)
                 parts.append(sparse.csr_array(out))
         return sparse.csr_array(sparse.hstack(parts, "csr"))
+
+
+def _levels(column: Column) -> tuple[tuple[Any, str | None], ...]:
+    if not isinstance(column, CategoricalColumn) or column.cyclic:
+        return ()
+    others = iter(column.effects.names)
+    has_reference = column.reference is not None
+    return tuple(
+        (one, None if has_reference and one == column.reference else next(others))
+        for one in column.categories
+    )

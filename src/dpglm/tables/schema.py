@@ -15,12 +15,12 @@ from scipy import sparse
 
 from dpglm._codec import decode, encode
 from dpglm._json import check_writable, in_file, load
-from dpglm._validation import check_one_of, in_one_line
+from dpglm._validation import check_one_of, checked, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.csv import Dialect
-from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, Reader
+from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, NamedTerm, Reader
 from dpglm.tables.entries import read_entry, rebased, write_entries
 from dpglm.tables.files import read_table
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
@@ -72,6 +72,7 @@ _SHOWN = 10
 _MOST_DENSE = 2000
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Schema:
@@ -211,6 +212,7 @@ class Schema:
         )
 
     @classmethod
+    @checked
     def from_json(cls, path: str | os.PathLike[str]) -> Schema:
         """Read a JSON file.
 
@@ -306,6 +308,11 @@ class Schema:
     def pooled(self) -> Mapping[str, tuple[int, int]]:
         """First feature of each pooled factor, and the one after its last, by name."""
         return self._encoding.pooled
+
+    @property
+    def named_terms(self) -> tuple[NamedTerm, ...]:
+        """The terms of the model: columns, pairs of columns, or terms of the formula."""
+        return self._encoding.named_terms
 
     @property
     def has_intercept(self) -> bool:
@@ -496,6 +503,7 @@ class Schema:
         is_sparse = self.additive is not None or bool(self.pooled)
         return is_sparse and len(self.feature_names) > _MOST_DENSE
 
+    @checked
     def read_file(
         self, path: str | os.PathLike[str], columns: Sequence[str], numbers: Sequence[str] = ()
     ) -> dict[str, Any]:
@@ -562,6 +570,8 @@ class Schema:
         Score
             For ``dpglm.export``.
         """
+        if getattr(weights, "shape", None) != (len(self.feature_names),):
+            raise ValueError(f"weights must have shape ({len(self.feature_names)},)")
         made = [one.name for one in self.columns if one.plain is not one]
         if made:
             raise ValueError(

@@ -7,10 +7,16 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm._validation import check_count
+from dpglm._validation import check_count, checked
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, size_facts
-from dpglm.data.torch.networks import NetworkRows, RowGradients, flat_parameters, write_parameters
+from dpglm.data.torch.networks import (
+    NetworkRows,
+    RowGradients,
+    check_tensor,
+    flat_parameters,
+    write_parameters,
+)
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
@@ -30,6 +36,7 @@ __all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
 LossFunction = Callable[[Any, Any], Any]
 
 
+@checked
 def plan_network(
     network: Any,
     loss: LossFunction,
@@ -89,6 +96,7 @@ def plan_network(
     )
 
 
+@checked
 @final
 class D2P2Optimizer:
     """Train a PyTorch network on private rows, one planned step at a time.
@@ -190,6 +198,9 @@ class D2P2Optimizer:
         self._network, self._ledger = network, ledger
         self._noise = SystemNoise() if noise is None else noise
         relation = Adjacency(adjacency)
+        self._gradients = RowGradients(network, loss)
+        for name, tensor in (("inputs", inputs), ("targets", targets)):
+            check_tensor(name, tensor, self._gradients.device)
         self.plan = plan_network(
             network,
             loss,
@@ -200,7 +211,6 @@ class D2P2Optimizer:
             block_size=block_size,
             momentum=momentum,
         )
-        self._gradients = RowGradients(network, loss)
         rows = NetworkRows.of(
             self._gradients, inputs, targets, self.plan.data, alone=not relation.n_is_public
         )
@@ -317,6 +327,7 @@ class D2P2Optimizer:
         )
 
 
+@checked
 def network_digest(network: Any) -> str:
     """SHA-256 of a network's trainable parameters, as certificates of networks record it.
 

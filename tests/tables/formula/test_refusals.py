@@ -15,7 +15,7 @@ LEARNING = ["center(x)", "scale(x)", "standardize(x)", "poly(x, 2)", "cr(x, df=4
 
 UNKNOWN = ["np.mean(x)", "I(x - np.mean(x))", "I(x - x.mean())", "x.mean()", "np.cumsum(x)",
            "np.sort(x)", "np.random.normal(x)", "np.where(x, 1, 0)", "Q('x')", "np.load('f')",
-           "ns(x, df=4)", "np.linalg.norm(x)", "numpy.log(age)", "f(x)", "np.log(age, out=x)",
+           "loess(x, df=4)", "np.linalg.norm(x)", "numpy.log(age)", "f(x)", "np.log(age, out=x)",
            "np.log(age, age)", "np.log(*age)", "sum(x)", "rank(x)"]  # fmt: skip
 
 FIRE = "__import__('tripwire').fire()"
@@ -182,7 +182,7 @@ def test_what_is_not_known_to_be_row_wise_is_named(term):
         ("y ~ bs(x, 5, None, 3, False, 1)", "bs takes one number, and df, knots, degree, inc"),
         ("y ~ te(bs(x, df=5), bs(z, df=5))", r"write it as one, bs\(x, df=5\):bs\(z, df=5\)"),
         ("y ~ poly(age, 2)", r"write x \+ I\(x\*\*2\)"),
-        ("y ~ cr(age, df=4)", r"write bs\(x, df=5\), .* or s\(x\)"),
+        ("y ~ cr(age, df=4)", r"write ns\(x, df=4\) or bs\(x, df=5\), .* or s\(x\)"),
         ("y ~ x + offset(log(age))", r"fit\(table, exposure=...\).* --exposure COLUMN"),
         ("y ~ C(g, Sum)", "compares categories to their mean"),
         ("y ~ C(g, levels=['c', 'b', 'a'])", "come from the schema's categories"),

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import checked
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.groups import Groups
 from dpglm.data.rows import Rows
@@ -114,6 +115,7 @@ STREAMED_BYTES = 1 << 27
 """Least size of a memory-mapped X that is streamed by default."""
 
 
+@checked
 @final
 class MappedRows(StoredRows):
     """Rows of an array that need not fit into memory, such as a memory-mapped file.

@@ -69,8 +69,7 @@ class RowGradients:
     def __init__(self, network: Any, loss: Callable[[Any, Any], Any]) -> None:
         import torch
 
-        if not isinstance(network, torch.nn.Module):
-            raise ValueError(f"network must be a torch.nn.Module, got {type(network).__name__}")
+        _check_network(network)
         if not callable(loss):
             raise ValueError(f"loss must be callable, got {loss!r}")
         _check_modules(network)
@@ -183,8 +182,16 @@ class RowGradients:
             return copy.deepcopy(self._network).eval()(x)
 
 
+def _check_network(network: Any) -> None:
+    import torch
+
+    if not isinstance(network, torch.nn.Module):
+        raise ValueError(f"network must be a torch.nn.Module, got {type(network).__name__}")
+
+
 def flat_parameters(network: Any) -> NDArray[np.float64]:
     """Return a network's trainable parameters, one after the other, in float64."""
+    _check_network(network)
     return np.concatenate(
         [
             value.detach().cpu().double().numpy().ravel()
@@ -317,9 +324,7 @@ class NetworkRows(Rows):
     def of(
         cls, gradients: RowGradients, inputs: Any, targets: Any, spec: DataSpec, *, alone: bool
     ) -> Self:
-        """Check tensors, try each row once, and make rows of them; nothing is released."""
-        for name, tensor in (("inputs", inputs), ("targets", targets)):
-            _check_tensor(name, tensor, gradients.device)
+        """Take checked tensors, try each row once, and make rows of them; nothing is released."""
         if len(inputs) != len(targets) or not len(inputs):
             raise ValueError(
                 "inputs and targets must have one entry for each row, and one row at least, got "
@@ -455,7 +460,8 @@ def _randomness(alone: bool) -> str:
     return "error" if alone else "different"
 
 
-def _check_tensor(name: str, tensor: Any, device: Any) -> None:
+def check_tensor(name: str, tensor: Any, device: Any) -> None:
+    """Refuse other objects than dense tensors of rows on the device of the network."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._fitting import frames_to_the_user
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer, check_real, checked
 from dpglm.exceptions import SeededNoiseWarning
 from dpglm.privacy.noise.exact import bernoulli_by_digits, bernoulli_by_gaps, rounded_gaussian
 from dpglm.privacy.noise.grid import (
@@ -261,6 +261,7 @@ class SeededNoise(NoiseSource):
         return "SeededNoise(<hidden>)"
 
 
+@checked
 def add_gaussian(
     value: ArrayLike, std: float, granularity_exponent: int, source: NoiseSource
 ) -> NDArray[np.float64]:
@@ -309,6 +310,7 @@ def add_gaussian(
     return add_on_grid(value, std, granularity_exponent, source.rounded_gaussian, "std")
 
 
+@checked
 def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.bool_]:
     """Independent bits that are true with exactly a given probability: a Poisson sample.
 

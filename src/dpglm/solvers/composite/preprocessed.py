@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_real
+from dpglm._validation import check_real, checked
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
@@ -34,6 +34,7 @@ from dpglm.solvers.parts.defaults import MARGIN, plan_beside, stage_seed
 _MODEL = "model"
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Preprocessed(Solver):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer, check_real, checked
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import gradient_release
@@ -120,6 +120,7 @@ class Exponential(Schedule):
         return np.geomspace(1.0, self.final, n_steps) if n_steps > 1 else np.ones(1)
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Given(Schedule):

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_integer, check_one_of
+from dpglm._validation import check_integer, check_one_of, checked
 from dpglm.oracle.moments import check_data
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
@@ -37,6 +37,7 @@ _POOLED, _POOLED_OF_COUNTS = 4, 8
 _MOST_HESSIAN_NOISE, _LEAST_CURVATURE = 1.5, 4.0
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class NewtonRaphson(Solver):

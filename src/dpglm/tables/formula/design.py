@@ -21,7 +21,14 @@ from scipy import sparse
 from dpglm._validation import in_one_line
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
-from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, Reader, indicators
+from dpglm.tables.encoding import (
+    CATEGORY_PRIOR,
+    Encoding,
+    LinearUnits,
+    NamedTerm,
+    Reader,
+    indicators,
+)
 from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
 from dpglm.tables.score import Score, as_score, total
 
@@ -127,6 +134,21 @@ class FormulaEncoding(Encoding):
     @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(":".join(fields) for term in self.slopes for fields in _fields(term))
+
+    @functools.cached_property
+    def named_terms(self) -> tuple[NamedTerm, ...]:
+        found: dict[str, NamedTerm] = {}
+        for term in self.slopes:
+            name = ":".join(one.factor.name for one in term)
+            read = frozenset(column for one in term for column in one.factor.columns)
+            known = found.get(name, NamedTerm(name, (), ()))
+            found[name] = NamedTerm(
+                name,
+                (*known.coefficients, *(":".join(fields) for fields in _fields(term))),
+                tuple(one for one in self.column_names if one in read),
+                term[0].factor.levels(reduced=term[0].reduced) if len(term) == 1 else (),
+            )
+        return tuple(found.values())
 
     @functools.cached_property
     def prior_scales(self) -> tuple[float, ...]:

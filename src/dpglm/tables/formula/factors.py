@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -30,7 +31,7 @@ Cells: TypeAlias = Mapping[str, NDArray[Any]]
 """Cells of a block of rows, by column."""
 
 _NUMBERS = "fixed numbers instead, as in I((x - 50) / 10)"
-_CURVE = "bs(x, df=5), with knots evenly spaced on the declared range, or s(x)"
+_CURVE = "ns(x, df=4) or bs(x, df=5), with knots evenly spaced on the declared range, or s(x)"
 _LEARNING: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "center": ("the mean of the rows", _NUMBERS),
@@ -47,6 +48,10 @@ _LEARNING: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Facts that transforms of formulaic and patsy learn from rows, and replacements."""
 
 _MOST_DF, _MOST_DEGREE = 100, 5
+# Outer knots of rcs are this share of the range from its ends, as in Harrell's rule for quantiles.
+_LEAST_KNOTS, _OUTER = 3, 0.05
+_FINER = 8
+"""Breaks between neighbouring knots."""
 
 
 @final
@@ -91,6 +96,10 @@ class Factor(abc.ABC):
     def numbers(self) -> frozenset[float]:
         """Positions of its possible bends and jumps."""
         return frozenset()
+
+    def levels(self, *, reduced: bool) -> tuple[tuple[Entry, str | None], ...]:
+        """Return categories with the names of their columns; None for the reference."""
+        return ()
 
     @abc.abstractmethod
     def fields(self, *, reduced: bool) -> tuple[str, ...]:
@@ -179,6 +188,13 @@ class CategoryFactor(Factor):
             return tuple(f"{self.name}[{one}]" for one in categories)
         return tuple(f"{self.name}[T.{one}]" for one in categories if one != self.reference)
 
+    def levels(self, *, reduced: bool) -> tuple[tuple[Entry, str | None], ...]:
+        others = iter(self.fields(reduced=reduced))
+        return tuple(
+            (one, None if reduced and one == self.reference else next(others))
+            for one in self.column.categories
+        )
+
     def values(self, cells: Cells, *, reduced: bool) -> Floats:
         codes = np.eye(len(self.column.categories) + 1)[:, :-1]
         if reduced:
@@ -257,11 +273,7 @@ class SplineFactor(Factor):
         from scipy.interpolate import PPoly
 
         n = len(self.knots) + self.degree + 1
-        codes = np.eye(n)[1 if reduced else self._first :]
-        known = [one.known for one in weights if one.known is not None]
-        if len(known) == len(weights):
-            # One curve, and not a sum of many.
-            codes, weights = np.array([known]) @ codes, [as_score(1.0)]
+        codes, weights = _combined(np.eye(n)[1 if reduced else self._first :], weights)
         x, inner = self.expression.score(), list(self.knots)
         curves = []
         for code in codes:
@@ -280,6 +292,95 @@ class SplineFactor(Factor):
             ball = IndicatorBall(len(self.fields(reduced=reduced)))
             return Scaled(ball.center, 1.0, ball.radius)
         return Scaled(0.0, 1.0, 1.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NaturalSplineFactor(Factor):
+    """Natural cubic splines: cubic between knots, linear beyond the outer ones.
+
+    The column of a knot is the natural spline with the value 1 there and 0 at the other knots, so
+    a coefficient is the effect at its knot against that at the first knot.
+
+    Such splines are combinations ``basis @ control`` of B-splines, which are nonnegative and sum to
+    1, so a row is a convex combination of rows of ``control`` and no longer than the longest one.
+    More breaks than knots bring these rows close to the values of the spline.
+    """
+
+    name: str
+    expression: Expression
+    knots: tuple[float, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self.expression.columns
+
+    @property
+    def numbers(self) -> frozenset[float]:
+        return self.expression.numbers.union(self.knots)
+
+    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+        return tuple(f"{self.name}[{knot:g}]" for knot in self.knots[1:])
+
+    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+        values: Floats = self._basis(self.expression.values(cells)) @ self._control
+        return values
+
+    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+        low, high = self.expression.range
+        codes, weights = _combined(np.eye(len(self.knots))[1:], weights)
+        x, (first, *inner, last) = self.expression.score(), self.knots
+        ends = [*([first] if low < first else []), *inner, *([last] if last < high else [])]
+        curves = []
+        for code in codes:
+            spline = self._through(code)
+            pieces = [
+                _polynomial(x - start, part)
+                for part, start in zip(spline.c.T.tolist(), self.knots[:-1], strict=True)
+            ]
+            for knot, place in ((first, 0), (last, len(pieces) + 1)):
+                if low < knot < high:
+                    line = [float(spline(knot, 1)), float(spline(knot))]
+                    pieces.insert(place, _polynomial(x - knot, line))
+            curves.append(piecewise(x, ends, pieces))
+        return total([curve * one for curve, one in zip(curves, weights, strict=True)])
+
+    def _through(self, values: Floats) -> Any:
+        """Return the natural spline with these values at the knots."""
+        from scipy.interpolate import CubicSpline
+
+        return CubicSpline(self.knots, values, bc_type="natural")
+
+    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+        centers = (0.0, IndicatorBall(len(self.knots) - 1).center) if centered else (0.0,)
+        norm, center = min((self._longest(center), center) for center in centers)
+        return Scaled(center, norm, 1.0)
+
+    def _longest(self, center: float) -> float:
+        return float(np.linalg.norm(self._control - center, axis=1).max()) * (1.0 + 1e-12)
+
+    @functools.cached_property
+    def _breaks(self) -> Floats:
+        low, high = self.expression.range
+        ends = np.unique([low, *self.knots, high])
+        inner = np.interp(np.arange(1, _FINER * (len(ends) - 1)) / _FINER, range(len(ends)), ends)
+        return np.array([low] * 4 + inner.tolist() + [high] * 4)
+
+    def _basis(self, x: Any) -> Any:
+        from scipy.interpolate import BSpline
+
+        return BSpline.design_matrix(np.ascontiguousarray(x), self._breaks, 3)
+
+    @functools.cached_property
+    def _control(self) -> Floats:
+        spline = self._through(np.eye(len(self.knots))[:, 1:])
+        first, last = self.knots[0], self.knots[-1]
+        places = np.lib.stride_tricks.sliding_window_view(self._breaks[1:-1], 3).mean(axis=1)
+        inside = places.clip(first, last)
+        beyond = (places - inside)[:, np.newaxis]
+        values = spline(inside) + beyond * spline(inside, 1)
+        control: Floats = np.linalg.solve(self._basis(places).toarray(), values)
+        return control
 
 
 @final
@@ -322,6 +423,14 @@ class CurveFactor(Factor):
 
     def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
         return Scaled(0.0, 1.0, self.axis.norm)
+
+
+def _combined(codes: Floats, weights: Sequence[Score]) -> tuple[Floats, Sequence[Score]]:
+    """Return one curve, and not a sum of many, if all weights are known."""
+    known = [one.known for one in weights if one.known is not None]
+    if len(known) < len(weights):
+        return codes, weights
+    return np.array([known]) @ codes, [as_score(1.0)]
 
 
 def _polynomial(x: Score, coefficients: Sequence[float]) -> Score:
@@ -422,11 +531,46 @@ def _spline(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
         raise ValueError(
             f"bs needs a degree from 1 to {_MOST_DEGREE} and include_intercept=True or False"
         )
+    low, high = _varied(expression)
+    knots = _knots("bs", settings["df"], settings["knots"], degree + intercept, (low, high))
+    return SplineFactor(name, expression, knots, degree, intercept)
+
+
+def _natural(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
+    """Read ``ns``, with the declared bounds as outer knots."""
+    first, settings = _settings(node, _OF_NATURAL)
+    expression = read_expression(first, columns)
+    low, high = _varied(expression)
+    # df columns have df + 1 knots, two of them the bounds.
+    inner = _knots("ns", settings["df"], settings["knots"], 1, (low, high))
+    return NaturalSplineFactor(name, expression, (low, *inner, high))
+
+
+def _restricted(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
+    """Read ``rcs``, with outer knots within the declared bounds."""
+    first, settings = _settings(node, _OF_RESTRICTED)
+    expression, knots = read_expression(first, columns), settings["knots"]
+    low, high = _varied(expression)
+    if isinstance(knots, list | tuple):
+        stated = _knots("rcs", None, knots, 0, (low, high))
+    elif type(knots) is int and _LEAST_KNOTS <= knots <= _MOST_DF:
+        ends = low + _OUTER * (high - low), high - _OUTER * (high - low)
+        stated = tuple(np.linspace(*ends, knots).tolist())
+    else:
+        stated = ()
+    if len(stated) < _LEAST_KNOTS:
+        raise ValueError(
+            f"rcs needs a number of knots from {_LEAST_KNOTS} to {_MOST_DF}, or a list of them, "
+            f"got {knots!r}"
+        )
+    return NaturalSplineFactor(name, expression, stated)
+
+
+def _varied(expression: Expression) -> tuple[float, float]:
     low, high = expression.range
     if not low < high:
         raise ValueError("has the same value in every row")
-    knots = _knots(settings["df"], settings["knots"], degree + intercept, (low, high))
-    return SplineFactor(name, expression, knots, degree, intercept)
+    return low, high
 
 
 def _settings(node: ast.Call, defaults: Mapping[str, Any]) -> tuple[ast.expr, dict[str, Any]]:
@@ -448,24 +592,27 @@ def _settings(node: ast.Call, defaults: Mapping[str, Any]) -> tuple[ast.expr, di
     return first, settings
 
 
-def _knots(df: Any, knots: Any, least: int, within: tuple[float, float]) -> tuple[float, ...]:
+def _knots(
+    function: str, df: Any, knots: Any, least: int, within: tuple[float, float]
+) -> tuple[float, ...]:
     """Return the given inner knots, or evenly spaced ones for ``df``."""
     low, high = within
     if (df is None) == (knots is None):
-        raise ValueError("bs needs df= or knots=, one of them")
+        raise ValueError(f"{function} needs df= or knots=, one of them")
     if df is not None:
         if type(df) is not int or not least <= df <= _MOST_DF:
-            raise ValueError(f"bs needs df from {least} to {_MOST_DF} here, got {df!r}")
+            raise ValueError(f"{function} needs df from {least} to {_MOST_DF} here, got {df!r}")
         return tuple(np.linspace(low, high, df - least + 2)[1:-1].tolist())
     stated: list[Any] = [*knots] if isinstance(knots, list | tuple) else [None]
     within_range = all(type(one) in (int, float) and low < one < high for one in stated)
     if not within_range or len(stated) > _MOST_DF:
         raise ValueError(
-            f"bs needs knots within the declared range, between {low:g} and {high:g}, got {knots!r}"
+            f"{function} needs knots within the declared range, between {low:g} and {high:g}, got "
+            f"{knots!r}"
         )
     ordered = tuple(float(one) for one in stated)
     if sorted(set(ordered)) != list(ordered):
-        raise ValueError(f"bs needs knots that increase, got {knots!r}")
+        raise ValueError(f"{function} needs knots that increase, got {knots!r}")
     return ordered
 
 
@@ -490,9 +637,19 @@ def _product(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor
 _OF_SPLINES: Mapping[str, Any] = MappingProxyType(
     {"df": None, "knots": None, "degree": 3, "include_intercept": False}
 )
+_OF_NATURAL: Mapping[str, Any] = MappingProxyType({"df": None, "knots": None})
+_OF_RESTRICTED: Mapping[str, Any] = MappingProxyType({"knots": 5})
 _OF_CURVES: Mapping[str, Any] = MappingProxyType({"segments": 6, "smoothness": 1.0})
 _READERS: Mapping[str, Callable[[str, ast.Call, Mapping[str, Column]], Factor]] = MappingProxyType(
-    {"C": _category, "re": _random, "bs": _spline, "s": _curve, "te": _product}
+    {
+        "C": _category,
+        "re": _random,
+        "bs": _spline,
+        "ns": _natural,
+        "rcs": _restricted,
+        "s": _curve,
+        "te": _product,
+    }
 )
 """Functions with several columns, by name."""
 

@@ -1,0 +1,224 @@
+"""A table of several models side by side, for papers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dpglm._validation import check_bool, check_real, checked, in_one_line
+from dpglm._words import plain_number, rounded_up
+from dpglm.inference.inference import Inference
+from dpglm.inference.layout import Layout
+from dpglm.tables.encoding import NamedTerm
+
+_OF_PRIOR = "†"
+_UNKNOWN = "–"
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelTable:
+    """Models side by side, made by ``dpglm.table``.
+
+    ``str()`` returns plain text; notebooks show a table.
+
+    Parameters
+    ----------
+    layout : Layout
+        The cells.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+    """
+
+    layout: Layout
+
+    def to_markdown(self) -> str:
+        """Return the table in GitHub's Markdown."""
+        return self.layout.to_markdown()
+
+    def to_html(self) -> str:
+        """Return the table as one HTML element."""
+        return self.layout.to_html()
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs."""
+        return self.layout.to_latex()
+
+    def __repr__(self) -> str:
+        return self.layout.to_text()
+
+    def _repr_html_(self) -> str:
+        return self.layout.to_html()
+
+
+@checked
+def table(
+    models: Any, *, level: float = 0.95, exponentiate: bool | None = None, title: str = "Models"
+) -> ModelTable:
+    """Return the effects of several models side by side, with intervals and reference rows.
+
+    Parameters
+    ----------
+    models : list of models, or mapping from headings to models
+        Estimators that were fitted with ``inference``, or their ``inference_``.
+    level : float, default=0.95
+        Confidence level in (0, 1) of each interval.
+    exponentiate : bool, optional
+        Whether to show odds ratios or rate ratios; by default if all models have them.
+    title : str, default="Models"
+        Title of the table.
+
+    Returns
+    -------
+    ModelTable
+        With rows for the terms of all models, a row for the reference category of a categorical
+        term, one joint test for a spline, and the budgets in the footer.
+
+    Raises
+    ------
+    ValueError
+        If a model has no inference, or an argument is out of range.
+
+    Notes
+    -----
+    Privacy: post-processing of released values. Models of the same rows cost their budgets
+    together.
+
+    Examples
+    --------
+    See docs/reporting.md.
+    """
+    check_real("level", level, above=0.0, below=1.0)
+    named = models if isinstance(models, Mapping) else _numbered(models)
+    found = {str(name): _inference(one) for name, one in named.items()}
+    if not found:
+        raise ValueError("models must be one model at least, got none")
+    links = [one.link for one in found.values()]
+    ratios = (
+        all(link.exponentiated is not None for link in links)
+        if exponentiate is None
+        else check_bool("exponentiate", exponentiate)
+    )
+    if ratios and any(link.exponentiated is None for link in links):
+        raise ValueError("exponentiate requires links whose exponentials are ratios in all models")
+    columns = [_Column(one, level, ratios) for one in found.values()]
+    terms: dict[str, NamedTerm] = {}
+    for one in found.values():
+        for name, term in one.named.terms.items():
+            terms.setdefault(name, term)
+    rows = [row for term in terms.values() for row in _rows_of(term, columns)]
+    if any(one.estimates.has_intercept for one in found.values()):
+        rows.append(("intercept", *(one.effect("intercept") for one in columns)))
+    sizes = [
+        ("rows", *(plain_number(one.certificate.data.n_rows) for one in found.values())),
+        ("epsilon", *(rounded_up(one.certificate.epsilon) for one in found.values())),
+        ("delta", *(rounded_up(one.certificate.delta) for one in found.values())),
+    ]
+    shown = " or ".join(dict.fromkeys(f"{link.exponentiated}s" for link in links))
+    what = shown[:1].upper() + shown[1:] if ratios else "Coefficients"
+    covered = f"{what} with {100.0 * level:g} % intervals: sampling error and privacy noise."
+    notes = [covered, *_protection(list(found.values()))]
+    cells = "".join(cell for row in rows for cell in row[1:])
+    if _OF_PRIOR in cells:
+        notes.append(
+            f"{_OF_PRIOR} The rows carry little information at this budget: the standard error is "
+            "at least two thirds of the prior's."
+        )
+    if _UNKNOWN in cells:
+        notes.append(f"{_UNKNOWN} Cannot be estimated at this budget.")
+    heads = ("", *(name for name in found))
+    targets = ("target", *(one.target for one in found.values()))
+    sections = ((targets,), tuple(rows), tuple(sizes))
+    return ModelTable(Layout(title, (), heads, sections, tuple(notes)))
+
+
+def _numbered(models: Any) -> dict[str, Any]:
+    listed = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    return {f"({place})": one for place, one in enumerate(listed, start=1)}
+
+
+def _inference(model: Any) -> Inference:
+    found = model if isinstance(model, Inference) else getattr(model, "inference_", None)
+    if not isinstance(found, Inference):
+        raise ValueError(
+            f"models must be fitted with inference=True or 'robust', got {in_one_line(model)}"
+        )
+    return found
+
+
+def _protection(models: Sequence[Inference]) -> Iterable[str]:
+    words = dict.fromkeys(
+        f"{one.certificate.adjacency.value} ({one.certificate.relation})" for one in models
+    )
+    yield f"Privacy: {'; '.join(words)}."
+    different = {id(one.certificate): one.certificate for one in models}.values()
+    if len(different) > 1:
+        epsilon = math.fsum(one.epsilon for one in different)
+        delta = math.fsum(one.delta for one in different)
+        yield (
+            f"Fits to the same rows cost together at most epsilon {rounded_up(epsilon)}, delta "
+            f"{rounded_up(delta)}."
+        )
+
+
+@final
+class _Column:
+    """The cells of one model."""
+
+    def __init__(self, model: Inference, level: float, ratios: bool) -> None:
+        self._model, self._ratios = model, ratios
+        values, ends = model.params, model.conf_int(level)
+        with np.errstate(over="ignore"):
+            self._numbers = np.column_stack([values, ends])
+            if ratios:
+                self._numbers = np.exp(self._numbers)
+        self._errors = model.standard_errors * (self._numbers[:, 0] if ratios else 1.0)
+
+    def effect(self, name: str | None) -> str:
+        """Write an effect with its interval; "" without this coefficient, None for a reference."""
+        if name is None:
+            return "1 (reference)" if self._ratios else "0 (reference)"
+        if name not in self._model.names:
+            return ""
+        place = self._model.names.index(name)
+        if not np.isfinite(self._errors[place]):
+            return _UNKNOWN
+        error = self._errors[place]
+        decimals = min(max(1 - math.floor(math.log10(error)), 0), 12) if error > 0.0 else 4
+        value, low, high = (f"{one:.{decimals}f}" for one in self._numbers[place])
+        mark = _OF_PRIOR if name in self._model.of_prior else ""
+        return f"{value} ({low}, {high}){mark}"
+
+    def has(self, term: NamedTerm) -> bool:
+        return term.name in self._model.terms
+
+    def test(self, term: NamedTerm) -> str:
+        """Write the joint test of a term; "" without it."""
+        if not self.has(term):
+            return ""
+        found = self._model.wald_test(term.name)
+        p = "p < 0.001" if found.p_value < 0.001 else f"p = {found.p_value:.3f}"
+        return f"{p} ({found.df} df)"
+
+
+def _rows_of(term: NamedTerm, columns: Sequence[_Column]) -> Iterable[tuple[str, ...]]:
+    blank = ("",) * len(columns)
+    if term.levels:
+        is_reference = any(name is None for _, name in term.levels)
+        yield (term.name if is_reference else f"{term.name} (vs mean)", *blank)
+        for label, name in term.levels:
+            yield f"  {label}", *(one.effect(name) if one.has(term) else "" for one in columns)
+    elif len(term.coefficients) == 1:
+        yield term.name, *(one.effect(term.coefficients[0]) for one in columns)
+    elif len(term.columns) > 1:
+        yield term.name, *blank
+        for name in term.coefficients:
+            yield f"  {name}", *(one.effect(name) for one in columns)
+    else:
+        yield f"{term.name}, joint test", *(one.test(term) for one in columns)
