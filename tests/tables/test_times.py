@@ -402,6 +402,8 @@ def test_descriptions_and_fits_take_dates(tmp_path):
     seen = describe(table, schema, epsilon=5.0, random_state=0)
     middle = seen["when"].quantile(0.5).estimate
     assert abs(middle - days_of("2020-01-01")) < 60
+    assert seen["when"].labels[1] == "exactly 2015-01-01"
+    assert re.fullmatch(r"2015-01-01 to 201\d-\d\d-\d\d", seen["when"].labels[2])
     narrower = seen.schema(bounds=(0.01, 0.99))
     assert Schema.from_dict(narrower.to_dict()) == narrower
     model = PrivatePipeline(

@@ -276,7 +276,10 @@ class NumericColumn(Column):
 
     @property
     def plain(self) -> NumericColumn:
-        return self if self.time is None else dataclasses.replace(self, time=None, format=None)
+        if self.time is None:
+            return self
+        usual = "days since 1970-01-01" if self.time == "date" else "days"
+        return dataclasses.replace(self, time=None, format=None, unit=self.unit or usual)
 
     @property
     def has_numbers(self) -> bool:

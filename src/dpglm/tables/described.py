@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from dpglm.tables.columns import DENSER, CategoricalColumn, Column, NumericColum
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
+from dpglm.tables.times import date_text
 
 MOST_BINS = 200
 """Largest number of bins of a column."""
@@ -213,6 +215,7 @@ class NumberCells(CountedColumn):
     n_parts: int
     whole: bool = False
     is_target: bool = False
+    is_date: bool = False
 
     is_number = True
 
@@ -222,7 +225,7 @@ class NumberCells(CountedColumn):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        low, high = plain_number(self.edges[0], 6), plain_number(self.edges[-1], 6)
+        low, high = self._in_words(self.edges[0]), self._in_words(self.edges[-1])
         before = (f"below {low}",) if self.whole else (f"below {low}", f"exactly {low}")
         bins = map(self._bin_in_words, range(self.n_bins))
         return (*before, *bins, f"above {high}", MISSING)
@@ -241,7 +244,10 @@ class NumberCells(CountedColumn):
         if self.whole:
             last = math.ceil(high) - (place + 1 < self.n_bins)
             return f"{low:.0f}" if last <= low else f"{low:.0f} to {last:.0f}"
-        return f"{plain_number(low, 6)} to {plain_number(high, 6)}"
+        return f"{self._in_words(low)} to {self._in_words(high)}"
+
+    def _in_words(self, edge: float) -> str:
+        return date_text(edge) if self.is_date else plain_number(edge, 6)
 
     @property
     def center(self) -> float:
@@ -433,7 +439,9 @@ def counted_columns(
     targets = (schema.target,) if schema.has_target else ()
     # Parts of dates and indicators of missing values are cells of another column.
     own = tuple(one for one in schema.columns if one.source == one.name)
-    found: list[Column | TargetColumn] = [*(one.plain for one in own), *targets]
+    # Dates are numbers here, too, but with dates for labels.
+    plain = (one if isinstance(one, NumericColumn) else one.plain for one in own)
+    found: list[Column | TargetColumn] = [*plain, *targets]
     known = [one.name for one in found]
     if columns is not None and not (columns := check_list("columns", columns, "a list of names")):
         raise ValueError("columns must be a list of at least one name, got none")
@@ -474,7 +482,7 @@ def _numbers(
     is_target: bool,
     whole: bool = False,
     log: bool = False,
-) -> CountedColumn:
+) -> NumberCells:
     if bins is None:
         edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
     else:
@@ -490,8 +498,9 @@ def _levels(name: str, levels: Any, other: Any, bins: Any, *, is_target: bool) -
 
 @_counted.register
 def _(column: NumericColumn, bins: Any, most_bins: int) -> CountedColumn:
-    log = column.scale == "log"
-    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=False, log=log)
+    log, ends = column.scale == "log", (column.low, column.high)
+    found = _numbers(column.name, *ends, bins, most_bins, is_target=False, log=log)
+    return dataclasses.replace(found, is_date=column.time == "date")
 
 
 @_counted.register

@@ -4,8 +4,17 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import dataset, parquet
 
-from dpglm import ArrowRows, LogisticRegression, PrivacyLedger, Study, describe, evaluate
+from dpglm import (
+    ArrowRows,
+    LogisticRegression,
+    ParquetRows,
+    PrivacyLedger,
+    Study,
+    describe,
+    evaluate,
+)
 from dpglm.data import Query
 from dpglm.data.stream import batches, streamed
 from dpglm.data.stream.arrow import open_batches
@@ -182,6 +191,33 @@ def test_only_declared_columns_are_read():
     LogisticRegression(**FACTS, solver=NoisyGD(n_steps=2)).fit(rows)
     assert asked[0] == ["b", "y"]
     assert asked[1:] == [["b"]] * 2
+
+
+def test_folders_of_partitions_give_their_columns(tmp_path):
+    for year in (2024, 2025):
+        (tmp_path / str(year)).mkdir()
+        parquet.write_table(table(50, year), tmp_path / str(year) / "part.parquet")
+        (tmp_path / "named" / f"year={year}").mkdir(parents=True)
+        parquet.write_table(table(50, year), tmp_path / "named" / f"year={year}" / "part.parquet")
+    schema = Schema.from_dict(
+        {
+            "columns": {"year": {"low": 2020, "high": 2030}, "a": {"low": -1, "high": 1}},
+            "target": {"name": "y", "classes": [0, 1]},
+            "provenance": "made up",
+        }
+    )
+    by_place = dataset.dataset(
+        [str(tmp_path / f"{year}" / "part.parquet") for year in (2024, 2025)],
+        partitioning=dataset.partitioning(field_names=["year"]),
+        partition_base_dir=str(tmp_path),
+    )
+    sources = [by_place, dataset.dataset(tmp_path / "named", partitioning="hive")]
+    found = [ArrowRows(one, schema=schema) for one in sources]
+    found += [ParquetRows(tmp_path / "named", schema=schema)]
+    X = [np.concatenate(list(one.parts(lambda X, y, w: X))) for one in found]
+    np.testing.assert_allclose(X[0][:, 0], np.repeat([-0.2, 0.0], 50), atol=1e-7)
+    for other in X[1:]:
+        np.testing.assert_array_equal(X[0], other)
 
 
 @pytest.mark.parametrize("make", [lambda: table().to_reader(), lambda: 3, lambda: [[1.0]]])
