@@ -165,6 +165,21 @@ def share_in_words(share: Number) -> str:
     return f"{100.0 * share.estimate:5.1f} %  [{100.0 * share.low:.1f}, {100.0 * share.high:.1f}]"
 
 
+def _difference(one: Number | None, other: Number | None, spreads: Sequence[float]) -> Number:
+    """Return the difference of two independent numbers in units of their mean spread."""
+    assert one is not None
+    assert other is not None
+    unit = math.sqrt(math.fsum(spread**2 for spread in spreads) / len(spreads)) or math.inf
+    gap = one.estimate - other.estimate
+
+    def ends(low: str, high: str) -> tuple[float, float]:
+        halves = (0.5 * (getattr(number, high) - getattr(number, low)) for number in (one, other))
+        half = math.hypot(*halves)
+        return (gap - half) / unit, (gap + half) / unit
+
+    return Number(gap / unit, *ends("low", "high"), *ends("population_low", "population_high"))
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Description:
@@ -260,6 +275,53 @@ class Description:
             raise ValueError(
                 f"column {name!r} does not exist among {', '.join(map(repr, self.columns))}"
             )
+        return found
+
+    def standardized_differences(self, one: str, other: str) -> Mapping[str, Number]:
+        """Compare two levels of ``by``, as in a table of baseline characteristics.
+
+        Parameters
+        ----------
+        one, other : str
+            Labels of levels.
+
+        Returns
+        -------
+        mapping from str to Number
+            For each numeric column, and each level of the others (``"sex=Male"``): the difference
+            of means or shares over the root of the mean variance of both levels. The interval of
+            the population treats the variances as known.
+
+        Raises
+        ------
+        ValueError
+            If ``by`` has no such level.
+
+        Examples
+        --------
+        >>> from dpglm import describe
+        >>> from dpglm.datasets import load_adult
+        >>> adult = load_adult()
+        >>> table = {**adult.data, "income": adult.target}
+        >>> seen = describe(table, adult.schema, columns=["age", "income"], by="income")
+        >>> found = seen.standardized_differences(">50K", "<=50K")
+        >>> 0.4 < found["age"].estimate < 0.8
+        True
+        """
+        for label in (one, other):
+            if label not in self.by_level:
+                raise ValueError(f"by has no level {label!r} among {', '.join(self.by_level)}")
+        first, second = self.by_level[one].columns, self.by_level[other].columns
+        found: dict[str, Number] = {}
+        for name, column in first.items():
+            a, b = column, second[name]
+            if None not in (a.mean, b.mean, a.spread, b.spread):
+                spreads = [one.estimate for one in (a.spread, b.spread) if one is not None]
+                found[name] = _difference(a.mean, b.mean, spreads)
+            elif not column.column.n_bins:
+                for label, p, q in zip(column.labels, a.shares, b.shares, strict=True):
+                    spreads = [math.sqrt(s.estimate * (1.0 - s.estimate)) for s in (p, q)]
+                    found[f"{name}={label}"] = _difference(p, q, spreads)
         return found
 
     def with_level(self, level: float) -> Description:

@@ -263,12 +263,21 @@ class _Level:
         # The variance of a sample variance is (fourth moment - variance^2) / n.
         middles = (0.5 * (ranks.edges[:-1] + ranks.edges[1:]) - column.center) / column.half_range
         points = np.concatenate([[-1.0], middles, [1.0]]) - moments.mean
-        fourth = float(ranks.nearest @ points**4) / max(float(ranks.nearest.sum()), 1.0)
+        counted = ranks.nearest / max(float(ranks.nearest.sum()), 1.0)
+        fourth = float(counted @ points**4)
+        shown = None
+        if column.n_bins and moments.variance <= _CLEAR * math.sqrt(moments.variance_noise):
+            # Sums do not tell it from zero: agree with the histogram, within the interval.
+            about = float(counted @ (points + moments.mean))
+            shown = float(counted @ (points + moments.mean - about) ** 2)
+            reach = self.z * math.sqrt(moments.variance_noise)
+            shown = min(shown, max(moments.variance + reach, 0.0), most)
         squared = number(
             moments.variance,
             moments.variance_noise,
             self.z,
             NumberScale(0.0, most),
+            estimate=shown,
             sampling_variance=clustering * max(fourth - variance**2, 0.0) / n,
         )
         return mean, _root(squared, column.half_range)
