@@ -8,10 +8,19 @@ import math
 import numpy as np
 import pytest
 
-from dpglm import Adjacency, GaussianDP, PrivacyLedger, Study, ZeroConcentratedDP
+from dpglm import (
+    AdditiveClassifier,
+    Adjacency,
+    GaussianDP,
+    PrivacyLedger,
+    Study,
+    ZeroConcentratedDP,
+    describe,
+)
 from dpglm.certificate import Certificate, verify
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.privacy import ApproximateDP, gdp
+from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import NoisySGD
 from dpglm.solvers.checkpoint import read_arrays
 from dpglm.study import Purpose, Split
@@ -263,6 +272,17 @@ class TestCertificates:
         certificate.to_json(tmp_path / "certificate.json")
         assert Certificate.from_json(tmp_path / "certificate.json") == certificate
         assert certificate.epsilon == pytest.approx(1.0, rel=1e-9)
+
+    def test_parts_alone_are_what_their_functions_release(self):
+        rows, settings = table(), {"epsilon": 1.0, "delta": 1e-5}
+        explored = Study(SCHEMA, **settings).explore().run(rows, random_state=SeededNoise(0))
+        seen = describe(rows, SCHEMA, **settings, random_state=SeededNoise(0))
+        np.testing.assert_allclose(explored.exploration.solution.w, seen.solution.w, rtol=1e-12)
+        fitted = Study(SCHEMA, **settings).fit("additive").run(rows, random_state=SeededNoise(0))
+        model = AdditiveClassifier(SCHEMA, **settings, random_state=SeededNoise(0)).fit(rows)
+        np.testing.assert_allclose(fitted.model.coef_, model.coef_, rtol=1e-9)
+        for one in (explored, fitted):
+            assert one.verify().ok, one.verify().summary()
 
     def test_who_spent_what(self, certificate):
         spent = {one.stage: one for one in certificate.spending()}

@@ -278,8 +278,13 @@ def plan_study(
             return GaussianDP(mu)
         return ApproximateDP(gdp.epsilon(delta, mu), delta)
 
+    if len(declared) == 1:
+        ((only, part),) = declared.items()
+        whole = PartPlan(part, planned(only, budget))
+        share = float(only == EXPLORATION)
+        return StudyPlan(title, schema, protection, split, {only: whole}, share, groups)
     share = float(EXPLORATION in declared)
-    if share and len(declared) > 1:
+    if share:
         ratios = {
             name: one.noise_to_sampling(of_part(name, budget)) for name, one in declared.items()
         }
