@@ -132,6 +132,20 @@ def test_unchanged_rows_are_fitted_in_any_batches(tmp_path):
     )
 
 
+def test_encodings_of_one_stream_are_told_apart():
+    rows = ArrowRows(table(), "y", columns=["a"])
+    for high in range(1, 30):
+        schema = Schema.from_dict(
+            {
+                "columns": {"a": {"low": -1, "high": high}},
+                "target": {"name": "y", "classes": [0, 1]},
+                "provenance": "made up",
+            }
+        )
+        # Each is freed before the next is made, which may take its place in memory.
+        assert len(ArrowRows(rows.table, schema=schema).apply(lambda X: X[:, 0])) == N
+
+
 def test_targets_are_compared_between_passes():
     given = table()
     rows = ArrowRows(Passes(given, given, with_cell(given, "y", 5, 7)), "y", columns=["a"])

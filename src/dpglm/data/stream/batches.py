@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from dpglm.tables.named import OffsetColumn, offset_of
 from dpglm.tables.schema import Schema
 
 _NONE: NDArray[Any] = np.empty(0)
+_DECODERS = itertools.count()
 _COLUMN_ROWS = 1 << 16
 
 
@@ -190,7 +192,10 @@ class BatchSource(Source):
         weight: str | None,
         offset: str | None = None,
         exposure: str | None = None,
+        kind: str | None = None,
     ) -> None:
+        # Digests tell the features of several decoders apart, also when one of them is gone.
+        self._kind = kind or f"features {next(_DECODERS)}"
         self.shape = (table.n_rows, len(decoder.names))
         self.dtype = decoder.dtype
         self.is_weighted = weight is not None
@@ -207,7 +212,7 @@ class BatchSource(Source):
                 "rows of this data set can be visited in their order only, and this solver asks "
                 "for another: give cache= a folder"
             )
-        table, kind = self._table, f"features of {id(self._decoder)}"
+        table, kind = self._table, self._kind
         seen, start, digests = table.seen, 0, _Pass(table.seen, table.n_rows)
         columns = list(self._decoder.columns)
         if not features_only:
@@ -230,7 +235,8 @@ class BatchSource(Source):
             seen.together.update((kind, one) for one in also)
 
     def without_targets(self) -> BatchSource:
-        return BatchSource(self._table, self._decoder, None, None, self._offset, self._exposure)
+        offsets = self._offset, self._exposure
+        return BatchSource(self._table, self._decoder, None, None, *offsets, self._kind)
 
     def watch(self) -> Watch:
         return self._table.watch()
