@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -20,21 +21,24 @@ import dpglm.data
 import dpglm.problem
 import dpglm.solvers
 from dpglm._registry import makers_in
-from dpglm.certificate import verify
+from dpglm.certificate import Certificate, verify
+from dpglm.certificate import certificate as certificates
 from dpglm.data.collection import as_collection
 from dpglm.data.prepare import prepare_rows
+from dpglm.data.protection import composed_event
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
 from dpglm.evaluation import binary, evaluate_predictions, private_scorer, scorer
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.events import Pure, Repeated
+from dpglm.privacy.events import Composed, Pure, Repeated
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.releases import Bounded, Mechanism, Release
 from dpglm.problem import L2, Logistic, Loss, Problem
 from dpglm.report.evaluation_page import write_evaluation
 from dpglm.solvers import Method, NoisyGD, Outcome, Plan, Solver, StepInfo, run
+from dpglm.study import planning
 from dpglm.tables.schema import Schema
 from tests import test_docs
 from tests.laws import mechanisms as mechanism_rows
@@ -408,6 +412,91 @@ class TestColumn:
             Schema.from_dict(
                 {**self.SCHEMA, "columns": {"share": {"type": "percent", "low": 3, "high": 1}}}
             )
+
+
+class TestPart:
+    PAGE = "adding_a_part.md"
+
+    @pytest.fixture
+    def module(self, added):
+        return added(self.PAGE, "level_counts")
+
+    @pytest.fixture
+    def table(self):
+        rng = np.random.default_rng(0)
+        age, region = rng.uniform(16, 90, 4000), rng.choice(["north", "south"], 4000, p=[0.8, 0.2])
+        ill = np.where(rng.uniform(size=4000) < age / 90, "yes", "no")
+        return {"age": age, "region": region, "ill": ill}
+
+    SCHEMA = Schema.from_dict(
+        {
+            "columns": {
+                "age": {"type": "numeric", "low": 16, "high": 90},
+                "region": {"type": "categorical", "categories": ["north", "south", ""]},
+            },
+            "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
+            "provenance": "made up",
+        }
+    )
+
+    def study(self, module, **options):
+        part = module.LevelCountsPart(self.SCHEMA, "region")
+        given = {"epsilon": 2.0, "n_rows": 4000, **options}
+        return dpglm.Study(self.SCHEMA, **given).add("level_counts", part)
+
+    @pytest.mark.parametrize("adjacency", [one.value for one in Adjacency])
+    def test_runs_next_to_other_parts_and_is_verified(self, module, table, adjacency):
+        study = self.study(module, adjacency=adjacency).explore(columns=["age"]).fit("logistic")
+        study = study.evaluate()
+        result = study.run(table, random_state=0)
+        assert list(dict(result.parts)) == ["exploration", "level_counts", "model", "evaluation"]
+        counted = result.results["level_counts"]
+        exact = (table["region"] == "north").sum()
+        assert counted.counts["north"] == pytest.approx(exact, abs=5.0 * counted.deviation)
+        verification = result.verify()
+        assert verification.ok, verification.summary()
+        assert result.privacy_.epsilon <= 2.0
+        # By an independent computation: the part composes with either side of the split.
+        plans = {name: part.plan for name, part in study.plan(4000).parts}
+        sides = [[plans[name].event for name in (*plans,) if name != one] for one in SIDES]
+        costs = [accounted(Composed(tuple(events)), adjacency) for events in sides]
+        assert result.privacy_.epsilon == pytest.approx(max(costs), rel=1e-3)
+
+    def test_shares_divide_the_budget_by_the_roots_of_noise(self, module):
+        alone = self.study(module).plan()
+        assert alone.epsilon == pytest.approx(2.0, rel=1e-6)
+        both = self.study(module).add("again", module.LevelCountsPart(self.SCHEMA, "region"))
+        first, second = (part.plan.coefficient_noise for _, part in both.plan().parts)
+        assert first == pytest.approx(second, rel=1e-9)
+        (_, part), *_ = alone.parts
+        assert first == pytest.approx(math.sqrt(2.0) * part.plan.coefficient_noise, rel=1e-6)
+
+    def test_a_part_that_is_not_charged_is_found(self, module, table, monkeypatch):
+        def charged(events, *others):
+            return composed_event({n: e for n, e in events.items() if n in SIDES}, *others)
+
+        study = self.study(module).fit("logistic").evaluate()
+        with monkeypatch.context() as planted:
+            for place in (planning, certificates):
+                planted.setattr(place, "composed_event", charged)
+            certificate = study.run(table, random_state=0).privacy_
+        document = json.loads(json.dumps(certificate.to_dict()))
+        assert not verify(Certificate.from_dict(document)).ok
+
+    def test_names_that_are_taken_or_no_words_are_refused(self, module):
+        part = module.LevelCountsPart(self.SCHEMA, "region")
+        for name in ("model", "study", "Level counts", "../x", ""):
+            with pytest.raises(ValueError, match="name"):
+                self.study(module).add(name, part)
+        with pytest.raises(ValueError, match="once only"):
+            self.study(module).add("level_counts", part)
+
+
+SIDES = ("model", "evaluation")
+
+
+def accounted(event, adjacency):
+    return accountant_for(event, Adjacency(adjacency)).epsilon(event, Adjacency(adjacency), 1e-5)
 
 
 class TestMetric:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._codec import Format, decode
 from dpglm._json import at, in_file, load
-from dpglm._validation import check_one_of, check_real, checked
+from dpglm._validation import check_real, checked
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.statement import (
     PublicFact,
@@ -31,9 +31,9 @@ from dpglm.certificate.statement import (
 from dpglm.data.protection import (
     EVALUATION,
     MODEL,
-    PARTS,
     Protection,
     Split,
+    check_part,
     composed_event,
     rows_in_words,
 )
@@ -205,7 +205,7 @@ class Certificate:
         if not self.parts:
             raise ValueError("parts must be at least one, got none")
         for name in self.parts:
-            check_one_of("parts", name, PARTS)
+            check_part(name)
         if (len(self.parts) > 1 and EVALUATION in self.parts) != (self.split is not None):
             raise ValueError("split must be given for a study with an evaluation, and only then")
         if self.split is not None and self.split.persons is None and self.unit is Unit.GROUP:

@@ -20,7 +20,7 @@ from dpglm.certificate.certificate import (
 )
 from dpglm.certificate.checker.recompute import Recomputation, check_cost, gaussian_mu, recompute
 from dpglm.certificate.statement import SCOPE
-from dpglm.data.protection import sizes_of_parts
+from dpglm.data.protection import size_of_part
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (
@@ -260,14 +260,13 @@ def _check_protection(certificate: Certificate) -> str | None:
     """Check that every part was planned for the stated relation, unit, rows and budget."""
     stated, parts = certificate.protection, certificate.parts
     split = None if len(parts) == 1 else certificate.split
-    rows = sizes_of_parts(stated.n_rows, split)
-    units = sizes_of_parts(stated.n_units, split)
     for name, one in parts.items():
+        rows, units = (size_of_part(name, n, split) for n in (stated.n_rows, stated.n_units))
         facts = {
             "adjacency": (one.adjacency, stated.adjacency),
             "unit": (one.data.unit, stated.unit),
-            "number of rows": (one.data.n_rows, rows[name]),
-            f"number of {stated.unit.value}s": (one.data.n_units, units[name]),
+            "number of rows": (one.data.n_rows, rows),
+            f"number of {stated.unit.value}s": (one.data.n_units, units),
         }
         if len(parts) == 1:
             facts["budget"] = one.budget, stated.budget

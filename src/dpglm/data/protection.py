@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -84,8 +85,28 @@ class Protection:
 # The parts of a study, and the random split of the rows between model and evaluation.
 
 EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
-PARTS = (EXPLORATION, MODEL, EVALUATION)
-"""Names of the parts, in the order in which they run."""
+_PLACES = {EXPLORATION: 0, MODEL: 2, EVALUATION: 3}
+_NAME = re.compile(r"[a-z][a-z_]{0,29}", re.ASCII)
+
+
+def check_part(name: str) -> None:
+    """Refuse names of parts that are not a word, as names of files and in sentences."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"parts must be named by lower-case letters and '_', got {name[:60]!r}")
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of parts in the order in which they run: the model and its evaluation last.
+
+    >>> in_order(["evaluation", "model", "moments", "exploration"])
+    ('exploration', 'moments', 'model', 'evaluation')
+    """
+    return tuple(sorted(names, key=lambda name: _PLACES.get(name, 1)))
+
+
+def uses_all_rows(part: str) -> bool:
+    """Whether a part uses both sides of a split: all parts but the model and its evaluation."""
+    return part not in (MODEL, EVALUATION)
 
 
 @final
@@ -190,17 +211,16 @@ class Split:
         return kind((training, testing))
 
 
-def sizes_of_parts(n_units: int, split: Split | None) -> dict[str, int]:
-    """Return the number of rows, or of groups, that each part is planned for."""
-    if split is None:
-        return dict.fromkeys(PARTS, n_units)
-    training, testing = split.sizes(n_units)
-    return {EXPLORATION: n_units, MODEL: training, EVALUATION: testing}
+def size_of_part(part: str, n_units: int, split: Split | None) -> int:
+    """Return the number of rows, or of groups, that a part is planned for."""
+    if split is None or uses_all_rows(part):
+        return n_units
+    return split.sizes(n_units)[part == EVALUATION]
 
 
 def rows_in_words(part: str, split: Split | None) -> str:
     """Describe the rows that a part uses."""
-    if split is None or part == EXPLORATION:
+    if split is None or uses_all_rows(part):
         return "all rows"
     share = split.test_share if part == EVALUATION else 1.0 - split.test_share
     units = "rows" if split.persons is None else "persons"
@@ -212,8 +232,8 @@ def composed_event(events: Mapping[str, Event], split: Split | None, adjacency: 
     if len(events) == 1:
         return next(iter(events.values()))
     nothing = Composed(())
-    explored, model = (events.get(one, nothing) for one in (EXPLORATION, MODEL))
-    evaluated = events.get(EVALUATION, nothing)
+    whole = [events[name] for name in in_order(events) if uses_all_rows(name)]
+    model, evaluated = (events.get(one, nothing) for one in (MODEL, EVALUATION))
     if split is None:
-        return canonical(Composed((explored, model, evaluated)))
-    return canonical(Composed((explored, split.event(model, evaluated, adjacency))))
+        return canonical(Composed((*whole, model, evaluated)))
+    return canonical(Composed((*whole, split.event(model, evaluated, adjacency))))

@@ -16,11 +16,12 @@ from dpglm.data.protection import (
     EVALUATION,
     EXPLORATION,
     MODEL,
-    PARTS,
     Protection,
     Split,
     composed_event,
-    sizes_of_parts,
+    in_order,
+    size_of_part,
+    uses_all_rows,
 )
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
@@ -187,7 +188,7 @@ class StudyPlan:
 
     def rows_of(self, name: str) -> int:
         """Return the number of rows that a part is planned for."""
-        return sizes_of_parts(self.protection.n_rows, self.split)[name]
+        return size_of_part(name, self.protection.n_rows, self.split)
 
     def expected(self) -> tuple[Expected, ...]:
         """Return the precision to expect of each part, from public facts alone.
@@ -263,10 +264,10 @@ def plan_study(
     """
     budget, adjacency = protection.budget, protection.adjacency
     mu = budget.gdp_mu() * MARGIN
-    rows, units = (sizes_of_parts(n, split) for n in (protection.n_rows, protection.n_units))
 
     def of_part(name: str, within: PrivacyBudget) -> Protection:
-        return protection.of_part(within, rows[name], units[name])
+        totals = protection.n_rows, protection.n_units
+        return protection.of_part(within, *(size_of_part(name, n, split) for n in totals))
 
     def planned(name: str, within: PrivacyBudget) -> Plan:
         return declared[name].plan(of_part(name, within))
@@ -280,21 +281,25 @@ def plan_study(
 
     if len(declared) == 1:
         ((only, part),) = declared.items()
-        whole = PartPlan(part, planned(only, budget))
-        share = float(only == EXPLORATION)
-        return StudyPlan(title, schema, protection, split, {only: whole}, share, groups)
-    share = float(EXPLORATION in declared)
-    if share:
+        alone = PartPlan(part, planned(only, budget))
+        share = float(uses_all_rows(only))
+        return StudyPlan(title, schema, protection, split, {only: alone}, share, groups)
+    whole = [name for name in in_order(declared) if uses_all_rows(name)]
+    share = float(bool(whole))
+    roots: dict[str, float] = {}
+    if whole:
         ratios = {
             name: one.noise_to_sampling(of_part(name, budget)) for name, one in declared.items()
         }
-        explored = ratios.pop(EXPLORATION)
-        share = exploration_share(explored, sum(ratios.values()), purpose)
+        # The sum of ratios over shares is least for shares that are proportional to roots.
+        roots = {name: math.sqrt(ratios.pop(name) or 1.0) for name in whole}
+        if ratios:
+            share = exploration_share(sum(roots.values()) ** 2, sum(ratios.values()), purpose)
     found: dict[str, Plan] = {}
-    spent: Event = Composed(())
-    if EXPLORATION in declared:
-        found[EXPLORATION] = planned(EXPLORATION, of_mu(math.sqrt(share) * mu))
-        spent = found[EXPLORATION].event
+    for name, root in roots.items():
+        own = share * root / sum(roots.values())
+        found[name] = planned(name, of_mu(math.sqrt(own) * mu))
+    spent = Composed(tuple(plan.event for plan in found.values()))
     rest = math.sqrt(1.0 - share) * mu
     if MODEL in declared:
 
@@ -309,5 +314,5 @@ def plan_study(
         found[MODEL] = plan
     if EVALUATION in declared:
         found[EVALUATION] = planned(EVALUATION, of_mu(rest))
-    ordered = {name: PartPlan(declared[name], found[name]) for name in PARTS if name in found}
+    ordered = {name: PartPlan(declared[name], found[name]) for name in in_order(found)}
     return StudyPlan(title, schema, protection, split, ordered, share, groups)

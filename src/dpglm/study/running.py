@@ -25,7 +25,7 @@ from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
-from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, PARTS
+from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, uses_all_rows
 from dpglm.data.stream.batches import BatchRows
 from dpglm.data.stream.batches import read_columns as read_stored
 from dpglm.exceptions import PlanMismatchError
@@ -87,7 +87,11 @@ class StudyFolder:
 
 def files_of(folder: Path) -> tuple[Path, ...]:
     """Return all files that a study may keep in a folder."""
-    return tuple(folder / one for name in (_NAME, *PARTS) for one in (name, f".{name}.lock"))
+    return tuple(
+        folder / one
+        for name in (_NAME, EXPLORATION, MODEL, EVALUATION)
+        for one in (name, f".{name}.lock")
+    )
 
 
 @contextlib.contextmanager
@@ -164,12 +168,8 @@ class StudyResult:
         The plan that was executed.
     privacy_ : Certificate
         The certificate of all parts together.
-    exploration : Description or None
-        Counts, quantiles and tables of all rows.
-    model : estimator or None
-        The fitted model.
-    evaluation : Evaluation or None
-        Performance of the model on the rows held out.
+    results : mapping from str
+        The result of each part, by its name.
 
     Notes
     -----
@@ -178,17 +178,27 @@ class StudyResult:
 
     plan: StudyPlan
     privacy_: Certificate
-    exploration: Any = None
-    model: Any = None
-    evaluation: Any = None
+    results: Mapping[str, Any]
+
+    @property
+    def exploration(self) -> Any:
+        """The description, or None."""
+        return self.results.get(EXPLORATION)
+
+    @property
+    def model(self) -> Any:
+        """The fitted model, or None."""
+        return self.results.get(MODEL)
+
+    @property
+    def evaluation(self) -> Any:
+        """The evaluation, or None."""
+        return self.results.get(EVALUATION)
 
     @property
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The results by the names of their parts."""
-        for name in PARTS:
-            result = getattr(self, name)
-            if result is not None:
-                yield name, result
+        yield from self.results.items()
 
     def statement(self) -> str:
         """Return the guarantee in plain words, as text of several paragraphs."""
@@ -337,14 +347,14 @@ def run(
         raise PlanMismatchError(
             f"planned to release {plan.event}, but released {certificate.event}"
         )
-    return StudyResult(plan, certificate, **results)
+    return StudyResult(plan, certificate, results)
 
 
 def _rows_of(
     part: str, table: Columns, held_out: NDArray[np.bool_] | None
 ) -> dict[str, NDArray[Any]]:
     """Return the rows that a part uses."""
-    if held_out is None or part == EXPLORATION:
+    if held_out is None or uses_all_rows(part):
         return dict(table)
     mask = held_out if part == EVALUATION else ~held_out
     return {name: cells[mask] for name, cells in table.items()}

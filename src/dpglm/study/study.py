@@ -14,7 +14,15 @@ from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_count, check_integer, check_list, check_one_of, checked
 from dpglm.certificate.execution import StudyPart
-from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, Protection, Split
+from dpglm.data.protection import (
+    EVALUATION,
+    EXPLORATION,
+    MODEL,
+    Protection,
+    Split,
+    check_part,
+    uses_all_rows,
+)
 from dpglm.data.spec import GroupBound
 from dpglm.exploration.describe import DescriptionPart
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
@@ -253,6 +261,36 @@ class Study:
         split.check(Adjacency(self.adjacency))
         given = None if thresholds is None else check_list("thresholds", thresholds)
         return self._with(EVALUATION, evaluation_of(fitted, given, by, level), split=split)
+
+    def add(self, name: str, part: StudyPart) -> Study:
+        """Declare another part, which uses all rows, as the exploration does.
+
+        Parameters
+        ----------
+        name : str
+            Name of its result, of lower-case letters and ``_``.
+        part : StudyPart
+            The part (``dpglm.certificate.execution.StudyPart``).
+
+        Returns
+        -------
+        Study
+            The study with the part; ``result.results[name]`` is its result.
+
+        Raises
+        ------
+        ValueError
+            If the name is not one, or taken.
+
+        Notes
+        -----
+        Privacy: its releases compose with those of all other parts. Parts over all rows share what
+        the plan gives to the exploration, in proportion to the roots of their noise.
+        """
+        check_part(name)
+        if not uses_all_rows(name) or name in (EXPLORATION, "study"):
+            raise ValueError(f"name must be that of a new part, got {name!r}")
+        return self._with(name, part)
 
     def __repr__(self) -> str:
         title = "" if self.title is None else f"{self.title!r}: "

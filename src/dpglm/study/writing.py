@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpglm._validation import checked
-from dpglm.data.protection import EVALUATION, EXPLORATION, PARTS
+from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text
 from dpglm.report.description_page import shown_description
@@ -92,7 +92,7 @@ def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
     -------
     tuple of str
     """
-    absent = {f"{name}.json" for name in PARTS if name not in parts}
+    absent = {f"{name}.json" for name in (EXPLORATION, MODEL, EVALUATION) if name not in parts}
     return tuple(name for name in FILES if name not in absent)
 
 
