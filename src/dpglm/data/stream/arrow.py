@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import in_one_line
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.batches import Batches, BatchRows, Roles, Seen, part_of
+from dpglm.data.stream.batches import Batches, BatchRows, Seen, part_of
 from dpglm.data.stream.parquet import ParquetFiles
 from dpglm.tables.cells import check_unique, normal, plain_column
 from dpglm.tables.databases import Address, quoted
@@ -329,12 +329,5 @@ class ArrowRows(BatchRows):
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         table = source if isinstance(source, ArrowStream | ParquetFiles) else open_batches(source)
-        given: dict[str, Any] = {
-            "target": target,
-            "sample_weight": sample_weight,
-            "offset": offset,
-            "exposure": exposure,
-            "groups": groups,
-        }
-        self._again = functools.partial(ArrowRows, table, **given, dtype=dtype, cache=cache)
-        super().__init__(table, Roles(columns=columns, **given), schema, dtype, cache)
+        others = (sample_weight, offset, exposure, groups, dtype, cache)
+        super().__init__(table, target, columns, schema, *others)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, final
 
@@ -267,35 +268,25 @@ def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
     return as_floats(name, values.to_numpy(zero_copy_only=False))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Roles:
-    """Names of a table's columns by their use, see ``ArrowRows``."""
-
-    target: str | None
-    columns: Sequence[str] | None
-    sample_weight: str | None
-    offset: str | None
-    exposure: str | None
-    groups: str | None
-
-
 class BatchRows(StoredRows):
     """Rows of a table of record batches as a collection."""
-
-    _again: Callable[..., Any]
-    """Makes the same rows with another schema."""
 
     def __init__(
         self,
         table: Batches,
-        roles: Roles,
+        target: str | None,
+        columns: Sequence[str] | None,
         schema: Schema | None,
+        sample_weight: str | None,
+        offset: str | None,
+        exposure: str | None,
+        groups: str | None,
         dtype: FloatType,
         cache: str | os.PathLike[str] | None,
     ) -> None:
         check_one_of("dtype", dtype, ("float32", "float64"))
-        target, columns = roles.target, roles.columns
+        self._given = (sample_weight, offset, exposure, groups, dtype, cache)
+        self._stated_target = target
         if schema is not None:
             if columns is not None or (target is not None and schema.has_target):
                 raise ValueError("target and columns must be None where a schema= is given")
@@ -309,10 +300,10 @@ class BatchRows(StoredRows):
                 "target must be the name of a column, or columns= the features of rows that are "
                 "only predicted, got neither"
             )
-        offsets = [name for name in (roles.offset, roles.exposure) if name is not None]
+        offsets = [name for name in (offset, exposure) if name is not None]
         if len(offsets) > 1:
             raise ValueError("offset and exposure must not both be given")
-        given = (target, roles.sample_weight, *offsets, roles.groups)
+        given = (target, sample_weight, *offsets, groups)
         others = [name for name in given if name is not None]
         if columns is None:
             used = {normal(name) for name in others}
@@ -325,14 +316,11 @@ class BatchRows(StoredRows):
             else EncodedColumns(schema, dtype)
         )
         self._schema, self._table = schema, table
-        self._target, self._group_column = target, roles.groups
+        self._target, self._group_column = target, groups
         self._offset_column = OffsetColumn(
-            "offset" if roles.exposure is None else "exposure",
-            roles.offset if roles.exposure is None else roles.exposure,
+            "offset" if exposure is None else "exposure", offset if exposure is None else exposure
         )
-        source = BatchSource(
-            table, self._decoder, target, roles.sample_weight, roles.offset, roles.exposure
-        )
+        source = BatchSource(table, self._decoder, target, sample_weight, offset, exposure)
         super().__init__(source, cache, has_targets=target is not None)
 
     @property
@@ -369,8 +357,9 @@ class BatchRows(StoredRows):
         -------
         ParquetRows or ArrowRows
         """
-        again: Self = self._again(schema=schema)
-        return again
+        found = copy.copy(self)
+        BatchRows.__init__(found, self._table, self._stated_target, None, schema, *self._given)
+        return found
 
     @property
     def stored_columns(self) -> tuple[str, ...]:

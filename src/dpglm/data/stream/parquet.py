@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_path
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.batches import BatchRows, Roles, Seen, part_of
+from dpglm.data.stream.batches import BatchRows, Seen, part_of
 from dpglm.tables.cells import check_unique, normal
 from dpglm.tables.files import FileMark, Watch, named_errors
 from dpglm.tables.schema import Schema
@@ -309,23 +308,6 @@ class ParquetRows(BatchRows):
         dtype: FloatType = "float32",
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._again = functools.partial(
-            ParquetRows,
-            path,
-            target,
-            sample_weight=sample_weight,
-            offset=offset,
-            exposure=exposure,
-            groups=groups,
-            dtype=dtype,
-            cache=cache,
-        )
-        roles = Roles(
-            target=target,
-            columns=columns,
-            sample_weight=sample_weight,
-            offset=offset,
-            exposure=exposure,
-            groups=groups,
-        )
-        super().__init__(ParquetFiles.of(check_path("path", path)), roles, schema, dtype, cache)
+        files = ParquetFiles.of(check_path("path", path))
+        others = (sample_weight, offset, exposure, groups, dtype, cache)
+        super().__init__(files, target, columns, schema, *others)
