@@ -1,0 +1,339 @@
+"""Private Kaplan-Meier curves by level, from one release."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpglm._validation import check_one_of, check_real, checked
+from dpglm._words import plain_number
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.execution import Expected, PartInput, StudyPart, execute, stated_protection
+from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
+from dpglm.data.groups import LimitedGroups
+from dpglm.data.protection import EXPLORATION, Protection
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.exploration.design import open_table
+from dpglm.inference.simultaneous import quantile
+from dpglm.ledger.ledger import PrivacyLedger
+from dpglm.oracle.counts import Cells
+from dpglm.preprocessing.encoders import as_schema
+from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan, calibrated
+from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.survival.hazards import SurvivalCurve, check_time, ends_of
+from dpglm.tables.cells import as_numbers
+from dpglm.tables.columns import CategoricalColumn
+from dpglm.tables.named import by_name
+from dpglm.tables.schema import Schema
+from dpglm.tables.targets import ClassTarget
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class _PersonCells:
+    """Encodes a person as level, last interval of observation, and event."""
+
+    schema: Schema
+    time: str
+    event: str
+    by: str | None
+    cuts: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that are read."""
+        return (self.time, self.event, *(() if self.by is None else (self.by,)))
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return 3
+
+    @functools.cached_property
+    def levels(self) -> tuple[str, ...]:
+        """Levels of ``by``; one without it."""
+        if self.by is None:
+            return ("all",)
+        column = next((one for one in self.schema.columns if one.name == self.by), None)
+        if not isinstance(column, CategoricalColumn):
+            raise ValueError(f"by must be a categorical column of the schema, got {self.by!r}")
+        return tuple(map(str, column.categories))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of cells; the last interval is for persons observed through the last cut."""
+        return len(self.levels), len(self.cuts), 2
+
+    def encode(self, table: Any) -> Floats:
+        """Return level, interval and event of each person."""
+        named = by_name(table)
+        times = as_numbers(named[self.time], f"column {self.time!r}")
+        classes = self.schema.target.estimator_parameters()["classes"]
+        happened = self.schema.encode_target(named[self.event]) == classes[1]
+        # Intervals are open on the left: an event at a cut belongs to the interval before it.
+        place = np.searchsorted(np.array(self.cuts[1:]), times, side="left")
+        out = np.zeros((len(times), 3))
+        if self.by is not None:
+            column = next(one for one in self.schema.columns if one.name == self.by)
+            out[:, 0] = column.read(named[self.by])
+        out[:, 1] = place
+        out[:, 2] = happened & (place < len(self.cuts) - 1)
+        return out
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class KaplanMeier:
+    """Private survival curves by level; made by ``kaplan_meier``.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_levels, n_intervals + 1, 2)
+        Noisy numbers of persons by level, interval of the last observation, and event.
+    noise_std : float
+        Standard deviation of the noise in each.
+    levels : tuple of str
+        The levels.
+    cuts : tuple of float
+        Ends of the intervals.
+    privacy_ : Certificate
+        The guarantee.
+
+    Notes
+    -----
+    Privacy: computed from one release, and may be published.
+    """
+
+    counts: Floats
+    noise_std: float
+    levels: tuple[str, ...]
+    cuts: tuple[float, ...]
+    privacy_: Certificate
+
+    def curve(
+        self, level: str | None = None, *, confidence: float = 0.95, simultaneous: bool = True
+    ) -> SurvivalCurve:
+        """Return the survival curve of a level.
+
+        Parameters
+        ----------
+        level : str, optional
+            One of ``levels``; by default the only one.
+        confidence : float, default=0.95
+            Confidence level of the band, in (0, 1).
+        simultaneous : bool, default=True
+            Whether the band covers the curve at all times together.
+
+        Returns
+        -------
+        SurvivalCurve
+
+        Raises
+        ------
+        ValueError
+            If there is no such level, or ``confidence`` is out of range.
+
+        Notes
+        -----
+        The estimate of the hazard of an interval is the number of events over that of persons at
+        risk, where those censored within the interval count half (the actuarial estimate). The
+        covariance is Greenwood's, and that of the noise by the delta method.
+        """
+        check_real("confidence", confidence, above=0.0, below=1.0)
+        if level is None and len(self.levels) == 1:
+            level = self.levels[0]
+        if level not in self.levels:
+            raise ValueError(f"level must be one of {', '.join(self.levels)}, got {level!r}")
+        counts = self.counts[self.levels.index(level)]
+        size = len(self.cuts) - 1
+        # Rows of these matrices give events and persons at risk as sums of counts.
+        events, risk = np.zeros((size, size + 1, 2)), np.zeros((size, size + 1, 2))
+        for k in range(size):
+            events[k, k, 1] = risk[k, k, 1] = 1.0
+            risk[k, k, 0] = 0.5
+            risk[k, k + 1 :] = 1.0
+        flat = counts.ravel()
+        d, r = events.reshape(size, -1) @ flat, risk.reshape(size, -1) @ flat
+        r = np.maximum(r, max(self.noise_std, 1.0))
+        h = np.clip(d / r, 0.0, 1.0 - 1.0 / r.clip(2.0))
+        slopes = (events.reshape(size, -1) - h[:, np.newaxis] * risk.reshape(size, -1)) / r[:, None]
+        sums = np.tril(np.ones((size, size))) / -(1.0 - h)
+        jacobian = sums @ slopes
+        # Agresti and Coull's share: the sampling variance is positive without events.
+        p = np.clip((np.maximum(d, 0.0) + 0.5) / (r + 1.0), 0.0, 1.0)
+        sampling = sums @ np.diag(p * (1.0 - p) / r) @ sums.T
+        covariance = sampling + self.noise_std**2 * jacobian @ jacobian.T
+        logs = np.cumsum(np.log1p(-h))
+        return SurvivalCurve.of(
+            np.array(self.cuts), logs, covariance, confidence, bool(simultaneous)
+        )
+
+
+@final
+@dataclass(frozen=True)
+class _KaplanMeierPart(StudyPart):
+    """One table of counts of persons."""
+
+    encoder: _PersonCells
+
+    def plan(self, protection: Protection) -> Plan:
+        sizes = self.encoder.sizes
+        data = DataSpec(
+            protection.n_rows,
+            3,
+            row_norm=float(np.linalg.norm(sizes)),
+            groups=protection.groups,
+        )
+        cells = (Cells((0, 1, 2), sizes),)
+        return calibrated(
+            lambda noise: Tabulation(data, protection.adjacency, cells, noise),
+            data,
+            protection.budget,
+            protection.adjacency,
+        )
+
+    def noise_to_sampling(self, protection: Protection) -> float:
+        noise = self.plan(protection).coefficient_noise
+        return noise**2 * float(np.prod(self.encoder.sizes)) / protection.n_rows
+
+    def title(self, plan: Plan) -> str:
+        return f"survival curves of {plan.data.n_rows} persons"
+
+    def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
+        return (("persons in a cell", quantile(0.95, np.inf) * plan.coefficient_noise),)
+
+    def expected(self, plan: Plan) -> tuple[Expected, ...]:
+        return tuple(
+            Expected(EXPLORATION, name, f"± {plain_number(width, 2)}")
+            for name, width in self.precision(plan)
+        )
+
+    def run(self, plan: Plan, given: PartInput) -> KaplanMeier:
+        (table,), encoder = given.arguments("the table of persons"), self.encoder
+        rows = open_table(table, encoder.names, encoder.schema.read_file)
+        if plan.data.groups is not None:
+            LimitedGroups.planned(given.groups, plan.data, plan.adjacency, rows.n_rows)
+        facts = (
+            *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
+            *schema_facts(encoder.schema),
+            PublicFact("cuts", list(encoder.cuts), "declared"),
+        )
+
+        def prepared(noise: NoiseSource) -> Rows:
+            return rows.prepared(encoder, plan.data, given.groups, noise, given.where)
+
+        solution, certificate = execute(plan, prepared, "KaplanMeier", EXPLORATION, facts, given)
+        counts = solution.w.reshape(encoder.sizes)
+        return KaplanMeier(
+            counts, plan.coefficient_noise, encoder.levels, encoder.cuts, certificate
+        )
+
+
+@checked
+def kaplan_meier(
+    table: Any,
+    schema: Schema | Mapping[str, Any],
+    *,
+    time: str,
+    event: str,
+    cuts: ArrayLike,
+    by: str | None = None,
+    epsilon: float = 1.0,
+    delta: float | Literal["auto"] = "auto",
+    budget: PrivacyBudget | None = None,
+    adjacency: str = "zero_out",
+    n_rows: int | None = None,
+    where: ArrayLike | None = None,
+    ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
+    random_state: int | NoiseSource | None = None,
+) -> KaplanMeier:
+    """Estimate survival curves by level with one release.
+
+    Parameters
+    ----------
+    table : mapping, DataFrame or path-like
+        One row for each person; see ``describe``.
+    schema : Schema or mapping
+        Public facts about the columns; the target is the event, with two classes.
+    time : str
+        Numeric column with the time of the event, or of the end of observation.
+    event : str
+        Name of the target; its second class says that the event happened.
+    cuts : array_like of shape (n_intervals + 1,)
+        Public ends of the intervals, increasing; observation begins at the first.
+    by : str, optional
+        Column of categories: a curve for each.
+    epsilon, delta, budget, adjacency, n_rows, where, ledger, random_state
+        See ``describe``.
+
+    Returns
+    -------
+    KaplanMeier
+
+    Raises
+    ------
+    ValueError
+        If an argument or a cell of the table is invalid; nothing is spent then.
+    LedgerError
+        If the ledger refuses the charge; nothing is spent then.
+
+    Notes
+    -----
+    Fewer intervals have less noise: those at risk in a late interval are the sum of all later
+    counts.
+
+    Privacy: one Gaussian release of counts. A person is in one of them, so the sensitivity is 1,
+    and ``sqrt(2)`` under "replace_one".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> table = {"months": rng.exponential(30.0, 5000).clip(0, 60), "died": np.ones(5000, int)}
+    >>> schema = {
+    ...     "columns": {"months": {"type": "numeric", "low": 0, "high": 60}},
+    ...     "target": {"name": "died", "type": "binary", "classes": [0, 1]},
+    ...     "provenance": "made up",
+    ... }
+    >>> made = kaplan_meier(table, schema, time="months", event="died", cuts=[0, 10, 20, 40])
+    >>> bool(abs(made.curve().survival[-1] - np.exp(-40.0 / 30.0)) < 0.05)
+    True
+    """
+    given, ends = as_schema(schema), ends_of(cuts)
+    check_time(given, time)
+    target = given.target if given.has_target else None
+    if not isinstance(target, ClassTarget) or len(target.classes) != 2 or target.name != event:
+        raise ValueError(f"event must be the target of the schema, with two classes, got {event!r}")
+    check_one_of("adjacency", adjacency, tuple(Adjacency))
+    encoder = _PersonCells(given, time, event, by, tuple(ends.tolist()))
+    _ = encoder.levels
+    part = _KaplanMeierPart(encoder)
+    stated_budget(epsilon, delta, budget, 1)
+    rows = open_table(table, encoder.names, given.read_file)
+    protection = stated_protection(
+        rows.n_rows,
+        None,
+        epsilon=epsilon,
+        delta=delta,
+        budget=budget,
+        adjacency=adjacency,
+        public_rows=n_rows,
+        max_rows_per_group=None,
+        n_groups=None,
+    )
+    found: KaplanMeier = part.run(
+        part.plan(protection), PartInput((rows,), None, where, ledger, random_state)
+    )
+    return found
