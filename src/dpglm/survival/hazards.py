@@ -79,7 +79,7 @@ def person_period(
         One row for each person.
     schema : Schema or mapping
         Public facts about the columns. ``time`` is one of them; the target is the event, with two
-        classes of which the second says that the event happened at ``time``.
+        classes; the second says that the event happened at ``time``.
     time : str
         Column with the time of the event, or of the end of observation.
     event : str

@@ -143,7 +143,7 @@ class KaplanMeier:
         Raises
         ------
         ValueError
-            If there is no such level, or ``confidence`` is out of range.
+            If ``level`` is not a level, or ``confidence`` is out of range.
 
         Notes
         -----
