@@ -96,7 +96,7 @@ LOSSES = {"LinearSVC": SmoothedHinge(0.5), "RobustClassifier": Tangent()}
 FREE = {"callback", "ledger", "verbose"}
 # Refused with this solver, and without groups: tests/inference/test_inference.py,
 # tests/estimators/test_groups.py.
-ELSEWHERE = {"inference", "max_rows_per_group", "n_groups"}
+ELSEWHERE = {"inference", "max_rows_per_group", "n_groups", "weighting"}
 
 CLASSIFIERS = [LogisticRegression(), LinearSVC(), RobustClassifier()]
 REGRESSORS = [

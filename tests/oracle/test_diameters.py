@@ -19,7 +19,7 @@ from dpglm.oracle import choices as quantiles
 from dpglm.oracle import rounding
 from dpglm.oracle.counts import Cells, noisy_mean, noisy_tables, row_sum, table_sum
 from dpglm.oracle.gradients import Oracle, RowSum
-from dpglm.oracle.losses import ScoreShares, noisy_score_sums
+from dpglm.oracle.losses import ScoreShares, noisy_limits_of_view, noisy_score_sums
 from dpglm.oracle.losses import score_moment_sum as sums_of
 from dpglm.oracle.moments import (
     LinearView,
@@ -29,7 +29,13 @@ from dpglm.oracle.moments import (
     noisy_weighted_moments,
     second_moment_sum,
 )
-from dpglm.oracle.scores import LENGTHS, ClippedScores, curvature_sum, score_product_sum
+from dpglm.oracle.scores import (
+    LENGTHS,
+    ClippedScores,
+    curvature_sum,
+    limits_sum,
+    score_product_sum,
+)
 from dpglm.oracle.table_moments import (
     ROW_LENGTHS,
     column_sum,
@@ -167,6 +173,12 @@ SUMS = {
         of(lambda data: SHELL_COUNTS),
         lambda oracle, one: noisy_shell_counts(oracle, one, VIEW, SHELLS),
         ((E1, 1.0, WEIGHT), (E1, 0.8, WEIGHT)),
+    ),
+    "limits of a view": Sum(
+        of(limits_sum),
+        lambda oracle, one: noisy_limits_of_view(oracle, one, VIEW, np.eye(3)[:, :2]),
+        ((E1, 1.0, WEIGHT), (E2, 0.5, WEIGHT)),
+        0.6,
     ),
     "magnitudes": Sum(
         of(magnitude_sum),

@@ -17,7 +17,6 @@ from dpglm import (
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.shapes.shape import Errors, half_widths, public_weights, terms_of
-from dpglm.solvers.uncertainty import Doubt
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 
@@ -107,22 +106,6 @@ def test_many_levels_have_the_same_errors(is_sparse, monkeypatch):
     )
     at_once = half_widths(given, weights, covariance, 0.95, np.inf, True)
     assert (at_once > joint).all()
-
-
-@pytest.mark.parametrize("most_joint", [200, 2])
-def test_bands_are_longer_by_what_noise_hides_of_curvature(most_joint, monkeypatch):
-    """Each by its own factor; without an end where nothing is seen, and no wider where all is 0."""
-    monkeypatch.setattr("dpglm.shapes.shape._MOST_JOINT", most_joint)
-    one = np.eye(3)
-    none = np.zeros((3, 3))
-    doubt = Doubt(one, np.diag([1.0, 0.5, 0.1]), 0.1 * one, none, none)
-    matrix = np.vstack([one, np.zeros(3)])
-    for simultaneous in (True, False):
-        known = matrix, np.zeros(4), one, 0.95, np.inf, simultaneous
-        ratio = half_widths(*known, doubt)[:3] / half_widths(*known)[:3]
-        np.testing.assert_allclose(ratio[:2], [1.0 / 0.96, 1.0 / 0.42])
-        assert np.isinf(ratio[2])
-        assert half_widths(*known, doubt)[3] == 0.0
 
 
 def test_band_of_a_level_without_rows_is_that_of_its_prior():

@@ -221,7 +221,4 @@ def errors_of_estimates(found: Estimates) -> Errors:
     """Return the errors of a fit with inference."""
     first = int(found.has_intercept)
     center, covariance = found.params[np.newaxis, first:], found.covariance[first:, first:]
-    freedom, doubt = found.degrees_of_freedom, found.doubt
-    if doubt is not None:
-        doubt = doubt.mapped(lambda matrix: matrix[first:, first:])
-    return Errors(center, covariance, np.ones(1), True, freedom, doubt)
+    return Errors(center, covariance, np.ones(1), True, found.degrees_of_freedom)

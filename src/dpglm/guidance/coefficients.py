@@ -48,16 +48,24 @@ class CoefficientTable:
         """Return the positions of an output's largest coefficients, largest first.
 
         With intervals, the order is by the smallest size within the interval, then by the distance
-        from zero in units of the interval. Unknown coefficients are last.
+        from zero in units of the interval. Those with the interval of their prior are last.
         """
         size = np.abs(self.values[output] * self.reach)
         if self.inference is None:
             return np.argsort(-size, kind="stable")[:most]
         half = 0.5 * np.diff(self.intervals(), axis=1)[:, 0] * self.reach
         ratios = np.divide(size, half, out=np.full_like(size, np.inf), where=half > 0.0)
-        return np.lexsort((-ratios, -np.maximum(size - half, 0.0)))[:most]
+        return np.lexsort((-ratios, -np.maximum(size - half, 0.0), self._of_prior))[:most]
 
     @property
     def unknown(self) -> int:
-        """Number of features with infinite intervals."""
-        return int(np.isinf(self.intervals()).any(axis=1).sum())
+        """Number of features with the interval of their prior, or an infinite one."""
+        return int(self._of_prior.sum())
+
+    @property
+    def _of_prior(self) -> NDArray[np.bool_]:
+        if self.inference is None:
+            return np.zeros(len(self.features), dtype=bool)
+        names = {*self.inference.of_prior, *self.inference.unknown}
+        own = self.inference.names[-len(self.features) :]
+        return np.array([name in names for name in own])

@@ -19,7 +19,6 @@ from dpglm.problem import Loss, Problem, Target
 from dpglm.solvers.uncertainty import (
     Binding,
     Covariance,
-    Doubt,
     Uncertainty,
     VarianceComponent,
     check_normal,
@@ -57,8 +56,6 @@ class Estimates:
         Degrees of freedom of Student's t distribution for critical values.
     kind : {"model", "robust"}, default="model"
         Whether the sampling part assumes that the model is right.
-    doubt : Doubt, optional
-        Noise in the released matrices, which increases standard errors.
     dispersion : float, optional
         Estimated dispersion of the targets: the ratio of their variance to that of the loss, such
         as the residual variance of least squares.
@@ -68,6 +65,8 @@ class Estimates:
         Covariance of the coefficients' prior, if there is one.
     components : tuple of VarianceComponent, default=()
         Scales of pooled factors.
+    is_known : bool, default=True
+        False if arithmetic overflowed, which makes all standard errors infinite.
 
     Raises
     ------
@@ -87,19 +86,17 @@ class Estimates:
     has_intercept: bool
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
-    doubt: Doubt | None = None
     dispersion: float | None = None
     binding: Binding | None = None
     prior: Matrix | None = None
     components: tuple[VarianceComponent, ...] = ()
+    is_known: bool = True
 
     def __post_init__(self) -> None:
-        size, doubt = len(self.names), self.doubt
+        size = len(self.names)
         matrices = [self.sampling, self.privacy]
         if self.prior is not None:
             matrices.append(self.prior)
-        if doubt is not None:
-            matrices += [doubt.assumed, doubt.seen, doubt.noise, doubt.in_variance, doubt.hidden]
         shapes = [self.params.shape, *(one.shape for one in matrices)]
         if shapes != [(size,), *[(size, size)] * len(matrices)]:
             raise ValueError(f"{size} names do not fit estimates of the shapes {shapes}")
@@ -157,19 +154,21 @@ class Estimates:
         with np.errstate(all="ignore"):
             params = units.coefficients(uncertainty.center)[order]
             sampling, privacy = mapped(uncertainty.sampling), mapped(uncertainty.privacy)
-            doubt = None if uncertainty.doubt is None else uncertainty.doubt.mapped(mapped)
             prior = None if uncertainty.prior is None else mapped(uncertainty.prior)
         every = [params, sampling, privacy, *(() if prior is None else (prior,))]
-        every += [*(() if doubt is None else vars(doubt).values())]
+        binding = uncertainty.binding
+        if binding is not None and len(binding.columns) == units.matrix.shape[1] - 1:
+            # Each coefficient counts the column that it depends on most.
+            own = np.abs(units.matrix[:n_features, :-1].toarray()).argmax(axis=1)
+            binding = dataclasses.replace(binding, columns=binding.columns[own])
         kind, freedom, dispersion = uncertainty.kind, uncertainty.degrees_of_freedom, None
         if uncertainty.dispersion is not None and math.isfinite(uncertainty.dispersion):
             dispersion = uncertainty.dispersion
-        if not all(np.isfinite(one).all() for one in every):
-            # Overflow, or curvature below rounding: all standard errors become infinite.
+        is_known = all(np.isfinite(one).all() for one in every)
+        if not is_known:
             one, none = np.eye(len(names)), np.zeros((len(names),) * 2)
             params, sampling, privacy = np.where(np.isfinite(params), params, 0.0), one, none
-            doubt, freedom, dispersion = Doubt(one, none, none, none, one), math.inf, None
-            prior = None
+            freedom, dispersion, prior = math.inf, None, None
         return cls(
             names,
             params,
@@ -179,11 +178,11 @@ class Estimates:
             has_intercept,
             freedom,
             kind,
-            doubt,
             dispersion,
-            uncertainty.binding,
+            binding,
             prior,
             uncertainty.components,
+            is_known,
         )
 
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Estimates:
@@ -207,20 +206,19 @@ class Estimates:
             units = dataclasses.replace(units, matrix=units.matrix[:, :-1])
         order = np.roll(np.arange(len(self.names)), -first)
         square = np.ix_(order, order)
-        doubt = self.doubt
         uncertainty = Uncertainty(
             self.params[order],
             self.sampling[square],
             self.privacy[square],
             self.degrees_of_freedom,
             self.kind,
-            None if doubt is None else doubt.mapped(lambda matrix: matrix[square]),
             self.dispersion,
             self.binding,
             None if self.prior is None else self.prior[square],
             self.components,
         )
-        return Estimates._of(uncertainty, self.basis[order], units, names)
+        found = Estimates._of(uncertainty, self.basis[order], units, names)
+        return dataclasses.replace(found, is_known=self.is_known and found.is_known)
 
     def renamed(self, feature_names: Sequence[str]) -> Estimates:
         """Return the same estimates with other names of the features.
@@ -298,12 +296,10 @@ class Estimates:
         Returns
         -------
         ndarray of shape (n,)
-            Infinite for combinations that cannot be estimated at this budget: their information is
-            below the noise level.
+            Infinite if arithmetic overflowed.
         """
-        covariance = self.covariance
-        errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(covariance), 0.0))
-        return errors if self.doubt is None else errors * self.doubt.factors(quadratic, covariance)
+        errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(self.covariance), 0.0))
+        return errors if self.is_known else np.where(errors > 0.0, np.inf, 0.0)
 
 
 @final

@@ -360,14 +360,11 @@ class Inference:
             )
         if rank == 0:
             raise ValueError("R must restrict coefficients, but R @ params is the same in all fits")
-        chosen, factors = possible.T / lengths, np.ones(rank)
-        if self.estimates.doubt is not None:
-            turn, factors = self.estimates.doubt.told_apart(chosen @ combinations, self.covariance)
-            chosen, rank = turn @ chosen, len(turn)
-        if rank == 0:
+        if not self.estimates.is_known:
             return WaldTest(0.0, 1.0, 0, self.degrees_of_freedom)
+        chosen = possible.T / lengths
         covariance = chosen @ combinations @ self.covariance @ combinations.T @ chosen.T
-        free = chosen @ gap / factors
+        free = chosen @ gap
         # Solve with correlations, as variances differ by orders of magnitude.
         deviations = np.sqrt(np.diag(covariance))
         free, correlation = free / deviations, covariance / np.outer(deviations, deviations)

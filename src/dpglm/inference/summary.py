@@ -234,6 +234,8 @@ def _of_ratios(
 _HARMLESS_PENALTY = 1e-3
 # A released share is positive if it exceeds this many standard deviations of its noise.
 _SURE = 2.0
+# Terms are named whose part in long rows is this many times the mean part.
+_MOST_TERMS, _UNEVEN = 3, 1.5
 _UNITS = (
     "Coefficients are per unit of the columns of the fit. If a SchemaEncoder encoded a table, "
     "in_units(encoder.units()) converts them to units of the table."
@@ -355,7 +357,7 @@ def notes(
 
 
 def _bound(estimates: Estimates) -> tuple[str, ...]:
-    """Return a note on the released shares of rows that the limits of the fit affect."""
+    """Return notes on the released shares of rows that the limits of the fit affect."""
     found = estimates.binding
     if found is None:
         return ()
@@ -364,26 +366,31 @@ def _bound(estimates: Estimates) -> tuple[str, ...]:
         f"{plain_number(100.0 * share, 2)} %"
         if share > _SURE * noise
         else f"at most {plain_number(100.0 * (share + _SURE * noise), 2)} %"
-        for share, noise in zip(values, found.noise, strict=True)
+        for share, noise in zip(values, found.noise[:3], strict=True)
     )
-    follows = "This does not change the target of inference"
-    if estimates.kind == "robust":
-        follows = "This changes the target of inference if the model is wrong"
-    note = (
-        f"Limits, from released counts: {long} of the rows count less because their norm is large, "
-        f"and lose {lost} of the weight of all rows. {follows}. "
+    names = estimates.names[int(estimates.has_intercept) :]
+    usual = _UNEVEN * float(found.columns.mean()) + _SURE * found.noise[3]
+    by_share = sorted(zip(found.columns.tolist(), names, strict=True), reverse=True)
+    most = [name for share, name in by_share if share > usual]
+    of_terms = f", mainly because of {listed(most[:_MOST_TERMS])}" if most else ""
+    weighted = (
+        f"Limits, from released counts: {long} of the rows count less because their norm is "
+        f"large{of_terms}, and lose {lost} of the weight of all rows. If the model is right, this "
+        "does not change the target of inference. If it is wrong, intervals are for the minimizer "
+        "of the weighted loss, and may not cover coefficients of the whole population: transform "
+        "a skewed column, or set weighting='none', which needs more noise."
     )
-    if found.noise[-1] == 0.0:
-        return (note + "No residual is clipped.",)
-    note += f"Residuals of {clipped} of the rows are clipped"
-    if found.clipped <= _SURE * found.noise[-1]:
-        return (note + "; this matters if targets are far more skewed than the model implies.",)
+    if found.noise[2] == 0.0:
+        return (weighted, "No residual is clipped.")
+    note = f"Residuals of {clipped} of the rows are clipped"
+    if found.clipped <= _SURE * found.noise[2]:
+        return (weighted, note + "; this matters if targets are very skewed.")
     note += (
         ". If targets are more skewed than the model implies, this biases coefficients, mainly the "
         "intercept, and intervals do not include that bias. More rows or a larger budget reduce it"
     )
     note += "." if estimates.kind == "robust" else ", and so does inference='robust'."
-    return (note,)
+    return (weighted, note)
 
 
 def _beyond_prior(estimates: Estimates) -> tuple[str, ...]:

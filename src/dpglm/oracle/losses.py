@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import namespace
+from dpglm._validation import like, namespace
 from dpglm.data.memory import dense, sparse
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Kernel, Rows
 from dpglm.data.spec import DataSpec
@@ -26,6 +26,7 @@ from dpglm.oracle.moments import (
     weighted_coordinates,
 )
 from dpglm.oracle.rounding import UNIT, least_product, norm_margin
+from dpglm.oracle.scores import limits_of, noisy_limits
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Release, SumMechanism, SumRelease
 
@@ -278,6 +279,25 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
         return cast("NDArray[np.float64]", xp.concat(parts, axis=-1))
 
     return AnyArrays(block_sum, apart=True)
+
+
+def noisy_limits_of_view(
+    oracle: Oracle, declared: SumRelease, view: LinearView, columns: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Release on how many rows the limits of ``noisy_score_sums`` bind; see ``limits_of``."""
+    spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
+    margin = norm_margin(view.vectors.shape[1])
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        z, f = weighted_coordinates(block, spec, view, row_by_row)
+        xp = namespace(z)
+        lengths = xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
+        far = f * xp.abs(residuals_of(block, spec, view, z)) * lengths > view.reach
+        met = limits_of(f / margin, z, like(z, columns), far)
+        total: NDArray[np.float64] = sum_of(block, xp.ones_like(f) * float_weights(block), met)
+        return total
+
+    return noisy_limits(oracle, declared, block_sum)
 
 
 def score_moment_sum(data: DataSpec, shares: ScoreShares) -> RowSum:

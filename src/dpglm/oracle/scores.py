@@ -26,8 +26,10 @@ from dpglm.problem.loss import Loss
 # Weight of the scores' variance relative to the Hessian: errors are inversely proportional to
 # curvature, but proportional only to the root of the variance.
 _LESS_VARIANCE = 0.5
-# Weights of long rows, of their loss of weight, and of clipped residuals, which may bias.
-_LIMITS = np.array([0.25, 0.25, 1.0])
+# Weights of long rows, of their loss of weight, and of clipped residuals, which may bias; and of
+# the columns' shares of long rows.
+_SHORTEST, _LONGEST = 1e-280, 1e280  # Squares that sums and ratios neither lose nor overflow.
+_LIMITS, _LONG_IN_COLUMN = np.array([0.25, 0.25, 1.0]), 0.25
 
 
 @final
@@ -111,13 +113,15 @@ class ClippedScores:
         return self.slope * total / spec.n_rows
 
     def limits_met(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
+        self,
+        oracle: Oracle,
+        declared: SumRelease,
+        v: NDArray[np.float64],
+        columns: NDArray[np.float64],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Release on how many rows the limits bind at v; declared by ``LIMITS_MET``.
+        """Release on how many rows the limits bind at v; declared by ``limits_sum``.
 
-        Sums over rows, times their weights: whether a row is so long that it counts less, by how
-        much less (``1 - f``), and whether its slope is cut. Returned with the standard deviations
-        of the noise in them.
+        Returned are the sums of ``limits_of`` and the standard deviations of the noise in them.
         """
         of_rows, margin = _OfRows.of(oracle), norm_margin(self.basis.shape[1])
 
@@ -125,15 +129,13 @@ class ClippedScores:
             total: Any = 0.0
             for z, factors, targets, weights in self._runs(of_rows, block):
                 xp = namespace(z)
-                f, slopes = factors / margin, self._slopes(of_rows, z, targets, v)
-                met = xp.stack([f < 1.0, 1.0 - xp.clip(f, 0.0, 1.0), xp.abs(slopes) >= 1.0], axis=1)
-                met = xp.asarray(met, dtype=xp.float64) * like(z, _LIMITS)
-                counted = xp.ones_like(f) if weights is None else weights
+                slopes = self._slopes(of_rows, z, targets, v)
+                met = limits_of(factors / margin, z, like(z, columns), xp.abs(slopes) >= 1.0)
+                counted = xp.ones_like(factors) if weights is None else weights
                 total = total + sum_of(block, counted, met)
             return cast("NDArray[np.float64]", total)
 
-        total = LIMITS_MET.noisy(oracle, declared, AnyArrays(block_sum, apart=True))
-        return total / _LIMITS, declared.noise_std / _LIMITS
+        return noisy_limits(oracle, declared, block_sum)
 
     def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
         """Return the kernel of sums of scores, in units of ``slope``."""
@@ -345,14 +347,46 @@ def sum_of_scores(data: DataSpec, clip: float) -> RowSum:
 LENGTHS = RowSum("lengths of group scores", 1, weighted=False, power=0, opposition=0.0)
 """Sum of ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
 
-# A row adds three numbers from 0 to a quarter, a quarter and all of its weight. None is negative,
-# so that a group's cannot cancel.
-LIMITS_MET = RowSum(
-    "counts of long rows and clipped residuals",
-    len(_LIMITS),
-    float(np.linalg.norm(_LIMITS)),
-    directions=1,
-)
+
+def limits_of(f: Any, z: Any, columns: Any, clipped: Any) -> NDArray[np.float64]:
+    """Return what rows add to the sums of limits, of shape (n, 3 + n_columns). Private.
+
+    Whether a row is so long that it counts less, by how much less (``1 - f``), whether its residual
+    is clipped, and for a row that counts less the shares ``u_j^2 / |u|^2`` of the columns in its
+    squared norm, where ``u = z columns``. All are multiplied by their weights.
+
+    Privacy: no number is negative, so a group's cannot cancel. The shares of a row add up to at
+    most 1, so their L2 norm is at most 1, whatever ``columns`` is; the margin covers rounding.
+    """
+    xp, is_long = namespace(z), f < 1.0
+    met = xp.stack([is_long, 1.0 - xp.clip(f, 0.0, 1.0), clipped], axis=1)
+    met = xp.asarray(met, dtype=xp.float64) * like(z, _LIMITS)
+    squares = xp.clip((z @ columns) ** 2, 0.0, _LONGEST)
+    totals = xp.clip(xp.sum(squares, axis=1, keepdims=True), _SHORTEST, math.inf)
+    margin = _LONG_IN_COLUMN * norm_margin(squares.shape[1])
+    shares = margin * squares / totals * xp.asarray(is_long, dtype=xp.float64)[:, None]
+    return cast("NDArray[np.float64]", xp.concat([met, shares], axis=1))
+
+
+def limits_sum(data: DataSpec) -> RowSum:
+    """Sum of ``limits_of``."""
+    return RowSum(
+        "counts of long rows and clipped residuals",
+        len(_LIMITS) + data.n_features,
+        math.hypot(*_LIMITS, _LONG_IN_COLUMN),
+        directions=1,
+        opposition=0.0,
+    )
+
+
+def noisy_limits(
+    oracle: Oracle, declared: SumRelease, block_sum: Kernel
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Release sums of ``limits_of``, with the standard deviations of the noise in them."""
+    spec = oracle.rows.spec
+    total = limits_sum(spec).noisy(oracle, declared, AnyArrays(block_sum, apart=True))
+    units = np.append(_LIMITS, np.full(spec.n_features, _LONG_IN_COLUMN))
+    return total / units, declared.noise_std / units
 
 
 def curvature_sum(

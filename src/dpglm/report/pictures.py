@@ -85,7 +85,7 @@ def draw_table(table: CoefficientTable, most: int | None = None, width: float = 
         "Hollow: the interval contains zero."
     )
     if table.unknown:
-        subtitle += f" {table.unknown} cannot be estimated at this budget and are not shown."
+        subtitle += f" {table.unknown} with the interval of their prior are not shown."
     figure = draw.new_figure(
         width, 0.7 + n_rows * (0.45 + 0.235 * shown), "Estimated coefficients", subtitle
     )

@@ -17,7 +17,6 @@ from scipy import sparse
 from dpglm._codec import Matrix, Vector
 from dpglm._validation import check_real, checked, in_one_line
 from dpglm.inference.simultaneous import largest_errors, quantile, root_of
-from dpglm.solvers.uncertainty import Doubt
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.schema import Schema
@@ -348,8 +347,6 @@ class Errors:
         Whether errors include sampling error besides privacy noise.
     degrees_of_freedom : float, default=inf
         Degrees of freedom of Student's t for critical values.
-    doubt : Doubt, optional
-        Factors for noise in the curvature; infinite where the curvature is below the noise level.
     """
 
     center: Matrix
@@ -357,7 +354,6 @@ class Errors:
     outputs: Vector
     of_sampling: bool
     degrees_of_freedom: float = math.inf
-    doubt: Doubt | None = None
 
     def __post_init__(self) -> None:
         n_outputs, n_features = self.center.shape
@@ -387,9 +383,8 @@ class Errors:
         def chosen(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
             return matrix[term.features][:, term.features]
 
-        doubt = None if self.doubt is None else self.doubt.mapped(chosen)
         freedom, own = self.degrees_of_freedom, chosen(self.covariance)
-        half = half_widths(term.matrix, weights, own, level, freedom, simultaneous, doubt)
+        half = half_widths(term.matrix, weights, own, level, freedom, simultaneous)
         values = np.asarray(term.matrix @ self.center[:, term.features].T).T
         values = values - (values @ weights)[:, np.newaxis]
         reach = np.multiply.outer(np.sqrt(self.outputs), half)
@@ -426,14 +421,13 @@ def half_widths(
     level: float,
     degrees_of_freedom: float,
     simultaneous: bool,
-    doubt: Doubt | None = None,
 ) -> NDArray[np.float64]:
     """Return half-widths of intervals for ``values - weights @ values``.
 
     Here ``values = matrix @ coefficients``, and coefficients have normal errors with
     ``covariance``. With ``simultaneous`` all intervals together have the confidence level;
     otherwise each one. Straight lines between simultaneous intervals cover a curve that is linear
-    between its values. Factors of ``doubt`` widen each interval, possibly to infinity.
+    between its values.
     """
     differences = _Differences(matrix, weights)
     errors = np.sqrt(np.maximum(differences.variances(covariance), 0.0))
@@ -448,10 +442,7 @@ def half_widths(
         root = differences.dense[moves] @ root_of(covariance) / errors[moves, np.newaxis]
         largest = largest_errors(root, degrees_of_freedom)
         critical = float(np.quantile(largest, level))
-    half = critical * errors
-    if doubt is not None:
-        half[moves] *= doubt.factors(differences.variances, covariance)[moves]
-    return half
+    return np.asarray(critical * errors)
 
 
 @final

@@ -240,7 +240,9 @@ class Auto(Solver):
         Covariance to release as well. The solver is then ``SufficientStatistics`` for squared loss,
         and ``NewtonRaphson`` for all others.
     prior_scales : tuple of float, optional
-        Largest prior standard deviations of the coefficients, for intervals (``NewtonRaphson``).
+        Largest prior standard deviations of the coefficients, for intervals.
+    full_weights : bool, default=False
+        Whether every row has its full weight, for intervals.
 
     Notes
     -----
@@ -258,6 +260,7 @@ class Auto(Solver):
     may_copy: bool = True
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
+    full_weights: bool = False
 
     def __post_init__(self) -> None:
         check_bools(self)
@@ -269,6 +272,9 @@ class Auto(Solver):
 
     def with_prior(self, scales: tuple[float, ...]) -> Auto:
         return dataclasses.replace(self, prior_scales=scales)
+
+    def with_full_weights(self) -> Auto:
+        return dataclasses.replace(self, full_weights=True)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         # ``choose`` prefers objective perturbation, except for classes' codes.
@@ -285,4 +291,6 @@ class Auto(Solver):
             chosen = able.with_inference(self.inference)
             if self.prior_scales is not None:
                 chosen = chosen.with_prior(self.prior_scales)
+            if self.full_weights:
+                chosen = chosen.with_full_weights()
         return chosen.plan(problem, budget, data, adjacency)

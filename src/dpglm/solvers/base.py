@@ -612,6 +612,16 @@ class Solver(abc.ABC):
         """
         return self
 
+    def with_full_weights(self) -> Solver:
+        """Return the solver that gives every row its full weight, for intervals.
+
+        Raises
+        ------
+        ValueError
+            If this solver does not support intervals.
+        """
+        return self.with_inference("model")
+
     def with_inference(self, covariance: Covariance) -> Solver:
         """Return the solver that also releases the covariance for intervals.
 

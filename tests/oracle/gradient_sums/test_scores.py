@@ -17,9 +17,9 @@ from dpglm.oracle import scores as scores_module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric
 from dpglm.oracle.scores import (
-    LIMITS_MET,
     ClippedScores,
     curvature_sum,
+    limits_sum,
     score_product_sum,
     sum_of_scores,
 )
@@ -39,6 +39,7 @@ from tests.audit.attack import released_sums
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]
 MULTIPLIER = 3.0
 BASIS = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0] * np.logspace(-1, 1.5, 5)
+COLUMNS = np.random.default_rng(1).normal(size=(5, 4)) * np.logspace(-2, 2, 4)
 V = np.array([0.3, -0.2, 0.1, 0.05, -0.01])
 
 
@@ -74,7 +75,8 @@ def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
         scores.mean_hessian_and_variance(oracle, both.release(spec, adjacency, noise), v)
         declared = score_product_sum(spec, scores.clip).release(spec, adjacency, noise)
         scores.mean_score_products(oracle, declared, v)
-        scores.limits_met(oracle, LIMITS_MET.release(spec, adjacency, noise), v)
+        counts = limits_sum(spec).release(spec, adjacency, noise)
+        scores.limits_met(oracle, counts, v, COLUMNS[:, : spec.n_features])
     return [(value, std / MULTIPLIER) for value, std in seen]
 
 

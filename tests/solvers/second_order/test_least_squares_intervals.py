@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 
@@ -14,13 +13,13 @@ import dpglm
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.losses import ScoreShares
-from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
+from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared
 from dpglm.solvers import SufficientStatistics, run
-from dpglm.solvers.second_order import least_squares as intervals_module
 from dpglm.solvers.second_order import sufficient_statistics as solver_module
 from dpglm.solvers.second_order import sufficient_statistics_method as method_module
+from dpglm.solvers.second_order.posterior import NoisyMatrix
 from dpglm.solvers.uncertainty import Uncertainty
 
 N, D = 4000, 4
@@ -102,14 +101,9 @@ def test_noise_in_the_matrix_that_is_forgotten_is_found(monkeypatch):
     # Where the equations show nothing the whole of the slopes is one step, which has most of it.
     monkeypatch.setattr(solver_module, "_OF_REST_FOR_INTERVALS", (1e-9, 0.15, 0.85))
     monkeypatch.setitem(method_module._FINAL, "model", ScoreShares(0.05, 0.90, 0.05))
-    honest = intervals_module.noise_in_equations
     assert 0.8 < noise_over_claim().mean() < 1.25
-
-    def forgetting(vector_noise, matrix_noise, q):
-        return honest(vector_noise, 0.0, q)
-
-    monkeypatch.setattr(intervals_module, "noise_in_equations", forgetting)
-    assert noise_over_claim().mean() > 1.5
+    monkeypatch.setattr(NoisyMatrix, "error_of", lambda self, spread: 0.0 * spread)
+    assert noise_over_claim().mean() > 1.35
 
 
 def test_only_the_sandwich_covers_where_errors_are_uneven():
@@ -117,16 +111,12 @@ def test_only_the_sandwich_covers_where_errors_are_uneven():
     assert coverage(studied("model", uneven=True))[2] < 0.89
 
 
-def test_budgets_problems_and_sizes_without_valid_intervals_are_refused():
-    def plan(problem=None, spec=SPEC, budget=BUDGET):
+def test_problems_without_normal_estimates_are_refused():
+    def plan(problem):
         solver = SufficientStatistics().with_inference("model")
-        return solver.plan(problem or Problem(Squared()), budget, spec)
+        return solver.plan(problem, BUDGET, SPEC)
 
     assert plan(Problem(Squared(), L2(1e-3))).method.inference == "model"
-    with pytest.raises(ValueError, match="n_rows and epsilon must be large enough for inference"):
-        plan(budget=ApproximateDP(0.1, 1e-6))
-    with pytest.raises(ValueError, match="n_rows and epsilon must be large enough for inference"):
-        plan(spec=dataclasses.replace(SPEC, n_rows=200))
     with pytest.raises(ValueError, match="regularizer must be none or L2"):
         plan(Problem(Squared(), L1(0.1)))
     with pytest.raises(ValueError, match="constraint must be None"):

@@ -14,7 +14,9 @@ from dpglm.solvers.second_order.posterior import (
     Posterior,
     Prior,
     column_moments,
+    noisy_hessian,
     whitened,
+    whitened_hessian,
 )
 
 RNG = np.random.default_rng(5)
@@ -141,3 +143,63 @@ def test_uneven_levels_have_finite_intervals_that_cover():
 
 def test_intervals_that_forget_noise_do_not_cover():
     assert coverage(25, forget=True)[0] < 0.85
+
+
+def fits_along_little_curvature(curvature, update, runs=300, size=8, noise=0.05, s=0.02, far=1.0):
+    """Return errors of two combinations, and their standard errors.
+
+    The first has a component of a direction with little curvature, along which scores are released
+    far from the truth; the second has none.
+    """
+    rng = np.random.default_rng(2)
+    truth = np.diag([curvature, *np.ones(size - 1)])
+    mixes = np.array([[0.6, *np.ones(size - 1)], [0.0, *np.ones(size - 1)]])
+    parameter, prior = np.eye(size)[0] * far, Prior(np.eye(size), 0.2 * np.eye(size))
+    errors, deviations = [], []
+    for _ in range(runs):
+        drawn = noise * rng.normal(size=(size, size))
+        hessian = noisy_hessian(truth + 0.5 * (drawn + drawn.T), noise)
+        pooled = truth @ parameter + s * rng.normal(size=size)
+        one = s**2 * np.eye(size)
+        found = update(prior, hessian, 0.0 * one, one, pooled, np.zeros(size))
+        errors.append(mixes @ (found.mean - parameter))
+        deviations.append(np.sqrt(np.einsum("ij,jk,ik->i", mixes, found.covariance, mixes)))
+    return np.abs(errors), np.array(deviations)
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.1, 0.2, 0.4])
+def test_intervals_cover_along_little_curvature(curvature):
+    errors, deviations = fits_along_little_curvature(curvature, Prior.updated)
+    assert (errors <= 1.96 * deviations).mean(axis=0).min() > 0.91
+
+
+def test_a_hessian_taken_as_exact_is_found():
+    def exact(prior, hessian, penalty, error, pooled, center):
+        return Posterior.of(prior.declared, hessian.mean, error, pooled)
+
+    errors, deviations = fits_along_little_curvature(0.2, exact)
+    assert (errors <= 1.96 * deviations).mean(axis=0).max() < 0.75
+
+
+def test_whitened_hessian_has_less_error_and_says_how_much():
+    rng, size, noise = np.random.default_rng(3), 12, 0.2
+    truth = np.eye(size) + symmetric(size, np.full((size, size), 0.1), rng)
+    truth[-1], truth[:, -1] = 0.0, 0.0
+    truth[-1, -1] = 0.05
+    deviations = np.full((size, size), noise / math.sqrt(2.0))
+    np.fill_diagonal(deviations, noise)
+    alike = np.arange(size) < size - 1
+    before, after, said = [], [], []
+    for _ in range(200):
+        seen = truth + symmetric(size, deviations, rng)
+        found = whitened_hessian(seen, noise, alike)
+        before.append(((seen - truth)[:-1, :-1] ** 2).sum())
+        after.append(((found.mean - truth)[:-1, :-1] ** 2).sum())
+        said.append(found.variances[:-1, :-1].sum())
+    assert np.mean(after) < 0.5 * np.mean(before)
+    assert np.mean(said) == pytest.approx(np.mean(after), rel=0.25)
+    # Without noise nothing changes, and a matrix of no coordinate alike keeps its noise.
+    exact = whitened_hessian(truth, 0.0, alike)
+    np.testing.assert_allclose(exact.mean, truth, atol=1e-12)
+    none = whitened_hessian(truth, noise, np.zeros(size, dtype=bool))
+    np.testing.assert_allclose(none.variances, deviations**2)

@@ -474,22 +474,20 @@ def test_residuals_cut_at_some_deviations_would_be_seen(monkeypatch):
     assert np.abs(far_errors(1.0, "rare")).max() > 4.0
 
 
-@pytest.mark.parametrize("inference", [None, "model", "robust"])
-def test_noise_in_moments_is_that_of_the_plan(inference):
-    solver, budget = SufficientStatistics(inference=inference), GaussianDP(1.0)
-    noise = solver.moment_noise(budget, SPEC)
-    kind = inference or "model"
-    refused = SufficientStatistics(inference=kind)
-    last = solver_module._FINAL[kind].matrix
-    plan = refused.plan(Problem(Squared()), GaussianDP(3.0), SPEC)
-    release = plan.method.releases[-1]
+@pytest.mark.parametrize("inference", ["model", "robust"])
+def test_moment_noise_is_that_of_the_plan(inference):
+    def planned(spec, budget):
+        solver = SufficientStatistics(inference=inference)
+        return solver.plan(Problem(Squared()), budget, spec).method
+
+    method = planned(SPEC, GaussianDP(3.0))
+    last = solver_module._FINAL[inference].matrix
     # Three columns of mean square 1 beside a level of a third; the largest of the noise's
     # eigenvalues is about the square root of twice the size times what its diagonal has.
-    expected = 4.0 * release.noise_std / math.sqrt(last) * math.sqrt(8.0) / 400
-    assert refused.moment_noise(GaussianDP(3.0), SPEC) == pytest.approx(expected)
-    assert noise == pytest.approx(3.0 * expected, rel=0.05)
-    more = dataclasses.replace(SPEC, n_rows=4000)
-    assert solver.moment_noise(budget, more) < 0.15 * noise
+    noise = 4.0 * method.releases[-1].noise_std / math.sqrt(last) * math.sqrt(8.0) / 400
+    assert method.moment_noise == pytest.approx(noise)
+    few, more = GaussianDP(1.0), dataclasses.replace(SPEC, n_rows=4000)
+    assert planned(more, few).moment_noise < 0.15 * planned(SPEC, few).moment_noise
 
 
 # 5. Settings.

@@ -84,10 +84,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     prior_scales : float or array-like of shape (n_features,), optional
         Largest prior standard deviation of each coefficient, above 0, per unit of the columns that
         the estimator is fitted to (with a schema or formula, the encoded ones): it keeps
-        intervals of generalized linear models finite where rows carry no information. By default
-        2.5 per standard deviation of a column, which is estimated from the released second
-        moments, and at most 5 per half of its declared range; in pipelines with a schema at most
-        2.5 for a category. Only with ``inference``; not used by least squares.
+        intervals finite where rows carry no information. By default 2.5 per standard deviation of
+        a column, which is estimated from the released second moments, and at most 5 per half of
+        its declared range; in pipelines with a schema at most 2.5 for a category. In least squares
+        all of these are in standard deviations of the target. Only with ``inference``.
+    weighting : {"auto", "none"}, default="auto"
+        With "auto", rows with a large norm are downweighted in the equations that intervals rest
+        on, as far as noise requires. If the model is wrong, intervals are then for the minimizer
+        of the weighted loss. With "none" they are for all rows alike, and noise is larger. Only
+        with ``inference``.
     weight_bound : float, optional
         Public bound on ``sample_weight``; default 1, or the largest weight with a warning. Rows
         without weights have weight 1, or ``weight_bound`` if that is smaller.
@@ -127,6 +132,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     solver: str | Solver = "auto"
     inference: bool | Literal["robust"] = False
     prior_scales: ArrayLike | None = None
+    weighting: Literal["auto", "none"] = "auto"
     weight_bound: float | None = None
     fit_intercept: bool = True
     penalize_intercept: bool = False
@@ -296,6 +302,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             scales = self._prior_scales(spec, schema)
             if scales is not None:
                 solver = solver.with_prior(scales)
+        if check_one_of("weighting", self.weighting, ("auto", "none")) == "none":
+            if covariance is None:
+                raise ValueError("weighting must be 'auto' without inference, got 'none'")
+            solver = solver.with_full_weights()
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):

@@ -15,9 +15,18 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.losses import ScoreSums
 from dpglm.oracle.moments import LinearView, MomentSums, constant_column
 from dpglm.oracle.targets import N_SHELLS, Shells, TargetSums
-from dpglm.solvers.parts.algebra import eigen, inverted
+from dpglm.solvers.parts.algebra import eigen, solved
+from dpglm.solvers.second_order.posterior import (
+    LEAST_SQUARE,
+    PRIOR,
+    PRIOR_INTERCEPT,
+    Posterior,
+    Prior,
+    least_deviation,
+    whitened_hessian,
+)
 from dpglm.solvers.second_order.preconditioner import Basis
-from dpglm.solvers.uncertainty import Covariance, Curvature, Doubt, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 # Largest share of targets outside the narrowed range, besides noise.
 _LEFT_OUT = 0.02
@@ -134,6 +143,9 @@ class Coordinates:
     level: float  # 0 without an intercept.
     mean_square: float
     most: float  # The largest squared norm of a row.
+    means: NDArray[np.float64]  # Of the columns.
+    deviations: NDArray[np.float64]  # Their standard deviations.
+    alike: NDArray[np.bool_]  # Coordinates with second moments that exceed their noise.
 
     def capped(self, clip: float) -> float:
         """Return another cap, ``clip`` times the mean or the largest possible if that is less."""
@@ -162,22 +174,27 @@ def centered_coordinates(
         second = second - np.outer(mean, mean) * (weight / constant**2)
     seen, directions = np.linalg.eigh(second)
     typical = constant**2 / weight
+    deviations = np.sqrt(typical * np.maximum(np.diag(second), LEAST_SQUARE * noise_std))
     raised = np.maximum(seen, noise_std * math.sqrt(d))
     lengths = np.sqrt(raised * typical)
     vectors, inverse = directions / lengths, (directions * lengths).T
     longest = float(np.linalg.norm(mean @ vectors)) + data.row_norm / float(lengths.min())
     # Rows are shorter along raised directions; noise makes this an upper estimate.
     squares = max(float((np.maximum(seen, 0.0) / raised).sum()), 1.0)
+    alike = seen == raised
     most = max(longest**2, squares)
     cap = min(clip * squares, most)
     end = data.intercept
     if end == 0.0:
-        return Coordinates(Basis(vectors, inverse), cap, 0.0, squares, most)
+        return Coordinates(
+            Basis(vectors, inverse), cap, 0.0, squares, most, mean, deviations, alike
+        )
     level = math.sqrt(LEVEL * cap)
     full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
     full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
     back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
-    return Coordinates(Basis(full, back), cap, level, squares, most)
+    alike = np.append(alike, False)
+    return Coordinates(Basis(full, back), cap, level, squares, most, mean, deviations, alike)
 
 
 def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
@@ -441,63 +458,94 @@ class PooledScores:
         return noise_in_equations(self.precision**-0.5, first.sums.matrix_noise, q)
 
 
-# Least squares without shrinkage, and its covariance, from released sums. Post-processing.
+# Least squares under a weakly informative prior, and its covariance. Post-processing.
+
+# Rounds in which the residual variance and the estimate are computed from each other.
+_ROUNDS = 3
+# A variance with relative noise r has 2 / r^2 degrees of freedom (Satterthwaite, Biometrics
+# Bulletin 2, 1946), so squared 95 % critical values grow by 1 + (z^2 + 1) r^2 / 4, to first order.
+_UNSURE = (1.96**2 + 1.0) / 4.0
+
+
+def declared_prior(
+    at: Coordinates, data: DataSpec, deviation: float, scales: tuple[float, ...] | None
+) -> Prior:
+    """Return the prior of the coordinates, for targets with this standard deviation.
+
+    The intercept's prior is that of the prediction at the mean of the columns, so that it does not
+    depend on where bounds have their middle.
+    """
+    d, usual_bound = data.n_features, data.row_norm / math.sqrt(data.n_features)
+    least = least_deviation(scales) * usual_bound
+    declared = PRIOR / np.maximum(at.deviations, least)
+    if scales is not None:
+        declared = np.minimum(declared, scales)
+    usual = np.minimum(PRIOR / np.maximum(at.deviations, usual_bound), declared)
+
+    def in_coordinates(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+        root = at.basis.inverse[:d, :d] * (deviation * scales)
+        found = np.zeros((data.n_columns,) * 2)
+        found[:d, :d] = root @ root.T
+        if at.level > 0.0:
+            found[-1, -1] = (PRIOR_INTERCEPT * deviation / at.level) ** 2
+        return found
+
+    return Prior(in_coordinates(declared), in_coordinates(usual))
 
 
 def intervals(
     view: LinearView,
     sums: ScoreSums,
-    basis: Basis,
+    at: Coordinates,
+    prior: Prior,
     weight: float,
     data: DataSpec,
     penalty: NDArray[np.float64],
     kind: Covariance,
 ) -> Uncertainty:
-    """Take one Newton step from the fit of a view, with its covariance by the delta method.
+    """Return the posterior given a score at the fit of a view, and noisy second moments.
 
     ``penalty`` is the diagonal of the L2 penalty's Hessian, times the number of rows; ``weight``
-    the weight of all rows.
-
-    The residual of the noisy equations at the exact solution is ``e - E q``, e the noise in the
-    score, E that in the matrix and q the step. Under a right model the covariance of scores is a
-    multiple of the matrix, and the squared norms of scores give its trace.
+    the weight of all rows. Under a right model the covariance of scores is a multiple of the
+    matrix, and the squared norms of scores give its trace.
     """
-    constant = np.zeros(data.n_columns)
+    constant, basis = np.zeros(data.n_columns), at.basis
     if view.level > 0.0:
         constant[-1] = view.center / data.intercept
-    pull = basis.vectors.T @ (penalty * (constant + basis.vectors @ view.v))
     bend = basis.vectors.T @ (penalty[:, np.newaxis] * basis.vectors)
-    values, directions = eigen(sums.matrix + bend)
-    size = len(values)
-    least = 0.5 * sums.matrix_noise * math.sqrt(size)
-    inverse = (directions / np.maximum(values, least)) @ directions.T
-    step = inverse @ (sums.vector - pull)
-    freedom = max(data.n_rows - size, 1)
-    relative, dispersion = 2.0 / freedom, None
-    if sums.products is None:
-        trace = max(float(np.trace(sums.matrix)), least)
-        explained = max(float(step @ sums.matrix @ step), 0.0) / weight
-        in_variance = sums.squares_noise / trace
-        variance = max(sums.squares / trace - explained, in_variance) * data.n_rows / freedom
-        dispersion = variance
-        spread, in_spread = variance * sums.matrix, variance * sums.matrix_noise
-        relative += (in_variance / variance) ** 2
-    else:
-        spread, in_spread = sums.products, sums.products_noise
-    seen, along = eigen(spread)
-    spread = (along * np.maximum(seen, 0.0)) @ along.T
-    noise = noise_in_equations(sums.vector_noise, sums.matrix_noise, step)
-    matrix, found = (directions * np.maximum(values, least)) @ directions.T, sums.matrix + bend
-    curvature = Curvature.from_noisy(matrix, found, sums.matrix_noise)
-    back = basis.vectors @ inverted(curvature.least)
-    sampling, privacy = back @ spread @ back.T, back @ noise @ back.T
+    hessian = whitened_hessian(sums.matrix, sums.matrix_noise, at.alike)
+    pooled = hessian.mean @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
+    one, freedom = np.eye(len(pooled)), max(data.n_rows - len(pooled), 1)
+
+    def updated(mean: NDArray[np.float64]) -> tuple[Posterior, NDArray[np.float64], float | None]:
+        """Return the posterior, the covariance of the score, and the residual variance."""
+        if sums.products is None:
+            trace = max(float(np.trace(sums.matrix)), sums.matrix_noise)
+            step = mean - view.v
+            explained = max(float(step @ sums.matrix @ step), 0.0) / weight
+            in_variance = sums.squares_noise / trace
+            variance = max(sums.squares / trace - explained, in_variance) * data.n_rows / freedom
+            spread = variance * hessian.mean
+            in_spread = variance * sums.matrix_noise * one + in_variance * hessian.mean
+        else:
+            variance, (seen, along) = None, eigen(sums.products)
+            spread = (along * np.maximum(seen, 0.0)) @ along.T
+            in_spread = sums.products_noise * one
+        error = spread + sums.vector_noise**2 * one
+        error += _UNSURE * in_spread @ solved(error, in_spread)
+        return prior.updated(hessian, bend, error, pooled, view.v), spread, variance
+
+    found, spread, dispersion = updated(view.v)
+    for _ in range(_ROUNDS - 1):
+        found, spread, dispersion = updated(found.mean)
+    back = basis.vectors @ found.gain
+    sampling = back @ spread @ back.T
     return Uncertainty(
-        constant + basis.vectors @ (view.v + step),
+        constant + basis.vectors @ found.mean,
         sampling,
-        privacy,
-        # All standard errors use the estimated variance of errors.
-        max(2.0 / relative, 1.0),
+        basis.vectors @ found.covariance @ basis.vectors.T - sampling,
+        float(freedom),
         kind,
-        Doubt.of(curvature, found, sums.matrix_noise, in_spread, basis.vectors),
-        dispersion,
+        dispersion=dispersion,
+        prior=basis.vectors @ prior.declared @ basis.vectors.T,
     )

@@ -23,6 +23,7 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
     longest_step,
     rows_enough,
 )
+from dpglm.solvers.second_order.posterior import check_scales
 from dpglm.solvers.uncertainty import Covariance, check_normal
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
@@ -61,6 +62,10 @@ class NewtonRaphson(Solver):
     prior_scales : tuple of float, optional
         Largest prior standard deviation of the coefficient of each prepared column, above 0, may
         be infinite; only with ``inference``.
+    full_weights : bool, default=False
+        Whether the coordinates are scaled so that no row within the declared bounds is longer than
+        the limit of rows' norms. The estimate is then about all rows alike even if the model is
+        wrong, and has more noise.
 
     Notes
     -----
@@ -105,21 +110,23 @@ class NewtonRaphson(Solver):
     n_pooled: int | None = None
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
+    full_weights: bool = False
 
     def __post_init__(self) -> None:
         if self.n_pooled is not None:
             check_integer("n_pooled", self.n_pooled, least=1)
         if self.inference is not None:
             check_one_of("inference", self.inference, ("model", "robust"))
-        for scale in self.prior_scales or ():
-            if not scale > 0.0:
-                raise ValueError(f"prior_scales must be above 0, got {scale!r}")
+        check_scales(self.prior_scales)
 
     def with_inference(self, covariance: Covariance) -> NewtonRaphson:
         return dataclasses.replace(self, inference=covariance)
 
     def with_prior(self, scales: tuple[float, ...]) -> NewtonRaphson:
         return dataclasses.replace(self, prior_scales=scales)
+
+    def with_full_weights(self) -> NewtonRaphson:
+        return dataclasses.replace(self, full_weights=True)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -128,11 +135,7 @@ class NewtonRaphson(Solver):
         if self.inference is not None:
             check_normal(problem)
         check_data(data, adjacency)
-        if self.prior_scales is not None and len(self.prior_scales) != data.n_features:
-            raise ValueError(
-                f"prior_scales must have one value for each of the {data.n_features} columns, got "
-                f"{len(self.prior_scales)}"
-            )
+        check_scales(self.prior_scales, data.n_features)
         mu = facts.mu
         shares = dict(SHARES)
         bounded = math.isfinite(
@@ -180,6 +183,7 @@ class NewtonRaphson(Solver):
                 inference=self.inference,
                 noises=tuple(multipliers.items()),
                 prior_scales=self.prior_scales,
+                full_weights=self.full_weights,
             )
 
         # Noise in one direction is smaller than in all by the root of twice their number.

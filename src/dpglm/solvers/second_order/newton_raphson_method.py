@@ -17,9 +17,9 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_sum
 from dpglm.oracle.scores import (
     LENGTHS,
-    LIMITS_MET,
     ClippedScores,
     curvature_sum,
+    limits_sum,
     score_product_sum,
     sum_of_scores,
 )
@@ -47,10 +47,13 @@ from dpglm.solvers.second_order.likelihood import (
 )
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
 from dpglm.solvers.second_order.posterior import (
+    PRIOR,
+    PRIOR_INTERCEPT,
     NoisyMatrix,
     Posterior,
     Prior,
     column_moments,
+    least_deviation,
     noisy_hessian,
     whitened,
 )
@@ -67,9 +70,8 @@ from dpglm.solvers.uncertainty import (
     Uncertainty,
 )
 
-# Prior standard deviation of the change in score for one standard deviation of a column, and of the
-# intercept; and the least standard deviation of a column that counts, relative to its usual bound.
-_PRIOR, _PRIOR_INTERCEPT, _LEAST_DEVIATION, _SMALL_DEVIATION = 2.5, 10.0, 0.5, 1e-4
+# Least standard deviation of a standardised column, relative to its usual bound.
+_LEAST_COLUMN = 1e-3
 _DRIFT = 2.0  # In standard deviations of its noise.
 # Clipping threshold of slopes when their standard deviation is released, in units of that of the
 # constant model.
@@ -95,6 +97,7 @@ class NewtonRaphsonState:
     moments: NoisyMatrix | None = None
     hessian: NoisyMatrix | None = None
     prior: Prior | None = None
+    columns: NDArray[np.float64] | None = None  # From coordinates to standardised columns.
     last: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
     # Points of the last scores, and these scores.
     visited: tuple[NDArray[np.float64], ...] = ()
@@ -120,6 +123,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     inference: Covariance | None
     noises: tuple[tuple[str, float], ...]  # Noise multiplier of each release.
     prior_scales: tuple[float, ...] | None = None  # As those of ``NewtonRaphson``.
+    full_weights: bool = False
 
     algorithm = "Newton-Raphson with pooled scores"
 
@@ -149,7 +153,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             "Hessian": partial(hessian.release, data, adjacency),
             "final": partial(scores, data, adjacency, count=self.n_pooled),
             "score moments": partial(score_product_sum(data, at.clip).release, data, adjacency),
-            "limits": partial(LIMITS_MET.release, data, adjacency),
+            "limits": partial(limits_sum(data).release, data, adjacency),
         }
         return declare(makers, dict(self.noises), _REQUIRED)
 
@@ -323,10 +327,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             w = basis.vectors @ self._posterior(state).mean
             state = dataclasses.replace(state, w=w)
         if state.step == self.n_steps and "limits" in self.declared:
-            met, errors = scores.limits_met(oracle, self.declared["limits"], basis.inverse @ w)
+            met, errors = scores.limits_met(
+                oracle, self.declared["limits"], basis.inverse @ w, present(state.columns)
+            )
             if "slopes" not in self.declared:
                 # Slopes are clipped at their own bound, so clipping changes nothing.
-                met[-1] = errors[-1] = 0.0
+                met[2] = errors[2] = 0.0
             binding = Binding.of(met / state.weight, errors / state.weight)
             state = dataclasses.replace(state, binding=binding)
         noise_norm = noise_std * math.sqrt(self.data.n_columns)
@@ -449,9 +455,16 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         few = self._of_first_rows(state, oracle)
         moments = noisy_second_moments(few, self.declared["moments"], constant_column(data))
         basis = basis_from_moments(moments, self.declared["moments"].noise_std, data)
-        own, prior = None, None
+        own, prior, columns = None, None, None
         if self.inference is not None:
-            basis, own, prior = self._coordinates(moments)
+            basis, own, prior, columns = self._coordinates(moments)
+        if self.full_weights:
+            # So that no row is longer than the limits.
+            most = basis.longest(data)
+            factor = min(self.limits.clip, math.sqrt(self.limits.square)) / most
+            basis = Basis(factor * basis.vectors, basis.inverse / factor)
+            if own is not None and prior is not None:
+                own, prior = own.scaled(factor**2), prior.scaled(factor**-2)
         w = score * constant_direction(moments, self.declared["moments"].noise_std, basis, data)
         w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = ClippedScores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
@@ -470,12 +483,15 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             basis=basis,
             moments=own,
             prior=prior,
+            columns=columns,
             hessian=None if own is None else NoisyMatrix(bend * own.mean, bend**2 * own.variances),
             matrix=bend * (np.eye(data.n_columns) if own is None else own.mean),
         )
 
-    def _coordinates(self, moments: NDArray[np.float64]) -> tuple[Basis, NoisyMatrix, Prior]:
-        """Return the basis, second moments in it, and the prior in it, from noisy moments."""
+    def _coordinates(
+        self, moments: NDArray[np.float64]
+    ) -> tuple[Basis, NoisyMatrix, Prior, NDArray[np.float64]]:
+        """Return the basis, from noisy moments; second moments, prior and columns in it."""
         data, noise = self.data, self.declared["moments"].noise_std
         constant, size = constant_column(data), data.n_columns
         found = column_moments(moments, noise)
@@ -492,20 +508,26 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         )
         variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[:size]
         usual_bound = data.row_norm / math.sqrt(data.n_features)
-        least = (_LEAST_DEVIATION if self.prior_scales is None else _SMALL_DEVIATION) * usual_bound
+        least = least_deviation(self.prior_scales) * usual_bound
         deviations = np.sqrt(np.maximum(variances, least**2))
-        declared = _PRIOR / deviations
+        declared = PRIOR / deviations
         if self.prior_scales is not None:
             most = declared[: data.n_features]
             np.minimum(most, self.prior_scales, out=most)
-        usual = np.minimum(_PRIOR / np.maximum(deviations, usual_bound), declared)
+        usual = np.minimum(PRIOR / np.maximum(deviations, usual_bound), declared)
         if data.intercept > 0.0:
-            declared[-1] = usual[-1] = _PRIOR_INTERCEPT / data.intercept
+            declared[-1] = usual[-1] = PRIOR_INTERCEPT / data.intercept
 
         def in_basis(scales: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.asarray((basis.inverse * scales**2) @ basis.inverse.T)
 
-        return basis, own, Prior(in_basis(declared), in_basis(usual))
+        features = slice(data.n_features)
+        means = found.mean[-1, features] * constant / total
+        own_deviations = np.sqrt(
+            np.maximum(variances[features], (_LEAST_COLUMN * usual_bound) ** 2)
+        )
+        columns = basis.columns(means, own_deviations, data)
+        return basis, own, Prior(in_basis(declared), in_basis(usual)), columns
 
     def finish(self, state: NewtonRaphsonState) -> Outcome:
         basis, (sampling, privacy) = present(state.basis), self._covariance(state)

@@ -29,7 +29,7 @@ from dpglm.solvers.parts.algebra import eigen, solved
 # empirical Bayes estimators", JASA 67 (1972). Chosen by ``experiments.adult_coverage``.
 _MOST_SHRUNK = 0.5
 # Ridge on second moments, and the least mean square of a column, in standard deviations of noise.
-_RIDGE, _LEAST_SQUARE = 1.5, 1.0 / 3.0
+_RIDGE, LEAST_SQUARE = 1.5, 1.0 / 3.0
 # Scales of the usual covariance that the marginal likelihood chooses from, and numbers of rounds
 # in which the covariance of the error is refined.
 _SCALES, _ROUNDS, _OWN_ROUNDS = (4.0, 1.0, 0.25, 0.06, 0.015), 2, 5
@@ -42,6 +42,29 @@ SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 SWEEPS = 4
 """Number of sweeps over the terms."""
 _TINY = 1e-300
+PRIOR, PRIOR_INTERCEPT = 2.5, 10.0
+"""Prior standard deviations of the change in score for one standard deviation of a column, and of
+the intercept."""
+
+
+def least_deviation(scales: tuple[float, ...] | None) -> float:
+    """Return the least standard deviation of a column that priors count with.
+
+    It is relative to the usual bound of a column.
+    """
+    return 0.5 if scales is None else 1e-4
+
+
+def check_scales(scales: tuple[float, ...] | None, n_features: int | None = None) -> None:
+    """Refuse prior standard deviations that are not above 0, or not one for each column."""
+    for scale in scales or ():
+        if not scale > 0.0:
+            raise ValueError(f"prior_scales must be above 0, got {scale!r}")
+    if scales is not None and n_features not in (None, len(scales)):
+        raise ValueError(
+            f"prior_scales must have one value for each of the {n_features} columns, got "
+            f"{len(scales)}"
+        )
 
 
 @final
@@ -51,6 +74,10 @@ class NoisyMatrix:
 
     mean: NDArray[np.float64]
     variances: NDArray[np.float64]
+
+    def scaled(self, factor: float) -> NoisyMatrix:
+        """Return the matrix times a number."""
+        return NoisyMatrix(factor * self.mean, factor**2 * self.variances)
 
     def error_of(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the covariance of ``E x``, E the error and ``spread`` the mean of ``x x^T``.
@@ -96,7 +123,7 @@ def column_moments(moments: NDArray[np.float64], noise: float) -> NoisyMatrix:
     """
     size, last = len(moments), len(moments) - 1
     total = max(float(moments[last, last]), noise)
-    squares = np.maximum(np.diag(moments), _LEAST_SQUARE * noise)
+    squares = np.maximum(np.diag(moments), LEAST_SQUARE * noise)
     squares[last] = total
     most = np.sqrt(squares * total)
     means = np.clip(moments[last], -most, most)
@@ -151,6 +178,26 @@ def noisy_hessian(seen: NDArray[np.float64], noise: float) -> NoisyMatrix:
     return _convex(NoisyMatrix(seen, _deviations(len(seen), noise) ** 2))
 
 
+def whitened_hessian(
+    seen: NDArray[np.float64], noise: float, alike: NDArray[np.bool_]
+) -> NoisyMatrix:
+    """Return the posterior mean of second moments in coordinates that were whitened before.
+
+    Those of the ``alike`` are shrunk towards a multiple of the identity, by the share of noise in
+    their squared distance from there (Ledoit and Wolf, "A well-conditioned estimator for
+    large-dimensional covariance matrices", Journal of Multivariate Analysis 88, 2004, with the
+    noise known).
+    """
+    variances, block = _deviations(len(seen), noise) ** 2, np.ix_(alike, alike)
+    own = seen[block]
+    rest = own - max(float(np.diag(own).mean()), noise) * np.eye(len(own)) if len(own) else own
+    lost = min(float(variances[block].sum()) / max(float((rest**2).sum()), _TINY), 1.0)
+    mean = seen.copy()
+    mean[block] -= lost * rest
+    variances[block] *= 1.0 - lost
+    return _convex(NoisyMatrix(mean, variances))
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -188,6 +235,10 @@ class Prior:
     declared: NDArray[np.float64]
     usual: NDArray[np.float64]
 
+    def scaled(self, factor: float) -> Prior:
+        """Return the prior with covariances times a number."""
+        return Prior(factor * self.declared, factor * self.usual)
+
     def updated(
         self,
         hessian: NoisyMatrix,
@@ -210,25 +261,15 @@ class Prior:
             The vector r.
         center : ndarray of shape (size,), optional
             Mean of the points of the scores. The error of the Hessian along the estimate's own
-            way from there is then judged with the declared prior; by default it is left out.
+            way from there counts as well, judged with the declared prior; by default it is left
+            out.
 
         Notes
         -----
         The scale of the usual covariance maximises the marginal likelihood of r.
         """
         total = hessian.mean + penalty
-        best, spread, most = error, self.usual, -math.inf
-        for scale in _SCALES:
-            usual = scale * self.usual
-            covariance, both = Posterior.of(usual, total, error, pooled).covariance, error
-            for _ in range(_ROUNDS):
-                both = error + hessian.error_of(covariance)
-                covariance = Posterior.of(usual, total, both, pooled).covariance
-            variance = total @ usual @ total + both
-            log_determinant = float(np.linalg.slogdet(variance)[1])
-            likelihood = -log_determinant - float(pooled @ solved(variance, pooled))
-            if likelihood > most:
-                best, spread, most = both, covariance, likelihood
+        best, spread = self._error(hessian, total, error, pooled, center)
         found = Posterior.of(self.declared, total, best, pooled)
         if center is None:
             return found
@@ -240,6 +281,31 @@ class Prior:
             both = error + (directions * np.maximum(values, 0.0)) @ directions.T
             found = Posterior.of(self.declared, total, both, pooled)
         return found
+
+    def _error(
+        self,
+        hessian: NoisyMatrix,
+        total: NDArray[np.float64],
+        error: NDArray[np.float64],
+        pooled: NDArray[np.float64],
+        center: NDArray[np.float64] | None = None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the error of ``pooled`` at the most likely scale, and the spread behind it."""
+        best, spread, most = error, self.usual, -math.inf
+        for scale in _SCALES:
+            usual, both, own = scale * self.usual, error, self.usual
+            for _ in range(_ROUNDS):
+                found = Posterior.of(usual, total, both, pooled)
+                own = found.covariance
+                if center is not None:
+                    own = own + np.outer(center - found.mean, center - found.mean)
+                both = error + hessian.error_of(own)
+            variance = total @ usual @ total + both
+            log_determinant = float(np.linalg.slogdet(variance)[1])
+            likelihood = -log_determinant - float(pooled @ solved(variance, pooled))
+            if likelihood > most:
+                best, spread, most = both, own, likelihood
+        return best, spread
 
 
 @final

@@ -32,6 +32,22 @@ class Basis:
         lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
         return lengths
 
+    def columns(
+        self, means: NDArray[np.float64], deviations: NDArray[np.float64], data: DataSpec
+    ) -> NDArray[np.float64]:
+        """Return the matrix from a row's coordinates to its standardised columns."""
+        standardised = np.zeros((data.n_columns, data.n_features))
+        np.fill_diagonal(standardised, 1.0)
+        if data.intercept > 0.0:
+            standardised[-1] = -means / data.intercept
+        return np.asarray(self.inverse @ (standardised / deviations))
+
+    def longest(self, data: DataSpec) -> float:
+        """Bound the L2 norm of a row in the coordinates, whatever the row is."""
+        of_features, of_constant = self.vectors[: data.n_features], self.vectors[data.n_features :]
+        most = data.row_norm * float(np.linalg.norm(of_features, 2))
+        return most + data.intercept * float(np.linalg.norm(of_constant))
+
     def products(self, first: int) -> NDArray[np.float64]:
         """Return the matrix of the squared norm of the first coefficients, in coordinates."""
         free = self.vectors[first:]

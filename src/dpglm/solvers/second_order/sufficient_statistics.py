@@ -10,7 +10,6 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_one_of, check_real
-from dpglm._words import rounded_up
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
@@ -18,6 +17,7 @@ from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.parts.defaults import feasible, n_penalized
+from dpglm.solvers.second_order.posterior import check_scales
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
@@ -27,8 +27,8 @@ from dpglm.solvers.uncertainty import Covariance, check_normal
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are released if n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
-# Shares of the equations, the counts and the scores.
-_OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.15, 0.65)
+# Shares of the equations, the counts of scores and of limits, and the scores.
+_OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.13, 0.02, 0.65)
 _SCORES = 8
 _BIN_NOISE, _MOST_SIDE = 0.3, 16
 # The mu sqrt(n / d) where noise equals sampling error, for rows of mean squared norm.
@@ -39,8 +39,6 @@ _CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
 _LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.015
 # Noise in second moments up to which longer rows count in full.
 _NOISE_OF_LONG_ROWS = 0.15
-MOST_MOMENT_NOISE = 0.3
-"""Largest noise in second moments for intervals, see ``SufficientStatistics.moment_noise``."""
 
 
 @final
@@ -67,13 +65,25 @@ class SufficientStatistics(Solver):
         second moments is small.
     inference : {"model", "robust"}, optional
         Also release the covariance of the estimate, under a right model with equal variances or
-        under any, and return the estimate without shrinkage. There is one score then, with second
-        moments.
+        under any, and return the posterior mean under a weakly informative prior. There is one
+        score then, with second moments.
+    prior_scales : tuple of float, optional
+        Largest prior standard deviation of the coefficient of each prepared column, in standard
+        deviations of the target, above 0, may be infinite; only with ``inference``.
+    full_weights : bool, default=False
+        Whether no row of the last release is downweighted. The estimate is then about all rows
+        alike even if the model is wrong, and has more noise.
 
     Notes
     -----
     With few rows and a small budget, where slopes would be noise, only the mean of the targets is
     released (with an intercept, and n mu at most 45).
+
+    With intervals the estimate solves the noisy equations under a prior (``posterior.py``), so
+    standard errors are finite in every direction, and those of a direction without information are
+    the prior's. The prior of a column's coefficient has the standard deviation 2.5 over the
+    column's own, in standard deviations of the target, and at most ``prior_scales``; without these
+    at most 5 for half of a column's range. That of the prediction at the mean row is 10.
 
     Privacy: Gaussian releases, accounted exactly. Every row's contribution is bounded for all
     coordinates, means and residuals.
@@ -103,6 +113,8 @@ class SufficientStatistics(Solver):
     first_share: float = 0.16
     clip: float | None = None
     inference: Covariance | None = None
+    prior_scales: tuple[float, ...] | None = None
+    full_weights: bool = False
 
     def __post_init__(self) -> None:
         check_real("first_share", self.first_share, above=0.0, below=1.0)
@@ -110,9 +122,16 @@ class SufficientStatistics(Solver):
             check_real("clip", self.clip, above=0.0)
         if self.inference is not None:
             check_one_of("inference", self.inference, ("model", "robust"))
+        check_scales(self.prior_scales)
 
     def with_inference(self, covariance: Covariance) -> SufficientStatistics:
         return dataclasses.replace(self, inference=covariance)
+
+    def with_prior(self, scales: tuple[float, ...]) -> SufficientStatistics:
+        return dataclasses.replace(self, prior_scales=scales)
+
+    def with_full_weights(self) -> SufficientStatistics:
+        return dataclasses.replace(self, full_weights=True)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -126,40 +145,14 @@ class SufficientStatistics(Solver):
                 "target_low and target_high must be finite for the solver SufficientStatistics, "
                 f"got {low!r} and {high!r}"
             )
+        check_scales(self.prior_scales, data.n_features)
         method = self._method(problem, budget, data, adjacency)
         # Penalties and constraints that do not fit the parameter raise here and not in the run.
         zero = np.zeros(data.coefficient_shape)
         feasible(problem, n_penalized(problem, data), zero, 1.0)
         if self.inference is not None:
             check_normal(method.problem)
-            _check_noise(method.moment_noise, data)
         return facts.plan(method)
-
-    def moment_noise(
-        self,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency = Adjacency.ZERO_OUT,
-    ) -> float:
-        """Return the relative noise in the second moments that intervals rest on.
-
-        Parameters
-        ----------
-        budget : PrivacyBudget
-            Budget of the whole fit.
-        data : DataSpec
-            Public facts about the rows.
-        adjacency : Adjacency, default=Adjacency.ZERO_OUT
-            Neighbouring relation.
-
-        Returns
-        -------
-        float
-            About the largest eigenvalue of the noise, in units of the moments along any direction.
-            Plans with ``inference`` are refused above 0.3.
-        """
-        solver = self if self.inference is not None else self.with_inference("model")
-        return solver._method(Problem(Squared()), budget, data, adjacency).moment_noise
 
     def _method(
         self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
@@ -188,10 +181,13 @@ class SufficientStatistics(Solver):
                 sigma * math.sqrt(n_scores / shares[-1]),
             ),
             n_scores=n_scores,
+            prior_scales=self.prior_scales,
+            full_weights=self.full_weights,
         )
-        if self.clip is None and self.inference is not None:
+        if (self.clip is None or self.full_weights) and self.inference is not None:
             # Longer rows count in full as far as noise in their second moments is small.
             longest = max(clip, clip * _NOISE_OF_LONG_ROWS / method.moment_noise)
+            longest = LARGEST if self.full_weights else longest
             method = dataclasses.replace(method, score_clip=min(longest, LARGEST))
         return method
 
@@ -245,15 +241,3 @@ def _calibrated(
         budget,
         adjacency,
     )
-
-
-def _check_noise(relative: float, data: DataSpec) -> None:
-    """Refuse budgets for which intervals would not cover."""
-    if relative > MOST_MOMENT_NOISE:
-        more = relative / MOST_MOMENT_NOISE
-        raise ValueError(
-            f"n_rows and epsilon must be large enough for inference on {data.n_columns} columns: "
-            f"give {rounded_up(more, 3)} times as many rows, a larger budget, or fewer columns; "
-            f"noise would be {rounded_up(100.0 * relative, 3)} % of second moments, "
-            f"{100.0 * MOST_MOMENT_NOISE:g} % is the limit"
-        )

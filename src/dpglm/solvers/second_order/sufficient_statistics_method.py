@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_moment_sum
+from dpglm.oracle.losses import (
+    ScoreShares,
+    noisy_limits_of_view,
+    noisy_score_sums,
+    score_moment_sum,
+)
 from dpglm.oracle.moments import (
     LinearView,
     MomentShares,
@@ -24,6 +29,7 @@ from dpglm.oracle.moments import (
     noisy_weighted_moments,
     second_moment_sum,
 )
+from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import (
     SHELL_COUNTS,
     TargetShares,
@@ -49,6 +55,7 @@ from dpglm.solvers.second_order.least_squares import (
     PooledScores,
     Targets,
     centered_coordinates,
+    declared_prior,
     first_empty,
     intervals,
     score_shells,
@@ -59,7 +66,7 @@ from dpglm.solvers.second_order.least_squares import (
 )
 from dpglm.solvers.second_order.likelihood import USUAL_ERROR, is_quadratic, minimize_quadratic
 from dpglm.solvers.second_order.preconditioner import Basis, usual_basis_scale
-from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
+from dpglm.solvers.uncertainty import Binding, Covariance, NoiseCovariance, Uncertainty
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
@@ -90,6 +97,7 @@ class SufficientStatisticsState:
     w: NDArray[np.float64]
     noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
+    binding: Binding | None
 
 
 _State: TypeAlias = SufficientStatisticsState
@@ -110,6 +118,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     inference: Covariance | None
     noise_multipliers: tuple[float, ...]  # One of the targets only, or of all releases.
     n_scores: int  # How often the last one is made.
+    prior_scales: tuple[float, ...] | None = None
+    full_weights: bool = False
 
     algorithm = "sufficient statistics"
 
@@ -133,8 +143,11 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             last = moment_sum(data, _SCORE).release(data, adjacency, noises[4], count=self.n_scores)
         else:
             final = score_moment_sum(data, _FINAL[self.inference])
-            last = final.release(data, adjacency, noises[4])
-        return (*first, SHELL_COUNTS.release(data, adjacency, noises[3]), last)
+            last = final.release(data, adjacency, noises[-1])
+        counts = [SHELL_COUNTS.release(data, adjacency, noises[3])]
+        if self.inference is not None:
+            counts.append(limits_sum(data).release(data, adjacency, noises[4]))
+        return (*first, *counts, last)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -194,11 +207,12 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def init(self, seed: int) -> _State:
         size = self.data.n_columns
         zero, noise = np.zeros(size), np.zeros((size, size))
-        return _State(0, None, None, None, None, _REACH * self.slack, None, zero, noise, None)
+        return _State(0, None, None, None, None, _REACH * self.slack, None, zero, noise, None, None)
 
     def step(self, state: _State, oracle: Oracle) -> tuple[_State, StepInfo]:
         declared = self._releases[min(state.step, len(self._releases) - 1)]
-        first = self._ask_targets, self._ask_moments, self._ask_equations, self._ask_counts
+        first = [self._ask_targets, self._ask_moments, self._ask_equations, self._ask_counts]
+        first += [] if self.inference is None else [self._ask_limits]
         last = self._ask_score if self.inference is None else self._ask_intervals
         ask = first[state.step] if state.step < len(first) else last
         after, step = ask(state, oracle, declared), state.step + 1
@@ -275,6 +289,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         width = self.data.target_high - self.data.target_low or 1.0
         longest_score = width * math.sqrt(at.most + at.level**2)
         bound = min(max(bound, math.sqrt(_SMALL) * even), longest_score)
+        if self.full_weights:
+            bound = longest_score
         if self.inference is not None:
             view = dataclasses.replace(view, reach=bound / math.sqrt(view.longest))
             return dataclasses.replace(state, view=view)
@@ -287,6 +303,13 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         return dataclasses.replace(
             state, first=first, scores=PooledScores.none(first), extent=extent
         )
+
+    def _ask_limits(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Count the rows that the last release downweights, or clips."""
+        at, weight = present(state.coordinates), present(state.targets).weight
+        columns = at.basis.columns(at.means, at.deviations, self.data)
+        met, errors = noisy_limits_of_view(oracle, declared, present(state.view), columns)
+        return dataclasses.replace(state, binding=Binding.of(met / weight, errors / weight))
 
     def _ask_score(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Release a score at the estimate from all scores so far, and update it."""
@@ -311,7 +334,12 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         kind, view = self.inference, present(state.view)
         targets, at = present(state.targets), present(state.coordinates)
         sums = noisy_score_sums(oracle, declared, view, _FINAL[kind]).bounded(HUGE)
-        found = intervals(view, sums, at.basis, targets.weight, self.data, self._penalty, kind)
+        first = present(state.first)
+        mean = first.fit.mean.value
+        deviation = math.sqrt(max(first.variance - mean**2, first.fit.variance))
+        prior = declared_prior(at, self.data, deviation, self.prior_scales)
+        found = intervals(view, sums, at, prior, targets.weight, self.data, self._penalty, kind)
+        found = dataclasses.replace(found, binding=state.binding)
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
     @property
