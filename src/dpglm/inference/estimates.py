@@ -160,7 +160,8 @@ class Estimates:
         if binding is not None and len(binding.columns) == units.matrix.shape[1] - 1:
             # Each coefficient counts the column that it depends on most.
             own = np.abs(units.matrix[:n_features, :-1].toarray()).argmax(axis=1)
-            binding = dataclasses.replace(binding, columns=binding.columns[own])
+            columns = tuple(binding.columns[place] for place in own)
+            binding = dataclasses.replace(binding, columns=columns)
         kind, freedom, dispersion = uncertainty.kind, uncertainty.degrees_of_freedom, None
         if uncertainty.dispersion is not None and math.isfinite(uncertainty.dispersion):
             dispersion = uncertainty.dispersion

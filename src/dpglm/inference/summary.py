@@ -369,8 +369,8 @@ def _bound(estimates: Estimates) -> tuple[str, ...]:
         for share, noise in zip(values, found.noise[:3], strict=True)
     )
     names = estimates.names[int(estimates.has_intercept) :]
-    usual = _UNEVEN * float(found.columns.mean()) + _SURE * found.noise[3]
-    by_share = sorted(zip(found.columns.tolist(), names, strict=True), reverse=True)
+    usual = _UNEVEN * float(np.mean(found.columns)) + _SURE * found.noise[3]
+    by_share = sorted(zip(found.columns, names, strict=True), reverse=True)
     most = [name for share, name in by_share if share > usual]
     of_terms = f", mainly because of {listed(most[:_MOST_TERMS])}" if most else ""
     weighted = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, final
@@ -22,6 +23,7 @@ from dpglm.oracle.moments import (
     n_symmetric,
     pack_symmetric,
     residuals_of,
+    row_by_row_product,
     unpack_symmetric,
     weighted_coordinates,
 )
@@ -293,7 +295,8 @@ def noisy_limits_of_view(
         xp = namespace(z)
         lengths = xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
         far = f * xp.abs(residuals_of(block, spec, view, z)) * lengths > view.reach
-        met = limits_of(f / margin, z, like(z, columns), far)
+        product = row_by_row_product if row_by_row else operator.matmul
+        met = limits_of(f / margin, product(z, like(z, columns)), far)
         total: NDArray[np.float64] = sum_of(block, xp.ones_like(f) * float_weights(block), met)
         return total
 

@@ -130,7 +130,8 @@ class ClippedScores:
             for z, factors, targets, weights in self._runs(of_rows, block):
                 xp = namespace(z)
                 slopes = self._slopes(of_rows, z, targets, v)
-                met = limits_of(factors / margin, z, like(z, columns), xp.abs(slopes) >= 1.0)
+                u = of_rows.product(z, like(z, columns))
+                met = limits_of(factors / margin, u, xp.abs(slopes) >= 1.0)
                 counted = xp.ones_like(factors) if weights is None else weights
                 total = total + sum_of(block, counted, met)
             return cast("NDArray[np.float64]", total)
@@ -348,20 +349,20 @@ LENGTHS = RowSum("lengths of group scores", 1, weighted=False, power=0, oppositi
 """Sum of ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
 
 
-def limits_of(f: Any, z: Any, columns: Any, clipped: Any) -> NDArray[np.float64]:
+def limits_of(f: Any, u: Any, clipped: Any) -> NDArray[np.float64]:
     """Return what rows add to the sums of limits, of shape (n, 3 + n_columns). Private.
 
     Whether a row is so long that it counts less, by how much less (``1 - f``), whether its residual
     is clipped, and for a row that counts less the shares ``u_j^2 / |u|^2`` of the columns in its
-    squared norm, where ``u = z columns``. All are multiplied by their weights.
+    squared norm, u its standardised columns. All are multiplied by the weights of the sum's parts.
 
     Privacy: no number is negative, so a group's cannot cancel. The shares of a row add up to at
-    most 1, so their L2 norm is at most 1, whatever ``columns`` is; the margin covers rounding.
+    most 1, so their L2 norm is at most 1, whatever u is; the margin covers rounding.
     """
-    xp, is_long = namespace(z), f < 1.0
+    xp, is_long = namespace(u), f < 1.0
     met = xp.stack([is_long, 1.0 - xp.clip(f, 0.0, 1.0), clipped], axis=1)
-    met = xp.asarray(met, dtype=xp.float64) * like(z, _LIMITS)
-    squares = xp.clip((z @ columns) ** 2, 0.0, _LONGEST)
+    met = xp.asarray(met, dtype=xp.float64) * like(u, _LIMITS)
+    squares = xp.clip(u**2, 0.0, _LONGEST)
     totals = xp.clip(xp.sum(squares, axis=1, keepdims=True), _SHORTEST, math.inf)
     margin = _LONG_IN_COLUMN * norm_margin(squares.shape[1])
     shares = margin * squares / totals * xp.asarray(is_long, dtype=xp.float64)[:, None]

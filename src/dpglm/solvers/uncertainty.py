@@ -9,7 +9,6 @@ from typing import Literal, Self, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import Vector
 from dpglm.problem import Problem, Unconstrained
 from dpglm.tables.encoding import LinearUnits
 
@@ -77,7 +76,7 @@ Covariance: TypeAlias = Literal["model", "robust"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Binding:
     """Shares of the rows on which the limits of a fit bind, as released.
 
@@ -91,7 +90,7 @@ class Binding:
         Share of the rows with a clipped residual.
     noise : tuple of float
         Standard deviations of the noise in the three, and in the following.
-    columns : ndarray of shape (n_features,)
+    columns : tuple of float
         Part of ``long`` that is due to each prepared column: its share in the squared norms of
         these rows, in standard deviations of the columns.
     """
@@ -100,14 +99,15 @@ class Binding:
     lost: float
     clipped: float
     noise: tuple[float, float, float, float]
-    columns: Vector
+    columns: tuple[float, ...]
 
     @classmethod
     def of(cls, shares: NDArray[np.float64], noise: NDArray[np.float64]) -> Binding:
         """Make it from the released shares."""
         long, lost, clipped = np.clip(shares[:3], 0.0, 1.0).tolist()
         in_long, in_lost, in_clipped, in_columns = noise[:4].tolist()
-        return cls(long, lost, clipped, (in_long, in_lost, in_clipped, in_columns), shares[3:])
+        noises = in_long, in_lost, in_clipped, in_columns
+        return cls(long, lost, clipped, noises, tuple(shares[3:].tolist()))
 
 
 @final

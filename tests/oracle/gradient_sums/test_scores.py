@@ -39,7 +39,6 @@ from tests.audit.attack import released_sums
 LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float32")]
 MULTIPLIER = 3.0
 BASIS = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0] * np.logspace(-1, 1.5, 5)
-COLUMNS = np.random.default_rng(1).normal(size=(5, 4)) * np.logspace(-2, 2, 4)
 V = np.array([0.3, -0.2, 0.1, 0.05, -0.01])
 
 
@@ -59,6 +58,11 @@ def make_rows(X, y, *, layout="C", dtype="float64", weights=None, most=2.0, low=
     return prepare_rows(stored, y, spec, weights=weights)
 
 
+def columns_of(size, n_features):
+    units = np.logspace(-2, 2, n_features)
+    return np.random.default_rng(1).normal(size=(size, n_features)) * units
+
+
 def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
     """Return the exact sums of all five kinds, and the sensitivity that each was due."""
     oracle, noise = (
@@ -76,7 +80,7 @@ def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
         declared = score_product_sum(spec, scores.clip).release(spec, adjacency, noise)
         scores.mean_score_products(oracle, declared, v)
         counts = limits_sum(spec).release(spec, adjacency, noise)
-        scores.limits_met(oracle, counts, v, COLUMNS[:, : spec.n_features])
+        scores.limits_met(oracle, counts, v, columns_of(scores.basis.shape[1], spec.n_features))
     return [(value, std / MULTIPLIER) for value, std in seen]
 
 
@@ -109,7 +113,9 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     np.testing.assert_allclose(both, np.append(hessian, 0.5 * variance), **close)
     squares = (w * f * slopes) ** 2
     np.testing.assert_allclose(products, pack_symmetric((z * squares[:, None]).T @ z), **close)
-    expected = [w @ (f < 1.0) / 4.0, w @ (1.0 - f) / 4.0, w @ (abs(slopes) == 1.0)]
+    u = (z @ columns_of(5, 4)) ** 2
+    shares = (w * (f < 1.0)) @ (u / u.sum(axis=1, keepdims=True)) / 4.0
+    expected = [w @ (f < 1.0) / 4.0, w @ (1.0 - f) / 4.0, w @ (abs(slopes) == 1.0), *shares]
     np.testing.assert_allclose(met, expected, **close)
 
 
@@ -224,8 +230,10 @@ def test_counts_of_limits_without_a_bound_are_found(monkeypatch):
         )
         return np.linalg.norm(one - other) / sensitivity
 
-    assert 0.99 < moved() <= 1.0
-    monkeypatch.setattr(scores_module, "_LIMITS", np.array([0.25, 1.0, 1.0]))
+    assert 0.97 < moved() <= 1.0
+    honest = scores_module.limits_of
+    units = np.array([1.0, 4.0, *[1.0] * 5])
+    monkeypatch.setattr(scores_module, "limits_of", lambda *parts: honest(*parts) * units)
     assert moved() > 1.2
 
 
