@@ -156,12 +156,13 @@ def _if_known(share: float, least: float) -> str:
 
 def estimator(case: Case, seed: int, **settings: Any) -> Any:
     """Make the estimator of a case, with noise from a seed."""
-    family = FAMILIES[case.family]
+    family, reach = FAMILIES[case.family], np.ones(case.n_features)
+    reach[0] = case.wide
     rough = {"n_rows": round(1.05 * case.n_rows)} if case.adjacency == "add_remove" else {}
     options = {
         "epsilon": case.epsilon,
         "adjacency": case.adjacency,
-        "feature_bounds": (-1.0, 1.0),
+        "feature_bounds": (-reach, reach),
         "inference": "robust" if case.robust else True,
         "random_state": seed,
         **family.facts,
@@ -297,9 +298,25 @@ def cases() -> list[Case]:
             dataclasses.replace(free, robust=True),
             dataclasses.replace(free, robust=True, wrong=True),
         ]
+    found += [*_wide_bounds(), *_small_tables()]
     found += [*_hard_for_newton_raphson(), *_hard_for_least_squares(), *_rare_references()]
     others = [name for name in FAMILIES if name not in {one.family for one in found}]
     return [*found, *(Case(name, 20_000, 10, 1.0) for name in others)]
+
+
+def _wide_bounds() -> list[Case]:
+    """Bounds of a column that are ten and a hundred times too wide."""
+    return [
+        Case(family, 20_000, 10, 1.0, wide=wide)
+        for family in ("logistic", "linear")
+        for wide in (10.0, 100.0)
+    ]
+
+
+def _small_tables() -> list[Case]:
+    """Few rows, for the columns or at all."""
+    sizes = (500, 3, 1.0), (1000, 10, 1.0), (2000, 5, 1.0), (5000, 20, 1.0)
+    return [Case("linear", *size) for size in sizes]
 
 
 def _hard_for_newton_raphson() -> list[Case]:

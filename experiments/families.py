@@ -191,7 +191,8 @@ class Case:
     ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
     "skewed" (lognormal), one of ``RARE`` (every other column is 1 for few rows, else 0) or
     "reference" (the first columns are indicators of a factor whose reference level is rare).
-    ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients.
+    ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients, and
+    ``wide`` the declared bounds of the first column.
     """
 
     family: str
@@ -205,6 +206,7 @@ class Case:
     adjacency: str = "zero_out"
     effects: float = 1.0
     most: float = math.inf
+    wide: float = 1.0
 
     @property
     def label(self) -> str:
@@ -212,6 +214,7 @@ class Case:
         kind = [self.columns]
         kind += [f"intercept {self.intercept:g}"] if self.intercept else []
         kind += [f"effects times {self.effects:g}"] if self.effects != 1.0 else []
+        kind += [f"bounds times {self.wide:g}"] if self.wide != 1.0 else []
         kind += ["wrong model"] if self.wrong else []
         kind += [] if self.adjacency == "zero_out" else [f"`{self.adjacency}`"]
         covariance = "robust" if self.robust else "model"

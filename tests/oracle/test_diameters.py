@@ -52,7 +52,9 @@ from dpglm.oracle.targets import (
     Shells,
     TargetShares,
     magnitude_sum,
+    near_sum,
     noisy_magnitudes,
+    noisy_near_counts,
     noisy_shell_counts,
     noisy_squared_slope,
     noisy_target_means,
@@ -77,6 +79,7 @@ VIEW = LinearView(np.eye(3), 1.0, 0.0, 0.5, np.zeros(3), 0.4)
 LEVEL_VIEW = LinearView(np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 LONG_VIEW = LinearView(100.0 * np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 SHELLS = Shells(0.01, 1.3)
+BY = np.zeros(2), np.array([0.1, 0.3])
 EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
 FINAL, ROBUST = ScoreShares(0.25, 0.7, 0.05), ScoreShares(0.2, 0.55, 0.05, 0.2)
 TARGETS, MEANS = TargetShares(0.6, 0.2, 0.2, 3), TargetShares(0.4, 0.6, 0.0, 0)
@@ -179,6 +182,18 @@ SUMS = {
         lambda oracle, one: noisy_limits_of_view(oracle, one, VIEW, np.eye(3)[:, :2]),
         ((E1, 1.0, WEIGHT), (E2, 0.5, WEIGHT)),
         0.6,
+    ),
+    "entries near a center": Sum(
+        of(near_sum),
+        lambda oracle, one: noisy_near_counts(oracle, one, np.array([0.1, -0.2]), 1.0),
+        (((0.6, 0.6), 1.0, WEIGHT), ((0.11, -0.3), 1.0, WEIGHT)),
+    ),
+    "standardised second moments": Sum(
+        of(second_moment_sum),
+        lambda oracle, one: noisy_second_moments(oracle, one, 0.01, BY),
+        # Orthogonal but for the constant.
+        ((E1, 1.0, WEIGHT), (E2, 1.0, WEIGHT)),
+        0.99,
     ),
     "magnitudes": Sum(
         of(magnitude_sum),

@@ -88,18 +88,32 @@ def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
     return product
 
 
-def normalized_second_moments(spec: DataSpec, constant: float) -> Kernel:
+Standardising: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Public means of columns, and scales above 0 to divide by."""
+# Of longer entries squares might overflow.
+_LONGEST = 1e150
+
+
+def normalized_second_moments(
+    spec: DataSpec, constant: float, by: Standardising | None = None
+) -> Kernel:
     """Return the kernel that sums ``u u^T / |u|^2``, packed and weighted, over a block.
 
-    u is a row with ``constant``, above 0, in place of its intercept column.
+    u is a row, standardised if wanted, with ``constant``, above 0, in place of its intercept
+    column.
 
     Privacy: ``|u u^T|_F = |u|^2``, so a row contributes at most ``spec.weight_bound`` in L2 norm,
-    whatever it is. The factor on each row has a margin for the error of its computed norm.
+    whatever it is, and whatever the means and scales are. The factor on each row has a margin for
+    the error of its computed norm. Entries are standardised one by one, so the bits of a row do not
+    depend on its place.
     """
-    margin = norm_margin(spec.n_features + 1)
+    margin, d = norm_margin(spec.n_features + 1), spec.n_features
 
     def block_sum(block: Block) -> NDArray[np.float64]:
         rows = beside_constant(block, constant)
+        if by is not None:
+            means, scales = (like(rows, one) for one in by)
+            rows[:, :d] = namespace(rows).clip((rows[:, :d] - means) / scales, -_LONGEST, _LONGEST)
         squares = namespace(rows).einsum("ij,ij->i", rows, rows)
         factors = margin / squares * float_weights(block)
         return pack_symmetric(products_of(block, factors, rows))
@@ -123,7 +137,7 @@ def second_moment_sum(data: DataSpec) -> RowSum:
 
 
 def noisy_second_moments(
-    oracle: Oracle, declared: SumRelease, constant: float
+    oracle: Oracle, declared: SumRelease, constant: float, by: Standardising | None = None
 ) -> NDArray[np.float64]:
     """Release the symmetric matrix ``sum u u^T / |u|^2``, with one column more than features.
 
@@ -131,7 +145,7 @@ def noisy_second_moments(
     Eigenvalues may be negative.
     """
     spec = oracle.rows.spec
-    kernel = normalized_second_moments(spec, constant)
+    kernel = normalized_second_moments(spec, constant, by)
     values = second_moment_sum(spec).noisy(oracle, declared, kernel)
     return unpack_symmetric(values, spec.n_features + 1)
 

@@ -9,13 +9,19 @@ from typing import Any, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import finite, namespace
+from dpglm._validation import finite, like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import counted
 from dpglm.oracle.differences import RUN_ROWS, sum_of
 from dpglm.oracle.gradients import Oracle, RowSum
-from dpglm.oracle.moments import LinearView, float_weights, residuals_of, weighted_coordinates
+from dpglm.oracle.moments import (
+    LinearView,
+    beside_constant,
+    float_weights,
+    residuals_of,
+    weighted_coordinates,
+)
 from dpglm.oracle.rounding import norm_margin
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
@@ -322,6 +328,48 @@ def noisy_shell_counts(
     """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
     kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)
     return SHELL_COUNTS.noisy(oracle, declared, kernel)
+
+
+# Noisy counts of each column's entries by their distance from a public center.
+
+N_NEAR = 10
+"""Level k is for distances above ``2^-(k+1)`` of a unit, up to ``2^-k``; the first has all above,
+the last all below."""
+
+
+def near_sum(data: DataSpec) -> RowSum:
+    """Return the sum of ``noisy_near_counts``.
+
+    Privacy: a row adds its weight to one cell of each column, whatever the centers are; no count is
+    negative.
+    """
+    size, most = 2 * N_NEAR * data.n_features, math.sqrt(data.n_features)
+    return RowSum("counts of entries near their mean", size, most, directions=1, opposition=0.0)
+
+
+def noisy_near_counts(
+    oracle: Oracle, declared: SumRelease, centers: NDArray[np.float64], unit: float
+) -> NDArray[np.float64]:
+    """Release the weight of the rows at each distance, above and below: (N_NEAR, 2, n_features)."""
+    spec = oracle.rows.spec
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        x = beside_constant(block, 0.0)
+        xp = namespace(x)
+        x = (x - like(x, centers)) / unit
+        far, is_above = xp.abs(x), x > 0.0
+        weights = xp.ones_like(far[:, 0]) * float_weights(block)
+        counts = []
+        for k in range(N_NEAR):
+            inside = far <= (2.0**-k if k else math.inf)
+            inside = inside & (far > (2.0 ** -(k + 1) if k < N_NEAR - 1 else -1.0))
+            for side in (is_above, ~is_above):
+                cells = xp.asarray(inside & side, dtype=xp.float64)
+                counts.append(sum_of(block, weights, cells))
+        return cast("NDArray[np.float64]", xp.concat(counts, axis=-1))
+
+    values = near_sum(spec).noisy(oracle, declared, AnyArrays(block_sum, apart=True))
+    return values.reshape(N_NEAR, 2, spec.n_features)
 
 
 # Noisy histograms of the orders of magnitude of each column's entries.

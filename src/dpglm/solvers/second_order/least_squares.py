@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from dpglm.solvers.second_order.posterior import (
     least_deviation,
     whitened_hessian,
 )
-from dpglm.solvers.second_order.preconditioner import Basis
+from dpglm.solvers.second_order.preconditioner import Basis, Columns
 from dpglm.solvers.uncertainty import Covariance, Uncertainty
 
 # Largest share of targets outside the narrowed range, besides noise.
@@ -145,7 +146,21 @@ class Coordinates:
     most: float  # The largest squared norm of a row.
     means: NDArray[np.float64]  # Of the columns.
     deviations: NDArray[np.float64]  # Their standard deviations.
+    units: NDArray[np.float64]  # Parts of their bounds that columns need.
     alike: NDArray[np.bool_]  # Coordinates with second moments that exceed their noise.
+
+    def of_rows(self, by: Columns, data: DataSpec) -> Coordinates:
+        """Return coordinates of rows, from these of rows with the right bounds."""
+        basis, free = by.basis(self.basis, data), slice(data.n_features)
+        most = Basis(basis.vectors[:, free], basis.inverse[free]).longest(data) ** 2
+        return dataclasses.replace(
+            self,
+            basis=basis,
+            most=most,
+            means=by.means + by.scales * self.means,
+            deviations=by.scales * self.deviations,
+            units=by.scales,
+        )
 
     def capped(self, clip: float) -> float:
         """Return another cap, ``clip`` times the mean or the largest possible if that is less."""
@@ -187,14 +202,16 @@ def centered_coordinates(
     end = data.intercept
     if end == 0.0:
         return Coordinates(
-            Basis(vectors, inverse), cap, 0.0, squares, most, mean, deviations, alike
+            Basis(vectors, inverse), cap, 0.0, squares, most, mean, deviations, np.ones(d), alike
         )
     level = math.sqrt(LEVEL * cap)
     full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
     full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
     back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
     alike = np.append(alike, False)
-    return Coordinates(Basis(full, back), cap, level, squares, most, mean, deviations, alike)
+    return Coordinates(
+        Basis(full, back), cap, level, squares, most, mean, deviations, np.ones(d), alike
+    )
 
 
 def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
@@ -476,11 +493,11 @@ def declared_prior(
     depend on where bounds have their middle.
     """
     d, usual_bound = data.n_features, data.row_norm / math.sqrt(data.n_features)
-    least = least_deviation(scales) * usual_bound
-    declared = PRIOR / np.maximum(at.deviations, least)
+    bounds = at.units * usual_bound
+    declared = PRIOR / np.maximum(at.deviations, least_deviation(scales) * bounds)
     if scales is not None:
         declared = np.minimum(declared, scales)
-    usual = np.minimum(PRIOR / np.maximum(at.deviations, usual_bound), declared)
+    usual = np.minimum(PRIOR / np.maximum(at.deviations, bounds), declared)
 
     def in_coordinates(scales: NDArray[np.float64]) -> NDArray[np.float64]:
         root = at.basis.inverse[:d, :d] * (deviation * scales)

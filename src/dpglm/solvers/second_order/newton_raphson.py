@@ -14,6 +14,7 @@ from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.second_order.likelihood import check_likelihood
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.second_order.newton_raphson_settings import (
+    COLUMNS,
     LENGTHS,
     LIMITS,
     SHARES,
@@ -155,6 +156,7 @@ class NewtonRaphson(Solver):
             shares["score moments"] = _SCORE_MOMENTS
         if self.inference is not None:
             shares["limits"] = LIMITS
+            shares |= COLUMNS
         total = sum(shares.values())
         n_first_rows = rows_enough(mu, data, adjacency)
         noise = hessian_noise(mu, data, self.inference, n_first_rows)

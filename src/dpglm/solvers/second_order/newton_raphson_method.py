@@ -24,6 +24,8 @@ from dpglm.oracle.scores import (
     sum_of_scores,
 )
 from dpglm.oracle.targets import (
+    near_sum,
+    noisy_near_counts,
     noisy_squared_slope,
     noisy_target_means,
 )
@@ -59,8 +61,11 @@ from dpglm.solvers.second_order.posterior import (
 )
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
+    Columns,
     basis_from_moments,
+    centers_of,
     constant_direction,
+    pooled_moments,
     usual_basis_scale,
 )
 from dpglm.solvers.uncertainty import (
@@ -146,6 +151,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         scores = sum_of_scores(data, at.clip).release
         partial, n_first = functools.partial, len(self.first_steps)
         makers = target_releases(self.problem, data, adjacency) | {
+            "columns": partial(second_moment_sum(data).release, data, adjacency),
+            "near": partial(near_sum(data).release, data, adjacency),
             "moments": partial(second_moment_sum(data).release, data, adjacency),
             "lengths": partial(LENGTHS.release, data, adjacency),
             "approach": partial(scores, data, adjacency, count=sum(self.first_steps)),
@@ -453,11 +460,14 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             slope = min(slope, wanted)
         largest = min(loss.smoothness_on(math.inf, low, high), self.limits.curvature * bend)
         few = self._of_first_rows(state, oracle)
-        moments = noisy_second_moments(few, self.declared["moments"], constant_column(data))
-        basis = basis_from_moments(moments, self.declared["moments"].noise_std, data)
+        moments, noise, by = self._moments(few)
+        basis = basis_from_moments(moments, noise, data)
         own, prior, columns = None, None, None
         if self.inference is not None:
-            basis, own, prior, columns = self._coordinates(moments)
+            basis, own, prior, columns = self._coordinates(moments, noise)
+        w = score * constant_direction(moments, noise, basis, data)
+        if by is not None:
+            w, basis = by.parameter(w, data), by.basis(basis, data)
         if self.full_weights:
             # So that no row is longer than the limits.
             most = basis.longest(data)
@@ -465,7 +475,6 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             basis = Basis(factor * basis.vectors, basis.inverse / factor)
             if own is not None and prior is not None:
                 own, prior = own.scaled(factor**2), prior.scaled(factor**-2)
-        w = score * constant_direction(moments, self.declared["moments"].noise_std, basis, data)
         w = feasible(self.problem, n_penalized(self.problem, data), w, 0.0)
         scores = ClippedScores(basis.vectors, self.limits.clip, self.limits.square, slope, largest)
         if "lengths" in self.declared:
@@ -488,11 +497,30 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             matrix=bend * (np.eye(data.n_columns) if own is None else own.mean),
         )
 
+    def _moments(self, oracle: Oracle) -> tuple[NDArray[np.float64], float, Columns | None]:
+        """Release second moments, with intervals in columns with the right bounds.
+
+        Returned with the standard deviation of their noise, and the columns where these differ.
+        """
+        data, last = self.data, self.declared["moments"]
+        constant = constant_column(data)
+        if "columns" not in self.declared:
+            return noisy_second_moments(oracle, last, constant), last.noise_std, None
+        first, near = self.declared["columns"], self.declared["near"]
+        found = noisy_second_moments(oracle, first, constant)
+        centers = centers_of(found, first.noise_std, data)
+        counts = noisy_near_counts(oracle, near, *centers)
+        by = Columns.of(found, first.noise_std, counts, near.noise_std, data)
+        moments = noisy_second_moments(oracle, last, constant, by.standardising)
+        if by.standardising is not None:
+            return moments, last.noise_std, by
+        return *pooled_moments(found, first.noise_std, moments, last.noise_std), None
+
     def _coordinates(
-        self, moments: NDArray[np.float64]
+        self, moments: NDArray[np.float64], noise: float
     ) -> tuple[Basis, NoisyMatrix, Prior, NDArray[np.float64]]:
         """Return the basis, from noisy moments; second moments, prior and columns in it."""
-        data, noise = self.data, self.declared["moments"].noise_std
+        data = self.data
         constant, size = constant_column(data), data.n_columns
         found = column_moments(moments, noise)
         total = float(found.mean[-1, -1])

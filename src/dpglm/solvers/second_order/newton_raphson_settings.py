@@ -27,6 +27,9 @@ LENGTHS = SIZES = 0.02
 LIMITS = 0.02
 """Share for the counts of rows on which limits bind, in fits with intervals."""
 
+COLUMNS = {"columns": 0.03, "near": 0.02, "moments": 0.06}
+"""Shares of fits with intervals for second moments of columns, counts near means, and moments."""
+
 # The approach and all Hessians use a sample of rows, if there are more than twice as many: enough
 # for this relative noise at the least limits, this many per column, and this many in all.
 _ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.02, 2000, 100_000

@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import (
+    Standardising,
     constant_column,
     spectrum,
     unit_of_moments,
 )
+
+# A column's variance is seen, and counts are, beyond this many standard deviations of noise. Narrow
+# columns are within a quarter of their usual bound; counts can tell if noise is a quarter of the
+# rows; and a single value is one with nine tenths of them.
+_SURE_VARIANCE, _SURE_COUNT, _NARROW, _FEW, _ONE_VALUE = 3.0, 4.0, 2, 0.25, 0.9
 
 
 @final
@@ -71,6 +77,90 @@ class Basis:
     @functools.cached_property
     def _spectra(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         return {}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Released centers and scales of columns, which make wide bounds harmless.
+
+    Columns far narrower than their bounds become ``(x - center) / scale``, as if their bounds were
+    right; others stay as they are.
+    """
+
+    means: NDArray[np.float64]
+    scales: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        moments: NDArray[np.float64],
+        noise_std: float,
+        counts: NDArray[np.float64],
+        count_noise: float,
+        data: DataSpec,
+    ) -> Columns:
+        """Make it from second moments, and counts near ``centers_of(moments)``.
+
+        A column is narrow if its variance is not seen, noise explains all counts beyond a distance,
+        and no single cell has nearly all rows, as the most common value of a rare indicator has.
+        """
+        centers, _ = centers_of(moments, noise_std, data)
+        moment = unit_of_moments(moments, noise_std, data)
+        variances = moment * np.diag(moments)[: data.n_features] - centers**2
+        rows = np.maximum(counts.sum(axis=(0, 1)), count_noise)
+        noise = _SURE_COUNT * count_noise * np.sqrt(2.0 * np.arange(len(counts)))
+        beyond = np.cumsum(counts.sum(axis=1), axis=0) - counts.sum(axis=1)
+        is_empty = np.logical_and.accumulate(beyond <= noise[:, np.newaxis], axis=0)
+        level = is_empty.sum(axis=0) - 1
+        is_narrow = (
+            (variances <= _SURE_VARIANCE * moment * noise_std)
+            & (level >= _NARROW)
+            & (noise[-1] <= _FEW * rows)
+            & (counts.max(axis=(0, 1)) <= _ONE_VALUE * rows)
+        )
+        scales = np.where(is_narrow, 2.0 ** -level.astype(np.float64), 1.0)
+        return cls(np.where(is_narrow, centers, 0.0), scales)
+
+    @property
+    def standardising(self) -> Standardising | None:
+        """Means and scales for ``noisy_second_moments``; None if no column is narrow."""
+        return (self.means, self.scales) if (self.scales != 1.0).any() else None
+
+    def parameter(self, w: NDArray[np.float64], data: DataSpec) -> NDArray[np.float64]:
+        """Return the parameters, columns of w, of rows, from those of standardised rows."""
+        found, d = w.copy(), data.n_features
+        found[:d] = (w[:d].T / self.scales).T
+        if data.intercept > 0.0:
+            found[-1] -= (self.means / data.intercept) @ found[:d]
+        return np.asarray(found)
+
+    def basis(self, basis: Basis, data: DataSpec) -> Basis:
+        """Return the coordinates of rows, from those of standardised rows."""
+        inverse, d = basis.inverse.copy(), data.n_features
+        inverse[:, :d] *= self.scales
+        if data.intercept > 0.0:
+            inverse[:, :d] += np.outer(basis.inverse[:, -1], self.means / data.intercept)
+        return Basis(self.parameter(basis.vectors, data), inverse)
+
+
+def centers_of(
+    moments: NDArray[np.float64], noise_std: float, data: DataSpec
+) -> tuple[NDArray[np.float64], float]:
+    """Return released means of columns, and the usual bound of a column."""
+    unit, constant = unit_of_moments(moments, noise_std, data), constant_column(data)
+    means = np.zeros(data.n_features)
+    if data.intercept > 0.0:
+        means = np.clip(unit / constant * moments[:-1, -1], -data.row_norm, data.row_norm)
+    return means, data.row_norm / math.sqrt(data.n_features)
+
+
+def pooled_moments(
+    first: NDArray[np.float64], first_noise: float, last: NDArray[np.float64], noise: float
+) -> tuple[NDArray[np.float64], float]:
+    """Average two releases by inverse variances, and return the noise of the average."""
+    share = first_noise**2 / (first_noise**2 + noise**2)
+    return (1.0 - share) * first + share * last, noise * math.sqrt(share)
 
 
 def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> Basis:

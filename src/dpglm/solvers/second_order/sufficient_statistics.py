@@ -29,6 +29,8 @@ _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
 # Shares of the equations, the counts of scores and of limits, and the scores.
 _OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.13, 0.02, 0.65)
+# Shares of second moments within the declared bounds, counts near means, and second moments.
+_OF_MOMENTS = (0.25, 0.125, 0.625)
 _SCORES = 8
 _BIN_NOISE, _MOST_SIDE = 0.3, 16
 # The mu sqrt(n / d) where noise equals sampling error, for rows of mean squared norm.
@@ -220,7 +222,10 @@ class SufficientStatistics(Solver):
         first = (1.0 - targets) * self.first_share
         of_rest = _OF_REST if self.inference is None else _OF_REST_FOR_INTERVALS
         last = (one * (1.0 - targets - first) for one in of_rest)
-        return (targets, first, *last), TargetShares(mean, weight, counts, side)
+        moments = (1.0,) if self.inference is None else _OF_MOMENTS
+        return (targets, *(first * one for one in moments), *last), TargetShares(
+            mean, weight, counts, side
+        )
 
 
 def _calibrated(

@@ -33,6 +33,8 @@ from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import (
     SHELL_COUNTS,
     TargetShares,
+    near_sum,
+    noisy_near_counts,
     noisy_shell_counts,
     noisy_target_sums,
     target_sum,
@@ -65,7 +67,13 @@ from dpglm.solvers.second_order.least_squares import (
     with_biased,
 )
 from dpglm.solvers.second_order.likelihood import USUAL_ERROR, is_quadratic, minimize_quadratic
-from dpglm.solvers.second_order.preconditioner import Basis, usual_basis_scale
+from dpglm.solvers.second_order.preconditioner import (
+    Basis,
+    Columns,
+    centers_of,
+    pooled_moments,
+    usual_basis_scale,
+)
 from dpglm.solvers.uncertainty import Binding, Covariance, NoiseCovariance, Uncertainty
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
@@ -98,6 +106,8 @@ class SufficientStatisticsState:
     noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
     binding: Binding | None
+    moments: tuple[NDArray[np.float64], float] | None = None  # Of columns, with their noise.
+    columns: Columns | None = None
 
 
 _State: TypeAlias = SufficientStatisticsState
@@ -134,19 +144,30 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         targets = target_sum(self.target_shares).release(data, adjacency, noises[0])
         if len(noises) == 1:
             return (targets,)
+        moments, equations = second_moment_sum(data), moment_sum(data, _EQUATIONS)
+        *columns, of_moments, of_equations, of_counts = noises[
+            1 : 4 if self.inference is None else 6
+        ]
+        sums = (moments, near_sum(data))
         first = (
             targets,
-            second_moment_sum(data).release(data, adjacency, noises[1]),
-            moment_sum(data, _EQUATIONS).release(data, adjacency, noises[2]),
+            *(
+                one.release(data, adjacency, noise)
+                for one, noise in zip(sums, columns, strict=False)
+            ),
+            moments.release(data, adjacency, of_moments),
+            equations.release(data, adjacency, of_equations),
         )
         if self.inference is None:
-            last = moment_sum(data, _SCORE).release(data, adjacency, noises[4], count=self.n_scores)
+            last = moment_sum(data, _SCORE).release(
+                data, adjacency, noises[-1], count=self.n_scores
+            )
         else:
             final = score_moment_sum(data, _FINAL[self.inference])
             last = final.release(data, adjacency, noises[-1])
-        counts = [SHELL_COUNTS.release(data, adjacency, noises[3])]
+        counts = [SHELL_COUNTS.release(data, adjacency, of_counts)]
         if self.inference is not None:
-            counts.append(limits_sum(data).release(data, adjacency, noises[4]))
+            counts.append(limits_sum(data).release(data, adjacency, noises[-2]))
         return (*first, *counts, last)
 
     @property
@@ -212,7 +233,9 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
     def step(self, state: _State, oracle: Oracle) -> tuple[_State, StepInfo]:
         declared = self._releases[min(state.step, len(self._releases) - 1)]
         first = [self._ask_targets, self._ask_moments, self._ask_equations, self._ask_counts]
-        first += [] if self.inference is None else [self._ask_limits]
+        if self.inference is not None:
+            first[1:1] = [self._ask_columns, self._ask_near]
+            first.append(self._ask_limits)
         last = self._ask_score if self.inference is None else self._ask_intervals
         ask = first[state.step] if state.step < len(first) else last
         after, step = ask(state, oracle, declared), state.step + 1
@@ -238,11 +261,30 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         w = feasible(self.problem, self._penalized, w, 0.0)
         return dataclasses.replace(state, targets=targets, w=w, noise=noise)
 
-    def _ask_moments(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
-        """Release second moments, and find centred coordinates."""
+    def _ask_columns(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Release second moments of columns within their declared bounds."""
         moments = noisy_second_moments(oracle, declared, constant_column(self.data))
         noise = min(declared.noise_std, HUGE)
-        at = centered_coordinates(_bounded(moments), noise, self.data, self.clip)
+        return dataclasses.replace(state, moments=(_bounded(moments), noise))
+
+    def _ask_near(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Count entries near the means of columns, and find the bounds that columns need."""
+        moments, noise = present(state.moments)
+        centers = centers_of(moments, noise, self.data)
+        counts = _bounded(noisy_near_counts(oracle, declared, *centers))
+        columns = Columns.of(moments, noise, counts, declared.noise_std, self.data)
+        return dataclasses.replace(state, columns=columns)
+
+    def _ask_moments(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
+        """Release second moments, and find centred coordinates."""
+        data, noise = self.data, min(declared.noise_std, HUGE)
+        by = None if state.columns is None else state.columns.standardising
+        moments = noisy_second_moments(oracle, declared, constant_column(data), by)
+        moments = _bounded(moments)
+        if state.moments is not None and by is None:
+            moments, noise = pooled_moments(*state.moments, moments, noise)
+        at = centered_coordinates(moments, noise, data, self.clip)
+        at = at if by is None else at.of_rows(present(state.columns), data)
         return dataclasses.replace(state, coordinates=at)
 
     def _ask_equations(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
