@@ -190,7 +190,7 @@ def test_noise_averaged_with_a_second_draw_is_refuted():
 
 def test_the_row_norm_in_place_of_its_square_is_refuted():
     # Rows that are not scaled to one length contribute up to R^2; noise is for 1, or for R.
-    def raw(spec, constant):
+    def raw(spec, constant, by=None):
         def block_sum(block):
             rows = moments_module.beside_constant(block, spec.intercept)
             rows = np.column_stack([rows, np.full(len(rows), constant)])

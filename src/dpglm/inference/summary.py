@@ -234,7 +234,7 @@ def _of_ratios(
 _HARMLESS_PENALTY = 1e-3
 # A released share is positive if it exceeds this many standard deviations of its noise.
 _SURE = 2.0
-# Terms are named whose part in long rows is this many times the mean part.
+# A term is named if its part in long rows is this many times the mean part.
 _MOST_TERMS, _UNEVEN = 3, 1.5
 _UNITS = (
     "Coefficients are per unit of the columns of the fit. If a SchemaEncoder encoded a table, "

@@ -90,7 +90,7 @@ def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
 
 Standardising: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Public means of columns, and scales above 0 to divide by."""
-# Of longer entries squares might overflow.
+# Squares of longer entries might overflow.
 _LONGEST = 1e150
 
 

@@ -144,7 +144,7 @@ class Coordinates:
     level: float  # 0 without an intercept.
     mean_square: float
     most: float  # The largest squared norm of a row.
-    means: NDArray[np.float64]  # Of the columns.
+    means: NDArray[np.float64]  # Means of the columns.
     deviations: NDArray[np.float64]  # Their standard deviations.
     units: NDArray[np.float64]  # Parts of their bounds that columns need.
     alike: NDArray[np.bool_]  # Coordinates with second moments that exceed their noise.
@@ -477,7 +477,7 @@ class PooledScores:
 
 # Least squares under a weakly informative prior, and its covariance. Post-processing.
 
-# Rounds in which the residual variance and the estimate are computed from each other.
+# Rounds that compute the residual variance and the estimate from each other.
 _ROUNDS = 3
 # A variance with relative noise r has 2 / r^2 degrees of freedom (Satterthwaite, Biometrics
 # Bulletin 2, 1946), so squared 95 % critical values grow by 1 + (z^2 + 1) r^2 / 4, to first order.

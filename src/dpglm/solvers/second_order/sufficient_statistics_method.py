@@ -106,7 +106,9 @@ class SufficientStatisticsState:
     noise: NDArray[np.float64]  # Its covariance.
     intervals: Uncertainty | None
     binding: Binding | None
-    moments: tuple[NDArray[np.float64], float] | None = None  # Of columns, with their noise.
+    moments: tuple[NDArray[np.float64], float] | None = (
+        None  # Moments of columns, with their noise.
+    )
     columns: Columns | None = None
 
 
