@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dpglm import describe
-from dpglm.tables.csv import Dialect
-from dpglm.tables.files import read_table, storage_types, write_table
+from dpglm.tables.files import Dialect, read_table, storage_types, write_table
 from dpglm.tables.schema import Schema
 from tests.cli.conftest import files, frame, run  # noqa: F401
 
@@ -81,7 +80,7 @@ def test_a_mark_of_utf_8_before_latin_1_is_no_text(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_blocks_may_end_anywhere(tmp_path, monkeypatch, size):
-    monkeypatch.setattr("dpglm.tables.csv._AT_ONCE", size)
+    monkeypatch.setattr("dpglm.tables.files._AT_ONCE", size)
     path = tmp_path / "rows.csv"
     path.write_bytes(text(end="\r\n").encode("utf-16"))
     check(path, Dialect(separator=";", encoding="utf-16", **NUMBERS))

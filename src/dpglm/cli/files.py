@@ -31,9 +31,8 @@ from dpglm.cli.console import (
     spending,
 )
 from dpglm.tables.cells import as_cells, as_numbers
-from dpglm.tables.csv import Dialect
 from dpglm.tables.databases import Address
-from dpglm.tables.files import named_errors, storage_types
+from dpglm.tables.files import Dialect, named_errors, storage_types
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import CountTarget, TargetColumn
 

@@ -19,8 +19,8 @@ import click
 
 from dpglm._registry import ESTIMATORS
 from dpglm.cli.console import CommandPath, InputError, Use, guarded
-from dpglm.tables.csv import Dialect
 from dpglm.tables.databases import Address
+from dpglm.tables.files import Dialect
 
 # A command is a function: names, defaults, types and choices of its options are those of its
 # parameters, and a parameter that is a dataclass stands for a group of options, its fields.

@@ -19,10 +19,9 @@ from dpglm._validation import check_one_of, checked, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
-from dpglm.tables.csv import Dialect
 from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, NamedTerm, Reader
 from dpglm.tables.entries import read_entry, rebased, write_entries
-from dpglm.tables.files import read_table
+from dpglm.tables.files import Dialect, read_table
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
 from dpglm.tables.score import Score
 from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_target

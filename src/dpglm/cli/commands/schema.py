@@ -14,9 +14,8 @@ from dpglm._codec import encode
 from dpglm.cli.console import InputError, note, plain
 from dpglm.cli.files import all_or_none
 from dpglm.cli.options import INPUT_TABLE, OUTPUT_FILE, CsvForm, Force, argument, command, option
-from dpglm.tables.csv import Dialect
 from dpglm.tables.databases import Address
-from dpglm.tables.files import StorageType, storage_types
+from dpglm.tables.files import Dialect, StorageType, storage_types
 from dpglm.tables.schema import HELP_KEY
 
 _HELP = [
