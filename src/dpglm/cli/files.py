@@ -457,7 +457,7 @@ def publish_numbers(
     kind: str,
     write_page: Callable[[Any, Path], None] | None,
     report: Path | None,
-    ledger: Path | None,
+    ledger: PrivacyLedger | None,
     *,
     force: bool,
     others: Mapping[Path, Callable[[Any], Mapping[str, Any]]] = MappingProxyType({}),
@@ -466,17 +466,15 @@ def publish_numbers(
 
     ``others`` maps further JSON files to their contents.
     """
-    from dpglm.ledger import PrivacyLedger
     from dpglm.ledger.store import write_json
 
     written = [*others]
     if report is not None:
         require_report()
         written += [report / one for one in ("certificate.json", f"{kind}.html", f"{kind}.json")]
-    account = None if ledger is None else PrivacyLedger(ledger)
-    watch = spending(SpendingWatch(account))
+    watch = spending(SpendingWatch(ledger))
     with reserved(written, force=force) as outputs:
-        found = make(account)
+        found = make(ledger)
 
         def write(drafts: Mapping[Path, Path]) -> None:
             for path, document in others.items():

@@ -199,6 +199,7 @@ COUNT = click.IntRange(min=1)
 
 
 if TYPE_CHECKING:
+    from dpglm.ledger import PrivacyLedger
     from dpglm.tables.schema import Schema
 
     _Choice = click.Choice[str]
@@ -276,14 +277,40 @@ Trials = Annotated[
     ),
 ]
 Model = Annotated[Path, option("Model file, written by `dpglm fit`.", type=INPUT_FILE)]
-Ledger = Annotated[
-    Path | None,
-    option(
-        "Ledger of this data set. The cost is recorded there before anything is released.",
-        type=LEDGER,
-    ),
-]
 Force = Annotated[bool, option("Replace output files that exist.")]
+
+
+@final
+@dataclass(frozen=True)
+class Account:
+    """The ledger of a command, and the parts of the table that it charges."""
+
+    ledger: Annotated[
+        Path | None,
+        option(
+            "Ledger of this data set. The cost is recorded there before anything is released.",
+            type=LEDGER,
+        ),
+    ] = None
+    part: Annotated[
+        tuple[str, ...],
+        option(
+            "Part of the table, such as the month of arrival, with all rows of DATA. Only rows of "
+            "this part are charged in the ledger.",
+            metavar="NAME",
+        ),
+    ] = ()
+
+    def opened(self, label: str | None = None) -> PrivacyLedger | None:
+        """Open the ledger, if there is one."""
+        if self.ledger is None:
+            for flag, value in (("--label", label), ("--part", ", ".join(self.part))):
+                if value:
+                    raise InputError(f"{flag} {value}: needs --ledger")
+            return None
+        from dpglm.ledger import PrivacyLedger
+
+        return PrivacyLedger(self.ledger, label=label, parts=self.part or None)
 
 
 @final

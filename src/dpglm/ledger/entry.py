@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeAlias, final
 
@@ -65,6 +65,31 @@ class LedgerTerms:
             del fields["unit"]
         return fields
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether neighbouring tables differ in one part only, so that parts compose in parallel.
+
+        An erased, added or removed row has one value of the public attribute. A row that replaces
+        another may have a different value, and a group may have rows in several parts.
+        """
+        return self.adjacency is not Adjacency.REPLACE_ONE and self.unit is Unit.ROW
+
+    def by_part(self, entries: Iterable[Spend]) -> dict[str | None, list[Charge]]:
+        """Return the charges to the rows of each part; None stands for parts without a name yet.
+
+        Proof in ``docs/proofs/filters.md``.
+        """
+        spent = list(entries)
+        named = sorted({part for one in spent for part in one.parts or ()})
+        return {
+            part: [
+                one.charge
+                for one in spent
+                if one.parts is None or part in one.parts or not self.takes_parts
+            ]
+            for part in (None, *named)
+        }
+
     def reference(self, entry: LedgerEntry) -> LedgerReference:
         """Return the reference to an entry, for a certificate."""
         return LedgerReference(self.data, self.id, entry.number, entry.id, entry.digest)
@@ -119,6 +144,8 @@ class LedgerEntry:
         SHA-256 of this entry and all earlier ones.
     label : str, optional
         Name of the analysis.
+    parts : tuple of str, optional
+        Parts of the table with the rows in use; None for all rows.
     """
 
     number: int
@@ -132,13 +159,15 @@ class LedgerEntry:
     version: str
     digest: str
     label: str | None = None
+    parts: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record: without the digest, and without an empty label."""
+        """Return the record: without the digest, and without an empty label or parts."""
         fields: dict[str, Any] = encode(self)
         del fields["digest"]
-        if self.label is None:
-            del fields["label"]
+        for name in ("label", "parts"):
+            if fields[name] is None:
+                del fields[name]
         return fields
 
     @classmethod
@@ -148,7 +177,8 @@ class LedgerEntry:
         try:
             if "digest" in fields:
                 raise ValueError("digest must not be part of the record")
-            return decode(cls, {"label": None, **fields, "digest": record.digest})
+            optional = {"label": None, "parts": None}
+            return decode(cls, {**optional, **fields, "digest": record.digest})
         except ValueError as error:
             raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
@@ -189,17 +219,18 @@ class LedgerReference:
 @final
 @dataclass(frozen=True)
 class Spend:
-    """Id and charge of an entry."""
+    """Id, charge and parts of an entry."""
 
     id: str
     charge: Mapping[str, Amount]
+    parts: tuple[str, ...] | None
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Read id and charge from the record of an entry."""
+        """Read these fields from the record of an entry."""
         fields = record.document
         try:
-            return decode(cls, {name: fields.get(name) for name in ("id", "charge")})
+            return decode(cls, {name: fields.get(name) for name in ("id", "charge", "parts")})
         except ValueError as error:
             raise LedgerError(f"an entry is not that of a ledger: {error}") from error
 
@@ -266,30 +297,48 @@ class LedgerContents:
         self.terms.check_charges(charges)
         return charges
 
+    @property
+    def by_part(self) -> dict[str | None, list[Charge]]:
+        """The charges to each part; see ``LedgerTerms.by_part``."""
+        pairs = zip(self.entries, self.charges, strict=True)
+        return self.terms.by_part(Spend(one.id, charge, one.parts) for one, charge in pairs)
+
+    def _over_parts(
+        self, pick: Callable[..., float], of: Callable[[Sequence[Charge]], dict[str, float]]
+    ) -> dict[str, float]:
+        found = [of(charges) for charges in self.by_part.values()]
+        return {name: pick(one[name] for one in found) for name in found[0]}
+
     def spent(self) -> dict[str, float]:
-        """Return the total charge, in the budget's currency.
+        """Return the total charge, in the budget's currency: the largest over parts of the table.
 
         This is the amount that is compared with the budget.
 
         Privacy: not an odometer. If the analysis stops at a time chosen from its results, use the
         bound of ``spent_at_any_time``.
         """
-        return self.terms.filter.spent(self.charges)
+        return self._over_parts(max, self.terms.filter.spent)
 
     def spent_at_any_time(self) -> dict[str, float]:
         """Bound the total as (epsilon, delta), valid also at a time chosen from the results."""
-        return self.terms.filter.spent_at_any_time(self.charges)
+        return self._over_parts(max, self.terms.filter.spent_at_any_time)
 
     def left(self) -> dict[str, float]:
-        """Return the remaining budget, in the quantities of the filter, such as mu."""
-        return self.terms.filter.left(self.charges)
+        """Return the remaining budget of all rows, in the quantities of the filter, such as mu."""
+        return self._over_parts(min, self.terms.filter.left)
+
+    def spent_by_part(self) -> dict[str, dict[str, float]]:
+        """Return the total charge to the rows of each named part, in the budget's currency."""
+        named = ((part, charges) for part, charges in self.by_part.items() if part is not None)
+        return {part: self.terms.filter.spent(charges) for part, charges in named}
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         return (
             ("budget", self.terms.filter.budget),
             ("charged", named_numbers(self.spent())),
             ("bound if you stop early because of results", named_numbers(self.spent_at_any_time())),
-            ("left", left_in_words(self.terms.filter, self.charges)),
+            ("left", left_in_words(self.terms.filter, self.left())),
+            *((f"part {part}", named_numbers(one)) for part, one in self.spent_by_part().items()),
             ("relation", self.terms.relation),
             ("entries", len(self.entries)),
         )
@@ -343,7 +392,7 @@ class LedgerContents:
         if len({entry.id for entry in self.entries}) < len(self.entries):
             found.append("several entries have the same id")
         # Invalid charges cannot be added up.
-        if not any(found) and not self.terms.filter.allows(self.charges):
+        if not any(found) and not all(map(self.terms.filter.allows, self.by_part.values())):
             found.append(f"the charges exceed the budget {self.terms.filter.budget!r}")
         found += [self._problem_of_reference(reference) for reference in references]
         return tuple(problem for problem in found if problem is not None)
@@ -371,9 +420,8 @@ class LedgerContents:
         return f"entry {reference.number} with id {reference.entry} is missing, or was changed"
 
 
-def left_in_words(rule: PrivacyFilter, charges: Sequence[Charge]) -> str:
+def left_in_words(rule: PrivacyFilter, left: dict[str, float]) -> str:
     """Return the remaining budget in words; for mu also the budget of a single fit, about."""
-    left = rule.left(charges)
     said = named_numbers(left)
     if not isinstance(rule, GaussianFilter) or not left["mu"] > 0.0:
         return said

@@ -32,6 +32,7 @@ from dpglm.privacy.accounting.accountant import own_version
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import Event, canonical
+from dpglm.tables.cells import normal
 
 __all__ = ["PrivacyLedger", "as_ledger"]
 
@@ -54,11 +55,14 @@ class PrivacyLedger:
         User name in entries; default: user and machine. It is not verified.
     label : str, optional
         Name of the analysis in entries, such as "income by region"; one line.
+    parts : str or sequence of str, optional
+        Parts of the table, such as months of arrival, with all rows that the fits use. A fit is
+        charged to the rows of its parts only. By default it is charged to all rows.
 
     Raises
     ------
     ValueError
-        If the label is not text of one line.
+        If the label is not text of one line, or the ledger's relation or unit does not allow parts.
     LedgerError
         If the file is not a ledger, or belongs to another data set.
 
@@ -70,6 +74,8 @@ class PrivacyLedger:
     Privacy: ``spend`` returns after its record is on the disk, or raises. A record is permanent,
     whether or not anything was released. All recorded events together are within the ledger's
     budget under its relation, even if each event was chosen after looking at earlier results.
+    With ``parts``, every row must belong to one part, by a public attribute, and fits must use rows
+    of their parts only; the ledger cannot check this.
     ``docs/proofs/filters.md`` has the proof and the limits.
 
     Examples
@@ -98,8 +104,16 @@ class PrivacyLedger:
     fingerprint: str | None = None
     who: str | None = None
     label: str | None = None
+    parts: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if self.parts is not None:
+            given = [self.parts] if isinstance(self.parts, str) else list(self.parts)
+            # In one spelling, since two parts with the same rows would be charged once each.
+            parts = sorted({normal(_text("parts", one)) for one in given})
+            if not parts:
+                raise ValueError("parts must name at least one part, got none: None is all rows")
+            object.__setattr__(self, "parts", tuple(parts))
         if self.label is not None:
             _text("label", self.label)
         object.__setattr__(self, "path", check_path("path", self.path).absolute())
@@ -108,7 +122,12 @@ class PrivacyLedger:
                 "path must be a ledger, created by PrivacyLedger.create or `dpglm ledger create`, "
                 f"got {str(self.path)!r}, which is not a file"
             )
-        self.terms()
+        terms = self.terms()
+        if self.parts is not None and not terms.takes_parts:
+            raise ValueError(
+                "parts must be None for a ledger of groups or of the relation replace_one, where "
+                f"neighbouring tables can differ in several parts, got {self.parts!r}"
+            )
 
     @classmethod
     def create(
@@ -269,11 +288,13 @@ class PrivacyLedger:
             spent = list(map(Spend.from_record, records))
             for record, one in zip(records, spent, strict=True):
                 if one.id == own_id:
-                    return _resumed(LedgerEntry.from_record(record), event)
-            before = [one.charge for one in spent]
-            terms.check_charges(before)
-            if not terms.filter.allows([*before, charge]):
-                raise BudgetExceededError(_refusal(terms, before, charge))
+                    return self._resumed(LedgerEntry.from_record(record), event)
+            terms.check_charges(one.charge for one in spent)
+            known = terms.by_part(spent)
+            for part in known if self.parts is None else self.parts:
+                before = known.get(part, known[None])
+                if not terms.filter.allows([*before, charge]):
+                    raise BudgetExceededError(_refusal(terms, before, charge, part))
             entry = LedgerEntry(
                 number=len(records) + 1,
                 id=own_id,
@@ -286,9 +307,23 @@ class PrivacyLedger:
                 version=own_version(),
                 digest="",
                 label=self.label,
+                parts=None if self.parts is None else tuple(self.parts),
             )
             digest = append(connection, entry.to_dict()).digest
         return dataclasses.replace(entry, digest=digest)
+
+    def _resumed(self, entry: LedgerEntry, event: Event) -> LedgerEntry:
+        if entry.event != canonical(event):
+            raise LedgerError(
+                f"key must be new, or belong to {canonical(event)!r}, got {entry.id!r}, which "
+                f"belongs to {entry.event!r}"
+            )
+        if entry.parts != self.parts:
+            raise LedgerError(
+                f"parts must be {entry.parts!r}, as in the entry {entry.id!r} of the fit that is "
+                f"resumed, got {self.parts!r}"
+            )
+        return entry
 
     def _repr_html_(self) -> str:
         try:
@@ -317,20 +352,12 @@ def as_ledger(ledger: PrivacyLedger | str | os.PathLike[str] | None) -> PrivacyL
     return PrivacyLedger(ledger)
 
 
-def _resumed(entry: LedgerEntry, event: Event) -> LedgerEntry:
-    if entry.event != canonical(event):
-        raise LedgerError(
-            f"key must be new, or belong to {canonical(event)!r}, got {entry.id!r}, which belongs "
-            f"to {entry.event!r}"
-        )
-    return entry
-
-
-def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge) -> str:
+def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge, part: str | None) -> str:
+    of_part = "" if part is None else f", part {part!r}"
     return (
-        f"event must cost at most the remaining budget of the ledger for {terms.data!r}, "
-        f"{left_in_words(terms.filter, before)}, of {terms.filter.budget!r}; it costs "
-        f"{named_numbers(charge)}. Nothing was charged or released"
+        f"event must cost at most the remaining budget of the ledger for {terms.data!r}{of_part}, "
+        f"{left_in_words(terms.filter, terms.filter.left(before))}, of {terms.filter.budget!r}; it "
+        f"costs {named_numbers(charge)}. Nothing was charged or released"
     )
 
 

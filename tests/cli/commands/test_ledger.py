@@ -167,3 +167,20 @@ class TestCreate:
         assert done.exit_code == 2
         assert "which exists" in done.stderr
         assert made.path.read_bytes() == before
+
+
+def test_parts_are_charged_separately(run, fit):
+    made = ("--data", "people", "--epsilon", "1", "--delta", "1e-6")
+    assert run("ledger", "create", "monthly.ledger", *made).exit_code == 0
+    charged = ("--ledger", "monthly.ledger", "--force", "--delta", "1e-6")
+    for month in ("2026-10", "2026-11"):
+        assert fit(*charged, "--part", month, epsilon="1").exit_code == 0
+    again = fit(*charged, "--part", "2026-11", epsilon="1")
+    assert again.exit_code == 2
+    assert "part '2026-11'" in again.output
+    shown = run("ledger", "show", "monthly.ledger").output
+    assert "part 2026-10" in shown
+    assert "2026-11" in shown
+    lacking = fit("--part", "2026-11", "--force")
+    assert lacking.exit_code == 2
+    assert "--part 2026-11: needs --ledger" in lacking.output

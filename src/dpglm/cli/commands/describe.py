@@ -11,9 +11,9 @@ from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
     OUTPUT_FILE,
+    Account,
     CsvForm,
     Force,
-    Ledger,
     Protected,
     argument,
     command,
@@ -64,7 +64,7 @@ def describe(
             metavar="COLUMN=NUMBER",
         ),
     ] = (),
-    ledger: Ledger = None,
+    account: Account = Account(),  # noqa: B008
     report: Annotated[
         Path | None,
         option(
@@ -131,7 +131,7 @@ def describe(
     if bounded_schema is not None:
         others[bounded_schema] = lambda found: found.schema(bounds=ends[0]).to_dict()
     publish_numbers(
-        make, "description", write_description, report, ledger, force=force, others=others
+        make, "description", write_description, report, account.opened(), force=force, others=others
     )
 
 

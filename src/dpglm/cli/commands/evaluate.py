@@ -22,9 +22,9 @@ from dpglm.cli.files import (
 from dpglm.cli.fitting import Exposure, GivenOffset, Offset
 from dpglm.cli.options import (
     INPUT_TABLE,
+    Account,
     CsvForm,
     Force,
-    Ledger,
     Model,
     Protected,
     Trials,
@@ -93,7 +93,7 @@ def evaluate(
             metavar="VALUE",
         ),
     ] = (),
-    ledger: Ledger = None,
+    account: Account = Account(),  # noqa: B008
     report: Annotated[
         Path | None,
         option(
@@ -158,7 +158,7 @@ def evaluate(
         )
 
     write_page = functools.partial(write_evaluation, by=by)
-    publish_numbers(make, "evaluation", write_page, report, ledger, force=force)
+    publish_numbers(make, "evaluation", write_page, report, account.opened(), force=force)
 
 
 def _target(

@@ -18,9 +18,9 @@ from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FOLDER,
     OUTPUT_FILE,
+    Account,
     CsvForm,
     Force,
-    Ledger,
     Protected,
     argument,
     command,
@@ -31,7 +31,7 @@ from dpglm.cli.options import (
 from dpglm.tables.databases import Address
 
 if TYPE_CHECKING:
-    from dpglm.ledger import PrivacyLedger
+    pass
 
 REPORT_FOLDER = output_folder("certificate.json", "report.html")
 
@@ -63,7 +63,7 @@ def fit(
             "Folder for certificate.json and report.html.", type=REPORT_FOLDER, metavar="FOLDER"
         ),
     ] = None,
-    ledger: Ledger = None,
+    account: Account = Account(),  # noqa: B008
     label: Annotated[
         str | None,
         option("Name of this analysis in the ledger, such as 'income by region'.", metavar="TEXT"),
@@ -126,9 +126,9 @@ def fit(
     protected.check_public_sizes()
     if checkpoint is not None and not checkpoint.parent.is_dir():
         raise InputError(f"--checkpoint {checkpoint}: must lie in a folder that exists")
-    account = _ledger(ledger, label)
-    watch.opened(account)
-    fitted = described.make(schema, **protected.keywords, ledger=account)
+    ledger = account.opened(label)
+    watch.opened(ledger)
+    fitted = described.make(schema, **protected.keywords, ledger=ledger)
     written = [model]
     if report is not None:
         require_report()
@@ -186,13 +186,3 @@ def fit(
     if unused:
         where = "schema" if schema.formula is None else "formula"
         note(f"Not in the {where}, and therefore not used: {', '.join(sorted(unused))}")
-
-
-def _ledger(path: Path | None, label: str | None) -> PrivacyLedger | None:
-    if path is None:
-        if label is not None:
-            raise InputError(f"--label {label}: needs --ledger")
-        return None
-    from dpglm.ledger import PrivacyLedger
-
-    return PrivacyLedger(path, label=label)

@@ -112,22 +112,26 @@ def show(file: Annotated[Path, argument(INPUT_LEDGER)]) -> None:
             "budget": named_numbers(budget),
             "charged": named_numbers(contents.spent()),
             "bound if you stop early because of results": named_numbers(always),
-            "left": left_in_words(terms.filter, contents.charges),
+            "left": left_in_words(terms.filter, contents.left()),
             "relation": terms.relation,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],
             "fingerprint": terms.fingerprint or "-",
             "created": terms.created,
             "id": terms.id,
+            **{
+                f"part {part}": named_numbers(one) for part, one in contents.spent_by_part().items()
+            },
         },
     )
     say()
     print_table(
-        ("what", "number", "label", "who", "when", "charge"),
+        ("what", "number", "label", "parts", "who", "when", "charge"),
         (
             (
                 entry.what,
                 str(entry.number),
                 entry.label or "-",
+                "all" if entry.parts is None else ", ".join(entry.parts),
                 entry.who,
                 entry.time[:19],
                 named_numbers(entry.charge),

@@ -23,8 +23,8 @@ from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_TABLE,
     STUDY_CHECKPOINT,
+    Account,
     Force,
-    Ledger,
     argument,
     command,
     option,
@@ -59,7 +59,7 @@ def study(
     out: Annotated[
         Path | None, option("Folder for the results.", type=_OUT, metavar="FOLDER")
     ] = None,
-    ledger: Ledger = None,
+    account: Account = Account(),  # noqa: B008
     checkpoint: Annotated[
         Path | None,
         option(
@@ -84,7 +84,6 @@ def study(
     file. After that, the message states the spending and where the results are or how to
     continue, and the exit code is 3.
     """
-    from dpglm.ledger import PrivacyLedger
     from dpglm.study.reading import read_study
     from dpglm.study.writing import files_of_study, write_study
 
@@ -97,12 +96,12 @@ def study(
     if out is None:
         raise InputError("--out FOLDER must be given with DATA")
     require_report()
-    account = None if ledger is None else PrivacyLedger(ledger)
-    watch = spending(SpendingWatch(account, checkpoint=checkpoint, resumes="FOLDER"))
+    ledger = account.opened()
+    watch = spending(SpendingWatch(ledger, checkpoint=checkpoint, resumes="FOLDER"))
     targets = [out / name for name in files_of_study(declared.parts)]
     with reserved(targets, force=force) as outputs:
         with shown():
-            result = declared.run(data, ledger=account, checkpoint=checkpoint)
+            result = declared.run(data, ledger=ledger, checkpoint=checkpoint)
         # Drafts have their targets' names, in one folder.
         outputs.write(lambda drafts: write_study(result, drafts[targets[0]].parent), watch.wrote)
     if result.evaluation is not None:
