@@ -47,22 +47,28 @@ WRITING = {
     "demo": (("demo", "--out", "demo"), ["demo/report.html", "demo/model.json"]),
     "describe": ((*DESCRIBE, *REPORT), ["report/description.json", "report/certificate.json"]),
     "evaluate": ((*EVALUATE, *LEDGER, *REPORT), ["report/evaluation.json"]),
+    "export": (("export", "model.json", "--to", "sql", "-o", "score.sql"), ["score.sql"]),
     "fit": ((*FIT, *REPORT), ["new.json", "report/report.html"]),
     "ledger create": (NEW_LEDGER, ["new.ledger"]),
     "ledger export": (("ledger", "export", "people.ledger", "-o", "out.json"), ["out.json"]),
+    "monitor": (("monitor", "old.json", "now.json", "--page", "drift.html"), ["drift.html"]),
     "predict": (("predict", "people.csv", "--model", "model.json", "-o", "p.csv"), ["p.csv"]),
     "schema": (("schema", "people.csv", "--target", "ill", "-o", "s.json"), ["s.json"]),
     "study": (OF_STUDY, ["results/model.json", "results/report.html"]),
 }
 PRINTING = {
+    "export": ("export", "model.json", "--to", "python"),
     "ledger show": ("ledger", "show", "people.ledger"),
     "ledger verify": ("ledger", "verify", "people.ledger"),
+    "monitor": ("monitor", "old.json", "now.json"),
     "plan": ("plan", "--n-rows", "200", "--n-features", "2"),
     "predict": ("predict", "people.csv", "--model", "model.json", "-o", "-"),
     "schema": ("schema", "people.csv", "--target", "ill"),
     "verify": ("verify", "model.json"),
 }
 _SLOW = ("audit", "demo")
+AUC = {"estimate": 0.8, "low": 0.79, "high": 0.81, "population_low": 0.7, "population_high": 0.9}
+STORED = {"level": 0.95, "epsilon": 1.0, "delta": 1e-6, "all_rows": {"auc": AUC}}
 
 
 PICTURED = (
@@ -81,6 +87,8 @@ def prepared(fit, files, monkeypatch):
     done = fit("--delta", "1e-5")
     assert done.exit_code == 0, done.output
     (files / "study.toml").write_text(STUDY)
+    for name in ("old.json", "now.json"):
+        (files / name).write_text(json.dumps(STORED))
     PrivacyLedger.create("people.ledger", data="people", budget=ApproximateDP(60.0, 1e-5))
     return files
 

@@ -24,6 +24,7 @@ COMMANDS = [
     "verify",
     "predict",
     "export",
+    "monitor",
     "ledger",
     "audit",
 ]

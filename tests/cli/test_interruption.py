@@ -151,6 +151,8 @@ def test_every_command(run, files, monkeypatch, name):
         "demo": (),
         "describe": ("people.csv", "--schema", "schema.json", "--epsilon", 1),
         "evaluate": ("people.csv", "--model", "schema.json", "--epsilon", 1),
+        "export": ("schema.json", "--to", "sql"),
+        "monitor": ("schema.json", "people.csv"),
         "plan": ("--n-rows", 10, "--n-features", 2),
         "predict": ("people.csv", "--model", "schema.json", "-o", "p.csv"),
         "schema": ("people.csv", "--target", "ill"),

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpglm.export import scoring_of, written
 from dpglm.export import sql as sql_module
+from dpglm.export.forms import written
+from dpglm.export.scoring import scoring_of
 from dpglm.problem import (
     ComplementaryLogLogLink,
     IdentityLink,

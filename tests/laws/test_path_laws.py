@@ -17,10 +17,10 @@ SAYS = ("must be another file than", "must be outside of", "is named for two out
 _COLUMNS = {"reference", "formula", "interaction", "monotone"}
 _BESIDE = {"exposure", "offset", "trials"}
 TEXTS = {
-    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups"},
-    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups"} | _BESIDE,
+    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups", "part"},
+    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups", "part"} | _BESIDE,
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta", "label", "groups", "exposure_bounds"}
+    "fit": {"target", "settings", "delta", "label", "part", "groups", "exposure_bounds"}
     | _COLUMNS
     | _BESIDE,
     "ledger create": {"data", "fingerprint", "delta"},
@@ -28,6 +28,7 @@ TEXTS = {
     | _COLUMNS,
     "predict": {"keep", "exposure", "offset"},
     "schema": {"target"},
+    "study": {"part"},
 }
 # A valid value of each option that must be given, and is no path.
 REQUIRED = {
@@ -36,6 +37,7 @@ REQUIRED = {
     "--n-rows": "10",
     "--target": "y",
     "--data": "people",
+    "--to": "sql",
 }
 
 

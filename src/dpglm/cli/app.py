@@ -15,6 +15,7 @@ from dpglm.cli.commands.export import export
 from dpglm.cli.commands.fit import fit
 from dpglm.cli.commands.ledger import ledger
 from dpglm.cli.commands.moments import moments, regress
+from dpglm.cli.commands.monitor import monitor
 from dpglm.cli.commands.plan import plan
 from dpglm.cli.commands.predict import predict
 from dpglm.cli.commands.schema import schema
@@ -86,6 +87,7 @@ for one in (
     verify,
     predict,
     export,
+    monitor,
     ledger,
     audit,
 ):

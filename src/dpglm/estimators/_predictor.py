@@ -16,7 +16,7 @@ from dpglm._fitting import all_or_nothing
 from dpglm._validation import checked
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, scores, with_offset
-from dpglm.export import export
+from dpglm.export.forms import export
 from dpglm.problem import ClassLink
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile

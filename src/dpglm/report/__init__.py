@@ -5,15 +5,20 @@ from dpglm.certificate.statement import PublicFact, Spending
 from dpglm.certificate.verify import Verification, verify
 from dpglm.guidance.expectation import Guidance, guidance
 from dpglm.report.model_file import LinearModel, load_model, save_model
+from dpglm.report.monitoring import Drift, Monitoring, Shift, compare
 
 __all__ = [
     "Certificate",
+    "Drift",
     "Guidance",
     "LinearModel",
+    "Monitoring",
     "PublicFact",
+    "Shift",
     "Spending",
     "Verification",
     "certify",
+    "compare",
     "guidance",
     "load_model",
     "model_digest",

@@ -20,7 +20,7 @@ from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
 from dpglm.estimators._shapes import HasShapes, errors_of, errors_of_estimates, released_model
-from dpglm.export import export
+from dpglm.export.forms import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.store import write_json

@@ -59,6 +59,23 @@ def page_of(
     **shown: Any,
 ) -> str:
     """Render a template with a certificate and values of its own; all text is escaped."""
+    return rendered(
+        template,
+        certificate=certificate,
+        sections=dict(certificate.sections()),
+        facts=[
+            (name, fact.value, fact.provenance, PROVENANCE[fact.provenance])
+            for name, fact in _named_facts(certificate)
+        ],
+        spending=certificate.spending(),
+        verification=verification,
+        verdict=verdict(verification, cautions),
+        **shown,
+    )
+
+
+def rendered(template: str, **shown: Any) -> str:
+    """Render a template; all text is escaped."""
     jinja2 = require("jinja2", "report")
     folder = resources.files("dpglm.report") / "templates"
     environment = jinja2.Environment(
@@ -73,17 +90,7 @@ def page_of(
     )
     environment.filters.update(number=_number, up=rounded_up, value=value_in_words)
     page: str = environment.get_template(template).render(
-        version=library_versions()["dpglm"],
-        certificate=certificate,
-        sections=dict(certificate.sections()),
-        facts=[
-            (name, fact.value, fact.provenance, PROVENANCE[fact.provenance])
-            for name, fact in _named_facts(certificate)
-        ],
-        spending=certificate.spending(),
-        verification=verification,
-        verdict=verdict(verification, cautions),
-        **shown,
+        version=library_versions()["dpglm"], **shown
     )
     return page
 
