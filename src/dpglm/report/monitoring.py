@@ -111,7 +111,7 @@ class Monitoring:
 
     Notes
     -----
-    Privacy: post-processing of two results; a comparison has no privacy cost.
+    Privacy: post-processing of two results, at no privacy cost.
     """
 
     shifts: tuple[Shift, ...]

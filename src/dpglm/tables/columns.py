@@ -425,6 +425,8 @@ class CategoricalColumn(Column):
         )
 
     def score(self, weights: Sequence[float]) -> Score:
+        if self.cyclic:
+            return self.lookup([as_score(one) for one in (self._circle @ weights).tolist()])
         left = iter(weights)
         center = 0.0 if self.reference is None else self._ball.center * math.fsum(weights)
         return self.lookup(

@@ -13,8 +13,8 @@ from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
     OUTPUT_FILE,
+    Account,
     Force,
-    Ledger,
     Protected,
     argument,
     command,
@@ -49,7 +49,7 @@ def moments(
             "'none': all rows count fully, with more noise.", type=click.Choice(["auto", "none"])
         ),
     ] = "auto",
-    ledger: Ledger = None,
+    account: Account = Account(),  # noqa: B008
     force: Force = False,
 ) -> None:
     """Release the second moments of the private table DATA, within the budget that you give.
@@ -60,7 +60,7 @@ def moments(
     from dpglm.moments import release_moments
     from dpglm.tables.schema import Schema
 
-    def make(account: Any) -> Any:
+    def make(ledger: Any) -> Any:
         schema = Schema.from_json(schema_file)
         protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
         return release_moments(
@@ -71,11 +71,11 @@ def moments(
             weighting="none" if weighting == "none" else "auto",
             groups=protected.groups,
             **protected.keywords,
-            ledger=account,
+            ledger=ledger,
         )
 
     others = {output: lambda found: found.to_dict()}
-    publish_numbers(make, "moments", None, None, ledger, force=force, others=others)
+    publish_numbers(make, "moments", None, None, account.opened(), force=force, others=others)
 
 
 @command(
