@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 326,
-    "classes": 721,
+    "files": 328,
+    "classes": 725,
     "abstract classes": 64,
-    "lines": 82_750,
-    "code lines": 50_550,
+    "lines": 83_260,
+    "code lines": 50_850,
 }
 
 

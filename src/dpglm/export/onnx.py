@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from dpglm._score import Notation
 from dpglm.export.scoring import Scoring
 from dpglm.export.sql import BLANKS, forms
 from dpglm.tables.cells import Entry
-from dpglm.tables.score import Notation
 
 if TYPE_CHECKING:
     import onnx

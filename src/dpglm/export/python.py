@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import final
 
+from dpglm._score import Notation
 from dpglm.export.scoring import Scoring
 from dpglm.export.sql import forms
 from dpglm.tables.cells import Entry
-from dpglm.tables.score import Notation
 
 _READERS = """
     def refuse(column):

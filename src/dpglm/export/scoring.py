@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._score import Score, as_score, cell, choice, function, is_number, refused, total
 from dpglm.problem import (
     ComplementaryLogLogLink,
     IdentityLink,
@@ -24,7 +25,6 @@ from dpglm.problem import (
     TangentLink,
 )
 from dpglm.tables.schema import Schema
-from dpglm.tables.score import Score, as_score, cell, choice, function, is_number, refused, total
 
 # Within these, exponentials neither overflow nor underflow, in a database an error.
 _LEAST, _MOST = -700.0, 700.0

@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import final
 
+from dpglm._score import Notation
 from dpglm.export.scoring import Scoring
 from dpglm.tables.cells import Entry
-from dpglm.tables.score import Notation
 
 _FUNCTIONS = {"exp": "EXP", "log": "LN", "sqrt": "SQRT", "arctan": "ATAN"}
 _DOUBLE = "DOUBLE PRECISION"

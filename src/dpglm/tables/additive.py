@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._codec import Text
+from dpglm._score import Score, total
 from dpglm._validation import check_count, check_real, in_one_line
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
 from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, NamedTerm, Reader
-from dpglm.tables.score import Score, total
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._score import Score, as_score, cell, function, piecewise
 from dpglm.tables.columns import DENSER, CategoricalColumn, NumericColumn
-from dpglm.tables.score import Score, as_score, cell, function, piecewise
 
 _LEAST_GAP = 1e-6
 """Between knots, so that the covariance of their values has a root."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._codec import APART_FIELD, SCALAR, Form, Text, named
+from dpglm._score import Score, as_score, cell, choice, is_missing, is_number, lookup, refused
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
-from dpglm.tables.score import Score, as_score, cell, choice, is_missing, is_number, lookup, refused
 from dpglm.tables.times import PARTS, as_units, days_of, parts_of, read_dates, read_spans
 
 Number: TypeAlias = Annotated[float, SCALAR]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm._score import Score, total
 from dpglm.tables.columns import CategoricalColumn, Column
-from dpglm.tables.score import Score, total
 
 CATEGORY_PRIOR = 2.5
 """Largest prior standard deviation of the effect of a category, for intervals."""

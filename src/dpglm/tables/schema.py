@@ -15,6 +15,7 @@ from scipy import sparse
 
 from dpglm._codec import decode, encode
 from dpglm._json import check_writable, in_file, load
+from dpglm._score import Score
 from dpglm._validation import check_one_of, checked, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
@@ -23,7 +24,6 @@ from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, NamedTe
 from dpglm.tables.entries import read_entry, rebased, write_entries
 from dpglm.tables.files import Dialect, read_table
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
-from dpglm.tables.score import Score
 from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_target
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm._score import Score, as_score, total
 from dpglm._validation import in_one_line
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
@@ -30,7 +31,6 @@ from dpglm.tables.encoding import (
     indicators,
 )
 from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
-from dpglm.tables.score import Score, as_score, total
 
 _MOST_COLUMNS = 10_000
 _ROWS_AT_ONCE = 1 << 16

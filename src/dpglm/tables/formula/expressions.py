@@ -20,8 +20,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._score import Score, as_score, cell, choice, function
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
-from dpglm.tables.score import Score, as_score, cell, choice, function
 
 Floats: TypeAlias = NDArray[np.float64]
 _Range: TypeAlias = tuple[float, float]

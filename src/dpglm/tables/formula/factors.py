@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._score import Score, as_score, piecewise, total
 from dpglm.tables.additive import Additive
 from dpglm.tables.additive_terms import NumericAxis
 from dpglm.tables.cells import Entry
@@ -25,7 +26,6 @@ from dpglm.tables.formula.expressions import (
     read_expression,
     without_gaps,
 )
-from dpglm.tables.score import Score, as_score, piecewise, total
 
 Cells: TypeAlias = Mapping[str, NDArray[Any]]
 """Cells of a block of rows, by column."""

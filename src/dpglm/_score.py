@@ -10,9 +10,9 @@ import abc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
-from dpglm.tables.cells import Entry
+Entry: TypeAlias = str | int | float | bool
 
 T = TypeVar("T")
 
