@@ -217,10 +217,6 @@ class Csv:
         """Return names of the columns, in order, from the header, with unknown types."""
         return tuple((name, None) for name in self._header(path).names)
 
-    def numbers(self, values: Any, name: str) -> Any:
-        """Return the cells of a column of numbers with decimal points."""
-        return self.dialect.numbers(values, name)
-
     def _header(self, path: Source) -> _Header:
         separator, before = self.dialect.separator, 0
         # Undecodable bytes after the header must not matter.
@@ -427,10 +423,6 @@ class _Parquet:
 
         parquet.write_table(table, path)
 
-    def numbers(self, values: Any, name: str) -> Any:
-        """Return the numbers of a column as they are."""
-        return values
-
 
 @final
 @dataclass(frozen=True)
@@ -450,10 +442,6 @@ class _Database:
     def write(self, table: Any, path: Path | io.BytesIO) -> None:
         """Refuse to write."""
         raise ValueError(f"{self.address}: results must go to a file, such as results.csv")
-
-    def numbers(self, values: Any, name: str) -> Any:
-        """Return the numbers of a column as they are."""
-        return values
 
 
 TableFormat: TypeAlias = Csv | _Parquet | _Database
@@ -538,10 +526,9 @@ def read_table(
         if table.num_rows == 0:
             raise ValueError("the file must have rows, got none")
         found = {name: plain_column(table[spelled[name]]) for name in columns}
-        return {
-            name: kind.numbers(column, name) if name in numbers else column
-            for name, column in found.items()
-        }
+        if isinstance(kind, Csv):
+            found |= {n: kind.dialect.numbers(found[n], n) for n in numbers if n in found}
+        return found
 
 
 def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, str]:
