@@ -215,6 +215,10 @@ def test_a_file_of_excel_becomes_a_model(run, files, frame, encoding):  # noqa: 
     (files / "rows.csv").write_bytes(european(frame).encode(encoding))
     form = ["--decimal", ",", "--thousands", "."]
     form += ["--encoding", "latin-1"] if encoding == "latin-1" else []
+    (files / "plain.csv").write_bytes((files / "rows.csv").read_bytes().partition(b"\n")[2])
+    done = run("schema", "plain.csv", "--target", "krank", *form)
+    assert done.exit_code == 2
+    assert "--separator ';'" in " ".join(done.stderr.split())
     done = run("schema", "rows.csv", "--target", "krank", *form, "-o", "form.json")
     assert done.exit_code == 0, done.stderr
     filled = json.loads((files / "form.json").read_text(encoding="utf-8"))

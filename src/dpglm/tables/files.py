@@ -537,21 +537,22 @@ def check_present(columns: Sequence[str], present: Iterable[str]) -> dict[str, s
     spelled = spelled_in(columns, present)
     lacking = [name for name in columns if name not in spelled]
     if lacking:
-        other = next((one for one in ";\t|" if len(present) == 1 and one in present[0]), None)
-        cure = (
-            "" if other is None else f". Its cells seem to be apart by {other!r}: {_state(other)}"
-        )
         raise ValueError(
             f"there is no column {', '.join(map(repr, lacking))}; the file has "
-            f"{', '.join(map(repr, present))}{cure}"
+            f"{', '.join(map(repr, present))}{separator_cure(present)}"
         )
     return spelled
 
 
-def _state(separator: str) -> str:
-    name = "tab" if separator == "\t" else separator
+def separator_cure(names: Sequence[str]) -> str:
+    """Return the remedy for a header with another separator; empty for other headers."""
+    separator = next((one for one in ";\t|" if len(names) == 1 and one in names[0]), None)
+    if separator is None:
+        return ""
+    shown = "tab" if separator == "\t" else separator
     return (
-        f'state it (--separator \'{name}\', or "csv": {{"separator": "{separator}"}} in the schema)'
+        f". Its cells seem to be apart by {separator!r}: state it (--separator '{shown}', or "
+        f'"csv": {{"separator": "{separator}"}} in the schema)'
     ).replace("\t", "\\t")
 
 

@@ -15,7 +15,7 @@ from dpglm.cli.console import InputError, note, plain
 from dpglm.cli.files import all_or_none
 from dpglm.cli.options import INPUT_TABLE, OUTPUT_FILE, CsvForm, Force, argument, command, option
 from dpglm.tables.databases import Address
-from dpglm.tables.files import Dialect, StorageType, storage_types
+from dpglm.tables.files import Dialect, StorageType, separator_cure, storage_types
 from dpglm.tables.schema import HELP_KEY
 
 _HELP = [
@@ -90,6 +90,7 @@ def schema(
     if target not in types:
         raise InputError(
             f"--target {target}: not a column of {data}; choose among {', '.join(types)}"
+            f"{separator_cure(list(types))}"
         )
     text = _dumps(template(types, target, dialect))
     if output is None:
