@@ -79,11 +79,11 @@ def test_values_are_centred_over_knots_and_levels(model):
     assert list(model.shapes_) == ["age", "dose", "region", "dose x region"]
 
 
-def test_importance_is_the_range(model):
+def test_importance_is_the_deviation(model):
     largest = model.shapes_.by_importance
     assert largest[0].term in ("age", "region")
     age = model.shapes_["age"]
-    assert age.importance == np.ptp(age.values)
+    assert age.importance == np.std(age.values)
 
 
 def test_formula_with_three_columns_in_a_term_has_no_shapes():

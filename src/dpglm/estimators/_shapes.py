@@ -100,7 +100,7 @@ class HasShapes(abc.ABC):
         Parameters
         ----------
         most : int, optional
-            Maximum number of panels, largest range first; by default 12.
+            Maximum number of panels, largest standard deviation first; by default 12.
         **options
             Options of ``shapes``.
 

@@ -210,7 +210,7 @@ class Shapes(Mapping[str, Shape]):
         Parameters
         ----------
         most : int, optional
-            Number of shapes to draw, the largest range first; by default 12.
+            Number of shapes to draw, the largest standard deviation first; by default 12.
 
         Returns
         -------

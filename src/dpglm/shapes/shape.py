@@ -175,11 +175,14 @@ class Shape:
 
     @property
     def importance(self) -> float:
-        """Largest range of the values over outputs, without missing values."""
+        """Standard deviation of the values, largest over outputs, without missing values.
+
+        Knots and levels have equal weights, so a single noisy level does not lead.
+        """
         present = [[i for i, one in enumerate(cells) if one is not None] for cells in self.points]
         chosen: tuple[Any, ...] = (slice(None), *np.ix_(*present))
         flat = self.values[chosen].reshape(len(self.outputs), -1)
-        return float((flat.max(axis=1) - flat.min(axis=1)).max())
+        return float(flat.std(axis=1).max())
 
     @checked
     def through(self, points: Mapping[Any, float]) -> Shape:

@@ -15,7 +15,14 @@ from scipy import sparse
 from dpglm._codec import Text
 from dpglm._score import Score, total
 from dpglm._validation import check_count, check_real, in_one_line
-from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
+from dpglm.tables.additive_terms import (
+    MOST_CORRELATED,
+    Axis,
+    CategoricalAxis,
+    NumericAxis,
+    Term,
+    as_dense,
+)
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
 from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, NamedTerm, Reader
 
@@ -152,6 +159,16 @@ class AdditiveEncoding(Encoding):
             term.name: (term.features.start, term.features.stop)
             for term in self.terms
             if term.axes[0].pooled and len(term.axes) == 1
+        }
+
+    @property
+    def large(self) -> Mapping[str, tuple[int, int]]:
+        return {
+            term.name: (term.features.start, term.features.stop)
+            for term in self.terms
+            if len(term.axes) == 1
+            and term.root is None
+            and (term.axes[0].pooled or len(term.labels) > MOST_CORRELATED)
         }
 
     @functools.cached_property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import abc
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -16,6 +15,8 @@ from scipy import sparse
 from dpglm._score import Score, total
 from dpglm.tables.columns import CategoricalColumn, Column
 
+MOST_LEVELS = 200
+"""Largest number of levels of a factor that is not pooled by default."""
 CATEGORY_PRIOR = 2.5
 """Largest prior standard deviation of the effect of a category, for intervals."""
 
@@ -257,6 +258,11 @@ class Encoding(abc.ABC):
         """First feature of each pooled factor, and the one after its last, by name."""
         return {}
 
+    @property
+    def large(self) -> Mapping[str, tuple[int, int]]:
+        """The same for pooled factors and those with many levels, if features are indicators."""
+        return self.pooled
+
     @abc.abstractmethod
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         """Write features into ``out``, zeros of shape (n, len(feature_names)).
@@ -309,13 +315,24 @@ class ColumnEncoding(Encoding):
 
     @property
     def pooled(self) -> Mapping[str, tuple[int, int]]:
-        ends = np.cumsum([0, *(len(column.feature_names) for column in self.columns)]).tolist()
-        pairs = zip(self.columns, itertools.pairwise(ends), strict=True)
+        return {one.name: pair for one, pair in self._factors() if one.pooled}
+
+    @property
+    def large(self) -> Mapping[str, tuple[int, int]]:
         return {
             one.name: pair
-            for one, pair in pairs
-            if isinstance(one, CategoricalColumn) and one.pooled
+            for one, pair in self._factors()
+            if one.pooled or (one.reference is None and len(one.categories) > MOST_LEVELS)
         }
+
+    def _factors(self) -> Iterator[tuple[CategoricalColumn, tuple[int, int]]]:
+        """Yield categorical columns with their first feature, and the one after the last."""
+        start = 0
+        for column in self.columns:
+            stop = start + len(column.feature_names)
+            if isinstance(column, CategoricalColumn) and not column.cyclic:
+                yield column, (start, stop)
+            start = stop
 
     @property
     def row_norm(self) -> float:
@@ -352,7 +369,7 @@ class ColumnEncoding(Encoding):
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         parts = []
         for column in self.columns:
-            if isinstance(column, CategoricalColumn) and column.pooled:
+            if column.name in self.large and isinstance(column, CategoricalColumn):
                 places = column.places(cells(column.name))
                 parts.append(indicators(places, len(column.feature_names), dtype))
             else:

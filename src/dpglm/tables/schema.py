@@ -314,6 +314,11 @@ class Schema:
         return self._encoding.named_terms
 
     @property
+    def large(self) -> Mapping[str, tuple[int, int]]:
+        """The same for pooled factors and those of more than 200 levels without a reference."""
+        return self._encoding.large
+
+    @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept, which the formula may remove by ``0 +``."""
         return self._encoding.has_intercept
@@ -499,7 +504,7 @@ class Schema:
     @property
     def is_wide(self) -> bool:
         """Whether features, of an additive model or pooled, are stored as a sparse array."""
-        is_sparse = self.additive is not None or bool(self.pooled)
+        is_sparse = self.additive is not None or bool(self.large)
         return is_sparse and len(self.feature_names) > _MOST_DENSE
 
     @checked

@@ -23,6 +23,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Poisson, Probit
+from tests.audit.attack import mu_at_least
 
 N_FIXED, N_LEVELS = 3, 5
 SIZE = N_FIXED + N_LEVELS
@@ -165,23 +166,47 @@ def test_level_contributions_stay_within_the_sensitivity(adjacency, loss):
     assert (most >= least).all(), most
 
 
+def blind(self, oracle, block, v, margin):
+    """Planted: the norm of levels is forgotten."""
+    z, levels, eta, _ = ORIGINAL(self, oracle, block, v, margin)
+    m, h = self.bounds(oracle.loss, eta)
+    squares = (z**2).sum(axis=1)
+    excess = np.maximum(np.sqrt(squares) * m / self.clip, squares * h / self.square)
+    return z, levels, eta, margin / np.maximum(excess, 1.0)
+
+
+ORIGINAL = LevelScores._coordinates
+ROW = np.r_[np.zeros(N_FIXED - 1), np.ones(N_LEVELS)]
+
+
 def test_levels_beyond_the_clip_would_be_caught(monkeypatch):
-    row = np.r_[np.zeros(N_FIXED - 1), np.ones(N_LEVELS)]
     scores, v = scores_of(0, clip=0.05, square=0.02), np.zeros(SIZE)
-    honest = distances(Adjacency.ZERO_OUT, Logistic(), scores, v, row, row, 1.0)
-    original = LevelScores._coordinates
-
-    def blind(self, oracle, block, v, margin):
-        # Planted: the norm of levels is forgotten.
-        z, levels, eta, _ = original(self, oracle, block, v, margin)
-        m, h = self.bounds(oracle.loss, eta)
-        squares = (z**2).sum(axis=1)
-        excess = np.maximum(np.sqrt(squares) * m / self.clip, squares * h / self.square)
-        return z, levels, eta, margin / np.maximum(excess, 1.0)
-
+    honest = distances(Adjacency.ZERO_OUT, Logistic(), scores, v, ROW, ROW, 1.0)
     monkeypatch.setattr(LevelScores, "_coordinates", blind)
-    planted = distances(Adjacency.ZERO_OUT, Logistic(), scores, v, row, row, 1.0)
+    planted = distances(Adjacency.ZERO_OUT, Logistic(), scores, v, ROW, ROW, 1.0)
     assert max(honest) <= 1.0 < 2.0 < min(planted[:2])
+
+
+def attacked(mu, runs=400):
+    """Return a lower bound on mu from guesses whether one row is there, from noisy scores."""
+    scores, v, signals = scores_of(0, clip=0.05, square=1e3), np.zeros(SIZE), []
+    for weight in (2.0, 0.0):
+        X, y = np.vstack([ROW, np.zeros((2, SIZE - 1))]), np.ones(3)
+        oracle = oracle_of(X, y, Logistic(), weights=np.array([weight, 0.0, 0.0]))
+        declared = level_score_release(
+            oracle.rows.spec, Adjacency.ZERO_OUT, SIZE, GaussianNoise(1.0 / mu), count=1
+        )
+        answers = [scores.mean_score(oracle, declared, v) for _ in range(runs)]
+        signals.append(np.array(answers) @ np.r_[np.zeros(N_FIXED), scores.scales])
+    middle = 0.5 * (np.mean(signals[0]) + np.mean(signals[1]))
+    sign = np.sign(np.mean(signals[0]) - np.mean(signals[1]))
+    return mu_at_least(*(sign * (one - middle) > 0.0 for one in signals))
+
+
+def test_score_attack_comes_near_the_claim_and_finds_the_bug(monkeypatch):
+    assert 1.0 < attacked(2.0) <= 2.0
+    monkeypatch.setattr(LevelScores, "_coordinates", blind)
+    assert attacked(2.0) > 2.0
 
 
 def test_level_sums_ignore_arithmetic_that_overflows():

@@ -258,7 +258,9 @@ class AdditiveModel(ComposedModel, own_first=False):
         )
         measured = isinstance(linear, LogisticRegression | Ridge) or has_log_link
         gaussian = not is_pure(self._budget(1))
-        if self.solver == "auto" and not self.inference and measured and gaussian and in_memory:
+        large = parts(resolution.settings).transformers[0][1].stated_schema().large
+        is_open = self.solver == "auto" and not self.inference and not large
+        if is_open and measured and gaussian and in_memory:
             linear.set_params(solver=resolution.solver or self.solver)
         return parts(resolution.settings), resolution
 

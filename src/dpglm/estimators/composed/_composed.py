@@ -233,7 +233,7 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
                 schema = last.stated_schema()
                 if model.prior_scales is None:
                     changes["prior_scales"] = schema.prior_scales
-                changes["solver"] = pooling(changes.get("solver", model.solver), schema)
+                changes["solver"] = pooling(model, changes.get("solver", model.solver), schema)
         return clone(model).set_params(**changes)
 
     def _transformed(self, X: Any) -> Any:

@@ -290,7 +290,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
         if schema is not None and schema.pooled:
-            solver = pooling(self.solver, schema)
+            solver = pooling(self, self.solver, schema)
         elif self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
         covariance = self._covariance()
@@ -312,6 +312,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             check_integer("verbose", self.verbose, least=0)
         with self._progress(), stage("Planning"):
             return solver.plan(problem, self._budget(spec.n_units), spec, self._adjacency())
+
+    def _pools(self, schema: Schema) -> bool:
+        """Whether factors with many levels are pooled by default."""
+        return False
 
     def _stated(self, problem: Problem) -> Problem:
         """Return the problem with the penalty and the constraint that the parameters give."""
@@ -616,16 +620,23 @@ def _print_step(info: StepInfo) -> None:
     )
 
 
-def pooling(solver: Any, schema: Schema) -> Any:
-    """Return the solver for a schema, which is that of random intercepts for pooled columns."""
-    blocks = tuple(schema.pooled.values())
-    if not blocks:
+def pooling(model: PrivateLinearModel, solver: Any, schema: Schema) -> Any:
+    """Return the solver of a model for a schema: random intercepts for pooled columns.
+
+    Factors with many levels are pooled, too, where the solver is open and the loss allows it.
+    """
+    blocks = tuple(schema.large.values())
+    if not blocks or isinstance(solver, RandomIntercepts):
         return solver
-    if solver not in ("auto", RandomIntercepts(blocks)):
-        raise ValueError(
-            f"solver must be 'auto' for pooled columns, {', '.join(schema.pooled)}, got {solver!r}"
-        )
-    return RandomIntercepts(blocks)
+    if schema.pooled:
+        if solver != "auto":
+            raise ValueError(
+                f"solver must be 'auto' for the pooled columns {', '.join(schema.pooled)}, got "
+                f"{solver!r}"
+            )
+        return RandomIntercepts(blocks)
+    is_open = solver == "auto" and model._covariance() is None and model._pools(schema)
+    return RandomIntercepts(blocks) if is_open else solver
 
 
 def warn_of_prior(inference: Inference) -> None:

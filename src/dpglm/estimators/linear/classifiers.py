@@ -15,6 +15,7 @@ from dpglm.estimators.linear._classifier import (
     named_loss,
 )
 from dpglm.estimators.linear._targets import FitTask
+from dpglm.privacy.budget import is_pure
 from dpglm.problem import (
     L2,
     LOSSES,
@@ -28,7 +29,9 @@ from dpglm.problem import (
     Squared,
     Target,
 )
+from dpglm.solvers.second_order.random_intercepts import MOST_FIXED
 from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.schema import Schema
 
 __all__ = [
     "GeneralizedLinearClassifier",
@@ -76,6 +79,13 @@ class LogisticRegression(PrivateMarginClassifier):
 
     l1_ratio: float = 0.0
     multi_class: Literal["multinomial", "ovr"] = "multinomial"
+
+    def _pools(self, schema: Schema) -> bool:
+        n_fixed = len(schema.feature_names) - sum(b - a for a, b in schema.large.values())
+        is_plain = self.regularizer is None and self.constraint is None and self.l1_ratio == 0.0
+        is_binary = schema.has_target and schema.target.n_classes == 2 and bool(self.fit_intercept)
+        few = n_fixed <= MOST_FIXED and not is_pure(self._budget(1))
+        return is_plain and is_binary and few
 
     def _loss(self, n_classes: int) -> Loss:
         one_by_one = check_one_of("multi_class", self.multi_class, ("multinomial", "ovr")) == "ovr"

@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special
+from scipy import interpolate, linalg, optimize, special
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -75,8 +75,12 @@ _PRIOR, _PRIOR_INTERCEPT = 2.5, 10.0  # As in Newton-Raphson.
 _LENGTH, _CURVATURE, _NEGLIGIBLE, _GROWTH = 1.5, 3.0, 0.05, 0.3
 _FAR = 5.0  # Clipping threshold of slopes of counts, in standard deviations.
 _RIDGE = 1.5  # On second moments, in standard deviations of noise.
+# Between scales at which the likelihood is computed; and deviations from chance in the products of
+# levels and fixed columns that count as seen, in standard deviations.
+_SPACING, _SURE = 4, 2.0
 _EVEN = 0.1  # Share of the squared length of rows that is divided evenly.
-_MOST_FIXED = 300
+MOST_FIXED = 300
+"""Largest number of columns besides those of pooled levels."""
 _TINY = 1e-100
 
 
@@ -313,7 +317,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         scales, noise = scores.scales, parts.noise
         total = max(float(parts.fixed[last, last]) / a**2, noise / a**2)
         levels, of_levels = np.empty_like(scales), np.empty_like(scales)
-        crossed, of_crossed = np.zeros_like(parts.crossed), np.zeros_like(parts.crossed)
+        apart, of_crossed = np.zeros_like(parts.crossed), np.zeros_like(parts.crossed)
         # Two observations of each level's curvature.
         information = np.stack([scales**4 / noise**2, 2.0 * (a * scales) ** 2 / noise**2])
         seen = np.stack([parts.diagonal / scales**2, parts.crossed[:, last] / (a * scales)])
@@ -333,24 +337,31 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
                 rest -= rest.sum() * shares
                 variances = noise**2 / 2.0 / scale**2
                 excess = (shares**2 * (rest**2 - variances)).sum() / (shares**4).sum()
-                kept = max(excess, 0.0) * shares**2
-                kept = kept / (kept + variances)
-                crossed[part, j] = scale * (parts.fixed[last, j] * shares + kept * rest)
-                of_crossed[part, j] = scale**2 * kept * variances
-        crossed[:, last] = a * scales * levels
+                by_chance = (
+                    math.sqrt(2.0 * ((shares**2 * variances) ** 2).sum()) / (shares**4).sum()
+                )
+                spread = max(excess, 0.0) * shares**2
+                of_crossed[part, j] = scale**2 * spread
+                if excess > _SURE * by_chance:
+                    kept = spread / (spread + variances)
+                    apart[part, j] = scale * kept * rest
+                    of_crossed[part, j] = scale**2 * kept * variances
         fixed = noisy_hessian(parts.fixed, noise)
         mean_fixed = fixed.mean.copy()
         mean_fixed[last, last] = a**2 * total
-        blocks = [np.zeros((size + len(scales), 1)) for _ in self._parts]
-        for block, part in zip(blocks, self._parts, strict=True):
-            block[size:][part, 0] = (scales * levels)[part]
-        units = np.vstack([np.eye(size), np.zeros_like(crossed)])
-        sides = np.hstack([units, np.vstack([np.zeros((size, size)), crossed]), *blocks])
-        one, count = np.eye(size), len(blocks)
-        core = linalg.block_diag(
-            np.block([[mean_fixed, one], [one, 0.0 * one]]),
-            (np.ones((count, count)) - np.eye(count)) / total,
-        )
+        # Sides: unit vectors of fixed coordinates, the levels of each factor, and deviations.
+        count, odd = len(self._parts), np.flatnonzero(apart.any(axis=0))
+        blocks = np.zeros((len(scales), count))
+        for k, part in enumerate(self._parts):
+            blocks[part, k] = (scales * levels)[part]
+        sides = linalg.block_diag(np.eye(size), np.hstack([blocks, apart[:, odd]]))
+        core = np.zeros((size + count + len(odd),) * 2)
+        core[:size, :size] = mean_fixed
+        core[:size, size : size + count] = mean_fixed[:, [last]] / (a * total)
+        core[odd, size + count + np.arange(len(odd))] = 1.0
+        core[size:, :size] = core[:size, size:].T
+        between = (np.ones((count, count)) - np.eye(count)) / total
+        core[size : size + count, size : size + count] = between
         diagonal = np.concatenate([np.zeros(size), scales**2 * levels])
         # Scores have the variance f^2 h for the curvature f h, with f for rows of usual length.
         m, h = scores.bounds(self.problem.loss, a * v[last] + scales * v[size:])
@@ -394,7 +405,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         mean, covariance, posterior = present(state.v), state.covariance, None
         if covariance is None:
             usual = np.concatenate([np.zeros(size), variances(np.full(len(self.pooled), _USUAL))])
-            units = np.eye(len(usual))[:, :size]
+            units = np.eye(len(usual), size)
             covariance = Structured(usual, units, np.zeros((size, size)))
         laws = state.laws
         for _ in range(rounds):
@@ -402,7 +413,8 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
             posterior = LevelPosterior(hessian, error, pooled)
             profile = functools.partial(_profile, posterior, prior, variances)
             start = np.array([law.mode for law in laws] or [_USUAL] * len(self.pooled))
-            laws = scale_laws(profile, start, _UNIT, 1 if rounds == 1 else SWEEPS)
+            if not laws or len(state.visited) in (2, _POOLED):
+                laws = scale_laws(profile, start, _UNIT, 1 if rounds == 1 else SWEEPS)
             likely = np.sqrt([law.mean_square for law in laws])
             mean, covariance = posterior.at(prior, variances(likely))
         state = dataclasses.replace(state, laws=laws, center=center)
@@ -523,9 +535,14 @@ def _profile(
     scales: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the log-likelihood of the scales of a factor, given those of all."""
-    tried = np.repeat(scales[np.newaxis], len(SCALE_GRID), axis=0)
-    tried[:, place] = _UNIT * SCALE_GRID
-    return np.array([posterior.likelihood(prior, variances(one)) for one in tried])
+    every = np.arange(len(SCALE_GRID))
+    chosen = np.unique([0, *range(1, len(every), _SPACING), len(every) - 1])
+    tried = np.repeat(scales[np.newaxis], len(chosen), axis=0)
+    tried[:, place] = _UNIT * SCALE_GRID[chosen]
+    found = [posterior.likelihood(prior, variances(one)) for one in tried]
+    # Smooth in the logarithm of the scale.
+    between = interpolate.CubicSpline(chosen[1:], found[1:])(every[1:])
+    return np.concatenate([found[:1], between])
 
 
 @final
@@ -643,8 +660,8 @@ class RandomIntercepts(Solver):
                 f"{data.n_features} columns, got {self.pooled!r}"
             )
         n_fixed = data.n_features - sum(stop - start for start, stop in self.pooled)
-        if n_fixed > _MOST_FIXED:
+        if n_fixed > MOST_FIXED:
             raise ValueError(
-                f"columns must be at most {_MOST_FIXED} besides pooled levels, got {n_fixed}: "
+                f"columns must be at most {MOST_FIXED} besides pooled levels, got {n_fixed}: "
                 "pool factors with many levels"
             )

@@ -104,10 +104,12 @@ class LevelPosterior:
         through = prior[:, np.newaxis] * sides
         through[: len(fixed)] = fixed @ sides[: len(fixed)]
         inner = core @ (sides.T @ through) @ core + self.error.core
+        # The diagonal of H is zero at fixed effects, and so are its products with their sides.
+        rest = core[len(fixed) :]
         variance = Structured(
             self.error.diagonal + d**2 * prior,
-            np.hstack([sides, d[:, np.newaxis] * through]),
-            np.block([[inner, core], [core, np.zeros_like(core)]]),
+            np.hstack([sides, d[:, np.newaxis] * through[:, len(fixed) :]]),
+            np.block([[inner, rest.T], [rest, np.zeros((len(rest), len(rest)))]]),
         )
         return (*variance.inverted(), prior, through)
 
