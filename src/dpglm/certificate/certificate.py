@@ -49,7 +49,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import LogLink, Problem
 from dpglm.solvers.base import Plan
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 
 T = TypeVar("T")
 

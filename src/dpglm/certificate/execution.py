@@ -24,7 +24,8 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
-from dpglm.solvers.run import Solution, run
+from dpglm.solvers.run import run
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.given import Where
 
 

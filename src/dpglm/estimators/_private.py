@@ -48,7 +48,7 @@ from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import column_in_words
 
 # Records of the fits in this process, for warnings where their privacy costs add up.

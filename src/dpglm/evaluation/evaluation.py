@@ -14,7 +14,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import WHERE
 from dpglm.evaluation.binary import BinaryResult, CalibrationBin
 from dpglm.evaluation.task import Result
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tabulate.numbers import Number, with_both_intervals
 
 if TYPE_CHECKING:

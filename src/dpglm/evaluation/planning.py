@@ -39,7 +39,7 @@ from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where, spelled_as
 from dpglm.tables.schema import Schema

@@ -16,7 +16,7 @@ from dpglm.certificate.statement import WHERE
 from dpglm.exploration.design import Design, Pair
 from dpglm.exploration.estimation import estimated
 from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema

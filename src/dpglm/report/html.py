@@ -26,7 +26,7 @@ from dpglm.report.page import NARROW, page_of, shapes_view, shown_figures
 from dpglm.report.pictures import draw_table
 from dpglm.report.subject import coefficient_table, step_cautions, title_of
 from dpglm.solvers.base import Plan
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.schema import Schema
 
 __all__ = ["report_page", "write_report"]

@@ -15,7 +15,7 @@ from dpglm.pictures import drawing as draw
 from dpglm.pictures.drawing import shortened, width_of
 from dpglm.report.subject import TARGET, coefficient_table
 from dpglm.solvers.base import StepInfo
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.schema import Schema
 
 _MOST_PANELS = 12

@@ -44,13 +44,13 @@ from dpglm.solvers.parts.schedules import (
     Transpose,
     UniformAverage,
 )
-from dpglm.solvers.run import Solution, run
+from dpglm.solvers.run import run
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.random_intercepts import RandomIntercepts
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
-from dpglm.solvers.uncertainty import NoiseCovariance, Uncertainty
+from dpglm.solvers.uncertainty import NoiseCovariance, Solution, Uncertainty
 
 __all__ = [
     "D2P2",

@@ -453,14 +453,7 @@ class Plan:
         return _FORMAT.read(document)
 
     def cautions(self) -> tuple[str, ...]:
-        """Warn of a budget that protects little.
-
-        Returns
-        -------
-        tuple of str
-            Sentences about an epsilon above 10, or a delta of at least 0.01 or one over the number
-            of rows (or of groups); often empty.
-        """
+        """Warn of an epsilon above 10, or a delta of at least 0.01 or one over the units."""
         return weak_budget(self.budget, self.data.n_units)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
@@ -573,23 +566,11 @@ class Facts:
         return self.budget.gdp_mu() / self.adjacency.sum_sensitivity(self.data.unit_weight)
 
     def plan(self, method: Method[Any]) -> Plan:
-        """Make the plan that runs a method.
-
-        Parameters
-        ----------
-        method : Method
-            A method for these facts.
-        """
+        """Make the plan that runs a method for these facts."""
         return Plan(self.data, self.budget, self.adjacency, method)
 
     def calibrated(self, with_noise: Callable[[float], Method[Any]]) -> Plan:
-        """Plan the method with the least noise within the budget.
-
-        Parameters
-        ----------
-        with_noise : callable
-            Returns the method for a noise scale. Its cost falls as the scale grows.
-        """
+        """Plan the method with the least noise within the budget; ``with_noise`` takes a scale."""
         # Penalties and constraints that do not fit the parameter raise here and not in the run.
         with_noise(1.0).init(0)
         return calibrated(with_noise, self.data, self.budget, self.adjacency)
@@ -675,23 +656,7 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def decide(self, facts: Facts) -> Plan:
-        """Decide every setting and the noise; a new solver implements this method.
-
-        Parameters
-        ----------
-        facts : Facts
-            Problem, budget, data and relation.
-
-        Returns
-        -------
-        Plan
-            Its event is within the budget.
-
-        Raises
-        ------
-        ValueError
-            If a setting is out of range, or the algorithm does not fit the problem.
-        """
+        """Decide every setting and the noise, as ``plan``; a new solver implements this method."""
 
 
 def present(value: _T | None) -> _T:

@@ -1,91 +1,27 @@
-"""The run of a plan, which checks its releases, and its result."""
+"""The loop that drives every solver, and checks its releases against the plan."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._progress import stage
 from dpglm._validation import checked
-from dpglm._words import card
+from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows, block_map
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
-from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy import Adjacency, Composed, Event, PrivacyBudget, Unit, canonical
+from dpglm.privacy import Composed, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import Curator
 from dpglm.solvers.base import Plan, StepInfo, finished, take_steps
 from dpglm.solvers.checkpoint import CheckpointFile, Progress, opened
-from dpglm.solvers.uncertainty import NoiseCovariance, Uncertainty
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """The result of a run, and its record.
-
-    Parameters
-    ----------
-    w : ndarray of shape ``plan.data.coefficient_shape``
-        The parameter, in the coordinates of the prepared rows; intercept last.
-    plan : Plan
-        The plan that was run.
-    history : tuple of StepInfo
-        Diagnostics of each step; empty where only the last iterate is paid for.
-    noise : str
-        Name of the noise source.
-    noise_covariance, chosen, maps, uncertainty, precision
-        As in ``Outcome``.
-    ledger_entry : LedgerReference, optional
-        Entry of the ledger that recorded the run before it released anything.
-    signal : float, optional
-        Norm of the released sums in standard deviations of their noise; None with a checkpoint,
-        where only the last iterate is paid for, or if no noisy sum was released.
-    """
-
-    w: NDArray[np.float64]
-    plan: Plan
-    history: tuple[StepInfo, ...]
-    noise: str
-    noise_covariance: NoiseCovariance | None = None
-    chosen: int | None = None
-    ledger_entry: LedgerReference | None = None
-    maps: tuple[RowMap, ...] = ()
-    uncertainty: Uncertainty | None = None
-    precision: NDArray[np.float64] | None = None
-    signal: float | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """Number of steps taken."""
-        return self.plan.n_steps
-
-    @property
-    def coefficient_noise(self) -> NDArray[np.float64] | None:
-        """Standard deviations of the noise in ``w``, of its shape, where they are known."""
-        known = self.noise_covariance
-        return None if known is None else known.deviations.reshape(self.w.shape)
-
-    def _repr_html_(self) -> str:
-        entry = self.ledger_entry
-        return card(
-            "Result of a private fit",
-            [
-                ("parameter", f"{self.w.size} numbers, in prepared coordinates"),
-                ("steps", self.n_steps),
-                ("steps shown in history", len(self.history)),
-                ("noise from", self.noise),
-                ("ledger", "none" if entry is None else entry.describe()),
-            ],
-        )
+from dpglm.solvers.uncertainty import Solution
 
 
 def record_plan(
@@ -99,19 +35,16 @@ def record_plan(
     if plan.method.problem is not None:
         what += f" for {plan.method.problem.loss!r}"
     key = None if seed is None else f"{seed:016x}"
-    what, unit = " ".join(what.split()), plan.data.unit
-    return record(plan.event, plan.adjacency, plan.budget, ledger, noise, what, key, unit)
+    return record(plan.event, plan.protection, ledger, noise, " ".join(what.split()), key)
 
 
 def record(
     event: Event,
-    adjacency: Adjacency,
-    budget: PrivacyBudget,
+    protection: Protection,
     ledger: PrivacyLedger,
     noise: NoiseSource,
     what: str,
     key: str | None,
-    unit: Unit,
 ) -> LedgerReference:
     """Charge an event to a ledger, once for each key; refuse noise that can be reproduced."""
     if not noise.is_private:
@@ -119,8 +52,8 @@ def record(
             "random_state must be None or a private NoiseSource for a fit that a ledger records: "
             f"releases with reproducible noise ({noise.name}) are not private at any budget"
         )
-    delta = budget.to_dict().get("delta")
-    entry = ledger.spend(event, adjacency, what=what, delta=delta, key=key, unit=unit)
+    delta, unit = protection.budget.to_dict().get("delta"), protection.unit
+    entry = ledger.spend(event, protection.adjacency, what=what, delta=delta, key=key, unit=unit)
     return ledger.terms().reference(entry)
 
 

@@ -1,16 +1,22 @@
-"""Covariance of a released parameter, and of the noise in it, from released values."""
+"""The result of a run: covariances of a released parameter and of the noise in it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._words import card
 from dpglm.problem import Problem, Unconstrained
 from dpglm.tables.encoding import LinearUnits
+
+if TYPE_CHECKING:
+    from dpglm.ledger.entry import LedgerReference
+    from dpglm.preprocessing.row_map import RowMap
+    from dpglm.solvers.base import Plan, StepInfo
 
 
 @final
@@ -190,4 +196,68 @@ def check_normal(problem: Problem) -> None:
         raise ValueError(
             f"constraint must be None for inference, got {problem.constraint!r}: coefficients on "
             "its boundary are not normally distributed"
+        )
+
+
+# The result of a run, with the uncertainty of its parameter.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The result of a run, and its record.
+
+    Parameters
+    ----------
+    w : ndarray of shape ``plan.data.coefficient_shape``
+        The parameter, in the coordinates of the prepared rows; intercept last.
+    plan : Plan
+        The plan that was run.
+    history : tuple of StepInfo
+        Diagnostics of each step; empty where only the last iterate is paid for.
+    noise : str
+        Name of the noise source.
+    noise_covariance, chosen, maps, uncertainty, precision
+        As in ``Outcome``.
+    ledger_entry : LedgerReference, optional
+        Entry of the ledger that recorded the run before it released anything.
+    signal : float, optional
+        Norm of the released sums in standard deviations of their noise; None with a checkpoint,
+        where only the last iterate is paid for, or if no noisy sum was released.
+    """
+
+    w: NDArray[np.float64]
+    plan: Plan
+    history: tuple[StepInfo, ...]
+    noise: str
+    noise_covariance: NoiseCovariance | None = None
+    chosen: int | None = None
+    ledger_entry: LedgerReference | None = None
+    maps: tuple[RowMap, ...] = ()
+    uncertainty: Uncertainty | None = None
+    precision: NDArray[np.float64] | None = None
+    signal: float | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps taken."""
+        return self.plan.n_steps
+
+    @property
+    def coefficient_noise(self) -> NDArray[np.float64] | None:
+        """Standard deviations of the noise in ``w``, of its shape, where they are known."""
+        known = self.noise_covariance
+        return None if known is None else known.deviations.reshape(self.w.shape)
+
+    def _repr_html_(self) -> str:
+        entry = self.ledger_entry
+        return card(
+            "Result of a private fit",
+            [
+                ("parameter", f"{self.w.size} numbers, in prepared coordinates"),
+                ("steps", self.n_steps),
+                ("steps shown in history", len(self.history)),
+                ("noise from", self.noise),
+                ("ledger", "none" if entry is None else entry.describe()),
+            ],
         )

@@ -313,16 +313,7 @@ def run(
         what = f"study{title}: {', '.join(plan.planned)}"
         entry = None
         if ledger is not None:
-            entry = record(
-                plan.event,
-                stated.adjacency,
-                stated.budget,
-                ledger,
-                noise,
-                what,
-                kept.key,
-                stated.unit,
-            )
+            entry = record(plan.event, stated, ledger, noise, what, kept.key)
         results: dict[str, Any] = {}
         most = None if stated.groups is None else int(stated.groups.rows)
         with stage("Parts of the study", len(plan.planned)) as advance:

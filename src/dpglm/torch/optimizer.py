@@ -29,7 +29,8 @@ from dpglm.privacy.releases import Curator
 from dpglm.solvers.base import Outcome, Plan, StepInfo, finished
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.network import NetworkLoss, network_plan
-from dpglm.solvers.run import Solution, record_plan
+from dpglm.solvers.run import record_plan
+from dpglm.solvers.uncertainty import Solution
 
 __all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
 

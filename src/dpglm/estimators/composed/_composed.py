@@ -41,7 +41,7 @@ from dpglm.problem import ClassLink
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
-from dpglm.solvers.run import Solution
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import spelled_in
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.named import by_name

@@ -639,25 +639,28 @@ def pooling(model: PrivateLinearModel, solver: Any, schema: Schema) -> Any:
     return RandomIntercepts(blocks) if is_open else solver
 
 
+def _first(names: tuple[str, ...]) -> str:
+    """Return the first names, and the number of the others."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 def warn_of_prior(inference: Inference) -> None:
     """Warn of coefficients with intervals mostly from the prior, if there are any."""
     names = inference.of_prior
     if not names:
         return
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     message = (
-        f"The rows carry little information at this budget about {shown}: their intervals in "
-        "inference_ are mostly those of the prior (prior_scales). A larger budget, fewer columns "
-        "or merged categories would help."
+        f"The rows carry little information at this budget about {_first(names)}: their intervals "
+        "in inference_ are mostly those of the prior (prior_scales). A larger budget, fewer "
+        "columns or merged categories would help."
     )
     warn_after_release(message, LowSignalWarning)
 
 
 def _unknown(names: tuple[str, ...]) -> str:
     """Return a warning about coefficients that cannot be estimated."""
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
         f"Cannot be estimated at this budget, as their information is below the noise level: "
-        f"{shown}. inference_.params is NaN for them; their values in coef_ are mostly noise. A "
-        "larger budget, fewer columns or merged categories would help."
+        f"{_first(names)}. inference_.params is NaN for them; their values in coef_ are mostly "
+        "noise. A larger budget, fewer columns or merged categories would help."
     )
