@@ -103,11 +103,11 @@ def test_comparison_is_printed_and_drawn(small):
 def test_standard_errors_come_with_rows_enough(part):
     schema = {**part.schema, "columns": {"age": part.schema["columns"]["age"]}}
     schema["columns"]["sex"] = part.schema["columns"]["sex"]
-    settings = [
-        module._declared(schema, epsilon, 1e-5, 1500).parts["model"].settings
+    models = [
+        module._declared(schema, epsilon, 1e-5, 1500).parts["model"].model
         for epsilon in (0.01, 10.0)
     ]
-    assert ["inference" in one for one in settings] == [False, True]
+    assert [one.inference for one in models] == [False, True]
 
 
 def test_a_given_folder_is_not_replaced(run, small, fails, listing):

@@ -123,7 +123,9 @@ def test_the_whole_search_is_planned_certified_and_verified(method, solver, adja
     plan = search.plan(600, 3)
     search.fit(X, Y)
     assert search.solution_.plan.event == plan.event
-    assert search.solution_.plan.method == plan.method
+    # The problem is that of the chosen candidate.
+    chosen = plan.method.trainings[search.best_index_].plan.problem
+    assert search.solution_.plan.method == dataclasses.replace(plan.method, problem=chosen)
     kind = RandomlyRepeated if method == "repeated" else Parallel
     assert isinstance(plan.event, kind)
     # Of shares that are not Gaussian some is lost.
