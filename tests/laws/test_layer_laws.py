@@ -35,6 +35,7 @@ LAYERS = (
     "tabulate",
     "exploration",
     "moments",
+    "survival",
     "evaluation",
     "guidance",
     "shapes",

@@ -22,7 +22,7 @@ _ZERO_SUM = 1e-9
 
 @final
 @dataclass(frozen=True, eq=False)
-class Named:
+class NamedEstimates:
     """The coefficients of a model and its terms, as rows of linear combinations."""
 
     names: tuple[str, ...]

@@ -28,7 +28,7 @@ from dpglm.inference.comparisons import (
 )
 from dpglm.inference.curves import Curve, curve_of
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.hypotheses import Named, pairs
+from dpglm.inference.hypotheses import NamedEstimates, pairs
 from dpglm.inference.summary import (
     Summary,
     SummarySource,
@@ -172,13 +172,13 @@ class Inference:
         return np.where(known, self.estimates.params, np.nan)
 
     @functools.cached_property
-    def named(self) -> Named:
+    def named(self) -> NamedEstimates:
         """The coefficients by name, with the terms of the schema of the fit."""
         slopes = self.names[int(self.estimates.has_intercept) :]
         _, terms = self._design()
         if {name for one in terms for name in one.coefficients} == {*slopes}:
-            return Named(self.names, {one.name: one for one in terms})
-        return Named(self.names, {name: NamedTerm(name, (name,), ()) for name in slopes})
+            return NamedEstimates(self.names, {one.name: one for one in terms})
+        return NamedEstimates(self.names, {name: NamedTerm(name, (name,), ()) for name in slopes})
 
     def _design(self) -> tuple[tuple[Column, ...], tuple[NamedTerm, ...]]:
         """Return the columns of the table and the terms of the model; none without a schema."""
