@@ -18,7 +18,7 @@ _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "the presence of one {unit}",
     Adjacency.REPLACE_ONE: "the contents of one {unit}",
 }
-_FIRST_LETTERS = 60
+_FIRST_LETTERS = 200
 
 
 def methods(certificate: Certificate) -> str:
@@ -44,6 +44,8 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
         f"({certificate.adjacency.value.replace('_', '-')}){most}."
     )
     over = ", ".join(_shares(certificate))
+    if certificate.split is not None:
+        over += ", the last two on disjoint records"
     yield (
         f"The privacy budget was epsilon = {rounded_up(certificate.epsilon)} and delta = "
         f"{rounded_up(certificate.delta)}{over and f', shared by {over}'}, accounted for by "
