@@ -13,7 +13,7 @@ from scipy import stats
 
 import dpglm
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.hypotheses import Named
+from dpglm.inference.hypotheses import NamedEstimates
 from dpglm.inference.inference import Inference, LinearScores
 from dpglm.inference.simultaneous import corrected
 from dpglm.tables.encoding import NamedTerm
@@ -113,7 +113,9 @@ def test_text_that_is_not_linear_is_refused(text):
 
 
 def test_names_that_contain_others_are_told_apart():
-    named = Named(("a", "a:b", "ab", "b"), {one: NamedTerm(one, (one,), ()) for one in ("a", "b")})
+    named = NamedEstimates(
+        ("a", "a:b", "ab", "b"), {one: NamedTerm(one, (one,), ()) for one in ("a", "b")}
+    )
     rows, values = named.hypothesis("a:b - ab + 2*a = b")
     np.testing.assert_array_equal(rows, [[2.0, 1.0, -1.0, -1.0]])
     assert values.tolist() == [0.0]
