@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 328,
-    "classes": 725,
+    "files": 329,
+    "classes": 727,
     "abstract classes": 64,
-    "lines": 83_260,
-    "code lines": 50_850,
+    "lines": 83_460,
+    "code lines": 51_050,
 }
 
 

@@ -220,6 +220,8 @@ def shown_over_real(make, X, y, runs):
     values, reaches = {}, {}
     for seed in range(runs):
         model = make(random_state=seed, epsilon=1.0, delta=1e-5).fit(X, y)
+        # Bands of noise alone.
+        model.estimator_._error_covariance = None
         for name, shape in model.shapes(simultaneous=False).items():
             values.setdefault(name, []).append(shape.values)
             reaches.setdefault(name, []).append(np.ptp(shape.band, axis=-1) / 2.0 / 1.96)
@@ -227,6 +229,46 @@ def shown_over_real(make, X, y, runs):
         name: np.sqrt(np.mean(np.square(reaches[name])) / np.var(found, axis=0, ddof=1).mean())
         for name, found in values.items()
     }
+
+
+def covered_by_default(n=12_000, runs=6, monotone=None, forget=False):
+    """Share of the values that pointwise bands of default fits cover, averaged over terms."""
+    shares = []
+    for seed in range(runs):
+        rng = np.random.default_rng(50 + seed)
+        X = {
+            "age": rng.uniform(0, 100, n),
+            "pay": rng.gamma(2.0, 15.0, n).clip(0, 100),
+            "region": rng.choice(["north", "south", "west"], n, p=[0.5, 0.4, 0.1]),
+        }
+        z = 0.03 * X["age"] + np.abs(X["pay"] - 50.0) / 25.0 - 1.0 * (X["region"] == "west") - 2.0
+        model = AdditiveClassifier(
+            FACTS, classes=[0, 1], monotone=monotone, random_state=seed, epsilon=1.0, delta=1e-5
+        ).fit(X, (z > rng.logistic(size=n)).astype(int))
+        if forget:
+            model.estimator_._error_covariance = None
+        shapes = model.shapes(simultaneous=False)
+        effects = {
+            "age": lambda cell: 0.03 * cell,
+            "pay": lambda cell: abs(cell - 50.0) / 25.0,
+            "region": lambda cell: -1.0 * (cell == "west"),
+        }
+        for name, shape in shapes.items():
+            assert np.isfinite(shape.band).all()
+            truth = np.array([effects[name](cell) for cell in shape.points[0]])
+            truth = truth - truth.mean()
+            low, high = shape.band[0].T
+            shares.append(((low <= truth) & (truth <= high)).mean())
+    return np.mean(shares)
+
+
+@pytest.mark.parametrize("monotone", [None, {"age": 1}], ids=["free", "monotone"])
+def test_bands_of_default_fits_cover_and_end(monotone):
+    assert covered_by_default(monotone=monotone) > 0.9
+
+
+def test_bands_that_forget_sampling_and_smoothing_miss():
+    assert covered_by_default(forget=True) < 0.85
 
 
 PAIR = (("age", "pay"),)

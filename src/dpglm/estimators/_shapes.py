@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpglm._validation import checked, in_one_line
 from dpglm.certificate.certificate import model_digest
@@ -64,8 +65,9 @@ class HasShapes(abc.ABC):
         Returns
         -------
         Shapes
-            The shapes by term. With ``inference``, bands include sampling error and privacy noise;
-            without it privacy noise only, or there are none if the noise is unknown to the solver.
+            The shapes by term. With ``inference``, and for additive models, bands include sampling
+            error and privacy noise; otherwise privacy noise only, or there are none if the noise is
+            unknown to the solver.
 
         Raises
         ------
@@ -160,7 +162,8 @@ class WithShapes(HasShapes):
         changed = copy.copy(self)
         fitted, _ = self.linear_model()
         estimator = copy.copy(fitted)
-        vars(estimator).pop("inference_", None)
+        for name in ("inference_", "_error_covariance"):
+            vars(estimator).pop(name, None)
         estimator.coef_ = released.coef.reshape(np.shape(fitted.coef_))
         estimator.intercept_ = released.intercept.reshape(np.shape(fitted.intercept_))[()]
         certificate = fitted.privacy_
@@ -209,11 +212,14 @@ def errors_of(estimator: Any) -> Errors | None:
     inference: Inference | None = known.get("inference_")
     if inference is not None:
         return errors_of_estimates(inference.of_features.estimates)
+    before = known.get("_unprojected")
+    center = np.atleast_2d(np.asarray(estimator.coef_ if before is None else before, np.float64))
+    errors: NDArray[np.float64] | None = known.get("_error_covariance")
+    if errors is not None:
+        return Errors(center, errors, np.ones(1), True)
     noise: NoiseCovariance | None = known.get("_noise_covariance")
     if noise is None:
         return None
-    before = known.get("_unprojected")
-    center = np.atleast_2d(np.asarray(estimator.coef_ if before is None else before, np.float64))
     return Errors(center, noise.columns[:-1, :-1], noise.outputs, False)
 
 

@@ -242,8 +242,8 @@ def shapes_of(model: ReleasedModel, *, level: float = 0.95, simultaneous: bool =
     Returns
     -------
     Shapes
-        Bands include sampling error and privacy noise for fits with ``inference=True``; otherwise
-        privacy noise alone.
+        Bands include sampling error and privacy noise for fits with ``inference=True`` and default
+        fits of additive models; otherwise privacy noise alone.
 
     Raises
     ------

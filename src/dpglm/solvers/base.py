@@ -31,6 +31,7 @@ from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
 if TYPE_CHECKING:
     from dpglm.preprocessing.row_map import RowMap
+    from dpglm.solvers.second_order.newton_noise import Response
 
 S = TypeVar("S")
 _T = TypeVar("_T")
@@ -83,6 +84,8 @@ class Outcome:
         Covariance of the parameter, where the plan was made for inference.
     precision : ndarray of shape (n_columns, n_columns), optional
         Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
+    response : Response, optional
+        Share of a true parameter that the steps reach, where it is known.
 
     Notes
     -----
@@ -95,6 +98,7 @@ class Outcome:
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
     precision: NDArray[np.float64] | None = None
+    response: Response | None = None
 
 
 @checked

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpglm.ledger.entry import LedgerReference
     from dpglm.preprocessing.row_map import RowMap
     from dpglm.solvers.base import Plan, StepInfo
+    from dpglm.solvers.second_order.newton_noise import Response
 
 
 @final
@@ -217,7 +218,7 @@ class Solution:
         Diagnostics of each step; empty where only the last iterate is paid for.
     noise : str
         Name of the noise source.
-    noise_covariance, chosen, maps, uncertainty, precision
+    noise_covariance, chosen, maps, uncertainty, precision, response
         As in ``Outcome``.
     ledger_entry : LedgerReference, optional
         Entry of the ledger that recorded the run before it released anything.
@@ -236,6 +237,7 @@ class Solution:
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
     precision: NDArray[np.float64] | None = None
+    response: Response | None = None
     signal: float | None = None
 
     @property

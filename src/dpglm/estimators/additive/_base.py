@@ -21,6 +21,7 @@ from dpglm.estimators.additive._curves import (
     read_directions,
     shrunk_bends,
 )
+from dpglm.estimators.additive._errors import covariance_of_errors
 from dpglm.estimators.additive.resolution import Resolution, resolved, with_segments
 from dpglm.estimators.composed._composed import (
     ComposedModel,
@@ -269,7 +270,7 @@ class AdditiveModel(ComposedModel, own_first=False):
 
 
 def _shrink(model: PrivateLinearModel, schema: Schema) -> None:
-    """Shrink the bends of curves in a fitted model and the noise that is known to be in them."""
+    """Shrink the bends of curves in a fitted model, and add the covariance of errors."""
     solution = model.solution_
     if solution.precision is None:
         return
@@ -278,3 +279,6 @@ def _shrink(model: PrivateLinearModel, schema: Schema) -> None:
     model.coef_, model.intercept_ = model._model(released)
     noise = solution.noise_covariance
     model._noise_covariance = None if noise is None else noise.mapped(slopes).in_units(model.units_)
+    errors = covariance_of_errors(solution, schema, slopes)
+    if errors is not None:
+        model._error_covariance = model.units_.covariance(np.pad(errors, (0, 1)))[:-1, :-1]

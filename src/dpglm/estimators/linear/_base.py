@@ -494,6 +494,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self._noise_covariance = None if in_w is None else in_w.in_units(self.units_)
         # Coefficients before the projection of monotone curves, if there are any.
         self._unprojected: NDArray[np.float64] | None = None
+        # Of coefficients from noise, sampling and smoothing, where it is estimated.
+        self._error_covariance: NDArray[np.float64] | None = None
         return self.units_.coefficients(solution.w.reshape(spec.n_columns, -1))
 
     def _fitted_scaling(self) -> ColumnScaling | None:

@@ -284,7 +284,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         if precision is not None:
             precision = precision / relative_length(w[:d], direction.w[:d]) ** 2
         noise = self._noise(state, w[:d], calibration.noise_covariance)
-        return Outcome(w, noise, precision=precision)
+        return Outcome(w, noise, precision=precision, response=direction.response)
 
     def _noise(
         self, state: CalibratedState, slopes: NDArray[np.float64], of_scale: NoiseCovariance | None

@@ -19,6 +19,7 @@ from dpglm.oracle.moments import (
     constant_column,
     noisy_second_moments,
     second_moment_sum,
+    unit_of_moments,
 )
 from dpglm.oracle.projection import (
     noisy_preconditioned_gradient,
@@ -47,6 +48,7 @@ from dpglm.solvers.parts.defaults import (
     slope_unit,
 )
 from dpglm.solvers.second_order.likelihood import (
+    USUAL_ERROR,
     NormalScores,
     Start,
     at_private_mean,
@@ -61,6 +63,7 @@ from dpglm.solvers.second_order.likelihood import (
     target_releases,
 )
 from dpglm.solvers.second_order.newton_noise import (
+    Response,
     Steps,
     curvature_of_outputs,
     noise_left,
@@ -507,7 +510,12 @@ class NewtonMethod(Method["NewtonState"]):
     def finish(self, state: NewtonState) -> Outcome:
         noise = self.noise_before_shrinkage(state)
         if not self._shrinks(state):
-            return Outcome(state.w, noise, precision=self._precision(state, state.w))
+            return Outcome(
+                state.w,
+                noise,
+                precision=self._precision(state, state.w),
+                response=self._response(state),
+            )
         inverse, size = present(state.basis).inverse, self.data.n_columns
         way = state.w - state.start.w
         share, more = self._kept(state, way)
@@ -521,7 +529,36 @@ class NewtonMethod(Method["NewtonState"]):
                 longer, _ = self._kept(state, (1.0 + _LONGER) * way)
                 kept += np.outer(way, (longer - share) / _LONGER / squares * (v @ inverse))
             noise = noise.mapped(kept)
-        return Outcome(w, noise, precision=self._precision(state, w))
+        return Outcome(
+            w,
+            noise,
+            precision=self._precision(state, w),
+            response=self._response(state, share),
+        )
+
+    def _response(self, state: NewtonState, share: float = 1.0) -> Response | None:
+        """Return how far the steps follow the truth, if there is one output."""
+        if state.w.ndim > 1 or not math.isfinite(state.curvature):
+            return None
+        data, loss, declared = self.data, self.problem.loss, self.declared["moments"]
+        moments, basis, noise = present(state.moments), present(state.basis), declared.noise_std
+        constant, unit = constant_column(data), unit_of_moments(moments, noise, data)
+        ends = np.append(np.ones(len(moments) - 1), 1.0 / constant)
+        size = data.n_columns
+        scores = NormalScores.of(basis, state.w)
+        bend, _ = scores.clipped(loss, data, self._reach(state))
+        full, square = scores.clipped(loss, data, math.inf)
+        if isinstance(loss, Squared):
+            square = (USUAL_ERROR * state.start.slope) ** 2
+        return Response(
+            (unit * moments * np.outer(ends, ends))[:size, :size],
+            (unit * noise / math.sqrt(2.0), unit * noise / math.sqrt(2.0) / constant),
+            basis,
+            self.step_sizes,
+            bend / state.start.curvature,
+            loss.dispersion or square / max(full, SMALLEST),
+            share,
+        )
 
     def _precision(
         self, state: NewtonState, returned: NDArray[np.float64]

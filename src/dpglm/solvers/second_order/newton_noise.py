@@ -33,6 +33,51 @@ _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 
 @final
 @dataclass(frozen=True, eq=False)
+class Response:
+    """The share of a true parameter that Newton steps from a constant model reach.
+
+    Parameters
+    ----------
+    moments : ndarray of shape (n_columns, n_columns)
+        Released mean products of prepared rows, with the constant 1 last.
+    noise : tuple of float
+        Standard deviations of the noise in a product of two columns, and of a column and 1.
+    basis : Basis
+        Coordinates of the steps.
+    sizes : tuple of float
+        Sizes of the steps.
+    curvature : float
+        Mean curvature of the clipped loss, relative to the bound that steps use.
+    dispersion : float
+        Mean squared slope of a row over the mean curvature of the loss.
+    share : float, default=1.0
+        Share of the way from the start that the fit keeps.
+    """
+
+    moments: NDArray[np.float64]
+    noise: tuple[float, float]
+    basis: Basis
+    sizes: tuple[float, ...]
+    curvature: float
+    dispersion: float
+    share: float = 1.0
+
+    def reached(self, products: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the matrix from the true parameter to the mean of the estimate.
+
+        ``products`` are mean products of the rows in prepared coordinates, weighted by their
+        curvature over its mean. A step of size eta leaves ``1 - eta c`` of the way in a direction
+        of relative curvature c. The scale of the clipped loss is left to calibration.
+        """
+        vectors = self.basis.vectors
+        bends, directions = np.linalg.eigh(self.curvature * vectors.T @ products @ vectors)
+        left = np.prod(1.0 - np.clip(np.multiply.outer(self.sizes, bends), 0.0, 1.0), axis=0)
+        found = (directions * (1.0 - left)) @ directions.T
+        return np.asarray(self.share * vectors @ found @ self.basis.inverse)
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Steps:
     """Steps ``v - eta (H v + noise)``, each followed by a penalty's, in units of the curvature.
 
