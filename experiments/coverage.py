@@ -377,7 +377,8 @@ _HEADINGS = (
 def methods(case: Case) -> dict[str, Method]:
     """Return what is measured on a case, by the name of its table."""
     found: dict[str, Method] = {"coverage": library()}
-    plain = not (case.robust or case.wrong) and case.adjacency == "zero_out"
+    plain = not (case.robust or case.wrong or case.wide != 1.0)
+    plain = plain and case.adjacency == "zero_out"
     if case.family == "linear" and case.columns == "even" and plain:
         found["bootstrap"] = bootstrap
     return found
