@@ -90,6 +90,13 @@ def test_curvature_of_levels_is_the_posterior_mean(seen):
     assert variances[0] == pytest.approx(moment(2) / moment(0) - expected**2, rel=1e-5)
 
 
+def test_curvature_of_equal_levels_is_their_mean():
+    seen = 4.0 + 3.0 * np.random.default_rng(0).normal(size=2000)
+    means, variances = curvature_of_levels(seen, 3.0, 4.0)
+    np.testing.assert_allclose(means, 4.0, atol=1.0)
+    assert variances.max() < 1.0
+
+
 def drawn(seed, n=20_000, sizes=(50,), numbers=1, positive=0.5, scales=(0.5,), power=1.0):
     """Return rows with Zipf factors after even numbers, labels, and the levels' effects."""
     rng = np.random.default_rng([seed, n, sum(sizes)])

@@ -138,9 +138,15 @@ def curvature_of_levels(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return posterior means and variances of the curvature of levels, given noisy values.
 
-    The prior is exponential with this mean: the least informative one of positive numbers. The
-    posterior is a normal distribution above zero.
+    The prior is exponential with this mean, the least informative one of positive numbers, and the
+    posterior a normal distribution above zero. If values vary less than that, beyond their noise,
+    the prior is normal with their variance.
     """
+    spread = max(float(np.mean((seen - mean) ** 2)) - noise**2, 0.0)
+    if spread < mean**2 and len(seen) > 1:
+        kept = spread / (spread + noise**2)
+        means = np.maximum(mean + kept * (seen - mean), _LEAST * mean)
+        return means, np.full_like(means, kept * noise**2)
     center = seen - noise**2 / mean
     at = -center / noise
     hazard = np.exp(-0.5 * at**2 - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(-at))
