@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 329,
-    "classes": 727,
-    "abstract classes": 64,
-    "lines": 83_460,
-    "code lines": 51_050,
+    "files": 331,
+    "classes": 729,
+    "abstract classes": 59,
+    "lines": 84_650,
+    "code lines": 51_740,
 }
 
 
