@@ -445,3 +445,19 @@ def test_what_is_no_number_is_written_as_none():
         "low": None,
         "high": 1.0,
     }
+
+
+def test_threshold_that_was_not_declared_is_named():
+    rng = np.random.default_rng(0)
+    scores = rng.random(4000)
+    y = np.where(rng.random(4000) < scores, 1, 0)
+    found = dpglm.evaluate_predictions(
+        y, scores, classes=[0, 1], thresholds=[0.3], epsilon=5.0, delta=1e-6
+    )
+    assert found.all_rows.threshold_used(0.3) == pytest.approx(0.3)
+    found.number("recall", 0.3)
+    other = next(one for one in np.linspace(0.4, 0.6, 21)
+                 if abs(found.all_rows.threshold_used(float(one)) - one) > 2e-3)  # fmt: skip
+    with pytest.warns(UserWarning, match="was used in place of"):
+        found.number("recall", float(other))
+    found.number("auc", float(other))

@@ -426,13 +426,13 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
     )
     ledger = certificate.ledger
     released = (
-        *(f"{sentence}." for sentence in describe_event(certificate.event)),
+        *_released(certificate),
         origin,
         *(() if ledger is None else (ledger.describe(),)),
     )
     facts = tuple(
-        f"{fact.name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
-        for fact in certificate.public_facts
+        f"{name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
+        for name, fact in named_facts(certificate)
     )
     several = (
         f"A person with several {unit.value}s: for k {unit.value}s, epsilon grows k-fold, and "
@@ -505,3 +505,24 @@ def _list_in_words(values: list[Any]) -> str:
 
 def _bracketed(value: Any) -> str:
     return f"[{_words(value)}]" if isinstance(value, list | dict) else _words(value)
+
+
+def _released(certificate: Certificate) -> Iterator[str]:
+    """Describe the releases; those of several parts begin with the name of the part."""
+    if len(certificate.parts) == 1:
+        yield from (f"{sentence}." for sentence in describe_event(certificate.event))
+        return
+    for name, part in certificate.parts.items():
+        yield from (f"{name}: {sentence}." for sentence in describe_event(part.event))
+    if certificate.split is not None:
+        yield "Model and evaluation use disjoint rows, so each row pays for one of them only."
+
+
+def named_facts(certificate: Certificate) -> Iterator[tuple[str, PublicFact]]:
+    """List the public facts with their names, and with their parts where parts differ."""
+    facts = certificate.public_facts
+    names = [fact.name for fact in facts]
+    for fact in facts:
+        parts = [part for part, one in certificate.parts.items() if fact in one.public_facts]
+        is_unique = names.count(fact.name) == 1
+        yield fact.name if is_unique else f"{fact.name} ({', '.join(parts)})", fact

@@ -21,6 +21,7 @@ import numpy as np
 
 from dpglm._json import file_identity
 from dpglm._words import named_numbers
+from dpglm.cli.conditions import Condition, selected
 from dpglm.cli.console import (
     InputError,
     finished,
@@ -64,6 +65,7 @@ class TrainingRows:
     groups: Any
     columns: tuple[str, ...]
     is_streamed: bool
+    where: Any = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class TrainingRows:
             "sample_weight": self.trials,
             "exposure": self.exposure,
             "groups": self.groups,
+            "where": self.where,
         }
         return {name: one for name, one in given.items() if one is not None}
 
@@ -96,12 +99,15 @@ def read_rows(
     stream: bool,
     cache: Path | None,
     encode: bool = True,
+    where: Sequence[str] = (),
 ) -> TrainingRows:
     """Read a table, or prepare for streaming it.
 
-    ``exposure``, ``trials`` and ``groups`` name columns.
+    ``exposure``, ``trials`` and ``groups`` name columns; ``where`` are conditions.
     """
     if _is_streamed(data, stream=stream):
+        if where:
+            raise InputError(f"--where {where[0]}: needs rows in memory, and these are streamed")
         from dpglm.data.stream.arrow import ArrowRows
 
         if trials is not None:
@@ -115,7 +121,15 @@ def read_rows(
         return TrainingRows(rows, None, None, None, ids, rows.stored_columns, is_streamed=True)
     others = [name for name in (exposure, trials, groups) if name is not None]
     numbers = [name for name in (exposure, trials) if name is not None]
-    table = schema.read_file(data, [*schema.column_names, schema.target.name, *others], numbers)
+    columns = tuple(storage_types(data, schema.csv))
+    conditions = [Condition.read(one, columns) for one in where]
+    used = [*schema.column_names, schema.target.name, *others]
+    every = dict.fromkeys([*used, *(one.column for one in conditions)])
+    table = schema.read_file(data, list(every), numbers)
+    counts = None
+    if conditions:
+        counts, made = selected(conditions, table, groups)
+        table = {name: made[name] for name in used}
     with named_errors(data):
         y, made = encoded_target(schema.target, table, trials)
         del table[schema.target.name]
@@ -123,9 +137,8 @@ def read_rows(
         if exposure is not None:
             exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
         ids = None if groups is None else as_cells(table.pop(groups), groups)
-        columns = tuple(storage_types(data, schema.csv))
         X = schema.encode(table) if encode else table
-        return TrainingRows(X, y, exposures, made, ids, columns, is_streamed=False)
+        return TrainingRows(X, y, exposures, made, ids, columns, is_streamed=False, where=counts)
 
 
 def _is_streamed(data: Path | Address, *, stream: bool) -> bool:

@@ -78,8 +78,8 @@ class ModelOptions:
     exposure: Annotated[
         str | None,
         option(
-            "Column of exposures above 0, such as times or persons, to which the means of counts "
-            "and amounts are proportional. It is private, and not in the schema.",
+            "Column of exposures above 0, such as times or numbers of people, to which means of "
+            "counts and amounts are proportional. It is private, and not in the schema.",
             metavar="COLUMN",
         ),
     ] = None

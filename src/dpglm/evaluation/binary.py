@@ -390,12 +390,21 @@ class BinaryResult(Result):
         cut = self._cut(threshold)
         return self._of_counts(lambda low, high: function(*at_cut(low, high, cut)))
 
+    def threshold_used(self, threshold: float | None = None) -> float:
+        """Return the threshold of ``at`` and ``number``: the boundary of a cell nearest to it."""
+        return self._boundaries[self._cut(threshold)]
+
     def _cut(self, threshold: float | None) -> int:
         """Return the cell with the lower end nearest to a threshold."""
         at = self.task.default_threshold if threshold is None else threshold
         ends = {"least": 0.0, "most": 1.0} if self.probabilities else {}
         at = check_real("threshold", at, **ends)
-        return int(np.abs(np.array([*self.ends, 1.0 if ends else math.inf]) - at).argmin())
+        return int(np.abs(np.array(self._boundaries) - at).argmin())
+
+    @property
+    def _boundaries(self) -> list[float]:
+        """The lower ends of cells, and the end of the last one."""
+        return [*map(float, self.ends), 1.0 if self.probabilities else math.inf]
 
     def _of_counts(
         self, function: Callable[[Floats, Floats], float], scale: NumberScale = SHARE

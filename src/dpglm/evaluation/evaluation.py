@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dpglm.evaluation.planning import EvaluationPart
+
+_SAME_THRESHOLD = 1e-3
+"""Thresholds this close are not told apart."""
 
 
 @final
@@ -95,7 +99,8 @@ class Evaluation:
             One of ``measures``, or, for two classes, of the names that ``at`` returns.
         threshold : float, optional
             For the latter; by default 0.5 for probabilities, and 0 for other scores. The nearest
-            boundary of a cell is used, which is the threshold itself if it was declared.
+            boundary of a cell is used, which is the threshold itself if it was declared:
+            ``all_rows.threshold_used(threshold)``. A warning is given if it is another one.
 
         Returns
         -------
@@ -106,7 +111,16 @@ class Evaluation:
         ValueError
             If the metric does not exist; the message lists all.
         """
-        return self.all_rows.number(name, threshold)
+        rows = self.all_rows
+        if threshold is not None and isinstance(rows, BinaryResult):
+            used = rows.threshold_used(threshold)
+            if abs(used - threshold) > _SAME_THRESHOLD and name in rows.at():
+                warnings.warn(
+                    f"the threshold {used:.4g} was used in place of {threshold:g}, which was not "
+                    "declared (thresholds=)",
+                    stacklevel=3,
+                )
+        return rows.number(name, threshold)
 
     @property
     def auc(self) -> float:

@@ -293,11 +293,13 @@ class EvaluationPart(StudyPart):
                 used = every.in_groups(given.groups, limited.most, noise)
             return used.prepared(plan.data, None, np.asarray)
 
-        declared = {"row_norm": plan.data.row_norm, **self.task.facts}
+        declared = dict(self.task.facts)
         if self.levels:
             declared["levels"] = list(self.levels)
         facts = (
             *size_facts(plan.data, plan.adjacency, chosen=where is not None),
+            # The norm of a row of the tables, not of the caller's rows.
+            PublicFact("row_norm", plan.data.row_norm, "implied"),
             *(PublicFact(name, value, "declared") for name, value in declared.items()),
         )
         return Evaluation(self, *execute(plan, prepared, _NAME, EVALUATION, facts, given))

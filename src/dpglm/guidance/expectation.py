@@ -205,7 +205,10 @@ def _verdict(plan: Plan, share: tuple[float, float]) -> str:
     if _has_noise_of_bound(plan):
         return _NOISE_OF_BOUND
     low, high = (round(100.0 * min(one, 1.0)) for one in share)
-    return f"{quality} {low} to {high} % of the possible improvement."
+    return (
+        f"{quality} {low} to {high} % of the possible improvement, which is that of a fit without "
+        "privacy over a constant prediction."
+    )
 
 
 def _signal_of_share(plan: Plan) -> float:

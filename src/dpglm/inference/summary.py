@@ -314,7 +314,8 @@ def of_intervals(estimates: Estimates, level: float) -> tuple[str, ...]:
         law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
     covered = (
         f"{plain_number(100.0 * level)} % intervals include sampling error and privacy noise; "
-        f"critical values are from {law}. noise: share of the squared error due to privacy."
+        f"critical values are from {law}. noise: share of the squared error due to privacy"
+        + ("." if estimates.prior is None else ", with the effect of the prior.")
     )
     return (covered, *_unknown(estimates), *_of_prior(estimates), *_beyond_prior(estimates))
 

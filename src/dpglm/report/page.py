@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from dpglm._registry import require
 from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import library_versions
-from dpglm.certificate.statement import PROVENANCE, PublicFact, value_in_words
+from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
 from dpglm.certificate.verify import Verification, verdict
 from dpglm.estimators._shapes import CURVES, errors_of, released_model
 from dpglm.pictures.drawing import as_data_uri
@@ -65,7 +65,7 @@ def page_of(
         sections=dict(certificate.sections()),
         facts=[
             (name, fact.value, fact.provenance, PROVENANCE[fact.provenance])
-            for name, fact in _named_facts(certificate)
+            for name, fact in named_facts(certificate)
         ],
         spending=certificate.spending(),
         verification=verification,
@@ -93,16 +93,6 @@ def rendered(template: str, **shown: Any) -> str:
         version=library_versions()["dpglm"], **shown
     )
     return page
-
-
-def _named_facts(certificate: Any) -> Iterator[tuple[str, PublicFact]]:
-    """List the public facts with their names, and with their parts where parts differ."""
-    facts: tuple[PublicFact, ...] = certificate.public_facts
-    names = [fact.name for fact in facts]
-    for fact in facts:
-        parts = [part for part, one in certificate.parts.items() if fact in one.public_facts]
-        is_unique = names.count(fact.name) == 1
-        yield fact.name if is_unique else f"{fact.name} ({', '.join(parts)})", fact
 
 
 def shown_figures(figures: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:

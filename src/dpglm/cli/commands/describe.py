@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from dpglm.cli.conditions import Condition, Where, selected
 from dpglm.cli.console import InputError
 from dpglm.cli.files import publish_numbers
 from dpglm.cli.options import (
@@ -85,6 +86,7 @@ def describe(
         Path | None,
         option("Schema to write, with the private quantiles as bounds.", type=OUTPUT_FILE),
     ] = None,
+    where: Where = (),
     force: Force = False,
 ) -> None:
     """Describe the private table DATA: counts, histograms, quantiles, means, pairs of columns.
@@ -99,6 +101,7 @@ def describe(
     """
     from dpglm.exploration import describe as described
     from dpglm.report.description_page import write_description
+    from dpglm.tables.files import storage_types
     from dpglm.tables.schema import Schema
     from dpglm.tabulate.numbers import check_quantiles
 
@@ -114,9 +117,15 @@ def describe(
             ends.append(check_quantiles("--bounds", given))
         schema = form.of(Schema.from_json(schema_file))
         protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
+        counts = None
+        if where:
+            conditions = [Condition.read(one, storage_types(data, schema.csv)) for one in where]
+            names = list(dict.fromkeys(one.column for one in conditions))
+            counts, _ = selected(conditions, schema.read_file(data, names))
         return described(
             data,
             schema,
+            where=counts,
             columns=columns or None,
             two_way=[_two("--two-way", pair) for pair in two_way],
             correlations=correlations,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm.cli.conditions import Condition, Where, selected
 from dpglm.cli.console import InputError
 from dpglm.cli.files import (
     columns_of,
@@ -102,6 +103,7 @@ def evaluate(
             metavar="FOLDER",
         ),
     ] = None,
+    where: Where = (),
     force: Force = False,
 ) -> None:
     """Evaluate a model on the private table DATA, with rows that it was not fitted on.
@@ -135,7 +137,12 @@ def evaluate(
         needed = [*own, *others, *protected.columns, *offsets.columns]
         in_numbers = numbers_of(loaded) + [one for one in (trials, *offsets.columns) if one]
         in_numbers += [answer.name] if answer.n_classes is None else []
+        conditions = [Condition.read(one, storage_types(data, dialect)) for one in where]
+        needed += [one.column for one in conditions]
         table = read_table(data, list(dict.fromkeys(needed)), dialect, in_numbers)
+        counts = None
+        if conditions:
+            counts, table = selected(conditions, table, protected.groups)
         with named_errors(data):
             y, _ = encoded_target(answer, table, trials)
             rows = features_of(loaded, {name: table[name] for name in own})
@@ -153,6 +160,7 @@ def evaluate(
             by=places,
             levels=() if listed is None else listed.entries,
             groups=ids,
+            where=counts,
             **protected.keywords,
             ledger=account,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dpglm.cli.conditions import Where
 from dpglm.cli.console import InputError, note, print_sections, say, spending
 from dpglm.cli.files import SpendingWatch, read_rows, require_report, reserved
 from dpglm.cli.fitting import (
@@ -91,6 +92,7 @@ def fit(
             type=CHECKPOINT,
         ),
     ] = None,
+    where: Where = (),
     force: Force = False,
 ) -> None:
     """Fit a model to the private table DATA and write publishable results.
@@ -143,6 +145,7 @@ def fit(
             stream=stream,
             cache=cache,
             encode=not described.additive,
+            where=where,
         )
         if rows.is_streamed and fitted.solver == "auto":
             fitted.set_params(solver=Auto(may_copy=False))
@@ -184,5 +187,5 @@ def fit(
         say(f"Wrote {path}")
     unused = set(rows.columns) - {"", groups, *used_columns}
     if unused:
-        where = "schema" if schema.formula is None else "formula"
-        note(f"Not in the {where}, and therefore not used: {', '.join(sorted(unused))}")
+        place = "schema" if schema.formula is None else "formula"
+        note(f"Not in the {place}, and therefore not used: {', '.join(sorted(unused))}")

@@ -1,0 +1,99 @@
+"""``--where``: private conditions select rows, and their number stays private."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dpglm.cli.app import app
+from dpglm.cli.conditions import Condition, selected
+from dpglm.cli.console import InputError
+
+SCHEMA = {
+    "columns": {
+        "age": {"type": "numeric", "low": 20, "high": 80},
+        "sex": {"type": "categorical", "categories": ["f", "m"]},
+    },
+    "target": {"name": "ill", "type": "binary", "classes": ["no", "yes"]},
+    "provenance": "made up for tests",
+}
+CELLS = np.array([" 17.0", "x", "", None, np.nan, 17, -3.5, "ä"], dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("c=17", [0, 5]), ("c!=17", [1, 6, 7]), ("c=", [2, 3, 4]), ("c!=", [0, 1, 5, 6, 7]),
+     ("c<0", [6]), ("c>=17", [0, 5]), ("c=x", [1]), ("c = a\u0308", [7]), ("c>", []),
+     ("c!=x", [0, 5, 6, 7])],
+)  # fmt: skip
+def test_condition_compares_numbers_by_value_and_text_as_text(text, holds):
+    found = Condition.read(text, ["c", "other"]).holds(CELLS)
+    assert np.flatnonzero(found).tolist() == holds
+
+
+def test_names_of_columns_may_contain_signs():
+    assert Condition.read("a<b>=3", ["a", "a<b"]) == Condition("a<b", ">=", "3")
+    with pytest.raises(InputError, match="must be COLUMN"):
+        Condition.read("none=1", ["a"])
+
+
+def test_rows_that_do_not_count_have_valid_cells():
+    table = {"c": CELLS, "g": np.arange(8)}
+    counts, made = selected([Condition.read("c=x", table)], table, kept="g")
+    assert counts.tolist() == [False, True, *[False] * 6]
+    assert made["c"].tolist() == ["x"] * 8
+    assert made["g"].tolist() == list(range(8))
+    with pytest.raises(InputError, match="no row"):
+        selected([Condition.read("c=nowhere", table)], table)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = ["age,sex,ill,site,who"]
+    for place in range(900):
+        age = f"{rng.uniform(20, 80):.1f}" if place % 3 else ""
+        lines.append(
+            f"{age},{'fm'[place % 2]},{rng.choice(['no', 'yes'])},s{place % 2},{place // 4}"
+        )
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    return tmp_path
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, [*words, "--epsilon", "4"], catch_exceptions=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_commands_count_rows_that_fulfil_conditions(folder: Path):
+    described = ["--schema", "schema.json", "--where", "age!="]
+    for further in ([], ["--additive"], ["--groups", "who", "--max-rows-per-group", "3"]):
+        made = run("fit", "rows.csv", *described, "--model", "model.json", "--force", *further)
+        assert made.exit_code == 0, made.output
+        facts = json.loads((folder / "model.json").read_text())["certificate"]
+        assert "stays private" in json.dumps(facts)
+    made = run("describe", "rows.csv", *described, "--where", "site=s1", "--report", "look")
+    assert made.exit_code == 0, made.output
+    assert "some of 900 rows" in made.output
+    made = run(
+        "evaluate", "rows.csv", "--model", "model.json", "--where", "age!=", "--where", "sex=f"
+    )
+    assert made.exit_code == 0, made.output
+    assert "some of 900 rows" in made.output
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wrong_conditions_spend_nothing(folder: Path):
+    for text in ("none=1", "age>500"):
+        made = run(
+            "fit", "rows.csv", "--schema", "schema.json", "--model", "m.json", "--where", text
+        )
+        assert made.exit_code == 2
+        assert not (folder / "m.json").exists()
