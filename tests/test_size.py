@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 331,
-    "classes": 729,
+    "files": 332,
+    "classes": 730,
     "abstract classes": 59,
-    "lines": 84_650,
-    "code lines": 51_740,
+    "lines": 84_850,
+    "code lines": 51_900,
 }
 
 

@@ -277,6 +277,7 @@ class Description:
             )
         return found
 
+    @checked
     def standardized_differences(self, one: str, other: str) -> Mapping[str, Number]:
         """Compare two levels of ``by``, as in a table of baseline characteristics.
 

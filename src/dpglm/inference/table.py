@@ -83,7 +83,7 @@ def table(
     Raises
     ------
     ValueError
-        If a model has no inference, or an argument is out of range.
+        If a model was fitted without inference, or an argument is out of range.
 
     Notes
     -----
@@ -106,7 +106,7 @@ def table(
         else check_bool("exponentiate", exponentiate)
     )
     if ratios and any(link.exponentiated is None for link in links):
-        raise ValueError("exponentiate requires links whose exponentials are ratios in all models")
+        raise ValueError("exponentiate requires links with odds or rate ratios in all models")
     columns = [_Column(one, level, ratios) for one in found.values()]
     terms: dict[str, NamedTerm] = {}
     for one in found.values():

@@ -262,6 +262,7 @@ class Study:
         given = None if thresholds is None else check_list("thresholds", thresholds)
         return self._with(EVALUATION, evaluation_of(fitted, given, by, level), split=split)
 
+    @checked
     def add(self, name: str, part: StudyPart) -> Study:
         """Declare another part, which uses all rows, as the exploration does.
 

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import check_one_of, check_real
+from dpglm._validation import check_one_of, check_real, checked
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
@@ -43,6 +43,7 @@ _LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.015
 _NOISE_OF_LONG_ROWS = 0.15
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class SufficientStatistics(Solver):
