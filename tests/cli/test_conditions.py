@@ -48,8 +48,9 @@ def test_rows_that_do_not_count_have_valid_cells():
     assert counts.tolist() == [False, True, *[False] * 6]
     assert made["c"].tolist() == ["x"] * 8
     assert made["g"].tolist() == list(range(8))
-    with pytest.raises(InputError, match="no row"):
-        selected([Condition.read("c=nowhere", table)], table)
+    counts, made = selected([Condition.read("c=nowhere", table)], table, kept="g")
+    assert not counts.any()
+    assert made["g"].tolist() == list(range(8))
 
 
 @pytest.fixture
@@ -91,9 +92,19 @@ def test_commands_count_rows_that_fulfil_conditions(folder: Path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_conditions_spend_nothing(folder: Path):
-    for text in ("none=1", "age>500"):
-        made = run(
-            "fit", "rows.csv", "--schema", "schema.json", "--model", "m.json", "--where", text
-        )
-        assert made.exit_code == 2
-        assert not (folder / "m.json").exists()
+    made = run(
+        "fit", "rows.csv", "--schema", "schema.json", "--model", "m.json", "--where", "none=1"
+    )
+    assert made.exit_code == 2
+    assert not (folder / "m.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_success_does_not_tell_whether_any_row_counts(folder: Path):
+    for text in ("age>500", "age>50"):
+        fit = ["fit", "rows.csv", "--schema", "schema.json", "--model", f"{len(text)}.json"]
+        assert run(*fit, "--where", text, "--force").exit_code == 0
+        described = ["describe", "rows.csv", "--schema", "schema.json", "--where", text]
+        assert run(*described).exit_code == 0
+        made = run("evaluate", "rows.csv", "--model", fit[-1], "--where", text)
+        assert made.exit_code == 0, made.output

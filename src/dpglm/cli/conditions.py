@@ -6,13 +6,16 @@ import operator
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, final
+from typing import TYPE_CHECKING, Annotated, Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError
 from dpglm.cli.options import option
+
+if TYPE_CHECKING:
+    from dpglm.tables.schema import Schema
 
 Where = Annotated[
     tuple[str, ...],
@@ -79,22 +82,45 @@ class Condition:
 
 
 def selected(
-    conditions: Sequence[Condition], table: Mapping[str, Any], kept: str | None = None
+    conditions: Sequence[Condition],
+    table: Mapping[str, Any],
+    kept: str | None = None,
+    schema: Schema | None = None,
 ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
     """Return which rows count, and the table with valid cells in the others.
 
-    These have the cells of a row that counts, so that encoders accept them. Nothing reads them. A
-    column that is ``kept``, of group ids, stays as it is.
+    These have the cells of a row that counts, so that encoders accept them, or valid ones of the
+    schema where no row counts. Nothing reads them. A column that is ``kept``, of group ids, stays
+    as it is.
+
+    Privacy: whether any row counts is private, so the command succeeds in either case.
     """
     from sklearn.utils import _safe_indexing
 
     counts = np.logical_and.reduce([one.holds(table[one.column]) for one in conditions])
     if not counts.any():
-        raise InputError("--where: no row fulfils the conditions")
+        valid = {} if schema is None else _valid_cells(schema)
+        return counts, {
+            name: cells if name == kept else np.array([valid.get(name, 1.0)] * len(counts))
+            for name, cells in table.items()
+        }
     places = np.where(counts, np.arange(len(counts)), int(counts.argmax()))
     return counts, {
         name: cells if name == kept else _safe_indexing(cells, places)
         for name, cells in table.items()
+    }
+
+
+def _valid_cells(schema: Schema) -> dict[str, Any]:
+    """Return a valid cell of each column of a schema and of its target."""
+    every: list[Any] = [*schema.columns, *([schema.target] if schema.has_target else [])]
+    return {
+        one.name: next(
+            (found[0] if isinstance(found, tuple) else found)
+            for found in (vars(one).get(key) for key in ("categories", "classes", "low", "high"))
+            if found is not None
+        )
+        for one in every
     }
 
 

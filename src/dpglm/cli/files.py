@@ -128,7 +128,7 @@ def read_rows(
     table = schema.read_file(data, list(every), numbers)
     counts = None
     if conditions:
-        counts, made = selected(conditions, table, groups)
+        counts, made = selected(conditions, table, groups, schema)
         table = {name: made[name] for name in used}
     with named_errors(data):
         y, made = encoded_target(schema.target, table, trials)

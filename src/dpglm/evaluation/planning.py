@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -126,6 +126,11 @@ def predictions_of(
         probabilities.
     """
     classes = getattr(model, "classes_", None)
+    first = next(iter(X.values()), X) if isinstance(X, Mapping) else X
+    if getattr(first, "shape", (1,))[0] == 0:
+        # Whether a private condition selects any row is private: models refuse an empty table.
+        n_columns = 1 if classes is None else len(classes)
+        return np.zeros((0, n_columns) if n_columns > 2 else 0)
     given = {"offset": offset, "exposure": exposure}
     given = {name: one for name, one in given.items() if one is not None}
     if classes is None:

@@ -142,7 +142,7 @@ def evaluate(
         table = read_table(data, list(dict.fromkeys(needed)), dialect, in_numbers)
         counts = None
         if conditions:
-            counts, table = selected(conditions, table, protected.groups)
+            counts, table = selected(conditions, table, protected.groups, loaded.schema)
         with named_errors(data):
             y, _ = encoded_target(answer, table, trials)
             rows = features_of(loaded, {name: table[name] for name in own})
