@@ -39,7 +39,7 @@ def test_differences_without_noise_are_those_of_the_rows():
     p, q = ((table["c"][table["g"] == level] == "q").mean() for level in ("one", "two"))
     share = (p - q) / np.sqrt(0.5 * (p * (1 - p) + q * (1 - q)))
     assert differences["c=q"].estimate == pytest.approx(share, abs=2e-3)
-    with pytest.raises(ValueError, match="by has no level 'three'"):
+    with pytest.raises(ValueError, match="by must have the level 'three'"):
         found.standardized_differences("one", "three")
 
 

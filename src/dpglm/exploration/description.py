@@ -296,7 +296,7 @@ class Description:
         Raises
         ------
         ValueError
-            If ``by`` has no such level.
+            If a label is not that of a level of ``by``.
 
         Examples
         --------
@@ -311,7 +311,9 @@ class Description:
         """
         for label in (one, other):
             if label not in self.by_level:
-                raise ValueError(f"by has no level {label!r} among {', '.join(self.by_level)}")
+                raise ValueError(
+                    f"by must have the level {label!r}, and has {', '.join(self.by_level)}"
+                )
         first, second = self.by_level[one].columns, self.by_level[other].columns
         found: dict[str, Number] = {}
         for name, column in first.items():

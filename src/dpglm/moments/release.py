@@ -188,7 +188,7 @@ def release_moments(
     ... )
     >>> model = moments.regress("`hours-per-week` ~ age + sex")
     >>> [round(float(one), 1) for one in model.inference_.params]
-    [34.7, 0.0, 5.7]
+    [34.5, 0.0, 5.9]
     """
     # Invalid arguments are found before rows are read.
     check_one_of("adjacency", adjacency, tuple(Adjacency))

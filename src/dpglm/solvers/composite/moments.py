@@ -96,7 +96,7 @@ class ReleasedMoments:
 @final
 @dataclass(frozen=True)
 class SecondMoments(Method[State]):
-    """Noisy second moments of encoded columns, from which linear models follow.
+    """Noisy second moments of encoded columns: all that linear models need.
 
     Sums of columns and of their squares give centers and scales, and first moments coordinates in
     which numbers are uncorrelated. With ``long_rows`` above 0, counts of rows by length give a cap:
@@ -162,7 +162,7 @@ class SecondMoments(Method[State]):
 
     @property
     def coefficient_noise(self) -> float:
-        # Of columns with a standard deviation of 1 and a range of 3 of them on either side.
+        # Columns are taken to have the standard deviation 1 and a range of 3 on either side.
         numbers = sum(one.size for one in self.blocks if one.kind == "numbers")
         longest = 3.0 * numbers + len(self.blocks) + 1.0
         return longest * self._declared["moments"].noise_std * math.sqrt(4.5) / self.data.n_rows

@@ -614,6 +614,7 @@ class RandomIntercepts(Solver):
         return dataclasses.replace(self, prior_scales=scales)
 
     def with_pooled(self, blocks: tuple[tuple[int, int], ...]) -> RandomIntercepts:
+        """Return the solver for blocks of pooled columns, each from a first to after its last."""
         return dataclasses.replace(self, pooled=blocks)
 
     def decide(self, facts: Facts) -> Plan:
