@@ -274,7 +274,7 @@ def test_no_warnings_on_loading(binary, path):
 class TestShapes:
     """A model that was read has the shapes, bands and intervals of the fitted one."""
 
-    @pytest.fixture(params=[False, True], ids=["noise alone", "inference"])
+    @pytest.fixture(params=[False, True], ids=["default", "inference"])
     def fitted(self, request):
         rng = np.random.default_rng(0)
         table = {"age": rng.uniform(0, 100, 3000), "smoker": rng.choice(["no", "yes"], 3000)}

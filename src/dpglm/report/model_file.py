@@ -167,7 +167,7 @@ class LinearModel(HasShapes):
     estimates : Estimates or None
         Coefficients with their covariance, for fits with inference.
     noise : Errors or None
-        Errors of the coefficients due to privacy noise, for other fits where they are known.
+        Errors of the coefficients, or those due to privacy noise, for other fits where known.
 
     Notes
     -----
@@ -371,7 +371,7 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         schema=schema,
         certificate=estimator.privacy_,
         estimates=_estimates(estimator, names),
-        noise=None if schema is None else _noise(errors_of(estimator)),
+        noise=None if schema is None else _noise(estimator),
     )
     document = FORMAT.write(model)
     if model.noise is None:
@@ -390,9 +390,10 @@ def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
     return estimates if names is None else estimates.renamed(names)
 
 
-def _noise(errors: Errors | None) -> Errors | None:
+def _noise(estimator: Any) -> Errors | None:
     """Return the errors of a fit without inference, if their matrix is finite and not large."""
-    if errors is None or errors.of_sampling or len(errors.covariance) > _MOST_WITH_NOISE:
+    errors = None if hasattr(estimator, "inference_") else errors_of(estimator)
+    if errors is None or len(errors.covariance) > _MOST_WITH_NOISE:
         return None
     return errors if np.isfinite(errors.covariance).all() else None
 
