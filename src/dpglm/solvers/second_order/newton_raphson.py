@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_integer, check_one_of, checked
+from dpglm._validation import check_bools, check_integer, check_one_of, checked
 from dpglm.oracle.moments import check_data
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
@@ -119,6 +119,7 @@ class NewtonRaphson(Solver):
         if self.inference is not None:
             check_one_of("inference", self.inference, ("model", "robust"))
         check_scales(self.prior_scales)
+        check_bools(self)
 
     def with_inference(self, covariance: Covariance) -> NewtonRaphson:
         return dataclasses.replace(self, inference=covariance)

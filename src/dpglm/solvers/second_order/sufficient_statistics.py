@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import check_one_of, check_real, checked
+from dpglm._validation import check_bools, check_one_of, check_real, checked
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
@@ -126,6 +126,7 @@ class SufficientStatistics(Solver):
         if self.inference is not None:
             check_one_of("inference", self.inference, ("model", "robust"))
         check_scales(self.prior_scales)
+        check_bools(self)
 
     def with_inference(self, covariance: Covariance) -> SufficientStatistics:
         return dataclasses.replace(self, inference=covariance)
