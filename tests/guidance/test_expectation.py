@@ -13,7 +13,10 @@ from dpglm.report.subject import coefficient_table
 from tests.fits import fit_classifier
 from tests.inference.planted import given
 
-CLOSE = "Expect a model close to the one without privacy: 97 to 100 % of the possible improvement."
+CLOSE = (
+    "Expect a model close to the one without privacy: 97 to 100 % of the possible improvement, "
+    "which is that of a fit without privacy over a constant prediction."
+)
 
 
 def make_plan(n_rows, n_features=100, **settings):

@@ -171,7 +171,7 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     >>> print(guidance(LogisticRegression(row_norm=3.0).plan(n_rows=400, n_features=30)))
     Expectation (a rule of thumb, not a promise):
       400 rows and epsilon 1 for 31 coefficients.
-      Expect a useful but often clearly weaker model: ... % of the possible improvement.
+      Expect a useful but often clearly weaker model: ... % of the possible improvement...
       Noise in each coefficient: standard deviation about ..., per unit of its column ...
     Remedies:
       About 630 rows instead of 400.

@@ -101,7 +101,7 @@ def choose(
     >>> choose(problem, ApproximateDP(0.5, 1e-5), data) == Newton()
     True
     >>> choose(problem, ApproximateDP(4.0, 1e-5), data)
-    NewtonRaphson(n_pooled=None, inference=None, prior_scales=None)
+    NewtonRaphson(n_pooled=None, inference=None, prior_scales=None, full_weights=False)
     """
     if is_pure(budget):
         return _without_delta(problem, budget, data, adjacency, may_copy)

@@ -102,8 +102,8 @@ class RepetitionAccountant(Accountant):
     Examples
     --------
     >>> from dpglm.privacy.events import Gaussian
-    >>> from dpglm.privacy.selection.repetitions import NegativeBinomial
-    >>> best = RandomlyRepeated((Gaussian(10.0),), NegativeBinomial(0.1))
+    >>> from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
+    >>> best = RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1))
     >>> round(RepetitionAccountant().epsilon(best, Adjacency.ZERO_OUT, 1e-5), 4)
     0.5771
     """

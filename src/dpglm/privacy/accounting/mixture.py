@@ -32,6 +32,7 @@ class MixtureAccountant(Accountant):
     delta over the sum of all mu^2. The result is an upper bound, with a relative error of about
     1e-5.
 
+    >>> from dpglm.privacy import Adjacency
     >>> from dpglm.privacy.events import ProjectedGaussian, Repeated
     >>> steps = Repeated(ProjectedGaussian(20.0, dimension=8), 100)
     >>> round(MixtureAccountant().epsilon(steps, Adjacency.ZERO_OUT, 1e-5), 3)

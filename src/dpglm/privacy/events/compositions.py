@@ -402,8 +402,8 @@ class RandomlyRepeated(BasicEvent):
     Examples
     --------
     >>> from dpglm.privacy.events import Gaussian
-    >>> from dpglm.privacy.selection.repetitions import NegativeBinomial
-    >>> best = RandomlyRepeated((Gaussian(4.0), Gaussian(4.0)), NegativeBinomial(0.1))
+    >>> from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
+    >>> best = RandomlyRepeated((Gaussian(4.0), Gaussian(4.0)), NegativeBinomialNumber(0.1))
     >>> best.events
     (Gaussian(noise_multiplier=4.0),)
     """

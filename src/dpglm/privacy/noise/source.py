@@ -121,6 +121,7 @@ class NoiseSource(abc.ABC):
 
         Examples
         --------
+        >>> from dpglm.privacy.noise.grid import granularity_exponent
         >>> m = SeededNoise(0).gaussian((2, 3), granularity_exponent(1.0), 1.0)
         >>> m.shape, m.dtype
         ((2, 3), dtype('int64'))

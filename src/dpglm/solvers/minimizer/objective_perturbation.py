@@ -116,7 +116,7 @@ class ObjectivePerturbation(Solver):
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = ObjectivePerturbation().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     >>> plan.event.events[0]
-    ObjectivePerturbation(noise_multiplier=4..., curvature_ratio=0.246...)
+    PerturbedObjective(noise_multiplier=4..., curvature_ratio=0.246...)
     """
 
     strength: float | None = None
