@@ -130,6 +130,24 @@ def test_periods_have_the_same_rows_for_every_person():
         assert periods.table["died"][rows].sum() == (died and months <= CUTS[-1])
 
 
+def test_first_cut_is_the_begin_of_observation():
+    table = {"months": [2.0, 6.0, 6.0, 7.0, 12.0], "died": [1, 1, 0, 1, 1], "arm": ["old"] * 5}
+    periods = person_period(table, SCHEMA, time="months", event="died", cuts=[6.0, 12.0, 24.0])
+    counted = periods.at_risk.reshape(5, 2)
+    assert counted.tolist() == [[False] * 2, [True, False], [False] * 2, *[[True, False]] * 2]
+    assert periods.table["died"].reshape(5, 2)[:, 0].tolist() == [0, 1, 0, 1, 1]
+    found = kaplan_meier(
+        table,
+        SCHEMA,
+        time="months",
+        event="died",
+        cuts=[6.0, 12.0, 24.0],
+        budget=GaussianDP(1e4),
+        random_state=0,
+    )
+    assert np.allclose(found.counts[0], [[1.0, 3.0], [0.0, 0.0], [0.0, 0.0]], atol=1e-2)
+
+
 def test_hazard_regression_gives_the_survival_of_an_arm():
     periods = person_period(made(1), SCHEMA, time="months", event="died", cuts=CUTS)
     model = dpglm.from_formula(

@@ -99,9 +99,11 @@ def person_period(
 
     Notes
     -----
-    A person counts in an interval if observed until its end, or until the event. Fit a logistic or
-    complementary log-log regression of ``event`` on ``interval`` and other columns, with the
-    arguments of ``fit_arguments`` and ``max_rows_per_group=n_intervals``.
+    A person counts in an interval if observed until its end, or until the event. An event at a cut
+    belongs to the interval before it, and at the first cut to the first interval; a person with an
+    earlier time counts nowhere. Fit a logistic or complementary log-log regression of ``event`` on
+    ``interval`` and other columns, with the arguments of ``fit_arguments`` and
+    ``max_rows_per_group=n_intervals``.
 
     Privacy: releases nothing. Which rows count is private: it is given to the fit as ``where``, and
     all rows of a person are protected together.
@@ -135,6 +137,7 @@ def person_period(
     happened = given.encode_target(named[event]) == target.classes[1]
     n_intervals = len(ends) - 1
     later = times[:, np.newaxis] > ends[:-1]
+    later[:, 0] |= times == ends[0]
     through = times[:, np.newaxis] >= ends[1:]
     within = later & ~through | (times[:, np.newaxis] == ends[1:])
     here = within & happened[:, np.newaxis] & later

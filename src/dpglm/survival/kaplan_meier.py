@@ -73,8 +73,8 @@ class _PersonCells:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Numbers of cells; the last interval is for persons observed through the last cut."""
-        return len(self.levels), len(self.cuts), 2
+        """Numbers of cells; the first and last are for times before and after all intervals."""
+        return len(self.levels), len(self.cuts) + 1, 2
 
     def encode(self, table: Any) -> Floats:
         """Return level, interval and event of each person."""
@@ -82,14 +82,15 @@ class _PersonCells:
         times = as_numbers(named[self.time], f"column {self.time!r}")
         classes = self.schema.target.estimator_parameters()["classes"]
         happened = self.schema.encode_target(named[self.event]) == classes[1]
-        # Intervals are open on the left: an event at a cut belongs to the interval before it.
-        place = np.searchsorted(np.array(self.cuts[1:]), times, side="left")
+        # Intervals are open on the left, but for the first: an event at a cut is one before it.
+        place = np.searchsorted(np.array(self.cuts), times, side="left")
+        place[times == self.cuts[0]] = 1
         out = np.zeros((len(times), 3))
         if self.by is not None:
             column = next(one for one in self.schema.columns if one.name == self.by)
             out[:, 0] = column.read(named[self.by])
         out[:, 1] = place
-        out[:, 2] = happened & (place < len(self.cuts) - 1)
+        out[:, 2] = happened & (place < len(self.cuts))
         return out
 
 
@@ -235,7 +236,7 @@ class _KaplanMeierPart(StudyPart):
             return rows.prepared(encoder, plan.data, given.groups, noise, given.where)
 
         solution, certificate = execute(plan, prepared, "KaplanMeier", EXPLORATION, facts, given)
-        counts = solution.w.reshape(encoder.sizes)
+        counts = solution.w.reshape(encoder.sizes)[:, 1:]  # Without persons of earlier times.
         return KaplanMeier(
             counts, plan.coefficient_noise, encoder.levels, encoder.cuts, certificate
         )
@@ -291,8 +292,9 @@ def kaplan_meier(
 
     Notes
     -----
-    Fewer intervals have less noise: those at risk in a late interval are the sum of all later
-    counts.
+    An event at the first cut belongs to the first interval, and persons with earlier times do not
+    count. Fewer intervals have less noise: those at risk in a late interval are the sum of all
+    later counts.
 
     Privacy: one Gaussian release of counts. A person is in one of them, so the sensitivity is 1,
     and ``sqrt(2)`` under "replace_one".
