@@ -10,6 +10,7 @@ import pytest
 import dpglm
 from dpglm.certificate.verify import verify
 from dpglm.ledger import PrivacyLedger
+from dpglm.moments import release
 from dpglm.moments.regression import NoisyMoments
 from dpglm.privacy import ApproximateDP, GaussianDP
 
@@ -204,6 +205,55 @@ def test_saved_moments_give_the_same_answers(exact, tmp_path):
     path.write_text(json.dumps(document))
     with pytest.raises(ValueError, match="values must be those that the certificate is about"):
         dpglm.load_moments(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("schema", "columns", 0, "high"), 30),
+        (("columns",), ["x", "z", "g"]),
+        (("terms",), []),
+    ],
+)
+def test_moments_of_another_schema_are_refused(exact, tmp_path, place, value):
+    path = tmp_path / "moments.json"
+    exact.save(path)
+    document = json.loads(path.read_text())
+    *above, last = place
+    node = document
+    for name in above:
+        node = node[name]
+    node[last] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="schema, columns and terms must be those of the cert"):
+        dpglm.load_moments(path)
+
+
+def bias_of_weights(n=200_000):
+    """Return the change of estimates by weights, in standard errors, for skewed residuals."""
+    rng = np.random.default_rng(0)
+    x, z = rng.exponential(2.0, (2, n)).clip(0, 20)
+    table = {"x": x, "z": z, "y": (0.5 * x + rng.exponential(2.0, n)).clip(0, 40)}
+    column = {"type": "numeric", "low": 0, "high": 20}
+    schema = {
+        "columns": {"x": column, "z": column},
+        "target": {"name": "y", "type": "numeric", "low": 0, "high": 40},
+        "provenance": "made up",
+    }
+    found = [
+        dpglm.release_moments(
+            table, schema, weighting=weighting, budget=GaussianDP(100.0), random_state=0
+        ).regress("y ~ x")
+        for weighting in ("auto", "none")
+    ]
+    few, every = (one.inference_ for one in found)
+    return float(np.abs((few.params - every.params) / every.standard_errors).max())
+
+
+def test_weights_bias_less_than_sampling_error(monkeypatch):
+    assert bias_of_weights() < 0.3
+    monkeypatch.setattr(release, "_LONG_OVER_ROOT", math.inf)
+    assert bias_of_weights() > 0.5
 
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "add_remove", "replace_one"])

@@ -296,8 +296,9 @@ class Model:
             )
         if weighting:
             notes.append(
-                "Rows that are long in all released columns together count less. This changes the "
-                "target of inference if the model is wrong; weighting='none' avoids it."
+                "Rows that are long in all released columns together, the target too, count less. "
+                "This changes the target of inference if the model is wrong or its residuals are "
+                "skewed; weighting='none' avoids it."
             )
         if made.data.groups is not None and effect == 1.0:
             notes.append(

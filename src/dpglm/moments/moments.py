@@ -17,6 +17,7 @@ from dpglm._json import in_file, load
 from dpglm._validation import check_list, check_real, checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
+from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.ledger.store import write_json
 from dpglm.moments.basis import MomentBasis, basis_of, parsed
 from dpglm.moments.model import ColumnSpace, Model, MomentFit, Penalty
@@ -416,6 +417,15 @@ class Moments:
 _FORMAT = Format("dpglm moments", 1, _Stored)
 
 
+def basis_facts(basis: MomentBasis) -> tuple[PublicFact, ...]:
+    """Return the schema, the columns and the terms as declared facts, for a certificate."""
+    return (
+        *schema_facts(basis.schema),
+        PublicFact("columns", list(basis.columns), "declared"),
+        PublicFact("terms", list(basis.terms), "declared"),
+    )
+
+
 @checked
 def load_moments(path: str | os.PathLike[str]) -> Moments:
     """Read moments from a file that ``Moments.save`` wrote.
@@ -440,5 +450,8 @@ def load_moments(path: str | os.PathLike[str]) -> Moments:
         found = Moments(basis, stored.values, stored.certificate)
         if found.privacy_.model_digest != model_digest(stored.values, 0.0):
             raise ValueError("values must be those that the certificate is about")
+        # Other bounds or columns would give other estimates from the same values.
+        if any(found.privacy_.fact(one.name) != one for one in basis_facts(basis)):
+            raise ValueError("schema, columns and terms must be those of the certificate")
         _ = found.released
     return found

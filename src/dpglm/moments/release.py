@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from dpglm.certificate.execution import (
     execute,
     stated_protection,
 )
-from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
+from dpglm.certificate.statement import size_facts
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.protection import EXPLORATION, Protection
 from dpglm.data.rows import Rows
@@ -26,7 +27,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.exploration.design import open_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.moments.basis import MomentBasis, basis_of
-from dpglm.moments.moments import Moments
+from dpglm.moments.moments import Moments, basis_facts
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
@@ -35,8 +36,10 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.moments import plan_moments
 from dpglm.tables.schema import Schema
 
-# Largest share of the rows that count less by default.
-_LONG_ROWS = 0.01
+# Share of the rows that count less by default: at most this, and at most this over the root of
+# their number. Skewed residuals bias estimates in proportion to it, so the bias remains below the
+# sampling error.
+_LONG_ROWS, _LONG_OVER_ROOT = 0.01, 1.0
 
 
 @final
@@ -60,8 +63,12 @@ class MomentsPart(StudyPart):
             protection.budget,
             protection.adjacency,
             self.basis.blocks,
-            _LONG_ROWS if self.weighting == "auto" else 0.0,
+            self._long_rows(protection.n_rows),
         )
+
+    def _long_rows(self, n_rows: int) -> float:
+        most = min(_LONG_ROWS, _LONG_OVER_ROOT / math.sqrt(n_rows))
+        return most if self.weighting == "auto" else 0.0
 
     def noise_to_sampling(self, protection: Protection) -> float:
         plan = self.plan(protection)
@@ -87,9 +94,7 @@ class MomentsPart(StudyPart):
             LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
         facts = (
             *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
-            *schema_facts(basis.schema),
-            PublicFact("columns", list(basis.columns), "declared"),
-            PublicFact("terms", list(basis.terms), "declared"),
+            *basis_facts(basis),
         )
 
         def prepared(noise: NoiseSource) -> Rows:
@@ -142,8 +147,9 @@ def release_moments(
         Further terms of formulas, such as ``"bs(age, df=6)"``, ``"np.log(income)"`` or
         ``"age:C(sex)"``. Models may use any linear combination of columns and terms.
     weighting : {"auto", "none"}, default="auto"
-        "auto": rows that are long in all columns together count less, about 1 % of them, which
-        takes several times less noise. "none": all rows count fully.
+        "auto": rows that are long in all columns together count less, at most about 1 % and
+        ``1 / sqrt(n_rows)`` of them, which takes several times less noise. "none": all rows count
+        fully.
     groups : array_like of shape (n,) or str, optional
         Person (group) id of each row, or the name of its column (not for Dask).
     max_rows_per_group : int, optional
