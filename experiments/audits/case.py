@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,10 @@ from dpglm.audit import AuditReport, Claim, Neighbours, audit, audit_in_one_run,
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.exceptions import UnpaidReleaseWarning
+from dpglm.oracle import counts
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.solvers import Plan
+from dpglm.solvers.composite import tabulation
 from tests.planted import planted
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "Setup",
     "of_plan",
     "pair",
+    "summed_as",
 ]
 
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
@@ -257,3 +261,13 @@ def of_plan(
     """Attack all that a plan releases, on a pair that differs in one row."""
     chosen = [HUGE, *[0.0] * (plan.data.n_features - 1)] if row is None else row
     return Setup(plan, pair(plan, chosen, target, **rest))
+
+
+@contextlib.contextmanager
+def summed_as(table_sum: Callable[[Any], Any]) -> Iterator[None]:
+    """Plan and release tables as another sum than theirs."""
+    with (
+        mock.patch.object(tabulation, "table_sum", table_sum),
+        mock.patch.object(counts, "table_sum", table_sum),
+    ):
+        yield

@@ -5,16 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from dpglm.audit import Claim
 from dpglm.certificate.execution import PartPlan
 from dpglm.exploration import plan_description
 from dpglm.exploration.describe import DescriptionPart
-from dpglm.oracle import counts as tabulated
+from dpglm.oracle.counts import table_sum
 from dpglm.privacy import Adjacency
 from dpglm.tables.schema import Schema
-from experiments.audits.case import BUDGET, RELATIONS, REPLACE_ONE, ZERO_OUT, Case, Setup, of_plan
+from experiments.audits.case import (
+    BUDGET,
+    RELATIONS,
+    REPLACE_ONE,
+    ZERO_OUT,
+    Case,
+    Setup,
+    of_plan,
+    summed_as,
+)
 
 __all__ = ["BUGS", "CASES"]
 
@@ -73,14 +81,12 @@ def case(relation: Adjacency, by: str | None = None) -> Case:
 
 def forgetful(kept: Callable[[Any], Any]) -> Setup:
     """Plan and run with a bound on some of the tables only, and claim what was meant."""
-    original = tabulated._tables
 
     def of_some(tables: Any) -> Any:
-        return dataclasses.replace(original(tables), bound=original(kept(tables)).bound)
+        return dataclasses.replace(table_sum(tables), bound=table_sum(kept(tables)).bound)
 
-    forgotten = mock.patch.object(tabulated, "_tables", of_some)
     sound = planned(ZERO_OUT, None)
-    with forgotten:
+    with summed_as(of_some):
         plan = dataclasses.replace(sound.plan, method=dataclasses.replace(sound.plan.method))
         # Its bound is kept from now on.
         _ = plan.method.release
@@ -88,7 +94,7 @@ def forgetful(kept: Callable[[Any], Any]) -> Setup:
     return dataclasses.replace(
         setup,
         claim=Claim.of(sound.plan),
-        under=lambda: mock.patch.object(tabulated, "_tables", of_some),
+        under=lambda: summed_as(of_some),
     )
 
 
