@@ -34,7 +34,7 @@ import json, pathlib, sys, time
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, spent
-from dpglm.privacy.selection.repetitions import NegativeBinomial
+from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
 from dpglm.problem import L1Ball, L2, L2Ball, Logistic, Problem, Squared
 from dpglm.certificate.checker.recompute import recompute
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
@@ -160,7 +160,7 @@ _CHOSEN = (
     ),
     Case(
         "search over four `noisy_sgd`, large, repeated",
-        f"RepeatedSearch(candidates({_LARGE}), NegativeBinomial(1 / 12), 0.1)",
+        f"RepeatedSearch(candidates({_LARGE}), NegativeBinomialNumber(1 / 12), 0.1)",
         bar=None,
         relations=("zero_out",),
     ),

@@ -178,7 +178,9 @@ def _refusal(name: str, value: Any, annotation: str, known: Mapping[str, Any]) -
     allowed = []
     for head, _, inner in (one.partition("[") for one in _split(annotation, " | ")):
         is_callable = typing.get_origin(known.get(head)) is Callable
-        word = "callable" if is_callable else _WORDS.get(head, head)
+        is_class = head[0].isupper() and head != "None" and isinstance(known.get(head), type | None)
+        name_of_one = f"a{'n' * (head[0] in 'AEIO')} {head}" if is_class else head
+        word = "callable" if is_callable else _WORDS.get(head, name_of_one)
         allowed.append(inner.removesuffix("]") if head == "Literal" else word)
     text = " or ".join(dict.fromkeys(allowed))
     return ValueError(f"{name} must be {text}, got {in_one_line(value)}")

@@ -180,7 +180,7 @@ class TestClippedLoss:
         assert drawn(figure, tmp_path) > 10_000
 
     def test_bad_input(self):
-        with pytest.raises(ValueError, match="loss must be ConvexScalarLoss, got Softmax"):
+        with pytest.raises(ValueError, match="loss must be a ConvexScalarLoss, got Softmax"):
             plots.clipped_loss(Softmax(), [1.0])
         with pytest.raises(ValueError, match="clips must be 1 to 5"):
             plots.clipped_loss(Logistic(), [])

@@ -117,7 +117,10 @@ class CertifiedPart:
     def problem(self) -> Problem:
         """The problem that was solved; a ValueError if its classes have not been imported."""
         with at("plan"), at("method"):
-            return decode(Problem, self.plan["method"].get("problem"))
+            method = self.plan.get("method")
+            if not isinstance(method, Mapping):
+                raise ValueError("must be an object")
+            return decode(Problem, method.get("problem"))
 
     def _planned(self, name: str, kind: type[T]) -> T:
         with at("plan"), at(name):

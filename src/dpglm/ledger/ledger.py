@@ -15,7 +15,7 @@ from typing import Any, Self, final
 
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_one_of, check_path, check_real
+from dpglm._validation import check_one_of, check_path, check_real, checked
 from dpglm._words import card, named_numbers
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.entry import (
@@ -38,6 +38,7 @@ __all__ = ["PrivacyLedger", "as_ledger"]
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class PrivacyLedger:
     """The record of all charges to the budget of one data set, in one SQLite file.

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import chndtr
 
 from dpglm._json import in_file, load
-from dpglm._validation import in_one_line
+from dpglm._validation import checked, in_one_line
 from dpglm._words import rounded_up
 from dpglm.evaluation import Evaluation
 from dpglm.exploration import Description
@@ -193,7 +193,11 @@ class Monitoring:
         write_text(path, self.page(title=title))
 
 
-def compare(before: Stored, after: Stored) -> Monitoring:
+@checked
+def compare(
+    before: Description | Evaluation | Mapping[str, Any] | str | os.PathLike[str],
+    after: Description | Evaluation | Mapping[str, Any] | str | os.PathLike[str],
+) -> Monitoring:
     """Compare new private results with stored ones.
 
     Parameters

@@ -180,8 +180,6 @@ class NormGridSearch(Solver):
 
     def __post_init__(self) -> None:
         check_bools(self)
-        if not isinstance(self.solver, Solver):
-            raise ValueError(f"solver must be a Solver, got {self.solver!r}")
         if self.bounds is not None:
             bounds = tuple(check_real("bounds", bound, above=0.0) for bound in self.bounds)
             if not (bounds and all(a < b for a, b in itertools.pairwise(bounds))):
