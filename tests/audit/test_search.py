@@ -23,6 +23,7 @@ from dpglm.privacy import (
 )
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
+from dpglm.selection import choices
 from dpglm.selection import search as search_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import Constant, NoisyGD, run
@@ -142,13 +143,13 @@ def test_rows_that_train_do_not_choose():
     search = HeldOutSearch(candidates, 0.4)
     plan = search.plan(Problem(Logistic()), ApproximateDP(EPSILON, DELTA), DATA)
     seen = []
-    original = search_module.choose_least_loss
+    original = choices.choose_least_loss
 
     def listening(oracle, *args):
         seen.append(oracle.rows.n_rows)
         return original(oracle, *args)
 
-    with mock.patch.object(search_module, "choose_least_loss", listening):
+    with mock.patch.object(choices, "choose_least_loss", listening):
         run(plan, next(neighbours(ZERO_OUT)), SeededNoise(1))
     assert plan.method.part_sizes == (3, 2)
     assert seen == [2]

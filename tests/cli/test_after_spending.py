@@ -17,7 +17,9 @@ from dpglm import ApproximateDP, PrivacyLedger
 from dpglm.cli import main
 from dpglm.cli.app import app
 from dpglm.cli.files import reserved
+from dpglm.moments import release_moments
 from dpglm.report.model_file import load_model
+from dpglm.tables.schema import Schema
 from tests.slowly import first_quickly
 
 if os.name != "posix":
@@ -39,6 +41,7 @@ LEDGER = ("--ledger", "people.ledger")
 FIT = ("fit", "people.csv", *SCHEMA, "--epsilon", "5", *LEDGER, "--model", "new.json")
 DESCRIBE = ("describe", "people.csv", *SCHEMA, "--epsilon", "1", *LEDGER)
 EVALUATE = ("evaluate", "people.csv", "--model", "model.json", "--epsilon", "1", "--delta", "1e-5")
+MOMENTS = ("moments", "people.csv", *SCHEMA, "--epsilon", "1", *LEDGER, "-o", "moments.json")
 REPORT = ("--report", "report")
 OF_STUDY = ("study", "study.toml", "people.csv", "--out", "results", *LEDGER)
 NEW_LEDGER = ("ledger", "create", "new.ledger", "--data", "x", "--epsilon", "1", "--delta", "1e-6")
@@ -51,6 +54,7 @@ WRITING = {
     "fit": ((*FIT, *REPORT), ["new.json", "report/report.html"]),
     "ledger create": (NEW_LEDGER, ["new.ledger"]),
     "ledger export": (("ledger", "export", "people.ledger", "-o", "out.json"), ["out.json"]),
+    "moments": (MOMENTS, ["moments.json"]),
     "monitor": (("monitor", "old.json", "now.json", "--page", "drift.html"), ["drift.html"]),
     "predict": (("predict", "people.csv", "--model", "model.json", "-o", "p.csv"), ["p.csv"]),
     "schema": (("schema", "people.csv", "--target", "ill", "-o", "s.json"), ["s.json"]),
@@ -63,6 +67,7 @@ PRINTING = {
     "monitor": ("monitor", "old.json", "now.json"),
     "plan": ("plan", "--n-rows", "200", "--n-features", "2"),
     "predict": ("predict", "people.csv", "--model", "model.json", "-o", "-"),
+    "regress": ("regress", "released.json", "ill ~ age"),
     "schema": ("schema", "people.csv", "--target", "ill"),
     "verify": ("verify", "model.json"),
 }
@@ -89,6 +94,8 @@ def prepared(fit, files, monkeypatch):
     (files / "study.toml").write_text(STUDY)
     for name in ("old.json", "now.json"):
         (files / name).write_text(json.dumps(STORED))
+    schema = Schema.from_json("schema.json")
+    release_moments("people.csv", schema, epsilon=1.0, delta=1e-5).save("released.json")
     PrivacyLedger.create("people.ledger", data="people", budget=ApproximateDP(60.0, 1e-5))
     return files
 

@@ -15,19 +15,26 @@ from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
 # Options whose value is free text and no path. Whoever adds one says so here.
 _COLUMNS = {"reference", "formula", "interaction", "monotone"}
+_CSV = {"separator", "decimal", "thousands", "encoding"}
 _BESIDE = {"exposure", "offset", "trials"}
 TEXTS = {
-    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups", "part"},
-    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups", "part"} | _BESIDE,
+    "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups", "part", "where"}
+    | _CSV,
+    "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups", "part", "where"}
+    | _BESIDE
+    | _CSV,
     "audit": {"settings", "solver", "solver_settings", "delta"},
-    "fit": {"target", "settings", "delta", "label", "part", "groups", "exposure_bounds"}
+    "fit": {"target", "settings", "delta", "label", "part", "groups", "exposure_bounds", "where"}
     | _COLUMNS
-    | _BESIDE,
+    | _BESIDE
+    | _CSV,
     "ledger create": {"data", "fingerprint", "delta"},
+    "moments": {"columns", "terms", "delta", "groups", "part"},
     "plan": {"target", "settings", "delta", "groups", "exposure", "exposure_bounds", "trials"}
     | _COLUMNS,
-    "predict": {"keep", "exposure", "offset"},
-    "schema": {"target"},
+    "predict": {"keep", "exposure", "offset"} | _CSV,
+    "regress": {"formula", "penalty"},
+    "schema": {"target"} | _CSV,
     "study": {"part"},
 }
 # A valid value of each option that must be given, and is no path.

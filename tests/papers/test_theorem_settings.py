@@ -24,6 +24,7 @@ from dpglm.papers import (
     dpsgd_f_theoretical,
 )
 from dpglm.preprocessing import ClipToQuantile
+from dpglm.preprocessing.base import bounded_range_epsilon
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.noise import SeededNoise
@@ -178,8 +179,8 @@ def test_radius_of_theorem_1_of_sun2023_leaves_few_rows_out():
     left_out = []
     for n in (2000, 20_000, 200_000, 2_000_000):
         step = radius.plan(DataSpec(n, 2, row_norm=3.0), 0.1, Adjacency.ZERO_OUT)
-        left_out.append(n * (1.0 - step.quantile))
-        missed = 2.0 * math.log(4096.0 * n**2) / step.choice_epsilon
+        left_out.append(n * (1.0 - radius._quantile(step.data, step.mu)))
+        missed = 2.0 * math.log(4096.0 * n**2) / bounded_range_epsilon(step.mu)
         assert left_out[-1] == pytest.approx(min(missed, 0.5 * n), rel=1e-6)
     assert left_out[3] < 1.4 * left_out[1]
 

@@ -104,7 +104,7 @@ def test_errors_name_the_column():
         (["a"], "drop must be 'first', a mapping"),
         ({"jobs": "a"}, "drop must name columns of the schema"),
         ({"job": "c"}, "drop: 'c' is not among the categories of column 'job'"),
-        ({"age": 3}, "drop: column 'age' is numeric"),
+        ({"age": 3}, "drop: column 'age' has no categories and cannot have a reference"),
     ],
 )
 def test_errors_name_the_parameter(drop, words):

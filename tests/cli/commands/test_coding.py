@@ -79,7 +79,7 @@ def test_plans_know_them_too(run, files):
     [
         (["--reference", "smoker=perhaps"], "'perhaps' is not among the categories of column"),
         (["--reference", "smokers=no"], "'smokers'"),
-        (["--reference", "age=3"], "'age' is numeric"),
+        (["--reference", "age=3"], "'age' has no categories"),
         (["--reference", "smoker"], "--reference smoker: must be COLUMN=CATEGORY, or 'first'"),
         (["--formula", "ill ~ center(age)"], "center would learn the mean of the rows"),
         (["--formula", "ill ~ __import__('os').getcwd()"], "formula term"),

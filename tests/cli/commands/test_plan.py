@@ -101,6 +101,7 @@ def test_a_delta_of_zero_is_planned_with_l2_noise(run):
 
 
 OF_FILES = {"data", "ledger", "label", "stream", "cache", "checkpoint", "model", "report", "force"}
+OF_FILES |= {"part", "separator", "decimal", "thousands", "encoding", "where"}
 
 
 def test_options_are_those_of_a_fit():
