@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dpglm.privacy import GaussianDP as GaussianDP
     from dpglm.privacy import ZeroConcentratedDP as ZeroConcentratedDP
     from dpglm.solvers import NoisyGD as NoisyGD
+    from dpglm.data.pyspark import SparkRows as SparkRows
     from dpglm.study import Study as Study
 
 # Loaded when first used, so that `import dpglm` does not wait for scikit-learn.
@@ -53,6 +54,7 @@ _HOME = {
     "SeededNoiseWarning": "dpglm.exceptions",
     "SlowSumsWarning": "dpglm.exceptions",
     "Study": "dpglm.study",
+    "SparkRows": "dpglm.data.pyspark",
     "SplineEncoder": "dpglm.preprocessing",
     "UnpaidReleaseWarning": "dpglm.exceptions",
     "ZeroConcentratedDP": "dpglm.privacy",

@@ -180,7 +180,7 @@ class TestSums:
         chunks = tuple(np.bincount(np.arange(N_ROWS) % n_partitions))
         rows = on_workers(X, y, facts(), chunks=chunks)
         by_the_driver = gradient(rows)
-        monkeypatch.setattr(distributed, "_DRIVER_BYTES", 0)
+        monkeypatch.setattr(Workers, "driver_bytes", 0)
         np.testing.assert_array_equal(gradient(rows), by_the_driver)
 
     def test_are_twice_as_precise_as_their_terms(self):
@@ -499,7 +499,7 @@ class TestOnACluster:
         rows = through(Watched, rows)
         np.testing.assert_array_equal(gradient(rows), gradient(reference()))
         monkeypatch.setattr(distributed, "_FAN_IN", 2)
-        monkeypatch.setattr(distributed, "_DRIVER_BYTES", 0)
+        monkeypatch.setattr(Workers, "driver_bytes", 0)
         monkeypatch.setattr(distributed, "_MESSAGE_BYTES", 0)
         np.testing.assert_array_equal(gradient(rows), gradient(reference()))
         assert {type(answer).__name__ for answer in arrived} == {"_Answer"}

@@ -66,9 +66,19 @@ def groups_of_partitions(
     """
     import dask
 
-    ask = dask.delayed(functools.partial(_facts, secrets.token_bytes(16), most), pure=False)
+    ask = dask.delayed(functools.partial(chunk_facts, secrets.token_bytes(16), most), pure=False)
     parts = tuple(ids.to_delayed().ravel())
-    found = dask.compute(*map(ask, lengths, parts))
+    n_rows, n_groups = check_apart(dask.compute(*map(ask, lengths, parts)))
+    return GroupsOfPartitions(parts, most, seed_of_draws(most, noise), n_rows, n_groups)
+
+
+def seed_of_draws(most: int | None, noise: NoiseSource) -> int:
+    """Draw the seed that chooses rows where there are more than ``most`` of a group."""
+    return 0 if most is None else int(noise.words(1)[0])
+
+
+def check_apart(found: Sequence[ChunkFacts]) -> tuple[int, int]:
+    """Check that each group lies in one partition; return the numbers of used rows and of groups."""
     if len({one.is_text for one in found} - {None}) > 1:
         raise ValueError(MIXTURE)
     names = [name for one in found for name in one.names]
@@ -76,15 +86,15 @@ def groups_of_partitions(
     if len(set(names)) < len(names):
         raise ValueError(
             "groups must each have all their rows in one partition, but there is one in several: "
-            "bring them together first, as with frame.shuffle(on=...) or a larger rechunk"
+            "bring them together first, as with frame.shuffle(on=...) or a larger rechunk of Dask, "
+            "or frame.repartition(...) of Spark"
         )
-    seed = 0 if most is None else int(noise.words(1)[0])
-    return GroupsOfPartitions(parts, most, seed, sum(one.n_rows for one in found), len(names))
+    return sum(one.n_rows for one in found), len(names)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class _ChunkFacts:
+class ChunkFacts:
     """Keyed hashes of the ids of a partition, as spelled and folded, and its rows that are used."""
 
     names: list[bytes]
@@ -93,13 +103,14 @@ class _ChunkFacts:
     is_text: bool | None
 
 
-def _facts(key: bytes, most: int | None, length: int, ids: Any) -> _ChunkFacts:
+def chunk_facts(key: bytes, most: int | None, length: int, ids: Any) -> ChunkFacts:
+    """Return what ``check_apart`` needs to know of the ids of a partition."""
     found = Ids.of(ids, length)
     sizes = np.bincount(found.codes, minlength=len(found.names))
     used = int((sizes if most is None else np.minimum(sizes, most)).sum())
     # Numbers that were text are apart from other text, and equal ones are one in all partitions.
     names, folded = ([_hash(key, one) for one in each] for each in (found.names, found.folded))
-    return _ChunkFacts(names, folded, used, found.is_text)
+    return ChunkFacts(names, folded, used, found.is_text)
 
 
 def _hash(key: bytes, name: Any) -> bytes:
@@ -186,7 +197,7 @@ class DaskArrays(Collection):
         # Keys are new each time, so that rows of one fit never stand in for those of another.
         token = uuid.uuid4().hex
         preparation = dask.delayed(
-            _Settings(how, self._name, secrets.token_bytes(16)),
+            Settings(how, self._name, secrets.token_bytes(16)),
             name=f"dpglm_settings-{token}",
             traverse=False,
         )
@@ -262,7 +273,7 @@ def _array(name: str, value: Any) -> Any:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Settings:
+class Settings:
     """Settings for the preparation of all partitions."""
 
     how: Preparation
@@ -308,7 +319,7 @@ def _checked_chunk(length: int, X: Any, *columns: Any) -> NDArray[Any]:
 
 
 def _prepare(
-    settings: _Settings,
+    settings: Settings,
     index: int,
     length: int,
     X: Any,
@@ -326,10 +337,25 @@ def _prepare(
             "X must have chunks with as many columns as it declares, "
             f"{spec.n_features}, got {X.shape[1]}"
         )
-    digest = _digest(settings.key, X, y, weights, ids)
+    return prepared_partition(settings, index, X, y, weights, ids, most, seed)
+
+
+def prepared_partition(
+    settings: Settings,
+    index: int,
+    X: NDArray[Any],
+    y: Any,
+    weights: Any,
+    ids: Any = None,
+    most: int | None = None,
+    seed: int = 0,
+) -> Partition:
+    """Prepare the rows of a partition, at most ``most`` of each group, and note their digest."""
+    spec = settings.how.spec
+    digest = digest_of(settings.key, X, y, weights, ids)
     starts = None
     if ids is not None:
-        places, starts = Groups.of(ids, length).arranged(most, SeededNoise(seed))
+        places, starts = Groups.of(ids, len(X)).arranged(most, SeededNoise(seed))
         if places is not None:
             X, y = X[places], y[places]
             weights = None if weights is None else weights[places]
@@ -345,8 +371,8 @@ def _prepare(
     return Partition(facts, rows)
 
 
-def _digest(key: bytes, *arrays: NDArray[Any] | None) -> str:
-    """Keyed fingerprint of values to find changes; useless without the key."""
+def digest_of(key: bytes, *arrays: NDArray[Any] | None) -> str:
+    """Return a keyed fingerprint of values to find changes; useless without the key."""
     code = hashlib.blake2b(key=key, digest_size=16)
     for array in arrays:
         if array is not None:

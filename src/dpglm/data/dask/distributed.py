@@ -9,11 +9,12 @@ import itertools
 import math
 import operator
 import pickle
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, final
+from typing import Any, ClassVar, NoReturn, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,13 @@ def _join(first: Partial, second: Partial) -> Partial:
 
 
 class Workers(abc.ABC):
-    """Runs functions where their arguments are, and hands out handles of results."""
+    """Runs functions where their arguments are, and hands out handles of results.
+
+    ``driver_bytes`` is the most memory that sums of single partitions take on the driver; larger
+    ones are added up by workers.
+    """
+
+    driver_bytes: ClassVar[float] = 1 << 27
 
     @abc.abstractmethod
     def start(self, delayed: Sequence[Any]) -> list[Any]:
@@ -121,7 +128,7 @@ class _Cluster(Workers):
 
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
         names = [f"{name}-{place}" for place in range(len(columns[0]))]
-        task = functools.partial(_with_one_blas_thread, function)
+        task = functools.partial(with_one_blas_thread, function)
         return list(self._client.map(task, *columns, key=names, pure=False))
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
@@ -181,11 +188,14 @@ class Placement:
 
 def here() -> str:
     """Name the worker that runs this task; empty outside of workers."""
-    try:
-        from distributed import get_worker
+    # A worker of Dask has imported it.
+    if "distributed" not in sys.modules:
+        return ""
+    from distributed import get_worker
 
+    try:
         return str(get_worker().address)
-    except (ImportError, ValueError):
+    except ValueError:
         return ""
 
 
@@ -206,7 +216,7 @@ def _blas_libraries() -> ThreadpoolController:
 _LIMITED = threading.local()
 
 
-def _with_one_blas_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+def with_one_blas_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with one BLAS thread: a worker runs a task in each of its threads.
 
     The limit stays: lifting it at the end of a task would lift it for other tasks.
@@ -221,7 +231,6 @@ MOST_PARTITIONS = 2**14
 
 # A power of 2, so that sums of sums form one binary tree, whoever adds them.
 _FAN_IN = 8
-_DRIVER_BYTES = 1 << 27
 _MESSAGE_BYTES = 1 << 16
 _SUMS_ONLY = (
     "solver must use only sums over rows and row-wise maps where rows are on a cluster, as all of "
@@ -363,6 +372,11 @@ class DaskRows(Rows):
             for facts, chosen in zip(self._facts, self._chosen, strict=True)
         ]
 
+    @property
+    def digests(self) -> list[str]:
+        """Digests of the partitions."""
+        return [facts.digest for facts in self._facts]
+
     def bounded(self, bound: float) -> DaskRows:
         if self.unit is Unit.ROW:
             super().bounded(bound)
@@ -445,7 +459,8 @@ class DaskRows(Rows):
             raise PlanMismatchError("sums over groups need a bound on a group's contribution")
         array_shape = self.spec.coefficient_shape if shape is None else shape
         count, size = len(self._partitions), 16 * math.prod(array_shape)
-        few = count <= _FAN_IN or size * count <= _DRIVER_BYTES
+        most = self._workers.driver_bytes
+        few = count <= _FAN_IN or size * count <= most
         groups = self._placement.groups() if few else [[place] for place in range(count)]
         answers = self._workers.map(
             _sums,
@@ -459,7 +474,7 @@ class DaskRows(Rows):
             [self._bound] * len(groups),
             [self._step] * len(groups),
         )
-        while not few and len(answers) > _FAN_IN and size * len(answers) > _DRIVER_BYTES:
+        while not few and len(answers) > _FAN_IN and size * len(answers) > most:
             neighbours = itertools.zip_longest(*[iter(answers)] * _FAN_IN)
             answers = self._workers.map(
                 _add_answers, self._name("dpglm_add"), *map(list, zip(*neighbours, strict=True))
@@ -532,8 +547,8 @@ def _checked(partition: Partition, facts: PartitionFacts, chosen: NDArray[Any] |
     found = partition.facts
     if (found.index, found.digest) != (facts.index, facts.digest):
         raise RuntimeError(
-            "a partition was lost with its worker, and its source returned other values the second "
-            "time; nothing of this sum is released"
+            "a partition was lost with its worker or read again, and its source returned other values "
+            "the second time; nothing of this sum is released"
         )
     if len(kinds := {facts.arithmetic, found.arithmetic, arithmetic()}) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(sorted(kinds))}")

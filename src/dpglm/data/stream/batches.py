@@ -309,7 +309,8 @@ class BatchRows(StoredRows):
             used = {normal(name) for name in others}
             columns = [name for name in table.columns if normal(name) not in used]
         check_unique([*columns, *others], "column")
-        require(table, [*columns, *others])
+        self.used_columns = tuple(dict.fromkeys([*columns, *others]))
+        require(table, self.used_columns)
         self._decoder: Decoder = (
             NumberColumns(tuple(columns), table.parts, dtype)
             if schema is None

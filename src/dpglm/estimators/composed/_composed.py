@@ -406,7 +406,7 @@ def _shares_of(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> lis
 # Tables that an encoder takes: in memory, in Parquet files and on Dask.
 
 _NOT_A_TABLE = (
-    "X must be a table with the columns of the schema (also Dask, ParquetRows or ArrowRows), the "
+    "X must be a table with the columns of the schema (also Dask, ParquetRows, ArrowRows or SparkRows), the "
     "path of Parquet files or the address of a database"
 )
 _TEXTS = (".csv", ".tsv", ".txt")
@@ -421,6 +421,7 @@ def opened(encoder: TableEncoder, X: Any) -> Any:
     """Check that an encoder can take a table, and open it if it is the path of files."""
     if isinstance(X, str | os.PathLike | Collection):
         # Imported when needed, as most tables are in memory.
+        from dpglm.data.pyspark import SparkRows
         from dpglm.data.stream.arrow import ArrowRows
         from dpglm.data.stream.batches import BatchRows
 
@@ -430,7 +431,7 @@ def opened(encoder: TableEncoder, X: Any) -> Any:
                 f"pandas.read_csv, or use dpglm fit; got {in_one_line(X)}"
             )
         rows = X if isinstance(X, Collection) else ArrowRows(X, schema=encoder._schema())
-        if isinstance(rows, BatchRows):
+        if isinstance(rows, BatchRows | SparkRows):
             return rows
         raise ValueError(f"{_NOT_A_TABLE}, got {type(X).__name__}")
     if not is_in_memory(X):
