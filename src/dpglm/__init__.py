@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpglm._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from dpglm.data.pyspark import SparkRows as SparkRows
     from dpglm.data.stream.arrow import ArrowRows as ArrowRows
     from dpglm.data.stream.parquet import ParquetRows as ParquetRows
     from dpglm.data.stream.stored import MappedRows as MappedRows
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from dpglm.privacy import GaussianDP as GaussianDP
     from dpglm.privacy import ZeroConcentratedDP as ZeroConcentratedDP
     from dpglm.solvers import NoisyGD as NoisyGD
-    from dpglm.data.pyspark import SparkRows as SparkRows
     from dpglm.study import Study as Study
 
 # Loaded when first used, so that `import dpglm` does not wait for scikit-learn.

@@ -17,13 +17,21 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
-from dpglm import ArrowRows, LogisticRegression, ParquetRows, PrivacyLedger, PrivatePipeline
+from dpglm import (
+    ArrowRows,
+    LogisticRegression,
+    ParquetRows,
+    PrivacyLedger,
+    PrivatePipeline,
+    SparkRows,
+)
 from dpglm.data import Query
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD
 from dpglm.tables.files import read_table, write_table
 from dpglm.tables.schema import Schema
+from tests.data.spark.local import session
 
 N = 60
 SCHEMA = Schema.from_dict(
@@ -113,7 +121,12 @@ TABLES: dict[str, Callable[[Path, Cells], Any]] = {
     "Arrow table": lambda folder, table: rows_of(pa.table(table)),
     "a function": lambda folder, table: rows_of(lambda: pa.table(table).to_reader(7)),
     "Dask": lambda folder, table: dd.from_pandas(pd.DataFrame(table), npartitions=2),
+    "Spark": lambda folder, table: SparkRows(
+        session().createDataFrame(pa.table(table)), schema=SCHEMA, dtype="float64"
+    ),
 }
+# Starting Java takes seconds.
+CASES = [pytest.param(one, marks=pytest.mark.slow) if one == "Spark" else one for one in TABLES]
 
 
 def model(ledger: PrivacyLedger | None = None) -> PrivatePipeline:
@@ -133,7 +146,7 @@ def expected() -> Any:
     return model().fit(cells())
 
 
-@pytest.mark.parametrize("container", TABLES)
+@pytest.mark.parametrize("container", CASES)
 def test_fits_of_all_tables_are_the_same(tmp_path, container, expected):
     table = TABLES[container](tmp_path, cells())
     fitted = model().fit(table)
@@ -150,7 +163,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("container", TABLES)
+@pytest.mark.parametrize("container", CASES)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_all_tables_refuse_the_same_cells(tmp_path, container, wrong):
     name, cell, said = WRONG[wrong]

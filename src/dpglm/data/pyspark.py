@@ -31,6 +31,7 @@ from dpglm.data.dask.distributed import Partition, Workers, rows_on, with_one_bl
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.batches import BatchRows, part_of
+from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import column_in_words, normal, plain_column
 from dpglm.tables.files import Watch, changed
@@ -178,9 +179,8 @@ def _answer(
     """Answer for one partition, on an executor."""
     import cloudpickle
     import pyarrow as pa
-    from pyspark import TaskContext
 
-    index = TaskContext.get().partitionId()
+    index = require("pyspark", "spark").TaskContext.get().partitionId()
     parts = list(batches)
     table = pa.Table.from_batches(parts) if parts else kinds.empty_table()
     answer: Any = (None, None)
@@ -190,7 +190,7 @@ def _answer(
             answer = handles.function(index, rows), None
         elif index < len(handles):
             answer = with_one_blas_thread(_value, handles[index], rows), None
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, RowsChangedError) as error:
         # Raised on the driver: running the task again would not help.
         answer = None, error
     message = cloudpickle.dumps(answer, protocol=4)
@@ -365,7 +365,7 @@ class SparkRows(Collection):
         if not isinstance(frame, require("pyspark.sql", "spark").DataFrame):
             raise ValueError(f"frame must be a data frame of Spark, got {in_one_line(frame)}")
         self._frame = frame
-        self._options = {
+        self._options: dict[str, Any] = {
             "target": target,
             "columns": columns,
             "schema": schema,

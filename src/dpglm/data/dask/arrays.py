@@ -78,7 +78,7 @@ def seed_of_draws(most: int | None, noise: NoiseSource) -> int:
 
 
 def check_apart(found: Sequence[ChunkFacts]) -> tuple[int, int]:
-    """Check that each group lies in one partition; return the numbers of used rows and of groups."""
+    """Check that each group lies in one partition; count used rows and groups."""
     if len({one.is_text for one in found} - {None}) > 1:
         raise ValueError(MIXTURE)
     names = [name for one in found for name in one.names]

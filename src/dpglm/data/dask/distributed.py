@@ -547,8 +547,8 @@ def _checked(partition: Partition, facts: PartitionFacts, chosen: NDArray[Any] |
     found = partition.facts
     if (found.index, found.digest) != (facts.index, facts.digest):
         raise RuntimeError(
-            "a partition was lost with its worker or read again, and its source returned other values "
-            "the second time; nothing of this sum is released"
+            "a partition was lost with its worker or read again, and its source returned other "
+            "values the second time; nothing of this sum is released"
         )
     if len(kinds := {facts.arithmetic, found.arithmetic, arithmetic()}) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(sorted(kinds))}")

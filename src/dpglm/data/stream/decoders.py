@@ -79,13 +79,14 @@ class NumberColumns(Decoder):
 
     def features(self, batch: Any) -> Floats:
         if len(self.columns) == 1:
-            return _numbers(batch, self.columns[0], self.dtype).reshape(batch.num_rows, -1)
+            shape = batch.num_rows, self._widths[0] or 1
+            return _numbers(batch, self.columns[0], self.dtype).reshape(shape)
         X: Floats = np.empty((batch.num_rows, len(self.names)), self.dtype)
         start = 0
         for name, width in zip(self.columns, self._widths, strict=True):
             stop = start + (width or 1)
             values = _numbers(batch, name, self.dtype)
-            X[:, start:stop] = values.reshape(batch.num_rows, -1)
+            X[:, start:stop] = values.reshape(batch.num_rows, width or 1)
             start = stop
         return X
 

@@ -406,8 +406,8 @@ def _shares_of(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> lis
 # Tables that an encoder takes: in memory, in Parquet files and on Dask.
 
 _NOT_A_TABLE = (
-    "X must be a table with the columns of the schema (also Dask, ParquetRows, ArrowRows or SparkRows), the "
-    "path of Parquet files or the address of a database"
+    "X must be a table with the columns of the schema (also Dask, ParquetRows, ArrowRows or "
+    "SparkRows), the path of Parquet files or the address of a database"
 )
 _TEXTS = (".csv", ".tsv", ".txt")
 

@@ -1,0 +1,241 @@
+"""Spark data frames as rows: one answer for each partition, lost workers, changed rows."""
+
+import itertools
+import os
+import pickle
+import signal
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpglm import LogisticRegression, SparkRows
+from dpglm.data import pyspark as spark
+from dpglm.exceptions import RowsChangedError
+from dpglm.solvers import NoisyGD
+from tests.data.spark.local import session
+
+N = 300
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet:FutureWarning")
+
+
+def table():
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (2, N))
+    return {"a": a, "b": b, "y": (a > 0).astype(int), "person": np.arange(N) // 2}
+
+
+def model(**others):
+    facts = {"classes": [0, 1], "row_norm": 2.0, "epsilon": 1.0, "random_state": 0}
+    return LogisticRegression(**facts, solver=NoisyGD(n_steps=3), **others)
+
+
+def answers(*places):
+    return [(place, pickle.dumps((place * 10, None))) for place in places]
+
+
+class TestAnswers:
+    def test_are_ordered_by_partition(self):
+        assert spark.by_partition(answers(2, 0, 1), 3) == [0, 10, 20]
+        assert spark.by_partition(answers(1, 0), None) == [0, 10]
+
+    @pytest.mark.parametrize("places", [(0, 1), (0, 1, 1), (0, 1, 2, 2), (0, 1, 2, 3), ()])
+    def test_of_missing_or_repeated_partitions_are_refused(self, places):
+        with pytest.raises(RowsChangedError, match="one answer was expected"):
+            spark.by_partition(answers(*places), 3)
+
+    def test_of_unknown_number_must_be_complete(self):
+        with pytest.raises(RowsChangedError, match="got those for"):
+            spark.by_partition(answers(0, 2), None)
+
+    def test_with_an_error_raise_it(self):
+        failed = (1, pickle.dumps((None, ValueError("row 8"))))
+        with pytest.raises(ValueError, match="row 8"):
+            spark.by_partition([*answers(0), failed], 2)
+
+
+class Frame:
+    """Stands for Spark: runs the tasks of given partitions in this process."""
+
+    def __init__(self, partitions, monkeypatch):
+        self.partitions, self.passes = partitions, 0
+        self.monkeypatch = monkeypatch
+
+    def select(self, names):
+        return self
+
+    def limit(self, count):
+        return self
+
+    def toArrow(self):  # noqa: N802
+        return pa.table(table())
+
+    def mapInArrow(self, task, kinds):  # noqa: N802
+        self.passes += 1
+        self.found = []
+        for index, columns in enumerate(self.partitions(self.passes)):
+            context = type("Context", (), {"partitionId": lambda self, i=index: i})
+            package = type("Package", (), {"TaskContext": type("T", (), {"get": context})})
+            self.monkeypatch.setattr(spark, "require", lambda *_, p=package: p)
+            batches = iter(pa.table(columns).to_batches(max_chunksize=70))
+            for batch in pickle.loads(pickle.dumps(task))(batches):
+                self.found += [(row["place"], row["answer"]) for row in batch.to_pylist()]
+        return self
+
+    def collect(self):
+        return self.found
+
+
+@pytest.fixture
+def rows_of(monkeypatch):
+    def made(partitions, **options):
+        package = type("Package", (), {"DataFrame": Frame})
+        monkeypatch.setattr(spark, "require", lambda *_: package)
+        columns = None if "groups" in options else ["a", "b"]
+        return SparkRows(
+            Frame(partitions, monkeypatch), "y", columns=columns, dtype="float64", **options
+        )
+
+    return made
+
+
+def cut(*stops, rows=None):
+    """Cut the table into partitions, after some rows."""
+    every = {name: column if rows is None else column[rows] for name, column in table().items()}
+    bounds = [0, *stops, N]
+    return [
+        {name: column[start:stop] for name, column in every.items()}
+        for start, stop in itertools.pairwise(bounds)
+    ]
+
+
+def arrays():
+    found = table()
+    return np.column_stack([found["a"], found["b"]]), found["y"], found["person"]
+
+
+def test_rows_in_partitions_give_the_fit_in_memory(rows_of):
+    rows = rows_of(lambda _: cut(100, 100, 180))
+    fitted = model().fit(rows)
+    np.testing.assert_allclose(fitted.coef_, model().fit(*arrays()[:2]).coef_, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(
+        fitted.predict(rows), model().fit(*arrays()[:2]).predict(arrays()[0])
+    )
+
+
+def other_order(number):
+    return cut(100, rows=np.r_[1, 0, 2:N]) if number > 3 else cut(100)
+
+
+CHANGES = {
+    "another order": (other_order, "other values the second"),
+    "other lengths": (lambda number: cut(100 + (number > 3)), "and now it has"),
+    "a partition more": (lambda number: cut(100, N) if number > 3 else cut(100), "one answer"),
+    "a partition less": (lambda number: cut(*[100][: number <= 3]), "one answer"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_partitions_end_the_fit(rows_of, change):
+    partitions, said = CHANGES[change]
+    with pytest.raises((RuntimeError, RowsChangedError), match=said):
+        model().fit(rows_of(partitions))
+
+
+def test_other_rows_at_a_second_fit_are_refused(rows_of):
+    is_changed = []
+    rows = rows_of(lambda _: cut(100, rows=np.r_[1, 0, 2:N] if is_changed else None))
+    model().fit(rows)
+    is_changed.append(True)
+    with pytest.raises(RowsChangedError, match="other rows or another order"):
+        model().fit(rows)
+
+
+LIMITS = {"n_groups": N // 2, "max_rows_per_group": 2}
+
+
+class TestGroups:
+    def test_in_one_partition_each_give_the_fit_on_dask(self, rows_of):
+        fitted = model(**LIMITS).fit(rows_of(lambda _: cut(100), groups="person"))
+        X, y, ids = arrays()
+        chunked = [
+            da.from_array(one, chunks=((100, N - 100), *one.shape[1:])) for one in (X, y, ids)
+        ]
+        expected = model(**LIMITS).fit(*chunked[:2], groups=chunked[2])
+        np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=0, atol=1e-12)
+
+    def test_in_two_partitions_are_refused(self, rows_of):
+        with pytest.raises(ValueError, match="all their rows in one partition"):
+            model(**LIMITS).fit(rows_of(lambda _: cut(101), groups="person"))
+
+    def test_that_change_between_passes_are_refused(self, rows_of):
+        def partitions(number):
+            found = cut(100)
+            if number > 2:
+                found[1]["person"] = found[1]["person"] - 1
+            return found
+
+        with pytest.raises(RowsChangedError, match="has other groups"):
+            model(**LIMITS).fit(rows_of(partitions, groups="person"))
+
+
+def test_data_frame_must_be_of_spark():
+    pytest.importorskip("pyspark")
+    with pytest.raises(ValueError, match="must be a data frame of Spark"):
+        SparkRows(table(), "y")
+
+
+def test_a_missing_package_names_its_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
+    with pytest.raises(ImportError, match=r"dpglm\[spark\]"):
+        SparkRows(table(), "y")
+
+
+def killing(folder, at):
+    """Return a map of partitions that kills its process in one pass, and runs the second time."""
+
+    def kill(batches):
+        from pyspark import TaskContext
+
+        if TaskContext.get().partitionId() == 1:
+            Path(folder, f"{TaskContext.get().taskAttemptId()}").touch()
+            marker = Path(folder, "killed")
+            if len(os.listdir(folder)) == at and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    return kill
+
+
+@pytest.mark.slow
+def test_killed_workers_change_nothing(tmp_path):
+    frame = session().createDataFrame(pa.table(table())).repartition(3).persist()
+    killed = frame.mapInArrow(killing(str(tmp_path), 4), frame.schema)
+    fits = [
+        model().fit(SparkRows(one, "y", columns=["a", "b"], dtype="float64")).coef_
+        for one in (frame, killed)
+    ]
+    assert (tmp_path / "killed").exists()
+    np.testing.assert_array_equal(*fits)
+    np.testing.assert_allclose(fits[0], model().fit(*arrays()[:2]).coef_, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_people_are_kept_together_by_repartition():
+    frame = session().createDataFrame(pa.table(table()))
+    rows = SparkRows(
+        frame.repartition("person").persist(), "y", columns=["a", "b"], groups="person"
+    )
+    model(**LIMITS).fit(rows)
+    spread = SparkRows(frame.repartition(3).persist(), "y", groups="person")
+    with pytest.raises(ValueError, match="all their rows in one partition"):
+        model(**LIMITS).fit(spread)
+
+
+@pytest.mark.slow
+def test_a_data_frame_by_itself_is_refused():
+    with pytest.raises(ValueError, match="SparkRows"):
+        model().fit(session().createDataFrame(pa.table(table())))
