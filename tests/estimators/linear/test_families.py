@@ -229,7 +229,8 @@ def test_the_scale_of_a_tweedie_variance_is_estimated(power):
         inference=True,
         feature_bounds=(-1, 1),
         target_bounds=(0, 60),
-        epsilon=1e3,
+        # At 1e3 noise in the variance alone moves standard errors by 4 %.
+        epsilon=1e6,
     ).fit(X, y)
     A = np.column_stack([np.ones(len(X)), X])
     expected = np.sqrt(np.diag(np.linalg.inv((A.T * mean) @ A)) * excess)

@@ -39,11 +39,13 @@ def make_data(rng, *, uneven=False):
     return X, np.clip(MEAN + X @ SLOPES + sigma * rng.normal(size=N), -1, 1)
 
 
-def studied(kind, *, adjacency=Adjacency.ZERO_OUT, uneven=False, clip=None, runs=RUNS):
+def studied(
+    kind, *, adjacency=Adjacency.ZERO_OUT, uneven=False, clip=None, runs=RUNS, budget=BUDGET
+):
     """Errors, uncertainties and exact standard errors of many runs on fresh data."""
     rng = np.random.default_rng(0)
     solver = SufficientStatistics(inference=kind, clip=clip)
-    plan = solver.plan(Problem(Squared()), BUDGET, SPEC, adjacency)
+    plan = solver.plan(Problem(Squared()), budget, SPEC, adjacency)
     truth = np.append(SLOPES, MEAN / END)
     found = []
     for seed in range(runs):
@@ -107,8 +109,10 @@ def test_noise_in_the_matrix_that_is_forgotten_is_found(monkeypatch):
 
 
 def test_only_the_sandwich_covers_where_errors_are_uneven():
-    assert coverage(studied("robust", uneven=True))[2] >= 0.9
-    assert coverage(studied("model", uneven=True))[2] < 0.89
+    # With less budget privacy noise, which is known, hides most of what the model gets wrong.
+    options = {"uneven": True, "budget": GaussianDP(3.0)}
+    assert coverage(studied("robust", **options))[2] >= 0.92
+    assert coverage(studied("model", **options))[2] < 0.85
 
 
 def test_problems_without_normal_estimates_are_refused():

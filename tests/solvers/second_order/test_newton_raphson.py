@@ -85,13 +85,14 @@ def likelihood(X, y, loss, strength=0.0):
 def test_nearly_free_it_is_maximum_likelihood_with_its_covariance(loss, strength):
     X, y = make_data(loss)
     problem = Problem(loss, L2(strength) if strength else NoPenalty())
-    solution = solve(X, y, problem, inference="robust", seed=2)
+    # At a mu of 1e4 noise in sums of squared scores moves standard errors of counts by 5 %.
+    solution = solve(X, y, problem, GaussianDP(1e6), inference="robust", seed=2)
     w, inverse, products = likelihood(X, y, loss, strength)
     errors = np.sqrt(np.diag(inverse))
-    assert abs(solution.w - w).max() < 0.05 * errors.max()
+    assert abs(solution.w - w).max() < 0.01 * errors.max()
     sandwich = np.sqrt(np.diag(inverse @ products @ inverse))
     found = solution.uncertainty
-    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), sandwich, rtol=0.05)
+    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), sandwich, rtol=0.02)
     assert np.trace(found.privacy) < 0.01 * np.trace(found.sampling)
     np.testing.assert_array_equal(found.center, solution.w)
 
