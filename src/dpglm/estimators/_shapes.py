@@ -216,7 +216,7 @@ def errors_of(estimator: Any) -> Errors | None:
     center = np.atleast_2d(np.asarray(estimator.coef_ if before is None else before, np.float64))
     errors: NDArray[np.float64] | None = known.get("_error_covariance")
     if errors is not None:
-        return Errors(center, errors, np.ones(1), True)
+        return Errors(center, errors, np.ones(1), True, of_smoothing=True)
     noise: NoiseCovariance | None = known.get("_noise_covariance")
     if noise is None:
         return None

@@ -288,7 +288,13 @@ def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> st
     what = "whole curves" if simultaneous else "single points"
     share, own = f"{100.0 * level:g} %", set(model.directions) - set(model.edits)
     if errors.of_sampling:
-        words = f"Bands: {share} confidence for {what}, sampling and privacy noise together."
+        parts = (
+            "sampling, privacy noise and" if errors.of_smoothing else "sampling and privacy noise"
+        )
+        end = (
+            " smoothing together, on average over a curve." if errors.of_smoothing else " together."
+        )
+        words = f"Bands: {share} confidence for {what}, {parts}{end}"
     else:
         words = (
             f"Bands: {share} of privacy noise alone, for {what}, without sampling error "
@@ -296,7 +302,7 @@ def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> st
         )
     if own:
         words += " Bands of monotone curves are projected like the curves."
-    if errors.of_sampling and model.shrunk:
+    if errors.of_sampling and model.shrunk and not errors.of_smoothing:
         words += " Bands do not include the bias of the smoothing penalty."
     return words
 

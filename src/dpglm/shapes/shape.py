@@ -350,6 +350,8 @@ class Errors:
         Whether errors include sampling error besides privacy noise.
     degrees_of_freedom : float, default=inf
         Degrees of freedom of Student's t for critical values.
+    of_smoothing : bool, default=False
+        Whether errors include the part of an effect that smoothing removes.
     """
 
     center: Matrix
@@ -357,6 +359,7 @@ class Errors:
     outputs: Vector
     of_sampling: bool
     degrees_of_freedom: float = math.inf
+    of_smoothing: bool = False
 
     def __post_init__(self) -> None:
         n_outputs, n_features = self.center.shape
