@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 # Longer lists of pieces are searched by halves.
 _MOST_IN_A_ROW = 8
+GAP = 1e15
+"""The seconds of a missing date or duration, more than of any other."""
 
 
 class Notation(abc.ABC, Generic[T]):
@@ -32,8 +34,12 @@ class Notation(abc.ABC, Generic[T]):
         """Write the number in a column, where ``is_number`` holds."""
 
     @abc.abstractmethod
-    def part(self, column: str, start: int, length: int) -> T:
-        """Write the number in some characters of a cell's text; ``start`` counts from 1."""
+    def moment(self, column: str, format: str | None) -> T:
+        """Write a date as seconds since 1970-01-01, and ``GAP`` for a missing one."""
+
+    @abc.abstractmethod
+    def span(self, column: str, unit: float) -> T:
+        """Write a duration in seconds, and ``GAP`` for a missing one; ``unit`` is in seconds."""
 
     @abc.abstractmethod
     def total(self, terms: Sequence[T]) -> T:
@@ -45,7 +51,7 @@ class Notation(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def function(self, name: str, argument: T) -> T:
-        """Write exp, log, sqrt or arctan of a number."""
+        """Write exp, log, sqrt, arctan or floor of a number."""
 
     @abc.abstractmethod
     def power(self, base: T, exponent: float) -> T:
@@ -72,8 +78,8 @@ class Notation(abc.ABC, Generic[T]):
         """Write whether a numeric cell is missing."""
 
     @abc.abstractmethod
-    def named(self, value: T, use: Callable[[T], T]) -> T:
-        """Write the result of ``use`` for a value that is computed once."""
+    def named(self, values: Sequence[T], use: Callable[[Sequence[T]], T]) -> T:
+        """Write the result of ``use`` for values that are computed once each."""
 
     @abc.abstractmethod
     def refused(self, column: str) -> T:
@@ -132,14 +138,24 @@ class Score:
 
     def named(self, use: Callable[[Score], Score]) -> Score:
         """Return the result of ``use`` for the number, which is computed once."""
+        return named([self], lambda scores: use(scores[0]))
 
-        def write(notation: Notation[Any]) -> Any:
-            def made(value: Any) -> Any:
-                return use(Score(lambda _: value)).write(notation)
 
-            return notation.named(self.write(notation), made)
+def named(scores: Sequence[Score], use: Callable[[Sequence[Score]], Score]) -> Score:
+    """Return the result of ``use`` for numbers, which are computed once each."""
 
-        return Score(write)
+    def write(notation: Notation[Any]) -> Any:
+        def made(values: Sequence[Any]) -> Any:
+            return use([written(one) for one in values]).write(notation)
+
+        return notation.named([one.write(notation) for one in scores], made)
+
+    return Score(write) if scores else use([])
+
+
+def written(value: Any) -> Score:
+    """Return a value of a notation as a score."""
+    return Score(lambda _: value)
 
 
 def _written(sign: str, left: Score, right: Score) -> Callable[[Notation[Any]], Any]:
@@ -173,9 +189,14 @@ def cell(column: str) -> Score:
     return Score(lambda notation: notation.cell(column))
 
 
-def text_part(column: str, start: int, length: int) -> Score:
-    """Return the number in some characters of a cell's text, such as the year of a date."""
-    return Score(lambda notation: notation.part(column, start, length))
+def moment(column: str, format: str | None) -> Score:
+    """Return the seconds of a date since 1970-01-01; see ``Notation.moment``."""
+    return Score(lambda notation: notation.moment(column, format))
+
+
+def span(column: str, unit: float) -> Score:
+    """Return the seconds of a duration; see ``Notation.span``."""
+    return Score(lambda notation: notation.span(column, unit))
 
 
 def is_number(column: str) -> Score:
@@ -196,6 +217,11 @@ def refused(column: str) -> Score:
 def function(name: str, argument: Score) -> Score:
     """Return exp, log, sqrt or arctan of a number."""
     return Score(lambda notation: notation.function(name, argument.write(notation)))
+
+
+def floor(argument: Score) -> Score:
+    """Return the largest whole number that is not above a number."""
+    return function("floor", argument)
 
 
 def choice(test: Score, first: Score, other: Score) -> Score:

@@ -1,11 +1,12 @@
 """A law over exports: SQL, Python and ONNX give the scores of the model, and refuse its refusals.
 
 Models, tables and cells are generated: names and categories that must be quoted, cells at and
-beyond bounds, missing, infinite, unlisted, and in other spellings.
+beyond bounds, missing, infinite, unlisted, malformed, and in other spellings.
 """
 
 from __future__ import annotations
 
+import datetime
 import math
 import unicodedata
 from typing import Any
@@ -28,6 +29,7 @@ from dpglm.problem import (
     SoftmaxLink,
     TangentLink,
 )
+from dpglm.tables import derived as derived_module
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 from tests.export import scored
@@ -54,6 +56,28 @@ def numeric(draw: st.DrawFn) -> dict[str, Any]:
     found["scale"] = draw(st.sampled_from(["linear", "log"]))
     if draw(st.booleans()):
         found["missing"] = draw(st.sampled_from([-1.0, 20.0, 1e9]))
+        if draw(st.booleans()):
+            found["missing"] = {"value": found["missing"], "indicator": True}
+    return found
+
+
+@st.composite
+def times(draw: st.DrawFn) -> dict[str, Any]:
+    if draw(st.booleans()):
+        unit = draw(st.sampled_from(["hours", "days", "minutes"]))
+        found: dict[str, Any] = {"type": "duration", "low": -2, "high": 50, "unit": unit}
+        gap: Any = 1.5
+    else:
+        found = {"type": "date", "low": "2015-01-01T12:00", "high": "2026-12-31"}
+        gap = draw(st.sampled_from(["2020-02-29T05:00", "1960-12-31", "2030-01-01T23:59"]))
+        forms = st.sampled_from(["cyclic", "categorical"])
+        parts = st.sampled_from(["month", "weekday", "hour"])
+        found["parts"] = draw(st.dictionaries(parts, forms))
+        if "weekday" in found["parts"]:
+            stated = {"type": found["parts"]["weekday"], "reference": "Sunday"}
+            found["parts"]["weekday"] = stated
+    if draw(st.booleans()):
+        found["missing"] = {"value": gap, "indicator": True} if draw(st.booleans()) else gap
     return found
 
 
@@ -73,7 +97,40 @@ def categorical(draw: st.DrawFn) -> dict[str, Any]:
     return found
 
 
+TIMES = ("date", "duration")
+# Texts that the model reads, and databases do not.
+OTHER_DATES = ("27.11.2026", "1.3.2020 3:05", "2026-11-27 3:05")
+OTHER_SPANS = ("-1 days 02:00:00",)
+DATES = (
+    *("2024-02-29", "2023-02-29", "1900-02-29", "2000-02-29", "2026-04-31", "2020-13-01"),
+    *("2020-00-10", "2020-01-00", "0000-01-01", "0001-01-01", "9999-12-31 23:59-01:00"),
+    *("2019-12-31T23:59:59.999Z", "2020-01-01 00:30:00+02:00", "2019-12-31 13:05-1130"),
+    *("2026-11-27Z", "2026-11-27-05:00", "2026-11-27T", "2026-11-27 ", " 2020-01-01", "2020-1-1"),
+    *("2026-11-27 24:00", "2026-11-27 23:60", "2026-11-27 13:05.5", "2026-11-27 13:05:1"),
+    *("2026-11-27+01:00+0100", "2026-11-27 13:05:30.123456", "2026-11-27 13", "20261127"),
+    *("", "  ", "abc", "12", "2026/11/27", "2026-11-27 13:05:", "2026-11-27\t", "-", "+00:00"),
+    *("2026-11-27 13:05:09.", "2026-11-27 1a:05", "x026-11-27", "2026-11-27T13:05:00,5"),
+)
+SPANS = (
+    *("36:15:00", "1 day 12:15:00", "2 days", "-3:00", "-1 day", "1 day, 12:15", "12:15:30.5"),
+    *("12", "", " ", "1:2", "5 days12:00", "x", "12:15:30.", "1 day x", "12:75:75", "::", "1:30.5"),
+    *("0:00", "-0:00", "days", " day 1:00", "1  day", "1 day,,1:00", "--1:00", "1:00:00\t", ":30"),
+)
+
+
+def time_cells(column: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if column["type"] == "duration":
+        clock = st.timedeltas(datetime.timedelta(0), datetime.timedelta(9)).map(str)
+        return st.one_of(clock, st.sampled_from([*SPANS, *OTHER_SPANS, None]))
+    least, most = datetime.datetime(2014, 1, 1), datetime.datetime(2028, 1, 1)
+    moments = st.datetimes(least, most).map(lambda one: one.isoformat(" ", "milliseconds"))
+    days = st.dates(least.date(), most.date())
+    return st.one_of(moments, days, st.sampled_from([*DATES, *OTHER_DATES, None]))
+
+
 def kind_of(column: dict[str, Any]) -> str:
+    if column["type"] in TIMES:
+        return "text"
     if column["type"] == "numeric":
         return "number"
     sample = next(one for one in column["categories"] if one != "")
@@ -81,6 +138,8 @@ def kind_of(column: dict[str, Any]) -> str:
 
 
 def cells_of(column: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if column["type"] in TIMES:
+        return time_cells(column)
     if column["type"] == "numeric":
         low, high = column["low"], column["high"]
         inside = st.floats(low, high).filter(lambda x: x == 0.0 or abs(x) > 1e-9)
@@ -99,7 +158,7 @@ def cells_of(column: dict[str, Any]) -> st.SearchStrategy[Any]:
 @st.composite
 def models(draw: st.DrawFn) -> tuple[Schema, dict[str, str], dict[str, list[Any]], Any, int]:
     names = draw(st.permutations(NAMES))[: draw(st.integers(1, 3))]
-    columns = {name: draw(st.one_of(numeric(), categorical())) for name in names}
+    columns = {name: draw(st.one_of(numeric(), categorical(), times())) for name in names}
     schema = Schema.from_dict({"columns": columns, "provenance": "made up"})
     if draw(st.booleans()):
         pairs = ((names[0], names[1]),) if len(names) > 1 and draw(st.booleans()) else ()
@@ -135,6 +194,26 @@ def is_stripped(cell: Any) -> bool:
     return not isinstance(cell, str) or cell == cell.strip()
 
 
+def is_odd(cell: Any) -> bool:
+    """Whether databases refuse a cell that the model reads."""
+    return str(cell).endswith("\t") or cell in OTHER_DATES + OTHER_SPANS
+
+
+def as_text(cell: Any) -> Any:
+    return str(cell) if isinstance(cell, datetime.date) else cell
+
+
+def numbers_of(column: Any, cells: list[Any]) -> list[float]:
+    """Cells of dates and durations as numbers for ONNX, infinite where the model refuses them."""
+    found = []
+    for cell in cells:
+        try:
+            found.append(float(np.asarray(column.plain_cells([cell]))[0]))
+        except ValueError:
+            found.append(math.inf)
+    return found
+
+
 def check(model: Any) -> None:
     schema, kinds, table, link, seed = model
     rng = np.random.default_rng(seed)
@@ -154,13 +233,18 @@ def check(model: Any) -> None:
     agree(scored.python(written(scoring, "python"), table, n_outputs), 1e-9)
     # A database removes spaces around a cell; cells with other blanks are NULL.
     rows = list(zip(*table.values(), strict=True))
-    tabbed = np.array([any(str(cell).endswith("\t") for cell in row) for row in rows])
+    odd = np.array([any(map(is_odd, row)) for row in rows])
     # SQLite has no NaN, which is NULL there.
     sql = written(scoring, "sql")
-    for found in (scored.sqlite(sql, table, kinds), scored.duck(sql, table, kinds)):
-        agree(found, 1e-9, ~tabbed)
-        assert np.isnan(found[tabbed]).all()
+    texts = {name: list(map(as_text, cells)) for name, cells in table.items()}
+    for found in (scored.sqlite(sql, texts, kinds), scored.duck(sql, texts, kinds)):
+        agree(found, 1e-9, ~odd)
+        assert np.isnan(found[odd]).all()
     # ONNX takes cells without blanks; others are NaN.
+    for column in schema.columns:
+        if column.name in table and getattr(column, "time", None) is not None:
+            table = {**table, column.name: numbers_of(column, table[column.name])}
+    rows = list(zip(*table.values(), strict=True))
     plain = np.array([all(map(is_stripped, row)) for row in rows])
     found = scored.onnx(written(scoring, "onnx"), table)
     # Runtimes have some functions in single precision only.
@@ -182,12 +266,28 @@ FORMULAS = (
     "~ I(maximum(age, 60)) + I(minimum(rent, age)) + sqrt(rent) + I(expm1(age / 90))",
     "~ I(np.arctan(rent - 5)) + log10(age) + I(1 / age) + I(16 < age < 30) + I(rent != 0)",
     "~ exp(age / 20) + log2(age + rent) + I(age ** -1.5) + C(job, Treatment('b'))",
+    "~ opened_month * job + rent_missing + bs(opened, df=4) + is.na(opened) + age",
+    "~ took:opened_hour + opened_weekday + is.na(took) + opened_missing:rent",
 )
 COLUMNS = {
     "age": {"type": "numeric", "low": 16, "high": 90},
-    "rent": {"type": "numeric", "low": 0, "high": 1e4, "missing": 500, "scale": "log"},
+    "rent": {
+        "type": "numeric",
+        "low": 0,
+        "high": 1e4,
+        "scale": "log",
+        "missing": {"value": 500, "indicator": True},
+    },
     "job": {"type": "categorical", "categories": ["a", "b", "c"], "other": "c"},
     "flag": {"type": "categorical", "categories": [True, False]},
+    "opened": {
+        "type": "date",
+        "low": "2015-01-01",
+        "high": "2026-12-31",
+        "missing": {"value": "2020-05-01", "indicator": True},
+        "parts": {"month": "categorical", "weekday": "cyclic", "hour": "cyclic"},
+    },
+    "took": {"type": "duration", "low": 0, "high": 90, "unit": "minutes", "missing": 5},
 }
 
 
@@ -199,9 +299,12 @@ def test_exports_agree_with_formulas(formula):
         "rent": [0.0, None, 1e9, 3.25, 29.9, 5.0],
         "job": ["a", "b ", "zzz", "c", None, "a"],
         "flag": [True, False, True, False, True, True],
+        "opened": ["2016-02-29", "2026-12-31 23:59:59", None, "2015-1-1", "", "2031-07-15T12:00Z"],
+        "took": ["0:30", None, "1:20:30.5", "0:10", "2 days", "-1 day"],
     }
     table = {name: cells for name, cells in table.items() if name in schema.column_names}
     kinds = {"age": "number", "rent": "number", "job": "text", "flag": "bool"}
+    kinds |= {"opened": "text", "took": "text"}
     kinds = {name: kind for name, kind in kinds.items() if name in table}
     for link in (LogitLink(), SoftmaxLink()):
         check((schema, kinds, table, link, 3))
@@ -227,4 +330,26 @@ def test_export_law_notices_wrong_quoting(monkeypatch, name, planted):
     check(model)
     monkeypatch.setattr(sql_module, name, planted)
     with pytest.raises(Exception, match=r"."):
+        check(model)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "planted"),
+    [
+        (derived_module, "_UNIX_DAY", 719_469.0),
+        (derived_module, "_FIRST", -1e12),
+        (sql_module, "_TEN", "012345678"),
+        (sql_module, "_MARKS", {"+": "'+', '-'", "T": "'T'"}),
+    ],
+)
+def test_export_law_notices_wrong_dates(monkeypatch, module, name, planted):
+    opened = {"type": "date", "low": "0001-01-01", "high": "2026-12-31", "parts": {}}
+    columns = {"opened": opened | {"parts": {"month": "categorical"}}}
+    schema = Schema.from_dict({"columns": columns, "provenance": "made up"})
+    cells = ["2024-02-29", "2026-04-31", "2019-12-31 23:59", "2020-01-01T00:30:00-02:00"]
+    cells += ["0001-01-01 00:00+01:00", None]
+    model = (schema, {"opened": "text"}, {"opened": cells}, IdentityLink(), 0)
+    check(model)
+    monkeypatch.setattr(module, name, planted)
+    with pytest.raises(AssertionError):
         check(model)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from dpglm._score import Notation
+from dpglm._score import GAP, Notation
 from dpglm.export.scoring import Scoring
 from dpglm.export.sql import BLANKS, forms
 from dpglm.tables.cells import Entry
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
 _SIGNS = {"-": "Sub", "*": "Mul", "/": "Div", "<": "Less", "<=": "LessOrEqual"}
-_FUNCTIONS = {"exp": "Exp", "log": "Log", "sqrt": "Sqrt"}
+_FUNCTIONS = {"exp": "Exp", "log": "Log", "sqrt": "Sqrt", "floor": "Floor"}
 # With RegexFullMatch, and supported by runtimes since 2024.
 _OPSETS = (("", 20), ("ai.onnx.ml", 4))
 _IR_VERSION = 10
@@ -102,8 +102,20 @@ class _Graph(Notation[str]):
     def cell(self, column: str) -> str:
         return self._input(column, "number")
 
-    def part(self, column: str, start: int, length: int) -> str:
-        raise ValueError(f"column {column!r} has dates, which an export to ONNX does not take yet")
+    def moment(self, column: str, format: str | None) -> str:
+        # Milliseconds are distinct as days of any year, microseconds are not.
+        days = self.arithmetic("*", self.cell(column), self.constant(86_400_000.0))
+        rounded = self.function("floor", self.total([days, self.constant(0.5)]))
+        return self._seconds(column, self.arithmetic("/", rounded, self.constant(1000.0)))
+
+    def span(self, column: str, unit: float) -> str:
+        return self._seconds(column, self.arithmetic("*", self.cell(column), self.constant(unit)))
+
+    def _seconds(self, column: str, seconds: str) -> str:
+        """Return seconds, NaN for more than any date or duration has, and GAP for missing ones."""
+        inside = self.arithmetic("<", self.node("Abs", seconds), self.constant(1e13))
+        known = self.choice(inside, seconds, self.refused(column))
+        return self.choice(self.is_missing(column), self.constant(GAP), known)
 
     def total(self, terms: Sequence[str]) -> str:
         value = terms[0]
@@ -169,8 +181,8 @@ class _Graph(Notation[str]):
     def is_missing(self, column: str) -> str:
         return self.node("IsNaN", self.cell(column))
 
-    def named(self, value: str, use: Callable[[str], str]) -> str:
-        return use(value)
+    def named(self, values: Sequence[str], use: Callable[[Sequence[str]], str]) -> str:
+        return use(values)
 
     def refused(self, column: str) -> str:
         return self.constant(float("nan"))

@@ -12,6 +12,7 @@ from dpglm._score import Notation
 from dpglm.export.scoring import Scoring
 from dpglm.export.sql import forms
 from dpglm.tables.cells import Entry
+from dpglm.tables.derived import check_iso
 
 _READERS = """
     def refuse(column):
@@ -49,6 +50,74 @@ _TRUTH = """
             return known[cell.strip().lower()]
         value = number(column)
         return "" if value is None else value
+"""
+_TIMES = """
+    def digits(column, text, least, most):
+        if not (least <= len(text) <= most and text.isdecimal()):
+            refuse(column)
+        return int(text)
+
+    def clock(column, text, most):
+        parts = text.split(":")
+        if not 2 <= len(parts) <= 3:
+            refuse(column)
+        second, point, rest = (parts + ["00"])[2].partition(".")
+        if point:
+            digits(column, rest, 1, 40)
+        seconds = digits(column, second, 2, 2) + float("0" + point + rest)
+        hours, minutes = digits(column, parts[0], 1, most), digits(column, parts[1], 2, 2)
+        return hours, minutes, 60.0 * (60 * hours + minutes) + seconds
+
+    def moment(column):
+        if is_missing(row[column]):
+            return 1e15
+        text, ahead = str(row[column]).strip(), 0
+        is_iso = text[4:5] == "-"
+        if is_iso and text[10:] and text[-1] == "Z":
+            text = text[:-1]
+        elif is_iso:
+            zone = text[10:].replace(":", "")[-5:]
+            for end in (zone, zone[:3] + ":" + zone[3:]):
+                if zone[:1] in ("+", "-") and zone[1:].isdecimal() and text[10:].endswith(end):
+                    text = text[: -len(end)]
+                    ahead = 3600 * int(zone[1:3]) + 60 * int(zone[3:])
+                    ahead = -ahead if zone[0] == "-" else ahead
+                    break
+        date, blank, rest = text.replace("T", " ", 1).partition(" ")
+        parts = date.split("-") if is_iso else date.split(".")[::-1]
+        if len(parts) != 3 or (blank and not rest):
+            refuse(column)
+        year = digits(column, parts[0], 4, 4)
+        month, day = (digits(column, one, 1 + is_iso, 2) for one in parts[1:])
+        hours, minutes, seconds = clock(column, rest or "00:00", 2)
+        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        ends = (31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+        if not (year and 0 < month < 13 and 0 < day <= ends[month - 1]):
+            refuse(column)
+        if hours > 23 or minutes > 59:
+            refuse(column)
+        past = year - 1
+        days = 365 * past + past // 4 - past // 100 + past // 400 + sum(ends[: month - 1]) + day
+        total = 86400.0 * (days - 719163) + seconds - ahead
+        return total if -62135596800.0 <= total < 253402300800.0 else refuse(column)
+
+    def span(column):
+        cell = row[column]
+        if is_missing(cell):
+            return 1e15
+        if type(cell).__name__ in ("timedelta", "Timedelta"):
+            return cell.total_seconds()
+        text = str(cell).strip()
+        size = text.removeprefix("-")
+        days, word, rest = size.partition(" day")
+        if word:
+            rest = rest.removeprefix("s").removeprefix(",").removeprefix(" ")
+        else:
+            days, rest = "0", size
+        seconds = 86400.0 * digits(column, days, 1, 8)
+        if rest or not word:
+            seconds += clock(column, rest, 9)[2]
+        return -seconds if text[:1] == "-" else seconds
 """
 _HELPERS: Mapping[str, str] = MappingProxyType(
     {
@@ -93,6 +162,7 @@ def as_python(scoring: Scoring) -> str:
         result = "{" + ", ".join(f"{name!r}: {value}" for name, value in found) + "}"
     body = "".join(f"    {line}\n" for line in (*notation.lines, f"return {result}"))
     used = [text for name, text in _HELPERS.items() if re.search(rf"\b{name}\(", body)]
+    used += [_TIMES] if " moment(" in body or " span(" in body else []
     used += [_TEXT] if " text(" in body else []
     used += [_TRUTH] if " truth(" in body else []
     doc = f'    """Return the {_one_line(scoring.what)} of a row, a mapping of columns."""\n'
@@ -124,8 +194,12 @@ class Python(Notation[str]):
     def cell(self, column: str) -> str:
         return self._variable(f"number({column!r})")
 
-    def part(self, column: str, start: int, length: int) -> str:
-        return f"float(str(row[{column!r}])[{start - 1}:{start - 1 + length}])"
+    def moment(self, column: str, format: str | None) -> str:
+        check_iso(column, format)
+        return f"moment({column!r})"
+
+    def span(self, column: str, unit: float) -> str:
+        return f"span({column!r})"
 
     def total(self, terms: Sequence[str]) -> str:
         return f"({' + '.join(terms)})"
@@ -134,7 +208,7 @@ class Python(Notation[str]):
         return f"({left} {sign} {right})"
 
     def function(self, name: str, argument: str) -> str:
-        return f"{name}({argument})"
+        return f"({argument} // 1.0)" if name == "floor" else f"{name}({argument})"
 
     def power(self, base: str, exponent: float) -> str:
         return f"({base} ** {self.constant(exponent)})"
@@ -162,8 +236,8 @@ class Python(Notation[str]):
     def is_missing(self, column: str) -> str:
         return f"{self.cell(column)} is None"
 
-    def named(self, value: str, use: Callable[[str], str]) -> str:
-        return use(self._variable(value))
+    def named(self, values: Sequence[str], use: Callable[[Sequence[str]], str]) -> str:
+        return use([self._variable(one) for one in values])
 
     def refused(self, column: str) -> str:
         return f"refuse({column!r})"

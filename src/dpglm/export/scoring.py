@@ -24,6 +24,7 @@ from dpglm.problem import (
     SoftmaxLink,
     TangentLink,
 )
+from dpglm.tables.derived import derived
 from dpglm.tables.schema import Schema
 
 # Within these, exponentials neither overflow nor underflow, in a database an error.
@@ -182,6 +183,22 @@ def scoring_of(
                 "the features itself"
             )
         linear = functools.partial(_of_schema, schema)
+    found = _outputs(linear, coef, intercept, classes, link, largest_score)
+    if schema is None:
+        return found
+    used = [one for one in schema.columns if one.source in schema.column_names]
+    outputs = tuple((name, derived(score, used)) for name, score in found.outputs)
+    return Scoring(found.what, outputs)
+
+
+def _outputs(
+    linear: Linear,
+    coef: Any,
+    intercept: Any,
+    classes: Sequence[Any] | None,
+    link: Link | None,
+    largest_score: float,
+) -> Scoring:
     labels = None if classes is None else [str(one) for one in np.asarray(classes).tolist()]
     if labels is not None and len(coef) > 1:
         return _of_classes(link, linear, coef, intercept, labels)

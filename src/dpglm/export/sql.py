@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import final
 
-from dpglm._score import Notation
+from dpglm._score import GAP, Notation, Score, choice, total
 from dpglm.export.scoring import Scoring
 from dpglm.tables.cells import Entry
+from dpglm.tables.derived import check_iso, seconds_from
 
-_FUNCTIONS = {"exp": "EXP", "log": "LN", "sqrt": "SQRT", "arctan": "ATAN"}
+_FUNCTIONS = {"exp": "EXP", "log": "LN", "sqrt": "SQRT", "arctan": "ATAN", "floor": "FLOOR"}
 _DOUBLE = "DOUBLE PRECISION"
 # Databases and parsers limit the depth of an expression.
 _MOST_TERMS = 50
@@ -44,9 +46,114 @@ class Sql(Notation[str]):
     def cell(self, column: str) -> str:
         return f"CAST({_identifier(column)} AS {_DOUBLE})"
 
-    def part(self, column: str, start: int, length: int) -> str:
-        text = f"CAST({_identifier(column)} AS VARCHAR(40))"
-        return f"CAST(SUBSTR({text}, {start}, {length}) AS {_DOUBLE})"
+    def moment(self, column: str, format: str | None) -> str:
+        check_iso(column, format)
+
+        def of_text(text: str) -> str:
+            end = f"LENGTH({text})"
+            zone = (
+                f"CASE WHEN {end} > 15 AND {_fits(text, f'{end} - 5', '+00:00')} THEN 6 "
+                f"WHEN {end} > 14 AND {_fits(text, f'{end} - 4', '+0000')} THEN 5 "
+                f"WHEN {end} > 10 AND SUBSTR({text}, {end}) = 'Z' THEN 1 ELSE 0 END"
+            )
+            return self._named(zone, lambda size: of_zone(text, size))
+
+        def of_zone(text: str, size: str) -> str:
+            end = f"(LENGTH({text}) - {size})"
+            valid = (
+                f"{_fits(text, '1', '0000-00-00')} AND CASE {end} WHEN 10 THEN 1 = 1 "
+                f"WHEN 16 THEN {_fits(text, '11', 'T00:00')} "
+                f"WHEN 19 THEN {_fits(text, '11', 'T00:00:00')} ELSE CASE WHEN {end} > 20 "
+                f"THEN {_fits(text, '11', 'T00:00:00.')} "
+                f"AND LTRIM(SUBSTR({text}, 21, {end} - 20), '{_TEN}') = '' END END"
+            )
+            # Zone, date and clock, at the same place in each text.
+            ahead = f"SUBSTR({text}, {end} + 1, 3) || SUBSTR({text}, LENGTH({text}) - 1)"
+            known = (
+                f"CASE WHEN {size} > 4 THEN {ahead} ELSE '+0000' END || "
+                f"SUBSTR({text}, 1, {end}) || SUBSTR(' 00:00:00', {end} - 9)"
+            )
+            return self._named(f"CASE WHEN {valid} THEN {known} END", of_known)
+
+        def of_known(known: str) -> str:
+            hours, minutes, *parts = (
+                _digits(f"SUBSTR({known}, {start}, {length})")
+                for start, length in ((2, 2), (4, 2), (6, 4), (11, 2), (14, 2), (17, 2), (20, 2))
+            )
+            size = hours * 3600.0 + minutes * 60.0
+            behind = Score(lambda _: f"SUBSTR({known}, 1, 1) = '-'")
+            ahead = choice(behind, 0.0 - size, size)
+            second = _digits(f"SUBSTR({known}, 23)")
+            found: str = seconds_from([*parts, second, ahead], column).write(self)
+            return found
+
+        return self._time(column, of_text)
+
+    def span(self, column: str, unit: float) -> str:
+        def of_text(text: str) -> str:
+            negative = f"SUBSTR({text}, 1, 1) = '-'"
+            size = f"CASE WHEN {negative} THEN SUBSTR({text}, 2) ELSE {text} END"
+
+            def of_size(size: str) -> str:
+                return self._named(f"RTRIM({size}, '{_TEN}:.')", lambda days: of_days(size, days))
+
+            def of_days(size: str, days: str) -> str:
+                clock = f"SUBSTR({size}, LENGTH({days}) + 1)"
+                colons = f"LENGTH({clock}) - LENGTH(REPLACE({clock}, ':', ''))"
+                full = (
+                    f"CASE WHEN {clock} = '' AND {days} <> '' THEN '0:00:00' WHEN {colons} = 1 "
+                    f"THEN {clock} || ':00' WHEN {colons} = 2 THEN {clock} END"
+                )
+                return self._named(full, lambda clock: self._span(negative, days, clock))
+
+            return self._named(size, of_size)
+
+        return self._time(column, of_text)
+
+    def _span(self, negative: str, days: str, clock: str) -> str:
+        start, end = f"LENGTH(RTRIM({clock}, '{_TEN}.'))", f"LENGTH({clock})"
+        word = f"LTRIM({days}, '{_TEN}')"
+        words = ", ".join(f"' day{s}{comma}{end}'" for s in _S for comma in _COMMA for end in _END)
+        # A database may write a negative interval's clock without its own sign.
+        both = f"{negative} AND {days} <> '' AND {clock} <> '0:00:00'"
+        valid = (
+            f"{start} > 4 AND {end} < 30 AND NOT ({both}) "
+            f"AND LTRIM(SUBSTR({clock}, 1, {start} - 4), '{_TEN}') = '' "
+            f"AND {_fits(clock, f'{start} - 3', ':00:00')} AND ({end} = {start} + 2 "
+            f"OR ({end} > {start} + 3 AND {_fits(clock, f'{start} + 3', '.0')} "
+            f"AND LTRIM(SUBSTR({clock}, {start} + 4), '{_TEN}') = '')) "
+            f"AND ({days} = '' OR ({word} IN ({words}) "
+            f"AND LENGTH({days}) BETWEEN LENGTH({word}) + 1 AND LENGTH({word}) + 8))"
+        )
+
+        def of_valid(valid: str) -> str:
+            def number(text: str) -> Score:
+                return _digits(f"CASE WHEN {valid} = 1 THEN {text} END")
+
+            count = f"CASE {days} WHEN '' THEN '0' ELSE REPLACE({days}, {word}, '') END"
+            seconds = total(
+                [
+                    number(count) * 86_400.0,
+                    number(f"SUBSTR({clock}, 1, {start} - 4)") * 3600.0,
+                    number(f"SUBSTR({clock}, {start} - 2, 2)") * 60.0,
+                    number(f"SUBSTR({clock}, {start} + 1)"),
+                ]
+            )
+            sign = Score(lambda _: negative)
+            found: str = choice(sign, 0.0 - seconds, seconds).write(self)
+            return found
+
+        return self._named(f"CASE WHEN {valid} THEN 1 END", of_valid)
+
+    def _time(self, column: str, use: Callable[[str], str]) -> str:
+        """Return the seconds of a cell's text, NULL for other texts, and GAP for missing ones."""
+        name = _identifier(column)
+        text = f"TRIM(CAST({name} AS VARCHAR(200)))"
+        gap = self.constant(GAP)
+        return self._named(
+            text,
+            lambda text: f"CASE WHEN COALESCE({text}, '') = '' THEN {gap} ELSE {use(text)} END",
+        )
 
     def total(self, terms: Sequence[str]) -> str:
         if len(terms) > _MOST_TERMS:
@@ -108,16 +215,41 @@ class Sql(Notation[str]):
         high = f"CAST({self.constant(_FINITE[1])} AS {_DOUBLE})"
         return f"{name} IS NULL OR ({name} > {high} AND {name} = 0.0e0 * {name})"
 
-    def named(self, value: str, use: Callable[[str], str]) -> str:
-        self._count += 1
-        name = f"z{self._count}"
-        return f"(SELECT {use(name)} FROM (SELECT {value} AS {name}) AS of_{name})"
+    def named(self, values: Sequence[str], use: Callable[[Sequence[str]], str]) -> str:
+        names = [f"dpglm{self._count + i}" for i in range(len(values))]
+        self._count += len(values)
+        listed = ", ".join(f"{one} AS {name}" for one, name in zip(values, names, strict=True))
+        return f"(SELECT {use(names)} FROM (SELECT {listed}) AS of_{names[0]})"
+
+    def _named(self, value: str, use: Callable[[str], str]) -> str:
+        return self.named([value], lambda names: use(names[0]))
 
     def refused(self, column: str) -> str:
         return "NULL"
 
 
 _FINITE = (-sys.float_info.max, sys.float_info.max)
+
+
+_TEN = "0123456789"
+_MARKS = {"+": "'+', '-'", "T": "' ', 'T'"}
+_S, _COMMA, _END = ("", "s"), ("", ","), ("", " ")
+
+
+def _fits(text: str, start: str, pattern: str) -> str:
+    """Return whether text that is long enough has digits (0), signs (+), T and marks at places."""
+    pieces = [
+        (match[0], f"SUBSTR({text}, {start} + {match.start()}, {len(match[0])})")
+        for match in re.finditer("0+|.", pattern)
+    ]
+    digits = " || ".join(piece for mark, piece in pieces if mark[0] == "0") or "''"
+    tests = ((piece, _MARKS.get(mark, f"'{mark}'")) for mark, piece in pieces if mark[0] != "0")
+    marks = [f"{piece} IN ({allowed})" for piece, allowed in tests]
+    return " AND ".join([*marks, f"LTRIM({digits}, '{_TEN}') = ''"])
+
+
+def _digits(text: str) -> Score:
+    return Score(lambda _: f"CAST({text} AS {_DOUBLE})")
 
 
 def forms(text: object) -> list[str]:

@@ -562,7 +562,7 @@ class Schema:
         return self.target.encode(values)
 
     def score(self, weights: NDArray[np.float64]) -> Score:
-        """Return the encoded features times weights, as an expression of a row's cells.
+        """Return the encoded features times weights, as an expression of plain columns.
 
         Parameters
         ----------
@@ -576,12 +576,6 @@ class Schema:
         """
         if getattr(weights, "shape", None) != (len(self.feature_names),):
             raise ValueError(f"weights must have shape ({len(self.feature_names)},)")
-        made = [one.name for one in self.columns if one.plain is not one]
-        if made:
-            raise ValueError(
-                f"{columns_in_words(made)} must be numbers or categories in the table, got dates, "
-                "durations or indicators: this form cannot be written for them"
-            )
         return self._encoding.score(np.asarray(weights, dtype=np.float64))
 
     def check_columns(self, table: Table) -> None:
