@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 332,
-    "classes": 730,
+    "files": 334,
+    "classes": 738,
     "abstract classes": 59,
-    "lines": 84_850,
-    "code lines": 51_900,
+    "lines": 85_960,
+    "code lines": 52_660,
 }
 
 
