@@ -101,7 +101,7 @@ class PartitionTable:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Source:
+class SparkSource:
     """The result of a function of the rows of a partition, as a handle of ``Workers``."""
 
     index: int
@@ -121,7 +121,7 @@ class Call:
 def _value(handle: Any, rows: BatchRows) -> Any:
     """Compute a handle, those in a list, or a plain value."""
     match handle:
-        case Source():
+        case SparkSource():
             return handle.function(handle.index, rows)
         case Call():
             return handle.function(*(_value(one, rows) for one in handle.arguments))
@@ -163,7 +163,9 @@ class SparkFrame:
     kinds: Any = field(repr=False)
     read: Callable[[PartitionTable], BatchRows]
 
-    def ask(self, handles: Sequence[Source | Call] | Source, count: int | None) -> list[Any]:
+    def ask(
+        self, handles: Sequence[SparkSource | Call] | SparkSource, count: int | None
+    ) -> list[Any]:
         """Compute one handle for each partition in one pass, or one for all of them."""
         task = functools.partial(_answer, self.kinds, self.read, handles)
         found = self.frame.mapInArrow(task, "place int, answer binary").collect()
@@ -173,7 +175,7 @@ class SparkFrame:
 def _answer(
     kinds: Any,
     read: Callable[[PartitionTable], BatchRows],
-    handles: Sequence[Source | Call] | Source,
+    handles: Sequence[SparkSource | Call] | SparkSource,
     batches: Iterator[Any],
 ) -> Iterator[Any]:
     """Answer for one partition, on an executor."""
@@ -186,7 +188,7 @@ def _answer(
     answer: Any = (None, None)
     try:
         rows = read(PartitionTable(f"partition {index + 1} of the Spark table", table))
-        if isinstance(handles, Source):
+        if isinstance(handles, SparkSource):
             answer = handles.function(index, rows), None
         elif index < len(handles):
             answer = with_one_blas_thread(_value, handles[index], rows), None
@@ -391,7 +393,7 @@ class SparkRows(Collection):
 
     @functools.cached_property
     def _lengths(self) -> list[int]:
-        return self._source.ask(Source(-1, _length), None)
+        return self._source.ask(SparkSource(-1, _length), None)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -466,7 +468,7 @@ class SparkRows(Collection):
         return found
 
     def _ask(self, function: Callable[[int, BatchRows], Any]) -> list[Any]:
-        return self._source.ask(Source(-1, function), len(self._lengths))
+        return self._source.ask(SparkSource(-1, function), len(self._lengths))
 
     def _prepared(self, how: Preparation) -> Rows:
         name = functools.partial(column_in_words, self.feature_names)
@@ -474,7 +476,7 @@ class SparkRows(Collection):
             _prepared, Settings(how, name, self._key), self._lengths, self._groups, self._digests
         )
         count = len(self._lengths)
-        sources = [Source(index, prepare) for index in range(count)]
+        sources = [SparkSource(index, prepare) for index in range(count)]
         rows = rows_on(SparkWorkers(self._source, count), sources, how.spec)
         self._digests = rows.digests
         return rows

@@ -124,7 +124,7 @@ class Inference:
         Returns linear scores of rows, as in ``predict``, and their standard errors.
     of_table : bool, default=False
         Whether units are those of an encoded table, and not of the columns of the fit.
-    source : Source, optional
+    source : SummarySource, optional
         Title, facts and notes of the summary, for estimates that are not those of a fit.
 
     Notes

@@ -60,8 +60,7 @@ def column_sums(spec: DataSpec) -> Kernel:
 
 def noisy_columns(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
     """Release the sums of all columns, of their squares, and the weight of all rows."""
-    spec = oracle.rows.spec
-    return column_sum(spec).noisy(oracle, declared, column_sums(spec))
+    return column_sum(oracle.rows.spec).noisy(oracle, declared, column_sums(oracle.rows.spec))
 
 
 N_SIZES, SIZE_RATIO = 16, math.sqrt(2.0)
