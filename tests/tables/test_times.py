@@ -323,12 +323,6 @@ def test_wrong_entries_are_refused(entry, said):
         schema_of(when=entry)
 
 
-def test_scores_of_dates_cannot_be_written():
-    schema = schema_of(when=ENTRY, age={"type": "numeric", "low": 0, "high": 9})
-    with pytest.raises(ValueError, match="'when' must be numbers or categories in the table"):
-        schema.score(np.array([1.0, 2.0]))
-
-
 def test_an_entry_without_a_type_has_the_type_of_its_facts():
     schema = schema_of(
         age={"type": None, "low": 0, "high": 9, "categories": []},

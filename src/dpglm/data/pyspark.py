@@ -48,7 +48,7 @@ _STABLE = (
 @final
 @dataclass(frozen=True, eq=False)
 class PartitionTable:
-    """The rows of one partition, as ``Batches``; the digest of what is prepared finds changes."""
+    """The rows of one partition, as ``Batches``; the digest of prepared rows finds changes."""
 
     title: str
     table: Any
@@ -270,7 +270,7 @@ def _prepared(
     index: int,
     rows: BatchRows,
 ) -> Partition:
-    """Prepare a partition, and compare it with what the driver knows of it."""
+    """Prepare a partition, and compare it with the facts of the driver."""
     _check_length(lengths, index, rows)
     pieces = zip(*rows.parts(lambda *piece: piece), strict=True)
     X, y, weights = (None if one[0] is None else np.concatenate(one) for one in pieces)
@@ -345,7 +345,7 @@ class SparkRows(Collection):
     -----
     Predictions return to the driver as an array, in the order of the partitions.
 
-    Privacy: executors see rows and exact sums; what leaves the driver is protected. The driver
+    Privacy: executors see rows and exact sums. Results that leave the driver are protected. It
     keeps the length and a keyed digest of each partition. Other rows, or another order, end the
     fit before anything is released from them. Under ``zero_out`` and ``replace_one``, lengths of
     partitions must not depend on private values.
