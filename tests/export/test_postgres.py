@@ -79,14 +79,28 @@ COLUMNS = {
     "job": {"type": "categorical", "categories": ["", "O'Brien", "café", "x"], "other": "x"},
     "level": {"type": "categorical", "categories": [1, 2, 3.5]},
     "flag": {"type": "categorical", "categories": [False, True]},
+    "opened": {
+        "type": "date",
+        "low": "2015-01-01",
+        "high": "2026-12-31",
+        "missing": {"value": "2020-05-01", "indicator": True},
+        "parts": {"month": "categorical", "weekday": "cyclic", "hour": "cyclic"},
+    },
+    "took": {"type": "duration", "low": -9, "high": 90, "unit": "hours", "missing": 5},
 }
 KINDS = {'age "now"': "number", "pay": "number", "job": "text", "level": "number", "flag": "bool"}
+KINDS |= {"opened": "text", "took": "text"}
 TABLE = {
     'age "now"': [16.0, 95.0, -3.0, 41.5, 60.0, math.nan, math.inf, 50.0],
     "pay": [None, math.nan, 0.0, 1e9, 250.0, 3.0, 3.0, math.inf],
     "job": ["O'Brien", "  café", "cafe\N{COMBINING ACUTE ACCENT}", "", None, "zz", "x", "x"],
     "level": [1.0, 2.0, 3.5, 1.0, 2.0, 3.5, 1.0, 1.0],
     "flag": [True, False, True, False, True, True, True, True],
+    "opened": [
+        *("2024-02-29", " 2019-12-31 23:59:59.5 ", None, "2026-11-27T13:05-11:30", "2031-01-01Z"),
+        *("", "2023-02-29", "x"),
+    ],
+    "took": ["1 day 12:15:00", None, "-3:00", "2 days", "0:07:30.25", "x", "12", "::"],
 }
 SETTINGS = Additive(5, 1.0, (('age "now"', "job"), ('age "now"', "pay")))
 
@@ -114,3 +128,16 @@ def test_postgres_agrees_with_the_model(server, settings, link):
     want = link.probabilities(z) if many else np.asarray(link.inverse(z[:, :1]))
     np.testing.assert_allclose(found[:5], want, rtol=1e-9, atol=1e-12)
     assert np.isnan(found[5:]).all()
+
+
+def test_postgres_has_types_for_times(server):
+    columns = {name: COLUMNS[name] for name in ("opened", "took")}
+    schema = Schema.from_dict({"columns": columns, "provenance": "made up"})
+    w = np.random.default_rng(1).normal(size=(1, len(schema.feature_names)))
+    sql = written(scoring_of(w, [1.0], None, LogLink(), schema), "sql")
+    opened, took = ("2024-02-29", "2019-12-31 23:59:59.5"), ("1 day 12:15:00", "36:00:00")
+    for i, kind in enumerate(("DATE", "TIMESTAMP")):
+        cells = f"{kind} '{opened[i]}' AS opened, INTERVAL '{took[i]}' AS took"
+        ((answer,),) = server(f"SELECT {sql} FROM (SELECT {cells}) AS t;")
+        z = schema.encode({"opened": [opened[i]], "took": [took[i]]}) @ w[0] + 1.0
+        np.testing.assert_allclose(float(answer), np.exp(z), rtol=1e-9)

@@ -219,7 +219,7 @@ class Sql(Notation[str]):
         names = [f"dpglm{self._count + i}" for i in range(len(values))]
         self._count += len(values)
         listed = ", ".join(f"{one} AS {name}" for one, name in zip(values, names, strict=True))
-        return f"(SELECT {use(names)} FROM (SELECT {listed}) AS of_{names[0]})"
+        return f"(SELECT {use(names)} FROM (SELECT DISTINCT {listed}) AS of_{names[0]})"
 
     def _named(self, value: str, use: Callable[[str], str]) -> str:
         return self.named([value], lambda names: use(names[0]))
