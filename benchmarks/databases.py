@@ -1,24 +1,29 @@
-"""Fits to a table in DuckDB against fits to the same rows in Parquet: time and memory.
+"""Fits to a table in DuckDB, or on Spark, against fits to the same rows in Parquet.
 
-Run with ``python -m benchmarks.databases [--rows N] [--folder FOLDER] [--repeat R]``: makes a table
+Run with ``python -m benchmarks.databases [--spark] [--rows N] [--folder FOLDER] [--repeat R]``:
+makes a table
 of 20 columns, a target and N rows in a DuckDB file and in a Parquet file, fits a logistic
 regression to each in a process of its own, in turns, and prints the median time of each, their
-ratio and the largest memory (on Linux, from /proc).
+ratio and the largest memory of that process (on Linux, from /proc). ``--spark`` reads the Parquet
+file with two tasks of Spark on this machine in place of DuckDB; starting Spark is not counted, and
+neither is the memory of its processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from dpglm import ArrowRows, LogisticRegression, NoisyGD, ParquetRows
+from dpglm import ArrowRows, LogisticRegression, NoisyGD, ParquetRows, SparkRows
 
 __all__ = ["main"]
 
@@ -38,11 +43,13 @@ def write(folder: Path, n_rows: int) -> None:
 
 def fit(kind: str, folder: Path) -> None:
     """Fit, and print seconds and the largest memory of this process in GB."""
+    frame = _on_spark(folder) if kind == "spark" else None
     start = time.perf_counter()
+    rows: ArrowRows | ParquetRows | SparkRows
     if kind == "duckdb":
-        rows: ArrowRows | ParquetRows = ArrowRows(
-            f"duckdb:{folder}/rows.duckdb?table=people", target="y"
-        )
+        rows = ArrowRows(f"duckdb:{folder}/rows.duckdb?table=people", target="y")
+    elif kind == "spark":
+        rows = SparkRows(frame, target="y")
     else:
         rows = ParquetRows(folder / "rows.parquet", target="y")
     low, high = [-0.5] * (_COLUMNS - 5) + [0.0] * 5, [0.5] * (_COLUMNS - 5) + [99.0] * 5
@@ -55,12 +62,21 @@ def fit(kind: str, folder: Path) -> None:
     print(seconds, int(status.partition("VmHWM:")[2].split()[0]) / 1e6, flush=True)
 
 
+def _on_spark(folder: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    return session.getOrCreate().read.parquet(str(folder / "rows.parquet"))
+
+
 def main() -> None:
     """Write the table, and fit to each file in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--spark", action="store_true")
     parser.add_argument("--fit", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.fit:
@@ -68,7 +84,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as made:
         write(Path(made), arguments.rows)
-        found: dict[str, list[tuple[float, float]]] = {"parquet": [], "duckdb": []}
+        other = "spark" if arguments.spark else "duckdb"
+        found: dict[str, list[tuple[float, float]]] = {"parquet": [], other: []}
         for _ in range(arguments.repeat):
             for kind, numbers in found.items():
                 command = [sys.executable, "-m", __spec__.name, "--fit", kind, "--folder", made]
@@ -82,11 +99,10 @@ def main() -> None:
                 f"{kind}: {times[kind]:.1f} s for {_STEPS} steps, at most {peak:.2f} GB of memory"
             )
         ratio = statistics.median(
-            one / other
-            for (one, _), (other, _) in zip(found["duckdb"], found["parquet"], strict=True)
+            one / base for (one, _), (base, _) in zip(found[other], found["parquet"], strict=True)
         )
         print(
-            f"{arguments.rows} rows x {_COLUMNS} columns: DuckDB takes {ratio:.2f} x Parquet's time"
+            f"{arguments.rows} rows x {_COLUMNS} columns: {other} takes {ratio:.2f} times as long"
         )
 
 

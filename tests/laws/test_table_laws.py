@@ -34,6 +34,7 @@ from dpglm.tables.schema import Schema
 from tests.data.spark.local import session
 
 N = 60
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet:FutureWarning")
 SCHEMA = Schema.from_dict(
     {
         "columns": {
