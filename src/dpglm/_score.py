@@ -1,7 +1,7 @@
 """Scores as expressions of one row's cells, which can be written in any language.
 
 Encoders state their features as these expressions; ``dpglm.export`` writes them as SQL, Python and
-ONNX. A row that a model refuses has no score: its expression is ``refused``.
+ONNX. A row that a model refuses gets ``refused`` in place of a score.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from dpglm import (
     RobustClassifier,
 )
 from dpglm import (
-    _fitting as _all_or_nothing,
+    _calls as _all_or_nothing,
 )
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.exceptions import BudgetExceededError

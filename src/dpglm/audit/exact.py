@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm.audit.games import ChoiceLaw, NoiseLaw, PlanGame, Recording, left_out, pays_for_all
 from dpglm.audit.neighbours import worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, described

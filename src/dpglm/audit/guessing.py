@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, expit, gammaln, log_expit, ndtri
 
-from dpglm._validation import check_count, check_integer, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_count, check_integer, check_real
 from dpglm.audit.games import NoiseLaw, Recording, Replay, pays_for_all
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
 from dpglm.audit.report import (

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
-from dpglm._validation import check_integer, checked
+from dpglm._calls import checked
+from dpglm._validation import check_integer
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows

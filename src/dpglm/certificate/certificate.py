@@ -16,9 +16,10 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpglm._calls import checked
 from dpglm._codec import Format, decode
 from dpglm._json import at, in_file, load
-from dpglm._validation import check_real, checked
+from dpglm._validation import check_real
 from dpglm._words import card, rounded_up, visible
 from dpglm.certificate.statement import (
     PublicFact,

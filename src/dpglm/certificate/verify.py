@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from dpglm._calls import checked
 from dpglm._codec import encode
-from dpglm._validation import checked
 from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import (
     Certificate,

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 
 DataT = TypeVar("DataT")
 Columns = dict[str, NDArray[Any]]

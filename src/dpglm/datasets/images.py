@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm.datasets.dataset import Dataset
 
 _FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")

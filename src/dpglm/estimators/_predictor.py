@@ -12,8 +12,7 @@ from typing import Any, Self, TypeAlias, final
 from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
-from dpglm._fitting import all_or_nothing
-from dpglm._validation import checked
+from dpglm._calls import all_or_nothing, checked
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, scores, with_offset
 from dpglm.export.forms import export

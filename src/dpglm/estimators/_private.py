@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, final
 import numpy as np
 from sklearn.utils import Tags
 
-from dpglm._fitting import frames_to_the_user
+from dpglm._calls import frames_to_the_user
 from dpglm._validation import check_count, check_real
 from dpglm._words import rounded_up
 from dpglm.certificate.statement import PublicFact

@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked, in_one_line
+from dpglm._calls import checked
+from dpglm._validation import in_one_line
 from dpglm.certificate.certificate import model_digest
 from dpglm.certificate.statement import PublicFact
 from dpglm.inference.estimates import Estimates

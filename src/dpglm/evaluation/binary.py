@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from dpglm._validation import check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from dpglm._validation import check_integer, checked
+from dpglm._calls import checked
+from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.evaluation.binary import mean_of, score_tables
 from dpglm.evaluation.estimates import (

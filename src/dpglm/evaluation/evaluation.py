@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from dpglm._validation import check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import WHERE

@@ -11,7 +11,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_list, check_real, checked, in_one_line
+from dpglm._calls import checked
+from dpglm._validation import check_list, check_real, in_one_line
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import (

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked, in_one_line
+from dpglm._calls import checked
+from dpglm._validation import in_one_line
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency

@@ -11,7 +11,8 @@ from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
-from dpglm._validation import check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_real
 from dpglm._words import plain_number
 from dpglm.certificate.execution import (
     Expected,

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm._words import card, plain_number
 from dpglm.data.spec import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable

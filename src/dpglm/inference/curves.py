@@ -162,7 +162,7 @@ def curve_of(
         return np.asarray(np.einsum("ij,ij->i", differences @ matrix, differences))
 
     effects, errors = differences @ estimates.params, estimates.standard_errors(quadratic)
-    # Differences of zero have no error, also where the fit knows nothing.
+    # The error of a zero difference is zero, even without information.
     errors[~differences.any(axis=1)] = 0.0
     freedom, known = estimates.degrees_of_freedom, np.isfinite(errors) & (errors > 0.0)
     critical = quantile(level, freedom)

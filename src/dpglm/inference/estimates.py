@@ -11,8 +11,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._calls import checked
 from dpglm._codec import Matrix, Text, Vector
-from dpglm._validation import checked
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.spec import DataSpec
 from dpglm.problem import Loss, Problem, Target

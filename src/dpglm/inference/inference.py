@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special
 from sklearn.utils.validation import check_array
 
-from dpglm._validation import check_bool, check_real, checked, in_one_line
+from dpglm._calls import checked
+from dpglm._validation import check_bool, check_real, in_one_line
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.collection import with_offset
 from dpglm.data.prepare import ColumnScaling, Matrix

@@ -30,7 +30,7 @@ def root_of(covariance: Floats) -> Floats:
 
 
 def largest_errors(root: Floats, degrees_of_freedom: float) -> Floats:
-    """Simulate the largest studentized error of ``root @ z``, whose rows have norm 1."""
+    """Simulate the largest studentized error of ``root @ z``; rows of ``root`` have norm 1."""
     if not len(root):
         return np.zeros(_DRAWS)
     # A fixed seed keeps results reproducible; these draws are not privacy noise.

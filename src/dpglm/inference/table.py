@@ -9,7 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm._validation import check_bool, check_real, checked, in_one_line
+from dpglm._calls import checked
+from dpglm._validation import check_bool, check_real, in_one_line
 from dpglm._words import plain_number, rounded_up
 from dpglm.inference.inference import Inference
 from dpglm.inference.layout import Layout

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
+from dpglm._calls import checked
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_one_of, check_path, check_real, checked
+from dpglm._validation import check_one_of, check_path, check_real
 from dpglm._words import card, named_numbers
 from dpglm.exceptions import BudgetExceededError, LedgerError
 from dpglm.ledger.entry import (

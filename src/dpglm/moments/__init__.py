@@ -1,4 +1,4 @@
-"""One release of second moments, from which every linear model of a table follows."""
+"""One release of second moments, and every linear model that follows."""
 
 from dpglm.moments.model import MomentFit as MomentFit
 from dpglm.moments.moments import Moments as Moments

@@ -209,7 +209,7 @@ def columns_of(schema: Schema) -> tuple[Column, ...]:
 
 @functools.singledispatch
 def _as_column(target: Any) -> Column:
-    raise ValueError(f"a target of type {type(target).__name__} has no second moments")
+    raise ValueError(f"a target of type {type(target).__name__} cannot have second moments")
 
 
 @_as_column.register

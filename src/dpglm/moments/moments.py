@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._calls import checked
 from dpglm._codec import Format, Text, Vector
 from dpglm._json import in_file, load
-from dpglm._validation import check_list, check_real, checked
+from dpglm._validation import check_list, check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.statement import PublicFact, schema_facts

@@ -123,7 +123,7 @@ def release_moments(
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None,
     random_state: int | NoiseSource | None = None,
 ) -> Moments:
-    """Release the second moments of a private table, from which every linear model follows.
+    """Release the second moments of a private table: all that linear models need.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class Comparison:
     test : WaldTest
         Test that they are all zero.
     r_squared : (float, float)
-        Of the smaller and of the larger model.
+        Shares of explained variance of the smaller and the larger model.
     """
 
     added: tuple[str, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dpglm._validation import check_integer, checked
+from dpglm._calls import checked
+from dpglm._validation import check_integer
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.parts.schedules import MOST_LEVELS, RandomIterate, UniformAverage
 

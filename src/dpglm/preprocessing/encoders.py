@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 
-from dpglm._fitting import all_or_nothing
+from dpglm._calls import all_or_nothing
 from dpglm._validation import in_one_line
 from dpglm.tables.additive import Additive, pairs_of_columns
 from dpglm.tables.encoding import LinearUnits

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 
 __all__ = ["delta", "epsilon", "log_delta", "mu"]
 

@@ -9,7 +9,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import checked, like, namespace
+from dpglm._calls import checked
+from dpglm._validation import like, namespace
 from dpglm.problem.links import (
     BinaryLink,
     FloatArray,

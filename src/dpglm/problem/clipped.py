@@ -9,7 +9,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_real, checked, like, namespace
+from dpglm._calls import checked
+from dpglm._validation import check_real, like, namespace
 from dpglm.problem.links import FloatArray, Link, LogLink, as_float, limited_exp
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 

@@ -11,7 +11,8 @@ from typing import final
 import numpy as np
 from scipy.special import erf, gammaln, ndtr
 
-from dpglm._validation import check_integer, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_integer, check_real
 from dpglm.problem.links import FloatArray
 
 

@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import check_bools, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_bools, check_real
 from dpglm.problem.constraints import Constraint, Unconstrained
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss

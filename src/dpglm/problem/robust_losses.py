@@ -11,7 +11,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked, namespace
+from dpglm._calls import checked
+from dpglm._validation import namespace
 from dpglm.problem.links import FloatArray, LogitLink, TangentLink, sigmoid
 from dpglm.problem.loss import Loss, Target
 

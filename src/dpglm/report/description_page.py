@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm.certificate.verify import verify
 from dpglm.exploration.description import (
     Description,

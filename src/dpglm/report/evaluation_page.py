@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm._words import plain_number
 from dpglm.certificate.verify import verify
 from dpglm.evaluation.evaluation import Evaluation

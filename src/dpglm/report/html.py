@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.estimators.composed._composed import parts_of

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._calls import checked
 from dpglm._codec import Form, Format, Text, items, mapping, number
 from dpglm._json import canonical_json, in_file, load, shown
-from dpglm._validation import check_path, checked
+from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling

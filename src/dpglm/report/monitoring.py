@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import chndtr
 
+from dpglm._calls import checked
 from dpglm._json import in_file, load
-from dpglm._validation import checked, in_one_line
+from dpglm._validation import in_one_line
 from dpglm._words import rounded_up
 from dpglm.evaluation import Evaluation
 from dpglm.exploration import Description
@@ -33,7 +34,7 @@ STABLE, SHIFTED = 0.1, 0.25
 # Cells with fewer standard errors are joined with a neighbour. At 4, joined cells hide changes, and
 # intervals cover too rarely (``tests/report/test_monitoring.py``).
 _LEAST_CLEAR = 1.5
-# Noncentrality beyond which a noncentral chi-square distribution is normal.
+# Largest noncentrality: above it a noncentral chi-square distribution is normal.
 _NORMAL = 1e4
 
 

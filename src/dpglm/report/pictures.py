@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpglm._validation import check_integer, checked
+from dpglm._calls import checked
+from dpglm._validation import check_integer
 from dpglm._words import plain_number
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.pictures import drawing as draw

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm._words import plain_number
 from dpglm.pictures import drawing as draw
 from dpglm.pictures.drawing import shortened

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_bools, check_integer, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained

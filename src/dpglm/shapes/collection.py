@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm._validation import check_bool, check_real, checked, in_one_line
+from dpglm._calls import checked
+from dpglm._validation import check_bool, check_real, in_one_line
 from dpglm.ledger.store import write_text
 from dpglm.shapes.shape import Errors, Shape, ValuedTerm, public_weights, terms_of
 from dpglm.tables.additive_terms import as_dense

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm._calls import checked
 from dpglm._codec import Matrix, Vector
-from dpglm._validation import check_real, checked, in_one_line
+from dpglm._validation import check_real, in_one_line
 from dpglm.inference.simultaneous import largest_errors, quantile, root_of
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn

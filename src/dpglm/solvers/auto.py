@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_bools, check_one_of, checked
+from dpglm._calls import checked
+from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._calls import checked
 from dpglm._codec import Format
-from dpglm._validation import check_count, checked
+from dpglm._validation import check_count
 from dpglm._words import card
 from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dpglm._calls import checked
 from dpglm._progress import stage
-from dpglm._validation import checked
 from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows, block_map
 from dpglm.exceptions import PlanMismatchError

@@ -263,3 +263,15 @@ class Solution:
                 ("ledger", "none" if entry is None else entry.describe()),
             ],
         )
+
+
+def check_scales(scales: tuple[float, ...] | None, n_features: int | None = None) -> None:
+    """Refuse prior standard deviations that are not above 0, or not one for each column."""
+    for scale in scales or ():
+        if not scale > 0.0:
+            raise ValueError(f"prior_scales must be above 0, got {scale!r}")
+    if scales is not None and n_features not in (None, len(scales)):
+        raise ValueError(
+            f"prior_scales must have one value for each of the {n_features} columns, got "
+            f"{len(scales)}"
+        )

@@ -1,4 +1,4 @@
-"""The model of a study, and what is declared of the model and its evaluation."""
+"""The model of a study, and the declarations of model and evaluation."""
 
 from __future__ import annotations
 

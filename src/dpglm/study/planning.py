@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.execution import Expected, PartPlan, StudyPart
 from dpglm.data.protection import (

@@ -10,9 +10,10 @@ from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
+from dpglm._calls import checked
 from dpglm._codec import line
 from dpglm._json import at
-from dpglm._validation import check_count, check_integer, check_list, check_one_of, checked
+from dpglm._validation import check_count, check_integer, check_list, check_one_of
 from dpglm.certificate.execution import StudyPart
 from dpglm.data.protection import (
     EVALUATION,

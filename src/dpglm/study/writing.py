@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text

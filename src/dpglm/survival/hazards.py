@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_list, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_list, check_real
 from dpglm._words import plain_number
 from dpglm.inference.inference import Inference
 from dpglm.inference.simultaneous import largest_errors, quantile, root_of

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_one_of, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_one_of, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import Expected, PartInput, StudyPart, execute, stated_protection

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._calls import checked
 from dpglm._codec import decode, encode
 from dpglm._json import check_writable, in_file, load
 from dpglm._score import Score
-from dpglm._validation import check_one_of, checked, in_one_line
+from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor

@@ -43,7 +43,7 @@ def micros_of(cell: Any, format: str | None = None) -> int:
     """Return a date or time as microseconds since 1970-01-01 (UTC where it has a zone).
 
     Text is in ISO 8601 (``2026-11-27 13:05``), or day.month.year (``27.11.2026 13:05``), unless
-    ``format`` states its form, as for ``datetime.strptime``. ValueError for anything else.
+    ``format`` states its form, like that of ``datetime.strptime``. ValueError for anything else.
     """
     if isinstance(cell, str):
         return _from_text(cell.strip(), format)

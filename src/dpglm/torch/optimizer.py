@@ -7,7 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm._validation import check_count, checked
+from dpglm._calls import checked
+from dpglm._validation import check_count
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.torch.networks import (

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import checked
+from dpglm._calls import checked
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.groups import Groups
 from dpglm.data.rows import Rows

@@ -9,7 +9,7 @@ proportion to the mean square of a term's coefficients, with one factor for all,
 estimated to be smaller than they are.
 
 F depends on the curvature of the rows, which is computed from the second moments that the fit
-released and from what is public about them: within a term products of levels are zero except on
+released and from public facts about them: within a term products of levels are zero except on
 the diagonal, products of hats are tridiagonal, and the values of each term sum to one.
 
 Privacy: post-processing of released values.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeVar, f
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._fitting import frames_to_the_user
-from dpglm._validation import check_integer, check_real, checked
+from dpglm._calls import checked, frames_to_the_user
+from dpglm._validation import check_integer, check_real
 from dpglm.exceptions import SeededNoiseWarning
 from dpglm.privacy.noise.exact import bernoulli_by_digits, bernoulli_by_gaps, rounded_gaussian
 from dpglm.privacy.noise.grid import (

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from dpglm._validation import check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import gradient_release

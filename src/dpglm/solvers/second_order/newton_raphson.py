@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from dpglm._validation import check_bools, check_integer, check_one_of, checked
+from dpglm._calls import checked
+from dpglm._validation import check_bools, check_integer, check_one_of
 from dpglm.oracle.moments import check_data
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
@@ -24,8 +25,7 @@ from dpglm.solvers.second_order.newton_raphson_settings import (
     longest_step,
     rows_enough,
 )
-from dpglm.solvers.second_order.posterior import check_scales
-from dpglm.solvers.uncertainty import Covariance, check_normal
+from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15

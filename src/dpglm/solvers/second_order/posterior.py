@@ -55,18 +55,6 @@ def least_deviation(scales: tuple[float, ...] | None) -> float:
     return 0.5 if scales is None else 1e-4
 
 
-def check_scales(scales: tuple[float, ...] | None, n_features: int | None = None) -> None:
-    """Refuse prior standard deviations that are not above 0, or not one for each column."""
-    for scale in scales or ():
-        if not scale > 0.0:
-            raise ValueError(f"prior_scales must be above 0, got {scale!r}")
-    if scales is not None and n_features not in (None, len(scales)):
-        raise ValueError(
-            f"prior_scales must have one value for each of the {n_features} columns, got "
-            f"{len(scales)}"
-        )
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class NoisyMatrix:

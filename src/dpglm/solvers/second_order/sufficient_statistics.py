@@ -9,7 +9,8 @@ from typing import final
 
 import numpy as np
 
-from dpglm._validation import check_bools, check_one_of, check_real, checked
+from dpglm._calls import checked
+from dpglm._validation import check_bools, check_one_of, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
@@ -17,11 +18,10 @@ from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.parts.defaults import feasible, n_penalized
-from dpglm.solvers.second_order.posterior import check_scales
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
-from dpglm.solvers.uncertainty import Covariance, check_normal
+from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
