@@ -180,7 +180,7 @@ def test_a_plan_does_not_depend_on_rows_and_refuses_others(table, schema):
     fewer = {name: column[:-1] for name, column in table.items()}
     with pytest.raises(PlanMismatchError, match="rows, but the plan is for"):
         plan.run(fewer)
-    with pytest.raises(ValueError, match="rows must be the table to describe, got 2 arguments"):
+    with pytest.raises(ValueError, match="rows must be the table, got 2 arguments"):
         plan.run(fewer, fewer)
 
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, final
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_integer, check_one_of
-from dpglm._words import card
+from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, certify
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import Protection
+from dpglm.data.protection import EXPLORATION, Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import GroupBound
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
@@ -146,9 +146,12 @@ class StudyPart(abc.ABC):
     def precision(self, plan: Plan) -> tuple[Any, ...]:
         """Return the expected half widths of intervals, with privacy noise only."""
 
-    @abc.abstractmethod
     def expected(self, plan: Plan) -> tuple[Expected, ...]:
-        """Return the precision to expect, in a few lines."""
+        """Return the precision to expect, in a few lines; by default all of ``precision``."""
+        return tuple(
+            Expected(EXPLORATION, name, f"± {plain_number(width, 2)}")
+            for name, width in self.precision(plan)
+        )
 
     def lines(self, plan: Plan) -> Iterable[str]:
         """Yield the expected precision in detail."""

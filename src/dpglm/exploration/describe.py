@@ -19,14 +19,11 @@ from dpglm.certificate.execution import (
     PartInput,
     PartPlan,
     StudyPart,
-    execute,
     proportion_ratio,
     stated_protection,
 )
-from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.groups import LimitedGroups
+from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
@@ -38,6 +35,7 @@ from dpglm.exploration.design import (
     Pair,
     design_of,
     open_table,
+    run_on_table,
 )
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.encoders import as_schema
@@ -51,7 +49,6 @@ from dpglm.tables.described import counted_columns
 from dpglm.tables.schema import Schema
 from dpglm.tabulate.numbers import normal_quantile
 
-_NAME = "Description"
 _FEWEST, _MOST = 4, 20
 # For a normal density with a sixth of the range as standard deviation, see ``_bins``.
 _BEND = 1.26
@@ -193,22 +190,14 @@ class DescriptionPart(StudyPart):
         )
 
     def run(self, plan: Plan, given: PartInput) -> Description:
-        design, (table,) = self.design(plan), given.arguments("the table to describe")
-        rows = open_table(table, design.encoder.names, self.schema.read_file)
-        ids = None if given.groups is None else rows.group_ids(given.groups)
-        if ids is not None or plan.data.groups is not None:
-            LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
+        design = self.design(plan)
         tables = [" x ".join(part.key[1:]) for part in design.parts if part.key[0] == COUNTS]
         facts = (
-            *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
             *schema_facts(self.schema),
             PublicFact("tables", [one or str(design.by) for one in tables], "declared"),
         )
-
-        def prepared(noise: NoiseSource) -> Rows:
-            return rows.prepared(design.encoder, plan.data, ids, noise, given.where)
-
-        return Description(self, *execute(plan, prepared, _NAME, EXPLORATION, facts, given))
+        made = run_on_table(plan, given, design.encoder, self.schema, "Description", facts)
+        return Description(self, *made)
 
 
 @checked

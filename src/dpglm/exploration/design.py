@@ -16,8 +16,13 @@ import numpy as np
 from narwhals import dependencies
 from numpy.typing import NDArray
 
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.execution import PartInput, execute
+from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.collection import Collection, as_collection
+from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.protection import EXPLORATION
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.arrow import open_batches
@@ -26,12 +31,15 @@ from dpglm.data.stream.decoders import RowEncoder
 from dpglm.data.stream.parquet import ParquetFiles
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan
+from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import WHOSE_CURE, spelled_in
 from dpglm.tables.databases import Address
 from dpglm.tables.described import CellEncoder, CountedColumn
 from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
 from dpglm.tables.named import Named, by_name
+from dpglm.tables.schema import Schema
 
 Pair: TypeAlias = tuple[str, str]
 """Names of two columns."""
@@ -308,3 +316,31 @@ def _dask(frame: Any) -> TableRows:
         return rows
 
     return TableRows(int(frame.shape[0].compute()), encoded, None)
+
+
+# Parts of studies that read one table.
+
+
+def run_on_table(
+    plan: Plan,
+    given: PartInput,
+    encoder: RowEncoder,
+    schema: Schema,
+    made: str,
+    facts: Iterable[PublicFact],
+) -> tuple[Solution, Certificate]:
+    """Execute a plan on the encoded rows of a table, and certify it as the result ``made``."""
+    (table,) = given.arguments("the table")
+    rows = open_table(table, encoder.names, schema.read_file)
+    ids = None if given.groups is None else rows.group_ids(given.groups)
+    if ids is not None or plan.data.groups is not None:
+        LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
+    sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)
+    return execute(
+        plan,
+        lambda noise: rows.prepared(encoder, plan.data, ids, noise, given.where),
+        made,
+        EXPLORATION,
+        (*sizes, *facts),
+        given,
+    )

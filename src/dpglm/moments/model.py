@@ -220,23 +220,14 @@ class Model:
             start += size
         return found
 
-    def _names(self, penalty: Penalty) -> list[str]:
-        """Return the names of the terms with scales."""
-        if not isinstance(penalty, str):
-            return []
-        ones = np.ones(len(self.design.feature_names))
-        return [term.name for term in self._terms(ones, one_scale=penalty == "auto")]
-
     def fit(
         self, found: Solved, made: Certificate, source: SummarySource, penalty: Penalty
     ) -> MomentFit:
         """Return the result in the units of the table."""
-        covariance = found.posterior.covariance
-        covariance = 0.5 * (covariance + covariance.T)
         uncertainty = Uncertainty(
             found.posterior.mean,
             found.sampling,
-            covariance - found.sampling,
+            found.posterior.covariance - found.sampling,
             kind="model",
             dispersion=found.variance,
             prior=found.prior if penalty == 0.0 else None,
@@ -257,10 +248,7 @@ class Model:
 
         scores = LinearScores(features, encoded)
         inference = Inference(encoded, made, scores, source=source).in_units(design.units)
-        scales = {
-            name: (law.mode, *law.interval())
-            for name, law in zip(self._names(penalty), found.scales, strict=False)
-        }
+        scales = {name: (law.mode, *law.interval()) for name, law in found.scales.items()}
         r_squared = 1.0 - found.variance / self.spread**2
         return MomentFit(
             self.formula, inference, min(r_squared, 1.0), math.sqrt(found.variance), scales

@@ -404,7 +404,6 @@ class Moments:
         share, noise = self.released.long_rows, self.released.long_noise
         if noise == 0.0:
             return ""
-        share = max(share, 0.0)
         return f"{plain_number(100.0 * share, 2)} % (± {plain_number(200.0 * noise, 2)})"
 
     def __repr__(self) -> str:

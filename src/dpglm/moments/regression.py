@@ -14,7 +14,7 @@ variance of residuals. So the noise of an estimate is known without a second rel
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -97,8 +97,7 @@ class Solved:
     sampling: Floats
     prior: Floats
     variance: float
-    noise_of_variance: float
-    scales: tuple[ScaleLaw, ...]  # Prior deviations of penalised terms.
+    scales: Mapping[str, ScaleLaw]  # Prior deviations of penalised terms, by name.
 
 
 def solve(
@@ -119,7 +118,7 @@ def solve(
     A, b = Z.T @ moments.matrix @ L, Z.T @ moments.matrix @ target
     values, directions = eigen(_symmetric(Z.T @ moments.matrix @ Z))
     inside = (directions * np.maximum(values, 0.0)) @ directions.T
-    v, scales = target, tuple[ScaleLaw, ...]()
+    v, scales = target, dict[str, ScaleLaw]()
     found, sampling = Posterior(np.zeros(L.shape[1]), prior, prior), inside
     for step in range(_ROUNDS):
         variance = _residual_variance(moments, v)
@@ -130,16 +129,8 @@ def solve(
             prior, scales = _penalised(A, b, error, prior, terms)
         found = _posterior(prior, A, error, b)
         v = target - L @ found.mean
-    _, in_variance = moments.form(v, v)
-    gain = found.gain
-    return Solved(
-        found,
-        _symmetric(gain @ sampling @ gain.T),
-        prior,
-        _residual_variance(moments, v),
-        math.sqrt(in_variance) / moments.weight,
-        scales,
-    )
+    of_sampling = _symmetric(found.gain @ sampling @ found.gain.T)
+    return Solved(found, of_sampling, prior, _residual_variance(moments, v), scales)
 
 
 def _symmetric(matrix: Floats) -> Floats:
@@ -155,7 +146,7 @@ def _posterior(prior: Floats, A: Floats, error: Floats, b: Floats) -> Posterior:
 
 def _penalised(
     A: Floats, b: Floats, error: Floats, prior: Floats, terms: Sequence[PenalisedTerm]
-) -> tuple[Floats, tuple[ScaleLaw, ...]]:
+) -> tuple[Floats, dict[str, ScaleLaw]]:
     """Return the prior with the scale of each term that the marginal likelihood chooses."""
     fixed, roots = prior.copy(), []
     for term in terms:
@@ -167,7 +158,7 @@ def _penalised(
     laws = term_scales(A, error, b, fixed, roots)
     for law, root in zip(laws, roots, strict=True):
         fixed = fixed + law.mean_square * root @ root.T
-    return fixed, laws
+    return fixed, {term.name: law for term, law in zip(terms, laws, strict=True)}
 
 
 def _residual_variance(moments: NoisyMoments, v: Floats) -> float:

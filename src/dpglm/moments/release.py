@@ -11,20 +11,10 @@ from typing import Any, Literal, final
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
-from dpglm._words import plain_number
-from dpglm.certificate.execution import (
-    Expected,
-    PartInput,
-    StudyPart,
-    execute,
-    stated_protection,
-)
-from dpglm.certificate.statement import size_facts
-from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.rows import Rows
+from dpglm.certificate.execution import PartInput, StudyPart, stated_protection
+from dpglm.data.protection import Protection
 from dpglm.data.spec import DataSpec
-from dpglm.exploration.design import open_table
+from dpglm.exploration.design import open_table, run_on_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.moments.basis import MomentBasis, basis_of
 from dpglm.moments.moments import Moments, basis_facts
@@ -80,27 +70,11 @@ class MomentsPart(StudyPart):
     def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
         return (("correlation", 2.0 * plan.coefficient_noise),)
 
-    def expected(self, plan: Plan) -> tuple[Expected, ...]:
-        return tuple(
-            Expected(EXPLORATION, name, f"± {plain_number(width, 2)}")
-            for name, width in self.precision(plan)
-        )
-
     def run(self, plan: Plan, given: PartInput) -> Moments:
-        (table,), basis = given.rows, self.basis
-        rows = open_table(table, basis.names, basis.schema.read_file)
-        ids = None if given.groups is None else rows.group_ids(given.groups)
-        if ids is not None or plan.data.groups is not None:
-            LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
-        facts = (
-            *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
-            *basis_facts(basis),
+        basis = self.basis
+        solution, certificate = run_on_table(
+            plan, given, basis, basis.schema, "Moments", basis_facts(basis)
         )
-
-        def prepared(noise: NoiseSource) -> Rows:
-            return rows.prepared(basis, plan.data, ids, noise, given.where)
-
-        solution, certificate = execute(plan, prepared, "Moments", EXPLORATION, facts, given)
         return Moments(basis, solution.w, certificate)
 
 

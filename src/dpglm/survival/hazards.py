@@ -17,6 +17,7 @@ from dpglm._words import plain_number
 from dpglm.inference.inference import Inference
 from dpglm.inference.simultaneous import largest_errors, quantile, root_of
 from dpglm.preprocessing.encoders import as_schema
+from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.named import by_name
@@ -265,7 +266,7 @@ def survival_curve(
     rows = {name: np.array([value] * size) for name, value in at.items()}
     rows[INTERVAL] = np.array(labels)
     features = inference.scores.features(rows)
-    matrix = np.asarray(features.toarray() if hasattr(features, "toarray") else features)
+    matrix = as_dense(features)
     if inference.estimates.has_intercept:
         matrix = np.column_stack([np.ones(size), matrix])
     scores = matrix @ inference.estimates.params

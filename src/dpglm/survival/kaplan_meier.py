@@ -13,15 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpglm._calls import checked
 from dpglm._validation import check_one_of, check_real
-from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import Expected, PartInput, StudyPart, execute, stated_protection
-from dpglm.certificate.statement import PublicFact, schema_facts, size_facts
-from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.rows import Rows
+from dpglm.certificate.execution import PartInput, StudyPart, stated_protection
+from dpglm.certificate.statement import PublicFact, schema_facts
+from dpglm.data.protection import Protection
 from dpglm.data.spec import DataSpec
-from dpglm.exploration.design import open_table
+from dpglm.exploration.design import open_table, run_on_table
 from dpglm.inference.simultaneous import quantile
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.counts import Cells
@@ -216,27 +213,15 @@ class _KaplanMeierPart(StudyPart):
     def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
         return (("persons in a cell", quantile(0.95, np.inf) * plan.coefficient_noise),)
 
-    def expected(self, plan: Plan) -> tuple[Expected, ...]:
-        return tuple(
-            Expected(EXPLORATION, name, f"± {plain_number(width, 2)}")
-            for name, width in self.precision(plan)
-        )
-
     def run(self, plan: Plan, given: PartInput) -> KaplanMeier:
-        (table,), encoder = given.arguments("the table of persons"), self.encoder
-        rows = open_table(table, encoder.names, encoder.schema.read_file)
-        if plan.data.groups is not None:
-            LimitedGroups.planned(given.groups, plan.data, plan.adjacency, rows.n_rows)
+        encoder = self.encoder
         facts = (
-            *size_facts(plan.data, plan.adjacency, chosen=given.where is not None),
             *schema_facts(encoder.schema),
             PublicFact("cuts", list(encoder.cuts), "declared"),
         )
-
-        def prepared(noise: NoiseSource) -> Rows:
-            return rows.prepared(encoder, plan.data, given.groups, noise, given.where)
-
-        solution, certificate = execute(plan, prepared, "KaplanMeier", EXPLORATION, facts, given)
+        solution, certificate = run_on_table(
+            plan, given, encoder, encoder.schema, "KaplanMeier", facts
+        )
         counts = solution.w.reshape(encoder.sizes)[:, 1:]  # Without persons of earlier times.
         return KaplanMeier(
             counts, plan.coefficient_noise, encoder.levels, encoder.cuts, certificate
