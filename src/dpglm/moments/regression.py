@@ -116,7 +116,7 @@ def solve(
     """
     Z = L if instruments is None else instruments
     A, b = Z.T @ moments.matrix @ L, Z.T @ moments.matrix @ target
-    values, directions = eigen(_symmetric(Z.T @ moments.matrix @ Z))
+    values, directions = eigen(Z.T @ moments.matrix @ Z)
     inside = (directions * np.maximum(values, 0.0)) @ directions.T
     v, scales = target, dict[str, ScaleLaw]()
     found, sampling = Posterior(np.zeros(L.shape[1]), prior, prior), inside
@@ -129,12 +129,8 @@ def solve(
             prior, scales = _penalised(A, b, error, prior, terms)
         found = _posterior(prior, A, error, b)
         v = target - L @ found.mean
-    of_sampling = _symmetric(found.gain @ sampling @ found.gain.T)
+    of_sampling = found.gain @ sampling @ found.gain.T
     return Solved(found, of_sampling, prior, _residual_variance(moments, v), scales)
-
-
-def _symmetric(matrix: Floats) -> Floats:
-    return np.asarray(0.5 * (matrix + matrix.T))
 
 
 def _posterior(prior: Floats, A: Floats, error: Floats, b: Floats) -> Posterior:
