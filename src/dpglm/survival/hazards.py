@@ -19,7 +19,7 @@ from dpglm.inference.simultaneous import largest_errors, quantile, root_of
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.cells import as_cells, as_numbers
-from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, NumericColumn
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget
@@ -130,10 +130,7 @@ def person_period(
     [1, 0, 0, 0]
     """
     given, ends = as_schema(schema), ends_of(cuts)
-    target = given.target if given.has_target else None
-    if not isinstance(target, ClassTarget) or len(target.classes) != 2 or target.name != event:
-        raise ValueError(f"event must be the target of the schema, with two classes, got {event!r}")
-    check_time(given, time)
+    target = check_time_and_event(given, time, event)
     named = by_name(table)
     times = as_numbers(named[time], f"column {time!r}")
     happened = given.encode_target(named[event]) == target.classes[1]
@@ -158,12 +155,14 @@ def person_period(
     return PersonPeriods(repeated, made, persons, at_risk.ravel())
 
 
-def check_time(schema: Schema, name: str) -> NumericColumn:
-    """Return the column of times; a ValueError if it is not a number of the schema."""
-    found: Column | None = next((one for one in schema.columns if one.name == name), None)
-    if not isinstance(found, NumericColumn):
-        raise ValueError(f"time must be a numeric column of the schema, got {name!r}")
-    return found
+def check_time_and_event(schema: Schema, time: str, event: str) -> ClassTarget:
+    """Return the target, the event with two classes; a ValueError names a wrong column."""
+    target = schema.target if schema.has_target else None
+    if not isinstance(target, ClassTarget) or len(target.classes) != 2 or target.name != event:
+        raise ValueError(f"event must be the target of the schema, with two classes, got {event!r}")
+    if not any(isinstance(one, NumericColumn) and one.name == time for one in schema.columns):
+        raise ValueError(f"time must be a numeric column of the schema, got {time!r}")
+    return target
 
 
 @final

@@ -28,12 +28,11 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
-from dpglm.survival.hazards import SurvivalCurve, check_time, ends_of
+from dpglm.survival.hazards import SurvivalCurve, check_time_and_event, ends_of
 from dpglm.tables.cells import as_numbers
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
-from dpglm.tables.targets import ClassTarget
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -54,10 +53,8 @@ class _PersonCells:
         """Columns that are read."""
         return (self.time, self.event, *(() if self.by is None else (self.by,)))
 
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return 3
+    width = 3
+    """Number of encoded columns."""
 
     @functools.cached_property
     def levels(self) -> tuple[str, ...]:
@@ -300,10 +297,7 @@ def kaplan_meier(
     True
     """
     given, ends = as_schema(schema), ends_of(cuts)
-    check_time(given, time)
-    target = given.target if given.has_target else None
-    if not isinstance(target, ClassTarget) or len(target.classes) != 2 or target.name != event:
-        raise ValueError(f"event must be the target of the schema, with two classes, got {event!r}")
+    check_time_and_event(given, time, event)
     check_one_of("adjacency", adjacency, tuple(Adjacency))
     encoder = _PersonCells(given, time, event, by, tuple(ends.tolist()))
     _ = encoder.levels
