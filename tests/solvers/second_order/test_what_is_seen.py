@@ -87,14 +87,11 @@ def rare_reference(seed, n_levels=8, n=20_000, **options):
     return BinomialRegressor(link="cloglog", **options).fit(X, y).inference_
 
 
-@pytest.mark.parametrize(
-    ("runs", "least"), [(8, 0.85), pytest.param(120, 0.9, marks=pytest.mark.slow)]
-)
-def test_effects_relative_to_a_rare_level_cover(runs, least):
-    """They share the error of the reference, so a fit covers all or none: of 8, one may miss."""
+def test_effects_relative_to_a_rare_level_cover():
+    """They share the error of the reference: a fit covers all or none, so many are needed."""
     truth, factor = np.array([-1.5, *np.ones(7), 0.5, *np.zeros(9)]), [f"x{k}" for k in range(7)]
     covered = []
-    for seed in range(runs):
+    for seed in range(120):
         inference = rare_reference(seed)
         low, high = inference.conf_int().T
         assert np.isfinite(high - low).all()
@@ -105,7 +102,7 @@ def test_effects_relative_to_a_rare_level_cover(runs, least):
         assert inference.wald_test(apart).p_value > 1e-4
         assert inference.wald_test(factor).df == 7
     assert np.mean(covered) >= 0.93
-    assert np.mean(np.array(covered)[:, :8]) >= least
+    assert np.mean(np.array(covered)[:, :8]) >= 0.9
 
 
 def test_effects_relative_to_a_rare_level_cover_with_budget():
