@@ -130,8 +130,7 @@ def predictions_of(
     first = next(iter(X.values()), X) if isinstance(X, Mapping) else X
     if getattr(first, "shape", (1,))[0] == 0:
         # Whether a private condition selects any row is private: models refuse an empty table.
-        n_columns = 1 if classes is None else len(classes)
-        return np.zeros((0, n_columns) if n_columns > 2 else 0)
+        return np.zeros(0 if classes is None or len(classes) == 2 else (0, len(classes)))
     given = {"offset": offset, "exposure": exposure}
     given = {name: one for name, one in given.items() if one is not None}
     if classes is None:

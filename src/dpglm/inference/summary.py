@@ -381,6 +381,7 @@ def _bound(estimates: Estimates) -> tuple[str, ...]:
         "of the weighted loss, and may not cover coefficients of the whole population: transform "
         "a skewed column, or set weighting='none', which needs more noise."
     )
+    weighted = "All rows count fully." if found.noise[0] == 0.0 else weighted
     if found.noise[2] == 0.0:
         return (weighted, "No residual is clipped.")
     note = f"Residuals of {clipped} of the rows are clipped"

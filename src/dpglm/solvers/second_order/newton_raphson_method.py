@@ -340,6 +340,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             if "slopes" not in self.declared:
                 # Slopes are clipped at their own bound, so clipping changes nothing.
                 met[2] = errors[2] = 0.0
+            if self.full_weights:
+                met[:2] = errors[:2] = 0.0
             binding = Binding.of(met / state.weight, errors / state.weight)
             state = dataclasses.replace(state, binding=binding)
         noise_norm = noise_std * math.sqrt(self.data.n_columns)

@@ -353,6 +353,8 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         at, weight = present(state.coordinates), present(state.targets).weight
         columns = at.basis.columns(at.means, at.deviations, self.data)
         met, errors = noisy_limits_of_view(oracle, declared, present(state.view), columns)
+        if self.full_weights:
+            met[:2] = errors[:2] = 0.0
         return dataclasses.replace(state, binding=Binding.of(met / weight, errors / weight))
 
     def _ask_score(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:

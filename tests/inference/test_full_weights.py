@@ -1,0 +1,68 @@
+"""``weighting="none"``: every row counts fully, so a wrong model has the usual target."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression as Usual
+from sklearn.linear_model import LogisticRegression as UsualClasses
+
+from dpglm import LinearRegression, LogisticRegression
+from dpglm.privacy import GaussianDP
+
+N = 20_000
+
+
+def rows():
+    """A skewed column with an effect that is not straight."""
+    rng = np.random.default_rng(0)
+    x = np.minimum(rng.lognormal(0.0, 1.0, N), 20.0)
+    X = np.column_stack([x, rng.uniform(-1.0, 1.0, N)])
+    return X, np.log1p(x) + 0.5 * X[:, 1], rng
+
+
+def numbers(weighting, mu):
+    X, mean, rng = rows()
+    y = np.clip(mean + 0.5 * rng.normal(size=N), -5.0, 8.0)
+    model = LinearRegression(
+        feature_bounds={0: (0.0, 20.0), 1: (-1.0, 1.0)},
+        target_bounds=(-5.0, 8.0),
+        inference="robust",
+        weighting=weighting,
+        budget=GaussianDP(mu),
+        random_state=0,
+    ).fit(X, y)
+    return model.inference_, Usual().fit(X, y).coef_
+
+
+def classes(weighting, mu):
+    X, mean, rng = rows()
+    y = (mean - 1.0 + rng.logistic(size=N) > 0.0).astype(int)
+    model = LogisticRegression(
+        C=np.inf,
+        classes=[0, 1],
+        feature_bounds={0: (0.0, 20.0), 1: (-1.0, 1.0)},
+        inference="robust",
+        weighting=weighting,
+        budget=GaussianDP(mu),
+        random_state=0,
+    ).fit(X, y)
+    return model.inference_, UsualClasses(C=np.inf, max_iter=1000).fit(X, y).coef_[0]
+
+
+@pytest.mark.parametrize("fitted", [numbers, classes])
+def test_full_weights_have_the_usual_target(fitted):
+    inference, usual = fitted("none", 50.0)
+    assert np.abs(inference.params[1:] - usual).max() < 0.02 * np.abs(usual).min()
+    assert "All rows count fully." in " ".join(str(inference.summary()).split())
+
+
+def test_default_weights_have_another_target_and_say_so():
+    inference, usual = numbers("auto", 0.1)
+    assert inference.params[1] > 1.1 * usual[0]
+    said = " ".join(str(inference.summary()).split())
+    assert "rows count less because their norm is large" in said
+
+
+@pytest.mark.parametrize("fitted", [numbers, classes])
+def test_default_weights_are_full_with_a_large_budget(fitted):
+    inference, usual = fitted("auto", 50.0)
+    assert np.abs(inference.params[1:] - usual).max() < 0.02 * np.abs(usual).min()
