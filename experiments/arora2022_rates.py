@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import Arora2022Smooth
-from dpglm.pictures.drawing import BLUE, GREEN, GREY, INK, ORANGE, new_figure
+from dpglm.pictures import BLUE, GREEN, GREY, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2Ball, Problem, Squared

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._words import plain_number
-from dpglm.pictures.drawing import GREY, INK, quiet
+from dpglm.pictures import GREY, INK, quiet
 
 __all__ = ["Curve", "draw_curve", "draw_slope", "log_axes", "write_csv"]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.pictures.drawing import (
+from dpglm.pictures import (
     BLUE,
     GREEN,
     GREY,

@@ -24,7 +24,7 @@ from dpglm.exploration.description import Description
 from dpglm.privacy import ApproximateDP
 from dpglm.tables.described import CountedColumn, NumberCells
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import Number
+from dpglm.tabulate import Number
 from experiments.measured import DOCS, put
 
 PAGE = DOCS / "evidence" / "coverage.md"

@@ -10,7 +10,7 @@ import numpy as np
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import Arora2022Smooth, Song2021
-from dpglm.pictures.drawing import BLUE, GREEN, GREY, INK, ORANGE, new_figure
+from dpglm.pictures import BLUE, GREEN, GREY, INK, ORANGE, new_figure
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2Ball, Problem

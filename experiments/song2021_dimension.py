@@ -19,7 +19,7 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.pictures.drawing import BLUE, GREEN, INK, ORANGE, new_figure
+from dpglm.pictures import BLUE, GREEN, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem

@@ -11,7 +11,7 @@ from scipy import sparse
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import Arora2022Lipschitz, Song2021
-from dpglm.pictures.drawing import BLUE, INK, ORANGE, new_figure
+from dpglm.pictures import BLUE, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Huber, L2Ball, Problem, Unconstrained

@@ -72,7 +72,7 @@ def measure(distances: Sequence[float], seeds: int) -> list[Curve]:
 
 def draw(curves: Sequence[Curve]) -> Any:
     """Draw accuracy against the distance from zero."""
-    from dpglm.pictures.drawing import BLUE, GREEN, INK, ORANGE, new_figure, quiet
+    from dpglm.pictures import BLUE, GREEN, INK, ORANGE, new_figure, quiet
 
     figure = new_figure(
         7.5,

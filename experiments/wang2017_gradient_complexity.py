@@ -32,7 +32,7 @@ from dpglm._words import plain_number
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.pictures.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, new_figure, quiet
+from dpglm.pictures import BLUE, GREEN, INK, ORANGE, PURPLE, new_figure, quiet
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, Problem

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dpglm.pictures.drawing import BLUE, GREY, INK, ORANGE, quiet
+from dpglm.pictures import BLUE, GREY, INK, ORANGE, quiet
 from experiments.audits.case import Line
 
 __all__ = ["bug_table", "draw", "subject_table"]

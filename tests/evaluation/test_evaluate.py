@@ -32,7 +32,7 @@ from dpglm.evaluation import (
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
-from dpglm.tabulate.numbers import Number
+from dpglm.tabulate import Number
 from tests.evaluation.conftest import N
 from tests.forgeries import part_of
 from tests.oracle.watching import watching

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpglm.tabulate.counts import Total, nearest_counts, nearest_table, pooled, whole_of
+from dpglm.tabulate import Total, nearest_counts, nearest_table, pooled, whole_of
 
 
 def least_squares(y, v, A, b):

@@ -12,10 +12,9 @@ import pytest
 from scipy import stats
 
 import dpglm
+from dpglm.inference.comparisons import NamedEstimates, corrected
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.hypotheses import NamedEstimates
 from dpglm.inference.inference import Inference, LinearScores
-from dpglm.inference.simultaneous import corrected
 from dpglm.tables.encoding import NamedTerm
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.LowSignalWarning")

@@ -10,7 +10,7 @@ from dpglm import LogisticRegression, describe, evaluate
 from dpglm.report import monitoring
 from dpglm.report.monitoring import compare, stability
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tabulate import normal_quantile
 
 SCHEMA = Schema.from_dict(
     {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm.estimators import LinearRegression, LogisticRegression
-from dpglm.pictures.drawing import as_data_uri, spread
+from dpglm.pictures import as_data_uri, spread
 from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
 from dpglm.report import plots
 from dpglm.report.subject import coefficient_table

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, PrivatePipeline
-from dpglm.pictures.drawing import told_apart, width_of
+from dpglm.pictures import told_apart, width_of
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report.html import report_page
 from dpglm.shapes.picture import draw_shape, reach_of

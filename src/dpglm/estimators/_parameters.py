@@ -1,4 +1,4 @@
-"""Constructor parameters of estimators, declared and documented once."""
+"""Constructor parameters of estimators, declared and documented once, on scikit-learn's bases."""
 
 from __future__ import annotations
 
@@ -8,9 +8,32 @@ import re
 import sys
 import types
 import typing
-from typing import Any, dataclass_transform
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
-from dpglm.estimators._sklearn import BaseEstimator
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sklearn.utils import Tags
+
+    class BaseEstimator:
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+        def __sklearn_clone__(self) -> Self: ...
+        def __sklearn_tags__(self) -> Tags: ...
+
+    class ClassifierMixin: ...
+
+    class MetaEstimatorMixin: ...
+
+    class RegressorMixin: ...
+
+else:
+    from sklearn.base import (  # noqa: F401
+        BaseEstimator,
+        ClassifierMixin,
+        MetaEstimatorMixin,
+        RegressorMixin,
+    )
 
 _SECTION = re.compile(r"^(\w[\w ]*)\n-+\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)

@@ -3,11 +3,16 @@
 from dpglm.evaluation.binary import BinaryResult, BinaryTask, CalibrationBin
 from dpglm.evaluation.classes import ClassesResult, ClassesTask
 from dpglm.evaluation.estimates import LARGEST_LOSS
-from dpglm.evaluation.evaluate import evaluate, evaluate_predictions
+from dpglm.evaluation.evaluate import (
+    METRICS,
+    PrivateScorer,
+    evaluate,
+    evaluate_predictions,
+    private_scorer,
+)
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.planning import plan_evaluation, predictions_of, task_of
 from dpglm.evaluation.regression import RegressionResult, RegressionTask
-from dpglm.evaluation.scorer import METRICS, PrivateScorer, private_scorer
 from dpglm.evaluation.task import Metric
 
 __all__ = [

@@ -50,8 +50,7 @@ from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, Tabulation
-from dpglm.tabulate.numbers import SHARE, Number, NumberScale
-from dpglm.tabulate.released import Noisy, Parts, ReleasedTables, by_class
+from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables, by_class
 
 Floats: TypeAlias = NDArray[np.float64]
 Decided: TypeAlias = Callable[[float, float, float, float], float]

@@ -44,8 +44,7 @@ from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables
-from dpglm.tabulate.numbers import SHARE, Number, NumberScale
-from dpglm.tabulate.released import Noisy, Parts, ReleasedTables
+from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 

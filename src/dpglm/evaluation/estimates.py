@@ -15,8 +15,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
 from dpglm.solvers.composite.tabulation import FoundCells, Refined
-from dpglm.tabulate.numbers import SHARE, Number
-from dpglm.tabulate.released import Noisy, Parts, by_class
+from dpglm.tabulate import SHARE, Noisy, Number, Parts, by_class
 
 Floats: TypeAlias = NDArray[np.float64]
 Keys: TypeAlias = NDArray[np.int64]

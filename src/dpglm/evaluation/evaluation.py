@@ -17,7 +17,7 @@ from dpglm.certificate.statement import WHERE
 from dpglm.evaluation.binary import BinaryResult, CalibrationBin
 from dpglm.evaluation.task import Result
 from dpglm.solvers.uncertainty import Solution
-from dpglm.tabulate.numbers import Number, with_both_intervals
+from dpglm.tabulate import Number, with_both_intervals
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,14 +9,14 @@ from typing import Any, final
 
 import numpy as np
 
+from dpglm import pictures as draw
 from dpglm._registry import require
 from dpglm.evaluation.binary import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
 from dpglm.evaluation.regression import RegressionResult
 from dpglm.evaluation.task import Result
-from dpglm.pictures import drawing as draw
-from dpglm.pictures.drawing import shortened
-from dpglm.tabulate.numbers import Number
+from dpglm.pictures import shortened
+from dpglm.tabulate import Number
 
 _WIDTH, _BODY = 5.4, 4.0
 _PANEL, _TALL = 3.1, 2.9
@@ -61,7 +61,7 @@ def draw_one(name: str, result: Result, level: float) -> Any:
 def draw_panel(name: str, result: Result) -> Any:
     """Draw one of ``PICTURES`` as a small panel of a page."""
     require("matplotlib", "plot")
-    from dpglm.pictures.picture import Picture
+    from dpglm.pictures import Picture
 
     picture = _picture_of(name, result)
     figure = Picture(figsize=(_PANEL, _TALL), dpi=150, facecolor="none", layout="constrained")

@@ -44,7 +44,7 @@ from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where, spelled_as
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tabulate import normal_quantile
 
 _NAME = "Evaluation"
 _HALF = 0.5

@@ -25,8 +25,7 @@ from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
-from dpglm.tabulate.numbers import Number, NumberScale
-from dpglm.tabulate.released import Noisy, Parts, ReleasedTables
+from dpglm.tabulate import Noisy, Number, NumberScale, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 

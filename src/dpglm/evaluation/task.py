@@ -21,8 +21,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
 from dpglm.tables.given import spelled_as
-from dpglm.tabulate.numbers import Number
-from dpglm.tabulate.released import ReleasedTables
+from dpglm.tabulate import Number, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 

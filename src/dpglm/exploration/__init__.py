@@ -2,8 +2,8 @@
 
 from dpglm.exploration.describe import Precision, describe, plan_description
 from dpglm.exploration.description import Description
-from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
-from dpglm.tabulate.numbers import Number
+from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable
+from dpglm.tabulate import Number
 
 __all__ = [
     "ColumnDescription",

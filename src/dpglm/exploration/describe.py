@@ -47,7 +47,7 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tables.described import counted_columns
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tabulate import normal_quantile
 
 _FEWEST, _MOST = 4, 20
 # For a normal density with a sixth of the range as standard deviation, see ``_bins``.

@@ -15,15 +15,20 @@ from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import WHERE
 from dpglm.exploration.design import Design, Pair
-from dpglm.exploration.estimation import estimated
-from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
+from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable, estimated
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import TargetColumn
-from dpglm.tabulate.numbers import Number, check_quantiles, normal_quantile, with_interval
-from dpglm.tabulate.released import ReleasedTables, public_rows
+from dpglm.tabulate import (
+    Number,
+    ReleasedTables,
+    check_quantiles,
+    normal_quantile,
+    public_rows,
+    with_interval,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

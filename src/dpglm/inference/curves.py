@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_bool, check_integer, check_list, check_real, in_one_line
 from dpglm._words import plain_number
+from dpglm.inference.comparisons import Floats, largest_errors, quantile, root_of
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.simultaneous import Floats, largest_errors, quantile, root_of
 from dpglm.problem import Link
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
@@ -86,7 +86,7 @@ class Curve:
         ImportError
             If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
         """
-        from dpglm.pictures import drawing as draw
+        from dpglm import pictures as draw
 
         at = "".join(f", {name} = {_plain(value)}" for name, value in self.at.items())
         title = f"{self.column}: {self.effect} against {_plain(self.reference)}{at}"

@@ -23,13 +23,14 @@ from dpglm.inference.comparisons import (
     Anova,
     Comparisons,
     Correction,
+    NamedEstimates,
     WaldTest,
     compared,
+    pairs,
     table_of_tests,
 )
 from dpglm.inference.curves import Curve, curve_of
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.hypotheses import NamedEstimates, pairs
 from dpglm.inference.summary import (
     Summary,
     SummarySource,

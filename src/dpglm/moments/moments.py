@@ -23,13 +23,16 @@ from dpglm.ledger.store import write_json
 from dpglm.moments.basis import MomentBasis, basis_of, parsed
 from dpglm.moments.model import ColumnSpace, Model, MomentFit, Penalty
 from dpglm.moments.regression import (
+    Comparison,
     Correlation,
     PrincipalComponents,
+    Selection,
+    compared,
     components,
     correlation,
+    selected,
     solve,
 )
-from dpglm.moments.search import Comparison, Selection, compared, selected
 from dpglm.solvers.composite.moments import ReleasedMoments, SecondMoments
 from dpglm.tables.formula.design import read_formula
 from dpglm.tables.schema import Schema

@@ -14,10 +14,10 @@ from dpglm.exploration.description import (
     shown_cells,
     two_digits,
 )
-from dpglm.exploration.results import ColumnDescription, RowsDescription, TwoWayTable
+from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
-from dpglm.tabulate.numbers import Number, ends_of, estimate_of, with_interval
+from dpglm.tabulate import Number, ends_of, estimate_of, with_interval
 
 __all__ = ["description_page", "write_description"]
 

@@ -15,9 +15,9 @@ from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.picture import PICTURES, draw_panel
 from dpglm.evaluation.task import Result
 from dpglm.ledger.store import write_text
-from dpglm.pictures.drawing import as_data_uri
+from dpglm.pictures import as_data_uri
 from dpglm.report.page import page_of
-from dpglm.tabulate.numbers import (
+from dpglm.tabulate import (
     Number,
     population_estimate,
     population_interval,

@@ -19,7 +19,7 @@ from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference
 from dpglm.inference.summary import loss_in_words
 from dpglm.ledger.store import write_text
-from dpglm.pictures.drawing import as_data_uri
+from dpglm.pictures import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report.page import NARROW, page_of, shapes_view, shown_figures

@@ -22,7 +22,7 @@ from dpglm.evaluation import Evaluation
 from dpglm.exploration import Description
 from dpglm.ledger.store import write_text
 from dpglm.report.page import rendered
-from dpglm.tabulate.numbers import Number, normal_quantile, number, with_both_intervals
+from dpglm.tabulate import Number, normal_quantile, number, with_both_intervals
 
 Stored: TypeAlias = Description | Evaluation | Mapping[str, Any] | str | os.PathLike[str]
 _Floats: TypeAlias = NDArray[np.float64]

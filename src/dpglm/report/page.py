@@ -12,7 +12,7 @@ from dpglm.certificate.certificate import library_versions
 from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
 from dpglm.certificate.verify import Verification, verdict
 from dpglm.estimators._shapes import CURVES, errors_of, released_model
-from dpglm.pictures.drawing import as_data_uri
+from dpglm.pictures import as_data_uri
 from dpglm.shapes import Shape, shapes_of
 from dpglm.shapes.picture import draw_shape, reach_of, scale_in_words
 from dpglm.tables.schema import Schema

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from dpglm import pictures as draw
 from dpglm._calls import checked
 from dpglm._validation import check_integer
 from dpglm._words import plain_number
 from dpglm.guidance.coefficients import CoefficientTable
-from dpglm.pictures import drawing as draw
-from dpglm.pictures.drawing import shortened, width_of
+from dpglm.pictures import shortened, width_of
 from dpglm.report.subject import TARGET, coefficient_table
 from dpglm.solvers.base import StepInfo
 from dpglm.solvers.uncertainty import Solution

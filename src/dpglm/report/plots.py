@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm import pictures as draw
 from dpglm._calls import checked
 from dpglm._words import plain_number
-from dpglm.pictures import drawing as draw
-from dpglm.pictures.drawing import shortened
+from dpglm.pictures import shortened
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Target
 from dpglm.report.pictures import coefficients, training_history
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm import pictures as draw
 from dpglm._registry import require
 from dpglm._validation import check_integer
 from dpglm._words import plain_number
-from dpglm.pictures import drawing as draw
-from dpglm.pictures.drawing import shortened, told_apart, width_of
+from dpglm.pictures import shortened, told_apart, width_of
 from dpglm.shapes.shape import Shape
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis
 
@@ -79,7 +79,7 @@ def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
 def draw_shape(shape: Shape, reach: float) -> Any:
     """Draw one shape as a separate figure with the scale ``reach``."""
     require("matplotlib", "plot")
-    from dpglm.pictures.picture import Picture
+    from dpglm.pictures import Picture
 
     below = 0.0 if len(shape.outputs) == 1 else _LEGEND
     tall = _TALL + below

@@ -17,7 +17,7 @@ from scipy import sparse
 from dpglm._calls import checked
 from dpglm._codec import Matrix, Vector
 from dpglm._validation import check_real, in_one_line
-from dpglm.inference.simultaneous import largest_errors, quantile, root_of
+from dpglm.inference.comparisons import largest_errors, quantile, root_of
 from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.schema import Schema

@@ -103,7 +103,7 @@ def describe(
     from dpglm.report.description_page import write_description
     from dpglm.tables.files import storage_types
     from dpglm.tables.schema import Schema
-    from dpglm.tabulate.numbers import check_quantiles
+    from dpglm.tabulate import check_quantiles
 
     ends: list[tuple[float, float]] = []
 

@@ -140,7 +140,7 @@ def print_promise(result: StudyResult) -> None:
 
 def print_performance(evaluation: Evaluation) -> None:
     """Print the performance of a model, with intervals for the population."""
-    from dpglm.tabulate.numbers import population_estimate, population_interval
+    from dpglm.tabulate import population_estimate, population_interval
 
     print_table(
         ("On the rows held out", "estimate", f"{100.0 * evaluation.level:g} % interval"),

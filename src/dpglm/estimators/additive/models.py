@@ -7,8 +7,8 @@ from typing import Any, final
 
 from sklearn.utils import Tags
 
+from dpglm.estimators._parameters import ClassifierMixin, RegressorMixin
 from dpglm.estimators._predictor import Predictor
-from dpglm.estimators._sklearn import ClassifierMixin, RegressorMixin
 from dpglm.estimators.additive._base import AdditiveModel
 from dpglm.estimators.additive._curves import Directions
 from dpglm.estimators.linear._base import PrivateLinearModel

@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._validation import check_integer, check_real
 from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction
 from dpglm.data.spec import DataSpec
+from dpglm.estimators._parameters import ClassifierMixin
 from dpglm.estimators._predictor import ClassPredictor, Predictor
 from dpglm.estimators._private import PublicFacts
-from dpglm.estimators._sklearn import ClassifierMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._targets import (
     ClassFactors,

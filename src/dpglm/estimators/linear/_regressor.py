@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from dpglm._validation import check_bool, check_real
 from dpglm.data.collection import Collection, Output, RowPrediction
 from dpglm.data.spec import DataSpec, check_target_bounds
+from dpglm.estimators._parameters import RegressorMixin
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
-from dpglm.estimators._sklearn import RegressorMixin
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear._classifier import SquaredErrorTally, r_squared
 from dpglm.estimators.linear._targets import (

@@ -1,4 +1,4 @@
-"""Text, colours, titles, axes and labels of all pictures."""
+"""Figures, colours, quiet axes, and text that fits its place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import functools
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -146,7 +146,6 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     ``width``, and ``body``, the height of the axes, are in inches.
     """
     require("matplotlib", "plot")
-    from dpglm.pictures.picture import Picture
 
     room = check_real("width", width, least=1.0, most=100.0) - 2.0 * _MARGIN
     heading = wrapped(title, _TITLE, room, bold=True)
@@ -158,7 +157,7 @@ def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
     layout = require("matplotlib.layout_engine", "plot").ConstrainedLayoutEngine(
         rect=(0.0, 0.0, 1.0, body / height), w_pad=_MARGIN, h_pad=0.08
     )
-    figure = Picture(figsize=(width, height), dpi=150, facecolor="white", layout=layout)
+    figure = _picture_class()(figsize=(width, height), dpi=150, facecolor="white", layout=layout)
     left, top = _MARGIN / width, 1.0 - _MARGIN / height
     shared: dict[str, Any] = {"va": "top", "ha": "left", "parse_math": False}
     shared |= {"linespacing": 1.3, "in_layout": False}
@@ -249,3 +248,38 @@ def as_data_uri(figure: Any) -> str:
     with matplotlib.rc_context({"svg.hashsalt": "dpglm", "svg.fonttype": "path"}):
         figure.savefig(stream, format="svg", metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+_DOTS_PER_INCH = 72.0
+
+
+def __getattr__(name: str) -> Any:
+    # Matplotlib is optional, and pickled figures refer to this name.
+    if name == "Picture":
+        return _picture_class()
+    raise AttributeError(f"module {__name__!r} does not have attribute {name!r}")
+
+
+@functools.cache
+def _picture_class() -> Any:
+    from matplotlib.figure import Figure
+
+    @final
+    class Picture(Figure):
+        """A Matplotlib figure that is not registered with pyplot and shows itself in notebooks.
+
+        IPython shows a plain ``Figure`` only after pyplot was set up. If it was, IPython ignores
+        this method, so that an output has one image.
+        """
+
+        __qualname__ = "Picture"
+
+        def _repr_png_(self) -> tuple[bytes, dict[str, Any]]:
+            stream = io.BytesIO()
+            self.savefig(stream, format="png")
+            width, height = self.get_size_inches()
+            # The size on paper, for every resolution.
+            points = [round(inches * _DOTS_PER_INCH) for inches in (width, height)]
+            return stream.getvalue(), {"width": points[0], "height": points[1]}
+
+    return Picture

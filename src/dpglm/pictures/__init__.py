@@ -1,1 +1,0 @@
-"""Figures, colours, quiet axes, text that fits its place."""

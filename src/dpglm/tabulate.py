@@ -1,0 +1,597 @@
+"""Released tables: numbers with intervals, counts that add up, and functions of noisy counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from dpglm._validation import check_real
+from dpglm._words import plain_number
+from dpglm.oracle.counts import Cells
+from dpglm.solvers.base import Plan
+
+
+@final
+@dataclass(frozen=True)
+class NumberScale:
+    """The range of a number, and the units in which it is shown: ``factor * value + shift``."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    factor: float = 1.0
+    shift: float = 0.0
+
+    def shown(self, value: float) -> float:
+        """Clip a value to the range and convert it to the units in which it is shown."""
+        return self.shift + self.factor * min(max(value, self.low), self.high)
+
+
+SHARE = NumberScale(0.0, 1.0)
+
+
+@final
+@dataclass(frozen=True)
+class Number:
+    """An estimate with two intervals.
+
+    Parameters
+    ----------
+    estimate : float
+        Estimate from the released values, within the possible range and consistent with the other
+        numbers of the same result.
+    low, high : float
+        Interval for the value in these rows: privacy noise only.
+    population_low, population_high : float or None
+        Interval for the population of independently sampled rows: noise and sampling error. None
+        for numbers of rows, which are not properties of a population.
+
+    Notes
+    -----
+    Both intervals have the confidence level of the result, for each number separately.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    population_low: float | None = None
+    population_high: float | None = None
+
+    def widened(self, width: float, scale: NumberScale) -> Number:
+        """Return the number with both intervals extended by ``width`` on either side."""
+
+        def moved(end: float | None, by: float) -> float | None:
+            return None if end is None else scale.shown(end + by)
+
+        return Number(
+            self.estimate,
+            scale.shown(self.low - width),
+            scale.shown(self.high + width),
+            moved(self.population_low, -width),
+            moved(self.population_high, width),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values without absent intervals; NaN becomes None."""
+        there = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: one if math.isfinite(one) else None for name, one in there.items()}
+
+
+def number(
+    center: float,
+    noise_variance: float,
+    z: float,
+    scale: NumberScale = NumberScale(),
+    *,
+    estimate: float | None = None,
+    sampling_variance: float | None = None,
+) -> Number:
+    """Make a number from an unbiased estimate, its variances, and a consistent estimate.
+
+    Intervals are centered at ``center`` clipped to the range, so that they are not empty. They are
+    clipped to the range and extended to contain ``estimate``.
+    """
+    center = min(max(center, scale.low), scale.high)
+    shown = scale.shown(center if estimate is None else estimate)
+
+    def interval(variance: float) -> tuple[float, float]:
+        half = z * math.sqrt(variance)
+        ends = scale.shown(center - half), scale.shown(center + half)
+        return min(*ends, shown), max(*ends, shown)
+
+    if sampling_variance is None:
+        return Number(shown, *interval(noise_variance))
+    both = interval(noise_variance + sampling_variance)
+    return Number(shown, *interval(noise_variance), *both)
+
+
+def normal_quantile(level: float) -> float:
+    """Return the half width, in standard deviations, of a normal interval of a confidence level."""
+    # Positive, as callers divide by half widths.
+    return max(float(ndtri(0.5 + 0.5 * level)), 1e-12)
+
+
+def check_quantiles(name: str, values: Sequence[float]) -> tuple[float, float]:
+    """Return two increasing quantiles from 0 to 1, or raise ValueError."""
+    if len(values) != 2:
+        raise ValueError(f"{name} must be two quantiles, got {values!r}")
+    low, high = (check_real(name, value, least=0.0, most=1.0) for value in values)
+    if low >= high:
+        raise ValueError(f"{name} must be in ascending order, got {values!r}")
+    return low, high
+
+
+def in_units(value: float, width: float) -> str:
+    """Write a number with the digits that an interval of this width makes meaningful."""
+    if not 0.0 < width < math.inf:
+        return plain_number(value)
+    decimals = 1 - math.floor(math.log10(width))
+    return f"{value:.{min(max(decimals, 0), 8)}f}"
+
+
+def ends_of(low: float | None, high: float | None) -> tuple[str, ...]:
+    """Write the ends of an interval; empty without one."""
+    if low is None or high is None:
+        return ()
+    return in_units(low, high - low), in_units(high, high - low)
+
+
+def rows_interval(one: Number) -> str:
+    """Write the interval for these rows."""
+    return " to ".join(ends_of(one.low, one.high))
+
+
+def population_interval(one: Number) -> str:
+    """Write the interval for the population; empty for a number without one."""
+    return " to ".join(ends_of(one.population_low, one.population_high))
+
+
+def estimate_of(one: Number) -> str:
+    """Write an estimate with the digits that are meaningful given the noise."""
+    return in_units(one.estimate, one.high - one.low)
+
+
+def population_estimate(one: Number) -> str:
+    """Write an estimate with the digits that are meaningful for a population."""
+    return in_units(one.estimate, (one.population_high or 0.0) - (one.population_low or 0.0))
+
+
+def with_interval(one: Number) -> str:
+    """Write an estimate with its interval for these rows."""
+    return f"{estimate_of(one)} [{', '.join(ends_of(one.low, one.high))}]"
+
+
+def with_both_intervals(one: Number) -> str:
+    """Write an estimate with its intervals for the population and for these rows."""
+
+    def short(value: float | None) -> str:
+        return "" if value is None else plain_number(value, 4)
+
+    ends = (one.population_low, one.population_high), (one.low, one.high)
+    intervals = "  ".join(f"[{short(low)}, {short(high)}]" for low, high in ends)
+    return f"{short(one.estimate):>8}  {intervals}"
+
+
+_Floats: TypeAlias = NDArray[np.float64]
+_MOST_ROUNDS, _CLOSE, _LEAST = 500, 1e-9, 1e-9
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Total:
+    """An estimate of one number and its variance, which is 0 for a known number."""
+
+    value: float
+    variance: float
+
+
+def pooled(estimates: list[Total]) -> Total:
+    """Combine independent estimates of one number by their precisions.
+
+    >>> pooled([Total(1.0, 1.0), Total(4.0, 2.0)])
+    Total(value=2.0, variance=0.6666666666666666)
+    """
+    precisions = np.array([1.0 / one.variance for one in estimates])
+    values = np.array([one.value for one in estimates])
+    variance = float(1.0 / precisions.sum())
+    return Total(float(variance * (precisions @ values)), variance)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Least squares estimates of parts that add up to a whole.
+
+    ``values`` are the adjusted estimates, ``variances`` those before. The whole is known, or
+    estimated from these parts and from others.
+
+    With variances v, their sum S and the whole T, each part moves by the share v / S of the
+    difference between T and the sum of the parts. Deviations of the parts from their shares are
+    independent of their sum and of the whole, which gives ``variance``.
+    """
+
+    values: _Floats
+    variances: _Floats
+    whole: Total
+
+    def variance(self, coefficients: ArrayLike) -> float:
+        """Return the variance of a weighted sum of the parts."""
+        c, v = np.asarray(coefficients, np.float64), self.variances
+        through = float(c @ v) / float(v.sum())
+        deviations = float(c @ (c * v)) - through * float(c @ v)
+        return max(deviations, 0.0) + through**2 * self.whole.variance
+
+    def cell(self, place: int) -> Total:
+        """Return one part."""
+        return Total(float(self.values[place]), self.variance(np.eye(len(self.values))[place]))
+
+
+def whole_of(estimates: _Floats, variances: _Floats, whole: Total) -> Whole:
+    """Adjust independent estimates by least squares so that they add up to a whole."""
+    lacking = whole.value - estimates.sum()
+    return Whole(estimates + variances / variances.sum() * lacking, variances, whole)
+
+
+def nearest_counts(estimates: _Floats, variances: _Floats, total: float) -> _Floats:
+    """Return the nearest nonnegative numbers that add up to a total.
+
+    Distances are in standard deviations. The result is ``max(x - t v, 0)`` for an exact t.
+
+    >>> nearest_counts(np.array([6.0, 5.0, -3.0]), np.ones(3), 9.0)
+    array([5., 4., 0.])
+    """
+    if total <= 0.0:
+        return np.zeros_like(estimates)
+    # The threshold of each part, in the order in which parts vanish as t grows.
+    order = np.argsort(-estimates / variances, kind="stable")
+    sums, weights = np.cumsum(estimates[order]), np.cumsum(variances[order])
+    thresholds = (sums - total) / weights
+    last = np.flatnonzero(estimates[order] / variances[order] > thresholds)[-1]
+    nearest: _Floats = np.maximum(estimates - thresholds[last] * variances, 0.0)
+    return nearest
+
+
+def nearest_table(estimates: _Floats, rows: _Floats, columns: _Floats) -> _Floats:
+    """Return the nearest nonnegative table with the given row and column sums.
+
+    By Dykstra's alternating projections (Boyle and Dykstra, "A method for finding projections onto
+    the intersection of convex sets in Hilbert spaces", 1986).
+    """
+    x, by_rows, by_columns = estimates, np.zeros_like(estimates), np.zeros_like(estimates)
+    ones_of_rows, ones_of_columns = np.ones(x.shape[1]), np.ones(x.shape[0])
+    scale = _CLOSE * max(float(rows.sum()), 1.0)
+    for _ in range(_MOST_ROUNDS):
+        before = x + by_rows
+        y = np.array(
+            [nearest_counts(r, ones_of_rows, t) for r, t in zip(before, rows, strict=True)]
+        )
+        by_rows = before - y
+        before = y + by_columns
+        x = np.array(
+            [nearest_counts(c, ones_of_columns, t) for c, t in zip(before.T, columns, strict=True)]
+        ).T
+        by_columns = before - x
+        if np.abs(x.sum(axis=1) - rows).max() <= scale:
+            break
+    return x
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Counts of the numbers of a column up to each edge of its parts.
+
+    Parameters
+    ----------
+    edges : ndarray of shape (m + 1,)
+        Edges of the parts of all bins.
+    cells : Whole
+        Counts in the column's cells; the last is that of missing values.
+    bins : slice
+        Positions of the bins among the cells.
+    parts : ndarray of shape (n_bins, n_parts)
+        Counts in the parts of each bin, which add up to the count of the bin.
+    part_variance : float
+        Variance of a part before adjustment.
+    nearest : ndarray of shape (m + 2,)
+        The nearest counts that are not negative: at or below the low bound, in each part, above.
+    clustering : float, default=1.0
+        Factor on sampling variances for similar rows of a person.
+    """
+
+    edges: _Floats
+    cells: Whole
+    bins: slice
+    parts: _Floats
+    part_variance: float
+    nearest: _Floats
+    clustering: float = 1.0
+
+    def quantile(self, q: float, z: float) -> Number:
+        """Return a quantile of the present values, clipped to the bounds.
+
+        The interval contains all cells that may contain the quantile: those with neither end
+        rejected by a test at z standard deviations. It misses the quantile only if one of the two
+        tests for the ends of the true cell errs.
+        """
+        q = check_real("q", q, least=0.0, most=1.0)
+        excess, noise, present = self._excess(q)
+        sampling = self.clustering * max(present, 1.0) * q * (1.0 - q)
+        table = self._within(excess, z * np.sqrt(noise))
+        both = self._within(excess, z * np.sqrt(noise + sampling))
+        best = self._estimate(q)
+        return Number(
+            best,
+            *(min(table[0], best), max(table[1], best)),
+            *(min(both[0], best), max(both[1], best)),
+        )
+
+    def _excess(self, q: float) -> tuple[_Floats, _Floats, float]:
+        """Return the counts up to each edge minus the rank, and their variances."""
+        n_bins, n_parts = self.parts.shape
+        whole = self.cells
+        # Coefficients of whole cells before an edge, and of the parts of its bin.
+        bins, parts = np.divmod(np.arange(n_bins * n_parts + 1), n_parts)
+        c = np.zeros((len(bins), len(whole.values)))
+        c[:, : self.bins.start] = 1.0
+        for place in range(n_bins):
+            c[:, self.bins.start + place] = np.clip(bins - place + parts / n_parts, 0.0, 1.0)
+        here = np.append(self.parts, np.zeros((1, n_parts)), axis=0)
+        even = np.append(whole.values[self.bins], 0.0) / n_parts
+        within = np.array(
+            [here[b, :p].sum() - p * even[b] for b, p in zip(bins, parts, strict=True)]
+        )
+        present = np.ones(len(whole.values))
+        present[-1] = 0.0
+        c -= q * present
+        v, total = whole.variances, float(whole.variances.sum())
+        through = c @ v / total
+        noise = np.maximum(c**2 @ v - through * (c @ v), 0.0) + through**2 * whole.whole.variance
+        noise += self.part_variance * parts * (1.0 - parts / n_parts)
+        return c @ whole.values + within, noise, float(present @ whole.values)
+
+    def _within(self, excess: _Floats, reach: _Floats) -> tuple[float, float]:
+        # The cell up to the low bound, each part, the cell above the high one.
+        begins_below = np.append(True, excess - reach <= 0.0)
+        ends_above = np.append(excess + reach >= 0.0, True)
+        held = np.flatnonzero(begins_below & ends_above)
+        edges = np.concatenate([self.edges[:1], self.edges, self.edges[-1:]])
+        return float(edges[held[0]]), float(edges[held[-1] + 1])
+
+    def _estimate(self, q: float) -> float:
+        counts = np.cumsum(self.nearest)
+        rank = q * counts[-1]
+        place = int(np.searchsorted(counts, rank * (1.0 - _LEAST), side="left"))
+        place = min(place, len(counts) - 1)
+        if place == 0:
+            return float(self.edges[0])
+        if place > len(self.edges) - 1:
+            return float(self.edges[-1])
+        size = max(self.nearest[place], _LEAST)
+        share = min(max((rank - counts[place - 1]) / size, 0.0), 1.0)
+        low, high = self.edges[place - 1 : place + 1]
+        return float(low + share * (high - low))
+
+
+Floats: TypeAlias = NDArray[np.float64]
+Parts: TypeAlias = Mapping[str, Floats]
+"""Released values by name."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+def by_class(values: Parts) -> tuple[Floats, Floats]:
+    """Return the counts of the rows of the first and of the second class."""
+    first, second = values["counts"]
+    return first, second
+
+
+def public_rows(plan: Plan, chosen: bool) -> int | None:
+    """Return the number of rows that count if it is public; ``chosen`` makes it private."""
+    public = plan.adjacency.rows_are_public(plan.data.unit) and not chosen
+    return plan.data.n_rows if public else None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReleasedTables(Generic[Key]):
+    """Released tables by key, without their weights.
+
+    Parameters
+    ----------
+    tables : mapping from key to ndarray
+        Noisy counts or sums; the first axis is the level of the rows.
+    noise : mapping from key to float
+        Standard deviation of the noise in each cell of a table.
+    n_rows : int or None
+        Number of rows, if it is public.
+    clustering : float
+        Bound on the increase of sampling variances by similar rows of a person. For sums of k equal
+        rows it is k: the variance of a sum of k numbers is at most k times the sum of their
+        variances.
+    """
+
+    tables: Mapping[Key, Floats]
+    noise: Mapping[Key, float]
+    n_rows: int | None
+    clustering: float
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        cells: Mapping[Key, Cells],
+        released: Floats,
+        *,
+        chosen: bool = False,
+        has_levels: bool = True,
+    ) -> ReleasedTables[Key]:
+        """Read a released vector that ends with these tables.
+
+        Without ``has_levels`` an axis of levels with length 1 is added.
+        """
+        sizes = [one.size for one in cells.values()]
+        stops = list(itertools.accumulate(sizes, initial=len(released) - sum(sizes)))
+        first = () if has_levels else (1,)
+        tables = {
+            key: released[start:stop].reshape(*first, *one.sizes) / one.weight
+            for (key, one), (start, stop) in zip(
+                cells.items(), itertools.pairwise(stops), strict=True
+            )
+        }
+        noise = {key: plan.coefficient_noise / one.weight for key, one in cells.items()}
+        return cls(tables, noise, public_rows(plan, chosen), plan.data.reach(1))
+
+    def levels(self, n_levels: int) -> Iterator[ReleasedTables[Key]]:
+        """Yield the tables of each level, if there are several, then those of all rows."""
+        if n_levels > 1:
+            for level in range(n_levels):
+                tables = {key: one[level] for key, one in self.tables.items()}
+                yield dataclasses.replace(self, tables=tables, n_rows=None)
+        noise = {key: math.sqrt(n_levels) * one for key, one in self.noise.items()}
+        tables = {key: one.sum(axis=0) for key, one in self.tables.items()}
+        yield dataclasses.replace(self, tables=tables, noise=noise)
+
+    def noisy(self, counts: Key, *others: Key) -> Noisy:
+        """Return some tables, the first one with counts of all rows, for the delta method."""
+        names = {"counts": counts} | {str(key): key for key in others}
+        return Noisy.of(
+            {name: self.tables[key] for name, key in names.items()},
+            {name: self.noise[key] for name, key in names.items()},
+            self.n_rows,
+            self.clustering,
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """Counts and other values with independent noise, and functions of them with intervals.
+
+    Parameters
+    ----------
+    values : mapping from str to ndarray
+        Noisy values; ``"counts"`` contains numbers of rows that add up to all rows. Their variance
+        over samples of random size is the count. For numbers that do not change if all
+        values double, that is the variance for a fixed size.
+    noise : mapping from str to float or ndarray
+        Standard deviations of the noise.
+    known_sum : bool
+        Whether the number of all rows is public, and counts have been moved to it by equal parts.
+    clustering : float
+        Bound on the increase of sampling variances by similar rows of a person.
+    """
+
+    values: Parts
+    noise: Mapping[str, float | Floats]
+    known_sum: bool
+    clustering: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        values: Parts,
+        noise: Mapping[str, float | Floats],
+        n_rows: int | None,
+        clustering: float = 1.0,
+    ) -> Noisy:
+        """Move counts to their sum, where it is public."""
+        counts = values["counts"]
+        if n_rows is not None:
+            counts = counts + (n_rows - counts.sum()) / counts.size
+        return cls({**values, "counts": counts}, noise, n_rows is not None, clustering)
+
+    def with_values(self, name: str, values: Floats, noise: float | Floats) -> Noisy:
+        """Return these values and further ones."""
+        return dataclasses.replace(
+            self, values={**self.values, name: values}, noise={**self.noise, name: noise}
+        )
+
+    @property
+    def counts(self) -> Floats:
+        """Noisy counts of rows."""
+        return self.values["counts"]
+
+    @property
+    def by_class(self) -> tuple[Floats, Floats]:
+        """Noisy counts of the rows of the first and of the second class."""
+        return by_class(self.values)
+
+    @property
+    def n_rows(self) -> float:
+        """Noisy number of all rows, at least 1."""
+        return max(float(self.counts.sum()), 1.0)
+
+    def total(self, z: float) -> Number:
+        """Return the number of all rows."""
+        std = 0.0 if self.known_sum else float(self.noise["counts"])
+        return number(float(self.counts.sum()), std**2 * self.counts.size, z, NumberScale(low=0.0))
+
+    def number(
+        self,
+        function: Callable[[Parts], float],
+        z: float,
+        scale: NumberScale = SHARE,
+        sampled: float | None = None,
+        approximation: float = 0.0,
+        unseen: float = 0.0,
+    ) -> Number:
+        """Return a smooth function of the values with its intervals.
+
+        Parameters
+        ----------
+        function : callable
+            From values by name to a float.
+        z : float
+            Half width of intervals in standard deviations.
+        scale : NumberScale
+            Range of the number.
+        sampled : float, optional
+            Sampling variance, where it does not follow from the counts.
+        approximation : float
+            Size of the error of the function itself.
+        unseen : float
+            Variance of the part that depends on the rows but not on their counts. It widens the
+            interval for these rows; the population interval already includes it.
+        """
+        center = float(function(self.values))
+        slopes = self._slopes(function)
+        counts = slopes["counts"]
+        # Noise that changes the sum of counts was removed.
+        noisy = {**slopes, "counts": counts - counts.mean()} if self.known_sum else slopes
+        variance = math.fsum(
+            float(((one * self.noise[name]) ** 2).sum()) for name, one in noisy.items()
+        )
+        variance += approximation**2
+        if sampled is None:
+            sampled = float((counts**2 * np.maximum(self.counts, 0.0)).sum())
+        sampled, unseen = self.clustering * sampled, self.clustering * unseen
+        if not math.isfinite(center + variance + sampled):
+            return Number(math.nan, scale.low, scale.high, scale.low, scale.high)
+        sampled = max(sampled - unseen, 0.0)
+        return number(center, variance + unseen, z, scale, sampling_variance=sampled)
+
+    def _slopes(self, function: Callable[[Parts], float]) -> Parts:
+        """Return derivatives by central differences."""
+        largest = max(float(np.abs(one).max(initial=0.0)) for one in self.values.values())
+        slopes = {}
+        for name, one in self.values.items():
+            moved = np.array(one, np.float64)
+            values = {**self.values, name: moved}
+            found = np.empty(moved.shape)
+            for place in np.ndindex(moved.shape):
+                before = float(moved[place])
+                step = 1e-5 * max(abs(before), 1.0 + largest)
+                moved[place] = before + step
+                up = function(values)
+                moved[place] = before - step
+                found[place] = (up - function(values)) / (2.0 * step)
+                moved[place] = before
+            slopes[name] = found
+        return slopes

@@ -1,1 +1,0 @@
-"""Released tables of counts and sums, and numbers with intervals computed from them."""
