@@ -20,8 +20,8 @@ from sklearn.metrics import roc_auc_score
 
 from dpglm import datasets
 from dpglm._progress import shown, stage
-from dpglm.cli.commands.demo import FOLDER, OUT, DemoComparison, study_adult, without_some
-from dpglm.cli.options import Force, command, option
+from dpglm.cli.commands.studies import OUT, Comparison, study_adult, without_some
+from dpglm.cli.options import command
 from dpglm.estimators import AdditiveClassifier
 from dpglm.evaluation import Evaluation
 from dpglm.exceptions import UnpaidReleaseWarning
@@ -106,7 +106,7 @@ class PublicRows:
         return Performance(float(np.mean(right)), float(roc_auc_score(positive, scores)))
 
 
-def _compared(result: StudyResult, epsilon: float, delta: float) -> DemoComparison:
+def _compared(result: StudyResult, epsilon: float, delta: float) -> Comparison:
     """Compare the study's model with others, on Adult's public test rows."""
     adult = datasets.load_adult()
     table = {**without_some(adult.data), "income": adult.target}
@@ -135,7 +135,7 @@ def _compared(result: StudyResult, epsilon: float, delta: float) -> DemoComparis
         (f"Private model, epsilon {epsilon:g}, on rows held out", *held_out),
         ("Without privacy (scikit-learn), on test rows", *without.texts),
     ]
-    return DemoComparison(lines, {_CAPTION: figures})
+    return lines, {_CAPTION: figures}
 
 
 def _held_out(evaluation: Evaluation) -> tuple[str, str]:
@@ -150,17 +150,24 @@ def _held_out(evaluation: Evaluation) -> tuple[str, str]:
 
 @command("Carry out the demo study and compare it with models without privacy.", "make demo")
 def main(
-    epsilon: Annotated[float, option("Privacy budget epsilon.")] = 1.0,
-    delta: Annotated[float, option("Failure probability delta.")] = 1e-5,
-    out: Annotated[
-        Path | None,
-        option(f"Folder for the results.  [default: {FOLDER}]", type=OUT, metavar="FOLDER"),
-    ] = None,
-    force: Force = False,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    out: Annotated[Path | None, OUT] = None,
+    force: bool = False,
 ) -> None:
-    """Carry out `dpglm demo`, and compare with models without privacy (half a minute)."""
+    """Carry out `dpglm demo`, and compare with models without privacy (half a minute).
 
-    def compare(result: StudyResult) -> DemoComparison:
+    Parameters
+    ----------
+    epsilon
+        Privacy budget epsilon.
+    delta
+        Failure probability delta.
+    out : FOLDER
+        Folder for the results.  [default: dpglm-demo]
+    """
+
+    def compare(result: StudyResult) -> Comparison:
         return _compared(result, epsilon, delta)
 
     study_adult(epsilon, delta, out, force=force, compare=compare)

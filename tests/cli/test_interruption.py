@@ -51,9 +51,9 @@ def said(done):
 @pytest.mark.parametrize(
     "where",
     [
-        "dpglm.cli.commands.fit.read_rows",
+        "dpglm.cli.commands.models.read_rows",
         "dpglm.cli.fitting.Schema.from_json",
-        "dpglm.cli.commands.fit.planned",
+        "dpglm.cli.commands.models.planned",
     ],
 )
 def test_before_anything_was_released(fit, files, ledger, listing, monkeypatch, where):
@@ -119,7 +119,7 @@ def test_the_same_command_goes_on_from_a_checkpoint(fit, files, ledger, monkeypa
 
 
 def test_while_the_model_is_written(fit, files, ledger, listing, monkeypatch):
-    monkeypatch.setattr("dpglm.cli.commands.fit.write_release", interrupt)
+    monkeypatch.setattr("dpglm.cli.commands.models.write_release", interrupt)
     before = listing(files)
     text = said(fit(*LEDGER))
     assert "Spent: entry 1" in text
@@ -128,7 +128,7 @@ def test_while_the_model_is_written(fit, files, ledger, listing, monkeypatch):
 
 
 def test_after_everything_was_written(fit, files, monkeypatch):
-    monkeypatch.setattr("dpglm.cli.commands.fit.print_sections", interrupt)
+    monkeypatch.setattr("dpglm.cli.commands.models.print_sections", interrupt)
     assert "after the result was complete; it is written: model.json" in said(fit())
     assert (files / "model.json").exists()
 

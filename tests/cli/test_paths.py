@@ -119,7 +119,7 @@ def test_a_link_to_nothing_is_not_replaced_without_force(fit, fails, files):
 
 def test_what_turns_into_an_input_meanwhile_is_not_replaced(files):
     """Outputs are compared again just before they appear; also those that no option names."""
-    from dpglm.cli.commands.fit import fit as command
+    from dpglm.cli.commands.models import fit as command
 
     context = click.Context(command)
     context.params = {"data": Path("people.csv")}

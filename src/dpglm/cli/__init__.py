@@ -1,4 +1,4 @@
-"""The command line: `dpglm`, with one module for each command."""
+"""The command line: `dpglm`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def _run() -> None:
             f"The command line needs {', '.join(lacking)}, which the core install leaves out.\n"
             "Install with: pip install 'dpglm[cli]'\n"
         )
+        raise SystemExit(2)
+    if sys.flags.optimize > 1:
+        sys.stderr.write("The command line reads docstrings: run Python without -OO.\n")
         raise SystemExit(2)
     from dpglm.cli.app import app
     from dpglm.cli.console import unfailing_streams

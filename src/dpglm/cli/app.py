@@ -7,20 +7,12 @@ from typing import Any, final
 import click
 
 from dpglm._version import __version__
-from dpglm.cli.commands.audit import audit
-from dpglm.cli.commands.demo import demo
-from dpglm.cli.commands.describe import describe
-from dpglm.cli.commands.evaluate import evaluate
-from dpglm.cli.commands.export import export
-from dpglm.cli.commands.fit import fit
+from dpglm.cli.commands.checks import audit, verify
 from dpglm.cli.commands.ledger import ledger
-from dpglm.cli.commands.moments import moments, regress
-from dpglm.cli.commands.monitor import monitor
-from dpglm.cli.commands.plan import plan
-from dpglm.cli.commands.predict import predict
-from dpglm.cli.commands.schema import schema
-from dpglm.cli.commands.study import study
-from dpglm.cli.commands.verify import verify
+from dpglm.cli.commands.models import fit, plan, schema
+from dpglm.cli.commands.releases import describe, moments, monitor, regress
+from dpglm.cli.commands.scoring import evaluate, export, predict
+from dpglm.cli.commands.studies import demo, study
 from dpglm.cli.console import Interrupted
 from dpglm.cli.options import examples
 

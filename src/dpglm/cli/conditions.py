@@ -6,26 +6,16 @@ import operator
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError
-from dpglm.cli.options import option
 
 if TYPE_CHECKING:
     from dpglm.tables.schema import Schema
 
-Where = Annotated[
-    tuple[str, ...],
-    option(
-        "Count only rows where a column of DATA equals a value (=), differs from it (!=), or lies "
-        "below or above it (<, <=, >, >=); 'COLUMN!=' for rows without a missing value. The number "
-        "of such rows stays private. All conditions must hold.",
-        metavar="CONDITION",
-    ),
-]
 _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,

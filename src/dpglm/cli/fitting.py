@@ -13,12 +13,9 @@ from dpglm.cli.console import InputError
 from dpglm.cli.options import (
     INPUT_FILE,
     EstimatorName,
-    Settings,
-    Trials,
     estimator_class,
     make_estimator,
     numbers,
-    option,
     set_up,
 )
 from dpglm.tables.cells import as_numbers
@@ -32,74 +29,53 @@ if TYPE_CHECKING:
     from dpglm.solvers.base import Plan, StepInfo
 
 
-SchemaFile = Annotated[Path | None, option("--schema", "Schema of the table.", type=INPUT_FILE)]
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The model to fit: the options that `fit` and `plan` share."""
+    """The model to fit: the options that `fit` and `plan` share.
 
-    schema_file: SchemaFile = None
-    target: Annotated[
-        str | None, option("Column to predict, as named in the schema.", metavar="COLUMN")
-    ] = None
-    reference: Annotated[
-        tuple[str, ...],
-        option(
-            "Category of a column with which the others are compared; 'first' for the first "
-            "category of every column.",
-            metavar="COLUMN=CATEGORY|first",
-        ),
-    ] = ()
-    formula: Annotated[
-        str | None,
-        option("Model formula, such as 'income ~ age + C(sex) + bs(hours, df=5)'.", metavar="TEXT"),
-    ] = None
-    additive: Annotated[
-        bool,
-        option(
-            "Fit a smooth curve for each numeric column and an effect for each category. Their "
-            "resolution follows from the number of rows and the budget."
-        ),
-    ] = False
-    interaction: Annotated[
-        tuple[str, ...],
-        option("With --additive: two columns that interact.", metavar="COLUMN:COLUMN"),
-    ] = ()
-    monotone: Annotated[
-        tuple[str, ...],
-        option(
-            "With --additive: a numeric column in which the score must not fall (+1) or must not "
-            "rise (-1).",
-            metavar="COLUMN=+1|-1",
-        ),
-    ] = ()
-    exposure: Annotated[
-        str | None,
-        option(
-            "Column of exposures above 0, such as times or numbers of people, to which means of "
-            "counts and amounts are proportional. It is private, and not in the schema.",
-            metavar="COLUMN",
-        ),
-    ] = None
-    exposure_bounds: Annotated[
-        str | None,
-        option(
-            "Public bounds; exposures are clipped to them. Required with --inference.",
-            metavar="LOW,HIGH",
-        ),
-    ] = None
-    trials: Trials = None
+    Parameters
+    ----------
+    target : COLUMN
+        Column to predict, as named in the schema.
+    reference : COLUMN=CATEGORY|first
+        Category of a column with which the others are compared; 'first' for the first category of
+        every column.
+    formula : TEXT
+        Model formula, such as 'income ~ age + C(sex) + bs(hours, df=5)'.
+    additive
+        Fit a smooth curve for each numeric column and an effect for each category. Their resolution
+        follows from the number of rows and the budget.
+    interaction : COLUMN:COLUMN
+        With --additive: two columns that interact.
+    monotone : COLUMN=+1|-1
+        With --additive: a numeric column in which the score must not fall (+1) or must not rise
+        (-1).
+    exposure : COLUMN
+        Column of exposures above 0, such as times or numbers of people, to which means of counts
+        and amounts are proportional. It is private, and not in the schema.
+    exposure_bounds : LOW,HIGH
+        Public bounds; exposures are clipped to them. Required with --inference.
+    estimator
+        Model to fit.  [default: by the target's type]
+    inference
+        Release standard errors, confidence intervals and tests, too, within the same budget.
+        'model' assumes that the model is right, 'robust' does not.
+    """
+
+    schema_file: Annotated[Path | None, INPUT_FILE] = None
+    target: str | None = None
+    reference: tuple[str, ...] = ()
+    formula: str | None = None
+    additive: bool = False
+    interaction: tuple[str, ...] = ()
+    monotone: tuple[str, ...] = ()
+    exposure: str | None = None
+    exposure_bounds: str | None = None
+    trials: str | None = None
     estimator: EstimatorName = None
-    settings: Settings = ()
-    inference: Annotated[
-        Literal["model", "robust"] | None,
-        option(
-            "Release standard errors, confidence intervals and tests, too, within the same budget. "
-            "'model' assumes that the model is right, 'robust' does not."
-        ),
-    ] = None
+    settings: tuple[str, ...] = ()
+    inference: Literal["model", "robust"] | None = None
 
     def schema(self) -> Schema:
         """Read the schema, with references and formula."""
@@ -256,21 +232,6 @@ def _estimator_for(target: TargetColumn, name: str | None) -> str:
 
 
 # Offsets of rows to predict or evaluate.
-
-Exposure = Annotated[
-    str | None,
-    option(
-        "Column of exposures, for a model that was fitted with them, or one number for all rows, "
-        "such as 1. By default the column that the model file names.",
-        metavar="COLUMN|NUMBER",
-    ),
-]
-Offset = Annotated[
-    str | None,
-    option(
-        "Offsets of the scores, for a model that was fitted with them.", metavar="COLUMN|NUMBER"
-    ),
-]
 
 
 @final

@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,30 +24,40 @@ from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect
 
 # A command is a function: names, defaults, types and choices of its options are those of its
-# parameters, and a parameter that is a dataclass stands for a group of options, its fields.
+# parameters, and their help is in its docstring, after flags and placeholder where these are not
+# the usual ones. A parameter without help is an argument, and one that is a dataclass stands for a
+# group of options, its fields.
 
-_Annotation = tuple[Any, "_Declared | None", Mapping[str, Any]]
+_SHARED = """Options with the same help in several commands.
 
-
-@final
-@dataclass(frozen=True)
-class _Declared:
-    """The part of an annotation that makes a parameter an option or argument."""
-
-    kind: type[click.Parameter]
-    flags: tuple[str, ...]
-    more: Mapping[str, Any]
-
-
-def option(*flags_and_help: str, type: Any = None, **more: Any) -> _Declared:
-    """Annotate a parameter as an option; the last text is its help, others replace its flag."""
-    *flags, text = flags_and_help
-    return _Declared(click.Option, tuple(flags), {"type": type, "help": text, **more})
-
-
-def argument(type: Any, **more: Any) -> _Declared:
-    """Annotate a parameter as an argument."""
-    return _Declared(click.Argument, (), {"type": type, **more})
+Parameters
+----------
+schema_file
+    Schema of the table.
+epsilon
+    Privacy budget epsilon: smaller is more private, and 1 is typical.
+delta : FLOAT|auto
+    Failure probability delta; 'auto' is well below 1/rows.
+adjacency
+    Privacy relation: protects a row's contribution, its presence, or its content.
+settings : --set NAME=VALUE
+    Parameter of the estimator, as in Python, such as C=0.5, loss=hinge or penalize_intercept=true:
+    a number, text, true, false, none, or a JSON object.
+trials : COLUMN
+    Column with the number of trials of each row; the target counts successes (--estimator
+    binomial). Not in the schema.
+exposure : COLUMN|NUMBER
+    Column of exposures, for a model that was fitted with them, or one number for all rows, such as
+    1. By default the column that the model file names.
+offset : COLUMN|NUMBER
+    Offsets of the scores, for a model that was fitted with them.
+where : CONDITION
+    Count only rows where a column of DATA equals a value (=), differs from it (!=), or lies below
+    or above it (<, <=, >, >=); 'COLUMN!=' for rows without a missing value. The number of such rows
+    stays private. All conditions must hold.
+force
+    Replace output files that exist.
+"""
 
 
 def defaults(**values: Any) -> Mapping[str, Any]:
@@ -60,17 +71,10 @@ def command(
     """Make a command of a function; ``lines`` are examples for the end of its help."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        signature = inspect.signature(function)
-        hints = typing.get_type_hints(function, include_extras=True)
-        groups: dict[str, Any] = {}
-        parameters: list[click.Parameter] = []
-        for name, one in signature.parameters.items():
-            kind, declared, changed = _annotation(hints[name])
-            if dataclasses.is_dataclass(kind):
-                groups[name] = kind
-                parameters += _options_of(kind, changed)
-            else:
-                parameters.append(_parameter(name, kind, declared, one.default))
+        hints = typing.get_type_hints(function)
+        groups: dict[str, Any] = {
+            name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)
+        }
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
@@ -82,8 +86,8 @@ def command(
         made = click.Command(
             function.__name__,
             callback=guarded(run),
-            params=parameters,
-            help=inspect.getdoc(function),
+            params=list(_parameters(function, {})),
+            help=_documented(function.__doc__)[0],
             short_help=short_help,
             epilog=examples(*lines),
         )
@@ -94,50 +98,58 @@ def command(
     return decorate
 
 
-def _options_of(group: Any, changed: Mapping[str, Any]) -> Iterator[click.Parameter]:
-    hints = typing.get_type_hints(group, include_extras=True)
-    for field in dataclasses.fields(group):
-        kind, declared, _ = _annotation(hints[field.name])
-        default = inspect.Parameter.empty
-        if field.default is not dataclasses.MISSING:
-            default = field.default
-        default = changed.get(field.name, default)
-        if default is ...:
-            default = inspect.Parameter.empty
-        yield _parameter(field.name, kind, declared, default)
+def _documented(doc: str | None) -> tuple[str, dict[str, tuple[list[str], str]]]:
+    """Split a docstring into its text, and the words and the help of each parameter by name."""
+    text, _, listed = inspect.cleandoc(doc or "").partition("\n\nParameters\n----------\n")
+    found = {}
+    for entry in re.split(r"\n(?=\S)", listed):
+        head, *lines = entry.splitlines() or [""]
+        name, _, words = head.partition(" : ")
+        found[name] = words.split(), " ".join(map(str.strip, lines))
+    return text, found
 
 
-def _annotation(hint: Any) -> _Annotation:
-    """Split an annotation into type, declaration and other defaults."""
-    kind, *added = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    changed = [one for one in added if isinstance(one, Mapping)]
-    declared = [one for one in added if isinstance(one, _Declared)]
-    return kind, declared[0] if declared else None, changed[0] if changed else {}
+def _parameters(owner: Any, changed: Mapping[str, Any]) -> Iterator[click.Parameter]:
+    """Yield the options and arguments of a function or a group, with ``changed`` defaults."""
+    known = _documented(_SHARED)[1] | _documented(owner.__doc__)[1]
+    hints = typing.get_type_hints(owner, include_extras=True)
+    for name, one in inspect.signature(owner).parameters.items():
+        is_annotated = typing.get_origin(hints[name]) is Annotated
+        kind, *added = typing.get_args(hints[name]) if is_annotated else (hints[name],)
+        if dataclasses.is_dataclass(kind):
+            yield from _parameters(kind, added[0] if added else {})
+        else:
+            default = changed.get(name, one.default)
+            yield _parameter(name, kind, default, added[0] if added else None, known.get(name))
 
 
-def _parameter(name: str, kind: Any, declared: _Declared | None, default: Any) -> click.Parameter:
-    """Return the option or argument of a parameter, or of a field."""
-    assert declared is not None, f"{name} is not annotated"
+def _parameter(
+    name: str, kind: Any, default: Any, type: Any, said: tuple[list[str], str] | None
+) -> click.Parameter:
+    """Return the option of a parameter, or the argument if it has no help."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
-    more = dict(declared.more)
-    is_required = default is inspect.Parameter.empty
-    if declared.kind is click.Argument:
-        return click.Argument([name], required=is_required, **more)
-    if typing.get_origin(kind) is tuple:
-        kind, more["multiple"] = typing.get_args(kind)[0], True
-        more["help"] += " Repeatable."
+    is_list = typing.get_origin(kind) is tuple
+    kind = typing.get_args(kind)[0] if is_list else kind
+    if type is None:
+        choices = typing.get_origin(kind) is Literal
+        type = click.Choice(typing.get_args(kind)) if choices else kind
+    is_required = default in (inspect.Parameter.empty, ...)
+    if said is None:
+        return click.Argument([name], type=type, required=is_required)
+    words, text = said
+    flags = [one for one in words if one.startswith("-")]
+    more: dict[str, Any] = {"metavar": next((one for one in words if one not in flags), None)}
+    if is_list:
+        more["multiple"], text = True, f"{text} Repeatable."
     elif kind is bool:
         more["is_flag"] = True
     elif is_required:
         more["required"] = True
     else:
-        more = {"default": default, "show_default": default is not None, **more}
-    if more["type"] is None:
-        choices = typing.get_origin(kind) is Literal
-        more["type"] = click.Choice(typing.get_args(kind)) if choices else kind
-    flags = declared.flags or ("--" + name.replace("_", "-"),)
-    return click.Option([*flags, name], **more)
+        more |= {"default": default, "show_default": default is not None}
+    usual = "--" + name.removesuffix("_file").replace("_", "-")
+    return click.Option([*(flags or [usual]), name], type=type, help=text, **more)
 
 
 def examples(*lines: str) -> str:
@@ -196,6 +208,7 @@ INPUT_STREAM = CommandPath(
 )
 OUTPUT_STREAM = CommandPath(Use.WRITTEN, allow_dash=True)
 COUNT = click.IntRange(min=1)
+TWO_OR_MORE = click.IntRange(min=2)
 
 
 if TYPE_CHECKING:
@@ -238,68 +251,27 @@ class _EstimatorName(_Choice):
         return str(super().convert(value, param, ctx))
 
 
-# Options that several commands have.
-
-Epsilon = Annotated[
-    float, option("Privacy budget epsilon: smaller is more private, and 1 is typical.")
-]
-Delta = Annotated[
-    float | str,
-    option(
-        "Failure probability delta; 'auto' is well below 1/rows.",
-        type=_DeltaType(),
-        metavar="FLOAT|auto",
-    ),
-]
-Adjacency = Annotated[
-    Literal["zero_out", "add_remove", "replace_one"],
-    option("Privacy relation: protects a row's contribution, its presence, or its content."),
-]
-EstimatorName = Annotated[
-    str | None,
-    option("Model to fit.", type=_EstimatorName(), show_default="by the target's type"),
-]
-Settings = Annotated[
-    tuple[str, ...],
-    option(
-        "--set",
-        "Parameter of the estimator, as in Python, such as C=0.5, loss=hinge or "
-        "penalize_intercept=true: a number, text, true, false, none, or a JSON object.",
-        metavar="NAME=VALUE",
-    ),
-]
-Trials = Annotated[
-    str | None,
-    option(
-        "Column with the number of trials of each row; the target counts successes (--estimator "
-        "binomial). Not in the schema.",
-        metavar="COLUMN",
-    ),
-]
-Model = Annotated[Path, option("Model file, written by `dpglm fit`.", type=INPUT_FILE)]
-Force = Annotated[bool, option("Replace output files that exist.")]
+Delta = Annotated[float | str, _DeltaType()]
+Adjacency = Literal["zero_out", "add_remove", "replace_one"]
+EstimatorName = Annotated[str | None, _EstimatorName()]
 
 
 @final
 @dataclass(frozen=True)
 class Account:
-    """The ledger of a command, and the parts of the table that it charges."""
+    """The ledger of a command, and the parts of the table that it charges.
 
-    ledger: Annotated[
-        Path | None,
-        option(
-            "Ledger of this data set. The cost is recorded there before anything is released.",
-            type=LEDGER,
-        ),
-    ] = None
-    part: Annotated[
-        tuple[str, ...],
-        option(
-            "Part of the table, such as the month of arrival, with all rows of DATA. Only rows of "
-            "this part are charged in the ledger.",
-            metavar="NAME",
-        ),
-    ] = ()
+    Parameters
+    ----------
+    ledger
+        Ledger of this data set. The cost is recorded there before anything is released.
+    part : NAME
+        Part of the table, such as the month of arrival, with all rows of DATA. Only rows of this
+        part are charged in the ledger.
+    """
+
+    ledger: Annotated[Path | None, LEDGER] = None
+    part: tuple[str, ...] = ()
 
     def opened(self, label: str | None = None) -> PrivacyLedger | None:
         """Open the ledger, if there is one."""
@@ -316,22 +288,24 @@ class Account:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CsvForm:
-    """The form of a CSV file; by default that of the schema."""
+    """The form of a CSV file; by default that of the schema.
 
-    separator: Annotated[
-        str | None,
-        option("Character between the cells of a CSV file, or 'tab'.", metavar="CHARACTER"),
-    ] = None
-    decimal: Annotated[
-        str | None, option("Decimal point of numbers in a CSV file.", metavar=".|,")
-    ] = None
-    thousands: Annotated[
-        str | None,
-        option("Separator of thousands in a CSV file, such as '.'.", metavar="CHARACTER"),
-    ] = None
-    encoding: Annotated[
-        str | None, option("Encoding of a CSV file, such as latin-1.", metavar="NAME")
-    ] = None
+    Parameters
+    ----------
+    separator : CHARACTER
+        Character between the cells of a CSV file, or 'tab'.
+    decimal : .|,
+        Decimal point of numbers in a CSV file.
+    thousands : CHARACTER
+        Separator of thousands in a CSV file, such as '.'.
+    encoding : NAME
+        Encoding of a CSV file, such as latin-1.
+    """
+
+    separator: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    encoding: str | None = None
 
     def dialect(self, usual: Dialect | None) -> Dialect | None:
         """Return the dialect of the schema, or None, with these options."""
@@ -349,39 +323,30 @@ class CsvForm:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """The privacy budget, the relation, and the public sizes."""
+    """The privacy budget, the relation, and the public sizes.
 
-    epsilon: Epsilon
+    Parameters
+    ----------
+    n_rows
+        Public number of rows; an estimate will do. Required with --adjacency add_remove, where the
+        exact number is private.
+    groups : COLUMN
+        Column with person (group) ids: all rows of a group are protected together. Not in the
+        schema.
+    max_rows_per_group
+        Maximum rows per group; larger groups are subsampled.
+    n_groups
+        Public number of groups; an estimate will do. Required with --groups and --adjacency
+        add_remove, where the exact number is private.
+    """
+
+    epsilon: float
     delta: Delta = "auto"
     adjacency: Adjacency = "zero_out"
-    n_rows: Annotated[
-        int | None,
-        option(
-            "Public number of rows; an estimate will do. Required with --adjacency add_remove, "
-            "where the exact number is private.",
-            type=COUNT,
-        ),
-    ] = None
-    groups: Annotated[
-        str | None,
-        option(
-            "Column with person (group) ids: all rows of a group are protected together. Not in "
-            "the schema.",
-            metavar="COLUMN",
-        ),
-    ] = None
-    max_rows_per_group: Annotated[
-        int | None,
-        option("Maximum rows per group; larger groups are subsampled.", type=COUNT),
-    ] = None
-    n_groups: Annotated[
-        int | None,
-        option(
-            "Public number of groups; an estimate will do. Required with --groups and --adjacency "
-            "add_remove, where the exact number is private.",
-            type=COUNT,
-        ),
-    ] = None
+    n_rows: Annotated[int | None, COUNT] = None
+    groups: str | None = None
+    max_rows_per_group: Annotated[int | None, COUNT] = None
+    n_groups: Annotated[int | None, COUNT] = None
 
     @property
     def keywords(self) -> dict[str, Any]:

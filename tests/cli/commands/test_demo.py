@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from dpglm import datasets
 from dpglm.certificate import Certificate, verify
-from dpglm.cli.commands import demo as module
+from dpglm.cli.commands import studies as module
 from dpglm.report.model_file import load_model
 from examples import demo as comparison
 

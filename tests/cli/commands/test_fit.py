@@ -409,7 +409,7 @@ class TestNothingIsReleased:
         def fail(estimator, schema, drafts, *, model, report):
             raise error
 
-        monkeypatch.setattr("dpglm.cli.commands.fit.write_release", fail)
+        monkeypatch.setattr("dpglm.cli.commands.models.write_release", fail)
         before = listing(files)
         assert fit("--report", "new/report").exit_code != 0
         assert listing(files) == before
@@ -431,7 +431,7 @@ class TestNothingIsReleased:
             for draft in drafts.values():
                 draft.write_text("new")
 
-        monkeypatch.setattr("dpglm.cli.commands.fit.write_release", write)
+        monkeypatch.setattr("dpglm.cli.commands.models.write_release", write)
         monkeypatch.setattr("dpglm.cli.files.os.replace", fail_at_the_report)
         done = fit("--report", "report", "--force")
         assert done.exit_code == 3

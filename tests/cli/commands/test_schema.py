@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv as arrow_csv
 
-from dpglm.cli.commands.schema import template
+from dpglm.cli.commands.models import template
 from dpglm.tables import files as tables
 from dpglm.tables.files import StorageType
 from dpglm.tables.schema import HELP_KEY, Schema

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import click
 
 from dpglm._words import named_numbers
-from dpglm.cli.commands.verify import read_claim
+from dpglm.cli.commands.checks import read_claim
 from dpglm.cli.console import finished, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_LEDGER,
     OUTPUT_FILE,
+    TWO_OR_MORE,
     Adjacency,
-    Force,
-    argument,
     command,
     examples,
-    option,
 )
 
 if TYPE_CHECKING:
@@ -53,32 +51,36 @@ def ledger() -> None:
     group=ledger,
 )
 def create(
-    file: Annotated[Path, argument(OUTPUT_FILE)],
-    data: Annotated[str, option("Public name of the data set.", metavar="NAME")],
-    epsilon: Annotated[float, option("Epsilon of all analyses together.")],
-    delta: Annotated[
-        float, option("Failure probability delta of all analyses together, well below 1/rows.")
-    ],
+    file: Annotated[Path, OUTPUT_FILE],
+    data: str,
+    epsilon: float,
+    delta: float,
     adjacency: Adjacency = "zero_out",
-    fingerprint: Annotated[
-        str | None, option("Public identifier of the data set's version.", metavar="TEXT")
-    ] = None,
-    filter: Annotated[
-        Literal["gaussian", "renyi", "basic"],
-        option(
-            "Composition rule. 'gaussian' is exact for Gaussian noise on all rows, 'renyi' also "
-            "covers sampling, 'basic' adds epsilons and deltas and covers everything."
-        ),
-    ] = "gaussian",
-    unit: Annotated[
-        Literal["row", "group"],
-        option("Unit of protection: each row, or each group (person) with all its rows."),
-    ] = "row",
-    order: Annotated[
-        int | None, option("Order of a renyi filter.", type=click.IntRange(min=2))
-    ] = None,
+    fingerprint: str | None = None,
+    filter: Literal["gaussian", "renyi", "basic"] = "gaussian",
+    unit: Literal["row", "group"] = "row",
+    order: Annotated[int | None, TWO_OR_MORE] = None,
 ) -> None:
-    """Make the ledger FILE for a data set. None of the options can be changed later."""
+    """Make the ledger FILE for a data set. None of the options can be changed later.
+
+    Parameters
+    ----------
+    data : NAME
+        Public name of the data set.
+    epsilon
+        Epsilon of all analyses together.
+    delta
+        Failure probability delta of all analyses together, well below 1/rows.
+    fingerprint : TEXT
+        Public identifier of the data set's version.
+    filter
+        Composition rule. 'gaussian' is exact for Gaussian noise on all rows, 'renyi' also covers
+        sampling, 'basic' adds epsilons and deltas and covers everything.
+    unit
+        Unit of protection: each row, or each group (person) with all its rows.
+    order
+        Order of a renyi filter.
+    """
     from dpglm.ledger import PrivacyLedger
     from dpglm.privacy.budget import ApproximateDP
 
@@ -97,7 +99,7 @@ def create(
 
 
 @command("Show the spending.", "dpglm ledger show FILE", group=ledger)
-def show(file: Annotated[Path, argument(INPUT_LEDGER)]) -> None:
+def show(file: Annotated[Path, INPUT_LEDGER]) -> None:
     """Show the spending and the remaining budget in a ledger or an export of one."""
     from dpglm.ledger.entry import left_in_words
 
@@ -145,13 +147,18 @@ def show(file: Annotated[Path, argument(INPUT_LEDGER)]) -> None:
     "Write a ledger as JSON.", "dpglm ledger export people.ledger -o people.json", group=ledger
 )
 def export(
-    file: Annotated[Path, argument(INPUT_LEDGER)],
-    target: Annotated[Path, option("-o", "--output", "JSON file to write.", type=OUTPUT_FILE)],
-    force: Force = False,
+    file: Annotated[Path, INPUT_LEDGER],
+    target: Annotated[Path, OUTPUT_FILE],
+    force: bool = False,
 ) -> None:
     """Write everything in the ledger FILE as JSON, which `dpglm ledger verify` reads too.
 
     The file contains nothing that was computed from rows, but it does name who spent what.
+
+    Parameters
+    ----------
+    target : -o --output
+        JSON file to write.
     """
     from dpglm.ledger.store import write_json
 
@@ -167,15 +174,8 @@ def export(
     group=ledger,
 )
 def verify(
-    file: Annotated[Path, argument(INPUT_LEDGER)],
-    certificates: Annotated[
-        tuple[Path, ...],
-        option(
-            "--certificate",
-            "Certificate with an entry that must be in the ledger, unchanged.",
-            type=INPUT_FILE,
-        ),
-    ] = (),
+    file: Annotated[Path, INPUT_LEDGER],
+    certificates: Annotated[tuple[Path, ...], INPUT_FILE] = (),
 ) -> None:
     """Recompute every charge and the total of FILE; check that no entry was changed or removed.
 
@@ -183,6 +183,11 @@ def verify(
     consistent one: only certificates and earlier exports that are kept elsewhere reveal that.
 
     Exit code: 0 if no problem is found, 1 otherwise, or if FILE is not a ledger.
+
+    Parameters
+    ----------
+    certificates : --certificate
+        Certificate with an entry that must be in the ledger, unchanged.
     """
     from dpglm.exceptions import LedgerError
 

@@ -1,18 +1,21 @@
-"""`dpglm evaluate`: the performance of a model file on private rows."""
+"""`dpglm predict`, `evaluate` and `export`: uses of a model file."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.cli.conditions import Condition, Where, selected
-from dpglm.cli.console import InputError
+from dpglm.cli.conditions import Condition, selected
+from dpglm.cli.console import InputError, note
 from dpglm.cli.files import (
+    all_or_none,
     columns_of,
     dialect_of,
     encoded_target,
@@ -20,29 +23,123 @@ from dpglm.cli.files import (
     numbers_of,
     publish_numbers,
 )
-from dpglm.cli.fitting import Exposure, GivenOffset, Offset
+from dpglm.cli.fitting import GivenOffset
 from dpglm.cli.options import (
+    INPUT_FILE,
+    INPUT_STREAM,
     INPUT_TABLE,
+    OUTPUT_STREAM,
+    STREAM,
     Account,
     CsvForm,
-    Force,
-    Model,
     Protected,
-    Trials,
-    argument,
     command,
     numbers,
-    option,
     output_folder,
 )
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.databases import Address
-from dpglm.tables.files import named_errors, read_table, storage_types
+from dpglm.tables.files import (
+    PipedTable,
+    csv_text,
+    named_errors,
+    read_table,
+    storage_types,
+    table_format,
+    write_table,
+)
 from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarget, TargetColumn
 
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
+
+_PREDICTION = "prediction"
+
+
+@command(
+    "Predict the rows of a table.",
+    "dpglm predict new.csv --model model.json -o predictions.csv",
+    "dpglm predict new.csv --model model.json --keep id --keep region -o predictions.csv",
+    "dpglm predict new.parquet --model model.json -o predictions.parquet",
+    "dpglm predict new.csv --model claims.json --exposure years -o predictions.csv",
+    "zcat new.csv.gz | dpglm predict - --model model.json -o - | head",
+)
+def predict(
+    data: Annotated[Path | Address, INPUT_STREAM],
+    model: Annotated[Path, INPUT_FILE],
+    form: CsvForm,
+    output: Annotated[Path, OUTPUT_STREAM],
+    exposure: str | None = None,
+    offset: str | None = None,
+    keep: tuple[str, ...] = (),
+    force: bool = False,
+) -> None:
+    """Predict the target for each row of DATA, which needs the model's columns but no target.
+
+    DATA is a CSV or Parquet file, the address of a table in a database, or - for CSV on standard
+    input.
+
+    A model of exposures (`dpglm fit --exposure`) needs those of the rows, too: from the column of
+    the fit, or another column, or one number for all.
+
+    Writes one row for each row of DATA, in the same order: the columns to keep, the column
+    "prediction" and, for a classifier that models them, the probability of each class.
+
+    The model was published privately, but a prediction is computed from its row: it is as private
+    as that row.
+
+    Parameters
+    ----------
+    model
+        Model file, written by `dpglm fit`.
+    output : -o --output
+        Table to write: .csv or .parquet, or - for CSV on standard output.
+    keep : COLUMN
+        Column of DATA to copy next to the predictions, such as an identifier.
+    """
+    from dpglm.report.model_file import load_model
+
+    to_stream = output == STREAM
+    if not to_stream:
+        table_format(output)
+    source = PipedTable(sys.stdin.buffer.read()) if data == STREAM else data
+    loaded = load_model(model)
+    dialect = dialect_of(loaded, form)
+    own = columns_of(loaded)
+    made = [_PREDICTION, *_probability_names(loaded)]
+    for name in keep:
+        if name in made:
+            raise ValueError(
+                f"--keep {name}: must name another column than those of the predictions, "
+                f"{', '.join(sorted(made))}"
+            )
+    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(source, dialect))
+    with all_or_none([] if to_stream else [output], force=force) as drafts:
+        names = list(dict.fromkeys([*own, *keep, *offsets.columns]))
+        numbers = [*numbers_of(loaded), *offsets.columns]
+        table = read_table(source, names, dialect, numbers)
+        with named_errors(source):
+            rows = features_of(loaded, {name: table[name] for name in own})
+            columns = {name: table[name] for name in keep}
+            columns[_PREDICTION] = loaded.predict(rows, **offsets.values(table))
+            if loaded.has_probabilities:
+                probabilities = loaded.predict_proba(rows)
+                columns |= zip(made[1:], probabilities.T, strict=True)
+        with named_errors(output):
+            for draft in drafts.values():
+                write_table(columns, draft)
+            if to_stream:
+                click.echo(csv_text(columns), nl=False)
+                return
+    note(f"Wrote {len(columns[_PREDICTION])} predictions to {output}")
+
+
+def _probability_names(model: LinearModel) -> list[str]:
+    if model.classes_ is None or not model.has_probabilities:
+        return []
+    return [f"probability of {label}" for label in model.classes_.tolist()]
+
 
 REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation.json")
 
@@ -54,57 +151,22 @@ REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation
     "    --threshold 0.2 --threshold 0.5 --ledger people.ledger --report performance",
 )
 def evaluate(
-    data: Annotated[Path | Address, argument(INPUT_TABLE)],
-    model: Model,
+    data: Annotated[Path | Address, INPUT_TABLE],
+    model: Annotated[Path, INPUT_FILE],
     protected: Protected,
     form: CsvForm,
-    exposure: Exposure = None,
-    offset: Offset = None,
-    trials: Trials = None,
-    target: Annotated[
-        str | None,
-        option("Column that is predicted; by default the schema's target.", metavar="COLUMN"),
-    ] = None,
-    target_bounds: Annotated[
-        str | None,
-        option(
-            "Public bounds on a numeric target; by default those of the fit.", metavar="LOW,HIGH"
-        ),
-    ] = None,
-    thresholds: Annotated[
-        tuple[float, ...],
-        option(
-            "--threshold",
-            "With two classes: rows with at least this score are predicted positive. By default "
-            "0.5 for probabilities and 0 for decision values.",
-        ),
-    ] = (),
-    by: Annotated[
-        str | None,
-        option(
-            "Evaluate the rows of each category of this column, too, at no further cost.",
-            metavar="COLUMN",
-        ),
-    ] = None,
-    levels: Annotated[
-        tuple[str, ...],
-        option(
-            "--level",
-            "Public category of the column of --by; by default those in the model's schema.",
-            metavar="VALUE",
-        ),
-    ] = (),
+    exposure: str | None = None,
+    offset: str | None = None,
+    trials: str | None = None,
+    target: str | None = None,
+    target_bounds: str | None = None,
+    thresholds: tuple[float, ...] = (),
+    by: str | None = None,
+    levels: tuple[str, ...] = (),
     account: Account = Account(),  # noqa: B008
-    report: Annotated[
-        Path | None,
-        option(
-            "Folder for certificate.json, evaluation.html and evaluation.json.",
-            type=REPORT_FOLDER,
-            metavar="FOLDER",
-        ),
-    ] = None,
-    where: Where = (),
-    force: Force = False,
+    report: Annotated[Path | None, REPORT_FOLDER] = None,
+    where: tuple[str, ...] = (),
+    force: bool = False,
 ) -> None:
     """Evaluate a model on the private table DATA, with rows that it was not fitted on.
 
@@ -115,6 +177,24 @@ def evaluate(
 
     An error before anything is spent leaves no file. After that, the message states the spending
     and where the numbers are, and the exit code is 3.
+
+    Parameters
+    ----------
+    model
+        Model file, written by `dpglm fit`.
+    target : COLUMN
+        Column that is predicted; by default the schema's target.
+    target_bounds : LOW,HIGH
+        Public bounds on a numeric target; by default those of the fit.
+    thresholds : --threshold
+        With two classes: rows with at least this score are predicted positive. By default 0.5 for
+        probabilities and 0 for decision values.
+    by : COLUMN
+        Evaluate the rows of each category of this column, too, at no further cost.
+    levels : --level VALUE
+        Public category of the column of --by; by default those in the model's schema.
+    report : FOLDER
+        Folder for certificate.json, evaluation.html and evaluation.json.
     """
     from dpglm.evaluation import evaluate as evaluated
     from dpglm.report.evaluation_page import write_evaluation
@@ -226,3 +306,45 @@ def _places(levels: Vocabulary, by: str, cells: Any) -> NDArray[np.object_]:
     none = len(levels.entries)
     places = levels.positions(cells, f"column {by!r}", "", other=none)
     return np.array([*levels.entries, None], dtype=object)[places]
+
+
+@command(
+    "Write a model as SQL, Python or ONNX.",
+    "dpglm export model.json --to sql",
+    "dpglm export model.json --to python -o score.py",
+    "dpglm export model.json --to onnx -o model.onnx",
+)
+def export(
+    model: Annotated[Path, INPUT_FILE],
+    to: Literal["sql", "python", "onnx"],
+    output: Annotated[Path, OUTPUT_STREAM] = STREAM,
+    force: bool = False,
+) -> None:
+    """Write the predictions of MODEL, so that rows can be scored where they are.
+
+    SQL is an expression of the columns of the table, for SELECT. Python is a function
+    `predict(row)` without imports. ONNX is a file for ONNX runtimes; it needs the package onnx.
+
+    The result is the probability of the second of two classes, the probability of each of more
+    classes, or the mean of the target at an exposure of 1. A row that `dpglm predict` refuses is
+    NULL in SQL, a ValueError in Python and NaN in ONNX.
+
+    Parameters
+    ----------
+    to
+        Language to write.
+    output : -o --output
+        File to write, or - for standard output (SQL and Python only).
+    """
+    from dpglm.report.model_file import load_model
+
+    if to == "onnx" and output == STREAM:
+        raise ValueError("--output must name a file for ONNX, got standard output")
+    made = load_model(model).export(to)
+    written = made.SerializeToString() if to == "onnx" else f"{made.rstrip()}\n".encode()
+    if output == STREAM:
+        click.echo(written, nl=False)
+        return
+    with all_or_none([output], force=force) as drafts:
+        drafts[output].write_bytes(written)
+    note(f"Wrote {output}")

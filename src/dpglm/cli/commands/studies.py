@@ -1,0 +1,306 @@
+"""`dpglm study` and `demo`: describe, fit and evaluate on one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from dpglm._progress import shown
+from dpglm._words import rounded_up
+from dpglm.cli.console import (
+    InputError,
+    note,
+    print_pairs,
+    print_sections,
+    print_table,
+    say,
+    spending,
+)
+from dpglm.cli.files import SpendingWatch, require_report, reserved
+from dpglm.cli.options import (
+    COUNT,
+    INPUT_FILE,
+    INPUT_TABLE,
+    STUDY_CHECKPOINT,
+    Account,
+    command,
+    output_folder,
+)
+from dpglm.tables.databases import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpglm.estimators import AdditiveClassifier
+    from dpglm.evaluation import Evaluation
+    from dpglm.study import Study, StudyPlan, StudyResult
+
+_OUT = output_folder(
+    "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
+)
+
+
+@command(
+    "Describe, fit and evaluate on one budget.",
+    "dpglm study study.toml --n-rows 48842                # what to expect; needs no data",
+    "dpglm study study.toml people.parquet --out results",
+    "dpglm study study.toml people.parquet --out results --ledger people.ledger \\",
+    "    --checkpoint begun",
+)
+def study(
+    study: Annotated[Path, INPUT_FILE],
+    data: Annotated[Path | Address | None, INPUT_TABLE] = None,
+    n_rows: Annotated[int | None, COUNT] = None,
+    out: Annotated[Path | None, _OUT] = None,
+    account: Account = Account(),  # noqa: B008
+    checkpoint: Annotated[Path | None, STUDY_CHECKPOINT] = None,
+    force: bool = False,
+) -> None:
+    """Carry out STUDY on the private table DATA, and write publishable results.
+
+    STUDY is a TOML file with the budget, the schema's file, and what to explore, fit and evaluate;
+    docs/study.md has an example. DATA is a CSV or Parquet file, or the
+    address of a table in a database. Without DATA, the plan is printed:
+    the cost and the expected precision of each part.
+
+    All rows are explored. The model is fitted to a random part of them and evaluated on the rest.
+    Everything together costs the epsilon in STUDY. An error before anything is spent leaves no
+    file. After that, the message states the spending and where the results are or how to
+    continue, and the exit code is 3.
+
+    Parameters
+    ----------
+    n_rows
+        Public number of rows, for a plan without DATA.
+    out : FOLDER
+        Folder for the results.
+    checkpoint : FOLDER
+        Folder for earlier releases and the choice of held-out rows. After an interruption the same
+        command continues from there and spends nothing twice. Not for publication.
+    """
+    from dpglm.study.reading import read_study
+    from dpglm.study.writing import files_of_study, write_study
+
+    declared = read_study(study)
+    if data is None:
+        _print_plan(declared.plan(n_rows))
+        return
+    if n_rows is not None:
+        raise InputError("--n-rows is for a plan without DATA")
+    if out is None:
+        raise InputError("--out FOLDER must be given with DATA")
+    require_report()
+    ledger = account.opened()
+    watch = spending(SpendingWatch(ledger, checkpoint=checkpoint, resumes="FOLDER"))
+    targets = [out / name for name in files_of_study(declared.parts)]
+    with reserved(targets, force=force) as outputs:
+        with shown():
+            result = declared.run(data, ledger=ledger, checkpoint=checkpoint)
+        # Drafts have their targets' names, in one folder.
+        outputs.write(lambda drafts: write_study(result, drafts[targets[0]].parent), watch.wrote)
+    if result.evaluation is not None:
+        print_performance(result.evaluation)
+        say()
+    print_promise(result)
+    print_written(targets)
+
+
+def print_promise(result: StudyResult) -> None:
+    """Print the guarantee of a study, its spending, and that it is verified."""
+    print_sections(
+        (heading, sentences)
+        for heading, sentences in result.privacy_.sections()
+        if heading in ("Warning", "Guarantee")
+    )
+    certificate = result.privacy_
+    print_table(
+        ("Budget by part", "rows", "epsilon alone", "share of mu^2"),
+        [
+            (
+                one.stage,
+                certificate.rows_in_words(one.stage),
+                rounded_up(one.epsilon),
+                "-" if one.share is None else f"{100.0 * one.share:.3g} %",
+            )
+            for one in certificate.spending()
+        ],
+    )
+    say()
+    if certificate.split is not None:
+        say("No row is used for both fitting and evaluation: each is charged for one of the two.")
+    say(result.verify().verdict)
+    say()
+
+
+def print_performance(evaluation: Evaluation) -> None:
+    """Print the performance of a model, with intervals for the population."""
+    from dpglm.tabulate import population_estimate, population_interval
+
+    print_table(
+        ("On the rows held out", "estimate", f"{100.0 * evaluation.level:g} % interval"),
+        [
+            (one.label, population_estimate(one.number), population_interval(one.number))
+            for one in evaluation.all_rows.shown()
+        ],
+    )
+
+
+def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print the contents of a study's files; ``more`` describes other files."""
+    from dpglm.study.writing import FILES
+
+    folder = targets[0].parent
+    described = {**FILES, **more}
+    print_pairs(f"Wrote to {folder}", {one.name: described[one.name] for one in targets})
+    say()
+    say(f"Next: dpglm verify {folder / 'certificate.json'}")
+
+
+def _print_plan(plan: StudyPlan) -> None:
+    cost = f"epsilon {rounded_up(plan.epsilon)} at delta {rounded_up(plan.delta)}"
+    stated = plan.protection
+    say(f"A study of {stated.sizes}: {cost}, {stated.adjacency.value}", style="bold")
+    print_table(
+        ("Cost of each part", "rows", "epsilon alone"),
+        [(name, str(rows), rounded_up(epsilon)) for name, rows, epsilon in plan.costs()],
+    )
+    say()
+    expected = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
+    print_sections([("Expectation", expected)])
+    for caution in plan.cautions():
+        note(f"Warning: {caution}")
+
+
+FOLDER = Path("dpglm-demo")
+_LEDGER = "ledger.json"
+OUT = output_folder(
+    "report.html",
+    "certificate.json",
+    "model.json",
+    "exploration.json",
+    "evaluation.json",
+    _LEDGER,
+)
+QUESTION = "Who earns more than 50000 dollars a year?"
+# A survey weight, a duplicate of education-num, and a column of 42 mostly rare countries.
+_LEFTOUT = ("fnlwgt", "education", "native-country")
+_MOST = 5
+
+
+Comparison: TypeAlias = tuple[list[tuple[str, ...]], Mapping[str, Any]]
+"""A table to print, and figures for the report by their captions."""
+
+
+@command(
+    "Carry out a whole private study of public data.",
+    "dpglm demo",
+    "dpglm demo --epsilon 0.1 --out small-epsilon",
+)
+def demo(
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    out: Annotated[Path | None, OUT] = None,
+    force: bool = False,
+) -> None:
+    """Explore Adult, fit an additive model and evaluate it on held-out rows, on one budget.
+
+    Adult (48842 people of the 1994 US census survey: does a person earn over 50000 dollars a
+    year?) is shipped with dpglm together with its schema. The demo treats all rows as private:
+    everything together costs --epsilon. It takes about ten seconds.
+
+    Parameters
+    ----------
+    epsilon
+        Privacy budget epsilon.
+    delta
+        Failure probability delta.
+    out : FOLDER
+        Folder for the results.  [default: dpglm-demo, replacing those of an earlier demo]
+    """
+    study_adult(epsilon, delta, out, force=force)
+
+
+def study_adult(
+    epsilon: float,
+    delta: float,
+    out: Path | None,
+    *,
+    force: bool,
+    compare: Callable[[StudyResult], Comparison] | None = None,
+) -> None:
+    """Carry out the study, print its findings and write its files.
+
+    ``compare`` makes a comparison with models that are not private, for public rows only.
+    """
+    from dpglm.datasets import load_adult
+    from dpglm.study.writing import write_study
+
+    require_report()
+    folder = out or FOLDER
+    targets = list(OUT.files(folder))
+    with reserved(targets, force=force or out is None) as outputs:
+        adult = load_adult()
+        schema = {**adult.schema, "columns": without_some(adult.schema["columns"])}
+        table = {**without_some(adult.data), "income": adult.target}
+        study = _declared(schema, epsilon, delta, len(adult.target))
+        say(f"Adult (census income): {len(adult.target)} rows, {len(schema['columns'])} columns.")
+        result = _run(study, table, outputs.drafts[folder / _LEDGER])
+        compared = None if compare is None else compare(result)
+        figures = None if compared is None else compared[1]
+        write_study(result, outputs.drafts[targets[0]].parent, figures)
+        outputs.publish()
+    say()
+    if compared is None:
+        print_performance(result.evaluation)
+    else:
+        print_table((QUESTION, "accuracy", "AUC"), compared[0])
+    say()
+    _print_effects(result.model)
+    say()
+    print_promise(result)
+    print_written(targets, {_LEDGER: "the spending on Adult, for dpglm ledger verify"})
+
+
+def without_some(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that the study uses."""
+    return {name: one for name, one in columns.items() if name not in _LEFTOUT}
+
+
+def _declared(schema: Mapping[str, Any], epsilon: float, delta: float, n_rows: int) -> Study:
+    """Declare the study, with standard errors where budget and rows suffice for them."""
+    from dpglm.study import Study
+
+    explored = Study(
+        schema, epsilon, delta, n_rows=n_rows, title=f"Adult: {QUESTION.lower()}"
+    ).explore(two_way=[("sex", "income")])
+    # With few knots, bands are narrow enough to show the shape of a curve.
+    full = explored.fit("additive", inference=True, segments=8).evaluate(by="sex")
+    try:
+        full.plan()
+    except ValueError:
+        return explored.fit("additive").evaluate(by="sex")
+    return full
+
+
+def _run(study: Study, table: Mapping[str, Any], export: Path) -> StudyResult:
+    """Run the study on a new ledger, which is exported."""
+    from dpglm.ledger import PrivacyLedger
+    from dpglm.ledger.store import write_json
+
+    budget = study.plan().protection.budget
+    ledger = PrivacyLedger.create(export.with_suffix(".sqlite"), data="Adult", budget=budget)
+    with shown():
+        result = study.run(table, ledger=ledger)
+    write_json(export, ledger.contents().to_dict())
+    return result
+
+
+def _print_effects(model: AdditiveClassifier) -> None:
+    """Print which columns matter most."""
+    shapes = model.shapes_.by_importance[:_MOST]
+    print_table(
+        ("Strongest effects", "lowest log-odds", "highest"),
+        [(one.term, f"{one.values.min():.2f}", f"{one.values.max():.2f}") for one in shapes],
+    )
