@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -138,6 +139,7 @@ INK, GREY, LIGHT = "#1F2933", "#6B7785", "#E4E8EC"
 _TITLE, _SUBTITLE = 14.0, 10.0
 _MARGIN = 0.16
 _LEADING = 1.35
+_MOST_TICKS = 9
 
 
 def new_figure(width: float, body: float, title: str, subtitle: str) -> Any:
@@ -188,6 +190,22 @@ def log_scale(axes: Any) -> None:
     axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
+
+
+def ratios_of_logarithms(axes: Any) -> None:
+    """Label an x axis of natural logarithms with their exponentials, at round numbers."""
+    low, high = axes.get_xlim()
+    ends = (low / math.log(10.0), high / math.log(10.0))
+    powers = range(math.floor(ends[0]), math.ceil(ends[1]) + 1)
+
+    def ticks(*digits: float) -> list[float]:
+        found = [math.log(one) + power * math.log(10.0) for power in powers for one in digits]
+        return [one for one in found if low <= one <= high]
+
+    choices = [ticks(1.0, 1.5, 2.0, 3.0, 5.0, 7.0), ticks(1.0, 2.0, 5.0), ticks(1.0)]
+    shown = next((one for one in choices if len(one) <= _MOST_TICKS), choices[-1])
+    shown = shown[:: math.ceil(len(shown) / _MOST_TICKS) or 1]
+    axes.set_xticks(shown, [plain_number(math.exp(one), 2) for one in shown])
 
 
 def whole_numbers(axes: Any) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm.evaluation import BinaryTask, evaluate_predictions, plan_evaluation
+from dpglm.evaluation.picture import draw_panel
 from dpglm.privacy import GaussianDP
 from dpglm.report.evaluation_page import evaluation_page, shown_evaluation, write_evaluation
 
@@ -56,15 +57,58 @@ def test_everything_is_there_and_escaped(made):
 
 def test_what_is_shown_is_what_was_released(made):
     shown = shown_evaluation(made)
-    (name, estimate, ends), *_ = shown["tiles"]
-    assert (name, float(estimate)) == ("AUC", pytest.approx(made.auc, abs=6e-3))
-    assert ends.count(" to ") == 1
+    tiles = {name: (estimate, ends) for name, estimate, ends in shown["tiles"]}
+    assert list(tiles) == [
+        "prevalence",
+        "AUC",
+        "lift of the top tenth",
+        "mean prediction",
+        "calibration intercept",
+        "calibration slope",
+    ]
+    assert float(tiles["AUC"][0]) == pytest.approx(made.auc, abs=6e-3)
+    assert all(ends.count(" to ") == 1 for _, ends in tiles.values())
     matrix = made.confusion_matrix(0.5)
     found = [[float(count) for *_, count in cells] for _, cells in shown["confusion"]["rows"]]
     assert np.array(found) == pytest.approx(matrix, abs=0.5)
     (table,) = shown["tables"]
     # A level without rows is left out.
     assert [label for label, _ in table["rows"]] == ["<north>", "south", "all"]
+
+
+def test_confusion_shares_add_up_to_one():
+    # With few positives, noisy counts are negative now and then.
+    rng = np.random.default_rng(3)
+    for seed in range(6):
+        made = evaluate_predictions(
+            (rng.uniform(size=N) < 0.03).astype(int),
+            rng.uniform(0.01, 0.06, size=N),
+            classes=(0, 1),
+            random_state=seed,
+        )
+        for _, cells in shown_evaluation(made)["confusion"]["rows"]:
+            shares = [float(text.removesuffix(" %")) for text, *_ in cells]
+            assert all(0.0 <= one <= 100.0 for one in shares)
+            assert sum(shares) == pytest.approx(100.0, abs=0.2)
+
+
+def test_panels_of_a_rare_class_show_the_range_of_scores():
+    rng = np.random.default_rng(2)
+    score = rng.beta(1.0, 30.0, size=20_000).clip(0.0, 0.2)
+    ill = (rng.uniform(size=20_000) < score).astype(int)
+    rows = evaluate_predictions(ill, score, classes=(0, 1), random_state=0).all_rows
+    low, high = rows.range_of_scores
+    assert 0.0 <= low < 0.01 < 0.08 < high <= 0.2
+    for name in ("calibration", "thresholds"):
+        (axes,) = draw_panel(name, rows).axes
+        left, right = axes.get_xlim()
+        assert left <= low
+        assert high <= right < 0.25
+    shown = draw_panel("calibration", rows).axes[0]
+    assert shown.get_ylim() == shown.get_xlim()
+    cells = rows.calibration_curve()
+    assert len(cells) >= 3
+    assert all(left <= one.mean_score <= right for one in cells)
 
 
 def test_pages_of_other_tasks(rows, tmp_path):

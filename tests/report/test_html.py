@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from dpglm import from_formula
 from dpglm.estimators import LogisticRegression
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.report import html, plots
@@ -163,9 +164,60 @@ def test_intervals_come_first():
         assert " ".join([name, *row[1:]]) in text
     for note in summary.notes:
         assert note in text
-    assert "As odds ratios" in text
+    assert text.index("Odds ratios") < text.index("P>|z|")
     assert "Confidence intervals were not requested" not in text
     assert text.index("P>|z|") < text.index("Guarantee")
+
+
+@pytest.fixture(scope="module")
+def of_formula():
+    rng = np.random.default_rng(0)
+    table = {
+        "age": rng.uniform(20, 80, size=8000),
+        "ward": rng.choice(["a", "b", "c"], 8000),
+    }
+    score = (table["ward"] == "b") - np.cos(table["age"] / 10.0)
+    table["ill"] = (score + rng.logistic(size=8000) > 0).astype(int)
+    columns = {
+        "age": {"type": "numeric", "low": 20, "high": 80},
+        "ward": {"type": "categorical", "categories": ["a", "b", "c"]},
+    }
+    target = {"name": "ill", "type": "binary", "classes": [0, 1]}
+    schema = {"columns": columns, "target": target, "provenance": "made up"}
+    estimator = LogisticRegression(inference=True)
+    return from_formula(
+        "ill ~ C(ward) + bs(age, df=4)", schema, estimator, epsilon=4.0, random_state=0
+    ).fit(table)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_odds_ratios_have_reference_rows(of_formula):
+    text = Page(html.report_page(of_formula)).text
+    ratio = float(np.exp(of_formula.inference_.params[1]))
+    assert "C(ward) a 1 (reference) b" in text
+    assert f"b {ratio:.2f} (" in text
+    assert "bs(age, df=4), joint test p < 0.001 (4 df)" in text
+    first = text.index("1 (reference)")
+    assert text.index("Odds ratios") < first < text.index("std err")
+    assert first < text.index("Effect of each column")
+
+
+def test_panels_have_their_own_scale_or_a_common_one(of_formula):
+    def limits(figure):
+        wide = {"age": "get_ylim", "ward": "get_xlim"}
+        return {
+            axes.get_title(loc="left"): getattr(axes, wide[axes.get_title(loc="left")])()
+            for axes in figure.axes
+        }
+
+    own, common = (limits(of_formula.plot_shapes(common_scale=one)) for one in (False, True))
+    assert own["age"] != own["ward"]
+    assert common["age"] == common["ward"]
+    pages = [html.report_page(of_formula, common_scale=one) for one in (False, True)]
+    assert "each panel has its own scale" in pages[0]
+    assert "on a common scale" in pages[1]
+    with pytest.raises(ValueError, match="common_scale"):
+        html.report_page(of_formula, common_scale="yes")
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from dpglm import from_formula
 from dpglm.estimators import LinearRegression, LogisticRegression
 from dpglm.pictures import as_data_uri, spread
 from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
@@ -128,23 +129,62 @@ class TestCoefficients:
         for value, (low, high) in zip(model.coef_[0], expected, strict=True):
             assert (marks[value] == "white") == (low <= 0.0 <= high)
 
-    def test_what_is_surely_large_is_first_and_priors_are_left_out(self):
+    def test_explained_variance_ranks_and_priors_are_left_out(self):
         rng = np.random.default_rng(0)
         X = rng.uniform(size=(10_000, 4))
         X[:, 1] = rng.uniform(size=10_000) < 0.01
         X[:, 3] = 0.0
         y = X @ [1.0, 4.0, 0.1, 0.0] - 0.5 + rng.logistic(size=10_000)
         options = {"target_bounds": (-8, 8), "feature_bounds": (-1, 1), "random_state": 0}
-        model = LinearRegression(inference=True, **options).fit(X, y)
+        model = LinearRegression(epsilon=4.0, inference=True, **options).fit(X, y)
         assert model.inference_.of_prior == ("x3",)
         figure = plots.coefficients(model)
         (axes,) = figure.axes
         names = [label.get_text() for label in axes.get_yticklabels()][::-1]
-        surely = np.abs(model.inference_.conf_int()[1:4]).min(axis=1)
-        assert sorted(names) == ["x0", "x1", "x2"]
-        assert names[-1] == "x2"
-        assert (names[0] == "x0") == bool(surely[0] > surely[1])
+        # Variances 4^2 * 0.01 * 0.99, 1 / 12 and 0.1^2 / 12; x3 has the interval of its prior.
+        assert names == ["x1", "x0", "x2"]
         assert "1 with the interval of their prior are not shown" in texts(figure)
+
+    def test_noisy_levels_and_splines_do_not_lead(self):
+        rng = np.random.default_rng(1)
+        columns = {
+            "age": {"type": "numeric", "low": 0, "high": 1},
+            "dose": {"type": "numeric", "low": -1, "high": 1},
+            "ward": {"type": "categorical", "categories": list("abcdefghij")},
+        }
+        target = {"name": "ill", "type": "binary", "classes": [0, 1]}
+        table = {
+            "age": rng.beta(2.0, 8.0, size=20_000),
+            "dose": rng.uniform(-1, 1, size=20_000),
+            "ward": rng.choice(list("abcdefghij"), 20_000, p=[0.9, *[0.1 / 9] * 9]),
+        }
+        table["ill"] = (table["dose"] + rng.logistic(size=20_000) > 0).astype(int)
+        model = from_formula(
+            "ill ~ C(ward) + bs(age, df=5) + dose",
+            {"columns": columns, "target": target, "provenance": "made up"},
+            LogisticRegression(inference=True),
+            epsilon=1.0,
+            random_state=0,
+        ).fit(table)
+        table = coefficient_table(model)
+        largest = np.abs(table.values[0] * table.reach).argmax()
+        assert table.features[largest] != "dose"
+        figure = plots.coefficients(model)
+        (axes,) = figure.axes
+        names = [label.get_text() for label in axes.get_yticklabels()][::-1]
+        assert names[0] == "dose"
+        assert not [name for name in names if "bs(" in name]
+        assert "5 of splines are shown as curves only" in texts(figure)
+        # Positions are log odds ratios; ticks are odds ratios.
+        ticks = {
+            label.get_text(): at
+            for at, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        }
+        assert ticks["2"] == pytest.approx(np.log(2.0))
+        plain = plots.coefficients(model, exponentiate=False)
+        assert "Estimated coefficients" in texts(plain)
+        with pytest.raises(ValueError, match="exponentiate requires"):
+            plots.coefficients(fit_classifier(), exponentiate=True)
 
     def test_one_panel_for_each_class(self, multinomial, tmp_path):
         figure = plots.coefficients(multinomial, most=2)

@@ -97,13 +97,17 @@ class HasShapes(abc.ABC):
         """
         return self.shapes_.to_frame()
 
-    def plot_shapes(self, most: int | None = None, **options: Any) -> Any:
-        """Plot the shapes: a panel for each column or pair, on a common scale.
+    def plot_shapes(
+        self, most: int | None = None, *, common_scale: bool = False, **options: Any
+    ) -> Any:
+        """Plot the shapes: a panel for each column or pair.
 
         Parameters
         ----------
         most : int, optional
             Maximum number of panels, largest standard deviation first; by default 12.
+        common_scale : bool, default=False
+            Whether all panels have the same scale; otherwise each its own.
         **options
             Options of ``shapes``.
 
@@ -116,7 +120,7 @@ class HasShapes(abc.ABC):
         ImportError
             If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
         """
-        return self.shapes(**options).plot(most)
+        return self.shapes(**options).plot(most, common_scale=common_scale)
 
 
 class WithShapes(HasShapes):

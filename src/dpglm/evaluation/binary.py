@@ -350,10 +350,8 @@ class BinaryResult(Result):
         """
         if not self.probabilities:
             raise ValueError("a calibration curve needs scores that are probabilities")
-        std = math.sqrt(2.0) * float(self.noisy.noise["counts"])
-        clear = self.noisy.counts.sum(axis=0) > self.z * std
         found = []
-        for place in np.flatnonzero(clear).tolist():
+        for place in self._with_rows.tolist():
 
             def share(low: Floats, high: Floats, place: int = place) -> float:
                 return ratio(high[place], low[place] + high[place])
@@ -365,6 +363,18 @@ class BinaryResult(Result):
             numbers = self._of_counts(share), self._of_counts(mass)
             found.append(CalibrationBin(self.ends[place], end, self.means[place], *numbers))
         return tuple(found)
+
+    @property
+    def _with_rows(self) -> NDArray[np.intp]:
+        """The cells that are unlikely to be empty."""
+        std = math.sqrt(2.0) * float(self.noisy.noise["counts"])
+        return np.flatnonzero(self.noisy.counts.sum(axis=0) > self.z * std)
+
+    @property
+    def range_of_scores(self) -> tuple[float, float]:
+        """Least and largest mean score of the cells that are unlikely to be empty."""
+        means = self.means[self._with_rows] if len(self._with_rows) else self.means
+        return float(means.min()), float(means.max())
 
     def lift(self, share: float = 0.1) -> Number:
         """Return the share of positives among the rows with the highest scores, over that of all.
@@ -544,26 +554,40 @@ def _at(name: str, function: Decided, *, label: str = "", **shown: Any) -> Metri
 
 
 METRICS = (
-    Metric("prevalence", "prevalence", SCORES, BinaryResult.prevalence, by_level=True),
+    Metric(
+        "prevalence", "prevalence", SCORES, BinaryResult.prevalence, headline=True, by_level=True
+    ),
     Metric("auc", "AUC", SCORES, BinaryResult.auc, headline=True, by_level=True, better=1),
     Metric("ks", "KS distance", SCORES, BinaryResult.ks, better=1),
-    Metric("lift", "lift of the top tenth", SCORES, BinaryResult.lift, better=1),
-    Metric("log_loss", "log loss", PROBABILITIES, BinaryResult.log_loss, headline=True, better=-1),
+    Metric("lift", "lift of the top tenth", SCORES, BinaryResult.lift, headline=True, better=1),
+    Metric("log_loss", "log loss", PROBABILITIES, BinaryResult.log_loss, better=-1),
     Metric("d2", "D\N{SUPERSCRIPT TWO}", PROBABILITIES, BinaryResult.d2, better=1),
     Metric("brier", "Brier score", PROBABILITIES, BinaryResult.brier, better=-1),
-    Metric("mean_prediction", "mean prediction", PROBABILITIES, BinaryResult.mean_prediction),
+    Metric(
+        "mean_prediction",
+        "mean prediction",
+        PROBABILITIES,
+        BinaryResult.mean_prediction,
+        headline=True,
+        by_level=True,
+    ),
     Metric(
         "calibration_intercept",
         "calibration intercept",
         PROBABILITIES,
         BinaryResult.calibration_intercept,
+        headline=True,
     ),
-    Metric("calibration_slope", "calibration slope", PROBABILITIES, BinaryResult.calibration_slope),
+    Metric(
+        "calibration_slope",
+        "calibration slope",
+        PROBABILITIES,
+        BinaryResult.calibration_slope,
+        headline=True,
+    ),
     _at(
         "accuracy",
         lambda tn, fp, fn, tp: ratio(tn + tp, tn + fp + fn + tp),
-        headline=True,
-        by_level=True,
         better=1,
     ),
     _at(

@@ -23,7 +23,7 @@ _PANEL, _TALL = 3.1, 2.9
 _TICK, _TITLE = 8.0, 9.5
 _BAND, _LINE = 0.22, 1.8
 _NAME = 1.0
-_DECISIONS = ("accuracy", "precision", "recall")
+_DECISIONS = ("recall", "specificity", "precision")
 _QUANTILES = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 
 
@@ -104,6 +104,9 @@ def _frame_of_roc(axes: Any) -> None:
 def _calibration(axes: Any, result: BinaryResult) -> None:
     cells = result.calibration_curve()
     axes.plot([0.0, 1.0], [0.0, 1.0], color=draw.GREY, linewidth=0.9, dashes=(5, 3))
+    # Bars of cells with few rows are cut off at the frame.
+    drawn = [*result.range_of_scores, *(cell.positives.estimate for cell in cells)]
+    limits = _padded(min(drawn), max(drawn))
     at = np.array([cell.mean_score for cell in cells])
     found = [cell.positives for cell in cells]
     middle = np.array([one.estimate for one in found])
@@ -118,7 +121,8 @@ def _calibration(axes: Any, result: BinaryResult) -> None:
         elinewidth=2.4,
         ecolor=(draw.BLUE, 0.4),
     )
-    _unit_square(axes)
+    axes.set_xlim(*limits)
+    axes.set_ylim(*limits)
     axes.set_xlabel("mean score")
     axes.set_ylabel("share of positive rows")
 
@@ -129,8 +133,7 @@ def _by_threshold(axes: Any, result: BinaryResult) -> None:
         numbers = [result.number(name, float(end)) for end in ends]
         _band(axes, ends, np.array([one.estimate for one in numbers]), numbers, color, name)
     axes.set_ylim(0.0, 1.02)
-    if result.probabilities:
-        axes.set_xlim(0.0, 1.0)
+    axes.set_xlim(*_padded(*result.range_of_scores))
     axes.set_xlabel("threshold")
     _legend(axes, "best")
 
@@ -157,12 +160,13 @@ PICTURES = {
     ),
     "calibration": Panel(
         "Calibration",
-        "share of positive rows in cells of scores against their mean score; dashed: calibrated",
+        "share of positive rows in cells of scores against their mean score, over the range of "
+        "scores; dashed: calibrated",
         _calibration,
     ),
     "thresholds": Panel(
         "Decisions by threshold",
-        "accuracy, precision and recall against the threshold",
+        "recall, specificity and precision against the threshold, over the range of scores",
         _by_threshold,
     ),
     "residuals": Panel("Residuals", "quantiles of target minus prediction", _residuals),
@@ -190,6 +194,12 @@ def _band(
     low, high = np.array([_ends(one) for one in numbers]).T
     axes.fill_between(x, low, high, color=color, alpha=_BAND, linewidth=0)
     axes.plot(x, y, color=color, linewidth=_LINE, label=label)
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    """Return an interval with margins for marks at its ends."""
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
 
 
 def _unit_square(axes: Any) -> None:

@@ -54,11 +54,6 @@ _HALF = 0.5
 
 
 @checked
-@checked
-@checked
-@checked
-@checked
-@checked
 def task_of(
     model: Any, thresholds: Sequence[float] | None = None, target_bounds: Any = None
 ) -> EvaluationTask:

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from dpglm._calls import checked
-from dpglm._validation import check_bool, check_real, in_one_line
+from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
 from dpglm._words import plain_number, rounded_up
 from dpglm.inference.inference import Inference
 from dpglm.inference.layout import Layout
@@ -18,6 +18,8 @@ from dpglm.tables.encoding import NamedTerm
 
 _OF_PRIOR = "†"
 _UNKNOWN = "–"
+MARKS = (_OF_PRIOR, _UNKNOWN)
+"""Marks of cells, with which their notes begin."""
 
 
 @final
@@ -60,7 +62,12 @@ class ModelTable:
 
 @checked
 def table(
-    models: Any, *, level: float = 0.95, exponentiate: bool | None = None, title: str = "Models"
+    models: Any,
+    *,
+    level: float = 0.95,
+    exponentiate: bool | None = None,
+    title: str = "Models",
+    terms: Sequence[str] | None = None,
 ) -> ModelTable:
     """Return the effects of several models side by side, with intervals and reference rows.
 
@@ -74,6 +81,8 @@ def table(
         Whether to show odds ratios or rate ratios; by default if all models have them.
     title : str, default="Models"
         Title of the table.
+    terms : sequence of str, optional
+        Terms to show, by ``inference_.terms``; by default all, and the intercept.
 
     Returns
     -------
@@ -109,20 +118,23 @@ def table(
     if ratios and any(link.exponentiated is None for link in links):
         raise ValueError("exponentiate requires links with odds or rate ratios in all models")
     columns = [_Column(one, level, ratios) for one in found.values()]
-    terms: dict[str, NamedTerm] = {}
+    known: dict[str, NamedTerm] = {}
     for one in found.values():
         for name, term in one.named.terms.items():
-            terms.setdefault(name, term)
-    rows = [row for term in terms.values() for row in _rows_of(term, columns)]
-    if any(one.estimates.has_intercept for one in found.values()):
+            known.setdefault(name, term)
+    shown = list(known) if terms is None else check_list("terms", terms)
+    for name in shown:
+        check_one_of("terms", name, tuple(known))
+    rows = [row for name in shown for row in _rows_of(known[name], columns)]
+    if terms is None and any(one.estimates.has_intercept for one in found.values()):
         rows.append(("intercept", *(one.effect("intercept") for one in columns)))
     sizes = [
         ("rows", *(plain_number(one.certificate.data.n_rows) for one in found.values())),
         ("epsilon", *(rounded_up(one.certificate.epsilon) for one in found.values())),
         ("delta", *(rounded_up(one.certificate.delta) for one in found.values())),
     ]
-    shown = " or ".join(dict.fromkeys(f"{link.exponentiated}s" for link in links))
-    what = shown[:1].upper() + shown[1:] if ratios else "Coefficients"
+    ratio = " or ".join(dict.fromkeys(f"{link.exponentiated}s" for link in links))
+    what = ratio[:1].upper() + ratio[1:] if ratios else "Coefficients"
     covered = f"{what} with {100.0 * level:g} % intervals: sampling error and privacy noise."
     notes = [covered, *_protection(list(found.values()))]
     cells = "".join(cell for row in rows for cell in row[1:])
@@ -190,9 +202,12 @@ class _Column:
         place = self._model.names.index(name)
         if not np.isfinite(self._errors[place]):
             return _UNKNOWN
-        error = self._errors[place]
-        decimals = min(max(1 - math.floor(math.log10(error)), 0), 12) if error > 0.0 else 4
-        value, low, high = (f"{one:.{decimals}f}" for one in self._numbers[place])
+        error, numbers = self._errors[place], self._numbers[place]
+        if self._ratios:
+            value, low, high = (_of_ratio(one, error / numbers[0]) for one in numbers)
+        else:
+            decimals = min(max(1 - math.floor(math.log10(error)), 0), 12) if error > 0.0 else 4
+            value, low, high = (f"{one:.{decimals}f}" for one in numbers)
         mark = _OF_PRIOR if name in self._model.of_prior else ""
         return f"{value} ({low}, {high}){mark}"
 
@@ -206,6 +221,19 @@ class _Column:
         found = self._model.wald_test(term.name)
         p = "p < 0.001" if found.p_value < 0.001 else f"p = {found.p_value:.3f}"
         return f"{p} ({found.df} df)"
+
+
+def _of_ratio(value: float, error: float) -> str:
+    """Write a ratio with the significant digits of its relative error, at least two.
+
+    >>> _of_ratio(1.2345, 0.02), _of_ratio(0.0012, 2.4), _of_ratio(321.6, 2.4)
+    ('1.23', '0.0012', '322')
+    """
+    if not 0.0 < value < 1e12 or not error > 0.0:
+        return f"{value:.3g}"
+    digits = min(max(1 - math.floor(math.log10(error)), 2), 12)
+    decimals = digits - 1 - math.floor(math.log10(value))
+    return f"{value:.{max(decimals, 0)}f}"
 
 
 def _rows_of(term: NamedTerm, columns: Sequence[_Column]) -> Iterable[tuple[str, ...]]:

@@ -154,7 +154,8 @@ def _confusion(rows: Result) -> dict[str, Any] | None:
     threshold = rows.task.main_threshold
     matrix = rows.confusion_matrix(threshold)
     # Noisy counts may be negative.
-    shares = np.clip(matrix, 0.0, None) / np.maximum(matrix.sum(axis=1, keepdims=True), 1.0)
+    counts = np.clip(matrix, 0.0, None)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     return {
         "at": "" if threshold is None else f" at threshold {threshold:g}",
         "labels": [str(one) for one in classes],

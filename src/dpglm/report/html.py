@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._calls import checked
+from dpglm._validation import check_bool
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.estimators.composed._composed import parts_of
@@ -18,6 +19,8 @@ from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.guidance.expectation import guidance
 from dpglm.inference.inference import Inference
 from dpglm.inference.summary import loss_in_words
+from dpglm.inference.table import MARKS
+from dpglm.inference.table import table as model_table
 from dpglm.ledger.store import write_text
 from dpglm.pictures import as_data_uri
 from dpglm.problem import ConvexScalarLoss
@@ -34,6 +37,7 @@ __all__ = ["report_page", "write_report"]
 _WIDTHS = (7.2, NARROW)
 _MOST_COEFFICIENTS = 40
 _MOST_OUTPUTS = 12
+_MOST_RATIOS = 60
 _NO_BOUNDS = ("inf", "-inf")
 
 _Table: TypeAlias = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
@@ -49,6 +53,7 @@ def report_page(
     schema: Schema | None = None,
     scores: Mapping[str, float | str] | None = None,
     figures: Mapping[str, Any] | None = None,
+    common_scale: bool = False,
 ) -> str:
     """Return a page about a fitted model, its privacy and its noise.
 
@@ -68,6 +73,8 @@ def report_page(
         Scores to show, such as ``{"Accuracy on test rows": 0.85}``, computed from public rows.
     figures : mapping from str to Matplotlib figure, or to two, optional
         Further pictures by caption: a figure, or a pair for wide and for narrow screens.
+    common_scale : bool, default=False
+        Whether all panels of curves have the same scale; otherwise each its own.
 
     Returns
     -------
@@ -97,22 +104,27 @@ def report_page(
         cautions=step_cautions(estimator),
         title=title or title_of(estimator),
         scores=scores or {},
-        **model_view(model, table, figures),
+        **model_view(model, table, figures, common_scale=check_bool("common_scale", common_scale)),
     )
 
 
 def model_view(
-    estimator: Any, table: CoefficientTable, figures: Mapping[str, Any] | None = None
+    estimator: Any,
+    table: CoefficientTable,
+    figures: Mapping[str, Any] | None = None,
+    *,
+    common_scale: bool = False,
 ) -> dict[str, Any]:
     """Return the coefficients, pictures and settings of a fitted model for a template."""
     plan, certificate = estimator.solution_.plan, estimator.privacy_
     pictures = {**(figures or {}), **_pictures(estimator.solution_)}
-    shapes = shapes_view(estimator)
+    shapes = shapes_view(estimator, common_scale=common_scale)
     return {
         "loss": loss_in_words(certificate),
         "coefficients": {
             "picture": as_data_uri(draw_table(table)),
             "narrow": as_data_uri(draw_table(table, width=NARROW)),
+            "ratios": _ratios(table),
             "tables": _tables(table),
             "noise_is_known": table.noise is not None,
             "notes": () if table.inference is None else table.inference.summary().notes,
@@ -120,7 +132,7 @@ def model_view(
             "n_shown": min(len(table.features), _MOST_COEFFICIENTS),
             "of_table": table.of_table,
             "compares": any(" vs " in name for name in table.features),
-            "has_curves": shapes is not None,
+            "has_knots": shapes is not None and shapes["is_additive"],
             "n_outputs": len(table.outputs),
         },
         "shapes": shapes,
@@ -227,14 +239,33 @@ def _tables(table: CoefficientTable) -> list[_Table]:
 def _tables_of_intervals(table: CoefficientTable, inference: Inference) -> list[_Table]:
     first = len(inference.names) - len(table.features)
     shown = [*range(first), *(first + table.largest(0, _MOST_COEFFICIENTS))]
-    summaries = {"": inference.summary()}
-    link = inference.certificate.problem.loss.link
-    if link is not None and link.exponentiated is not None:
-        summaries[f"As {link.exponentiated}s"] = inference.summary(exponentiate=True)
-    return [
-        (title, tuple(one.heading for one in summary.columns), [summary.cells()[i] for i in shown])
-        for title, summary in summaries.items()
-    ]
+    summary, title = inference.summary(), "" if table.ratio is None else "Coefficients"
+    cells = summary.cells()
+    return [(title, tuple(one.heading for one in summary.columns), [cells[i] for i in shown])]
+
+
+def _ratios(table: CoefficientTable) -> dict[str, Any] | None:
+    """Return odds ratios or rate ratios with reference rows, of the terms that explain most."""
+    inference = table.inference
+    if inference is None or table.ratio is None:
+        return None
+    pooled = {inference.names[one] for one in np.flatnonzero(inference.estimates.is_pooled)}
+    terms = {
+        name: one
+        for name, one in inference.named.terms.items()
+        if pooled.isdisjoint(one.coefficients)
+    }
+    ordered = sorted(terms, key=lambda name: -table.explained[name])
+    sizes = np.cumsum([1 + max(len(terms[name].levels), 1) for name in ordered])
+    chosen = set(ordered[: max(int((sizes <= _MOST_RATIOS).sum()), 1)])
+    made = model_table({"": inference}, terms=[one for one in terms if one in chosen])
+    _, rows, _ = made.layout.sections
+    return {
+        "name": table.ratio,
+        "rows": rows,
+        "left_out": len(terms) - len(chosen),
+        "notes": [one for one in made.layout.notes if one.startswith(MARKS)],
+    }
 
 
 def _row(name: str, value: float, noise: float) -> tuple[str, ...]:

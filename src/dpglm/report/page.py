@@ -14,31 +14,46 @@ from dpglm.certificate.verify import Verification, verdict
 from dpglm.estimators._shapes import CURVES, errors_of, released_model
 from dpglm.pictures import as_data_uri
 from dpglm.shapes import Shape, shapes_of
-from dpglm.shapes.picture import draw_shape, reach_of, scale_in_words
+from dpglm.shapes.picture import draw_shape, reaches_of, scale_in_words
 from dpglm.tables.schema import Schema
 
 _MOST_OPEN, _MOST = 12, 36
 
 
-def shapes_view(estimator: Any) -> dict[str, Any] | None:
-    """Return the curves of a fitted additive model for a template; None for other models."""
+def shapes_view(estimator: Any, *, common_scale: bool = False) -> dict[str, Any] | None:
+    """Return the curves of a fitted model for a template; None for models without curves."""
     fact = estimator.privacy_.fact("schema")
     schema = None if fact is None else Schema.from_dict(fact.value)
-    if schema is None or schema.additive is None:
+    if schema is None or not _has_curves(schema):
         return None
     shapes = shapes_of(released_model(estimator, schema, errors_of(estimator)))
     largest = shapes.by_importance
-    reach = reach_of(largest)
-    panels = [(_in_words(one), as_data_uri(draw_shape(one, reach))) for one in largest[:_MOST]]
+    reaches = reaches_of(largest, common=common_scale)
+    panels = [
+        (_in_words(one), as_data_uri(draw_shape(one, reaches[one.term]))) for one in largest[:_MOST]
+    ]
     curves = estimator.privacy_.fact(CURVES)
     made = "" if curves is None else f" Curves: {curves.value}."
     return {
-        "about": f"{scale_in_words(shapes)} {shapes.band}{made}",
+        "is_additive": schema.additive is not None,
+        "about": f"{scale_in_words(shapes, common=common_scale)} {shapes.band}{made}",
         "first": panels[:_MOST_OPEN],
         "folded": panels[_MOST_OPEN:],
         "left_out": len(largest) - len(panels),
         "edits": [(one.term, one.edit) for one in largest if one.edit],
     }
+
+
+def _has_curves(schema: Schema) -> bool:
+    """Whether a model of a schema is additive, or its formula has splines and pairs at most."""
+    if schema.additive is not None:
+        return True
+    if schema.formula is None:
+        return False
+    terms = schema.named_terms
+    splines = (one for one in terms if len(one.columns) == 1 and not one.levels)
+    few = all(len(one.columns) <= 2 for one in terms)
+    return few and any(len(one.coefficients) > 1 for one in splines)
 
 
 def _in_words(shape: Shape) -> str:

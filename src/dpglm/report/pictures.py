@@ -10,7 +10,7 @@ import numpy as np
 
 from dpglm import pictures as draw
 from dpglm._calls import checked
-from dpglm._validation import check_integer
+from dpglm._validation import check_bool, check_integer
 from dpglm._words import plain_number
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.pictures import shortened, width_of
@@ -22,6 +22,8 @@ from dpglm.tables.schema import Schema
 _MOST_PANELS = 12
 _WIDTH = 7.2
 _SHARE_OF_NAMES = 0.4
+_MOST_OF_BARS = 2.5
+"""End of the axis, in units of the largest coefficient."""
 _TICK, _PANEL_TITLE, _AXIS = 9.0, 10.5, 10.5
 
 
@@ -32,6 +34,7 @@ def coefficients(
     most: int | None = None,
     *,
     schema: Schema | None = None,
+    exponentiate: bool | None = None,
 ) -> Any:
     """Draw the largest coefficients, with confidence intervals if the fit has them.
 
@@ -47,6 +50,9 @@ def coefficients(
     schema : Schema, optional
         Schema that encoded the table of the fit, so that effects are drawn in the units of the
         table; by default that of the pipeline, or of the certificate.
+    exponentiate : bool, optional
+        Whether to draw odds ratios or rate ratios; by default if the fit has intervals, and the
+        link has such ratios.
 
     Returns
     -------
@@ -57,7 +63,7 @@ def coefficients(
     ImportError
         If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
-        If names do not match the features, or ``most`` is invalid.
+        If names do not match the features, ``most`` is invalid, or the fit does not have ratios.
 
     Notes
     -----
@@ -65,16 +71,30 @@ def coefficients(
     is drawn per 1, 10, 100, ... units, the largest such step within half of the range, so that
     columns with different units are comparable. The step follows the name.
 
+    With intervals, terms are in the order of the variance that they explain given the others, and
+    spline coefficients are left out: ``plot_shapes`` draws them.
+
     Privacy: everything drawn is released or public.
     """
-    return draw_table(coefficient_table(estimator, feature_names, schema), most)
+    table = coefficient_table(estimator, feature_names, schema)
+    ratios = table.ratio is not None
+    if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
+        raise ValueError("exponentiate requires a fit with inference and a link with ratios")
+    return draw_table(table, most, exponentiate=exponentiate is not False)
 
 
-def draw_table(table: CoefficientTable, most: int | None = None, width: float = _WIDTH) -> Any:
-    """Draw a table of coefficients; ``width`` is in inches."""
+def draw_table(
+    table: CoefficientTable,
+    most: int | None = None,
+    width: float = _WIDTH,
+    *,
+    exponentiate: bool = True,
+) -> Any:
+    """Draw a table of coefficients, as ratios if it has them; ``width`` is in inches."""
+    ratio = table.ratio if exponentiate else None
     n_outputs = min(len(table.outputs), _MOST_PANELS)
     most = (20 if n_outputs == 1 else 8) if most is None else check_integer("most", most, least=1)
-    known = len(table.features) - table.unknown
+    known = len(table.features) - table.unknown - table.in_curves
     shown = min(most, known)
     n_columns = min(2 if width >= _WIDTH else 1, n_outputs)
     n_rows = math.ceil(n_outputs / n_columns)
@@ -83,17 +103,24 @@ def draw_table(table: CoefficientTable, most: int | None = None, width: float = 
         f"{of}Confidence intervals were not requested."
         if table.inference is None
         else f"{of}Bars: 95 % confidence intervals with sampling error and privacy noise.\n"
-        "Hollow: the interval contains zero."
+        f"Hollow: the interval contains {'zero' if ratio is None else 'one'}."
     )
+    if table.in_curves:
+        subtitle += f" {table.in_curves} of splines are shown as curves only."
     if table.unknown:
         subtitle += f" {table.unknown} with the interval of their prior are not shown."
     figure = draw.new_figure(
-        width, 0.7 + n_rows * (0.45 + 0.235 * shown), "Estimated coefficients", subtitle
+        width,
+        0.7 + n_rows * (0.45 + 0.235 * shown),
+        "Estimated coefficients" if ratio is None else f"Estimated {ratio}s",
+        subtitle,
     )
     grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=n_outputs > 1).ravel()
     panel = width / n_columns - 0.4
     for output, axes in enumerate(grid[:n_outputs]):
         _draw_coefficients(axes, table, output, shown, _SHARE_OF_NAMES * panel)
+        if ratio is not None:
+            draw.ratios_of_logarithms(axes)
         axes.tick_params(labelbottom=output + n_columns >= n_outputs)
         if n_outputs > 1:
             lead = "class "
@@ -110,12 +137,13 @@ def draw_table(table: CoefficientTable, most: int | None = None, width: float = 
     for axes in grid[n_outputs:]:
         axes.set_visible(False)
     # One label for all panels: each panel is too narrow for its own.
-    figure.supxlabel(_unit(table, width), size=_AXIS, color=draw.INK, parse_math=False)
+    figure.supxlabel(
+        _unit(table, ratio or "coefficient", width), size=_AXIS, color=draw.INK, parse_math=False
+    )
     return figure
 
 
-def _unit(table: CoefficientTable, width: float) -> str:
-    unit = "coefficient"
+def _unit(table: CoefficientTable, unit: str, width: float) -> str:
     if len(table.outputs) > 1 or table.outputs == (TARGET,):
         return unit
     room = 0.9 * width - width_of(f"{unit} (right: towards '')", _AXIS)
@@ -137,6 +165,11 @@ def _draw_coefficients(
     values = table.values[output][which] * steps
     low, high = steps * table.intervals()[which].T
     open_ = (low <= 0.0) & (high >= 0.0)
+    if table.inference is not None and len(which):
+        # Long intervals are cut off at the frame.
+        reach = _MOST_OF_BARS * float(np.abs(values).max())
+        left, right = max(min(low.min(), 0.0), -reach), min(max(high.max(), 0.0), reach)
+        axes.set_xlim(left - 0.04 * (right - left), right + 0.04 * (right - left))
     rows = np.arange(len(which))
     axes.axvline(0.0, color=draw.GREY, linewidth=1.0)
     for chosen, color, fill in ((~open_, draw.BLUE, draw.BLUE), (open_, draw.GREY, "white")):

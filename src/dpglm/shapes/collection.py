@@ -205,13 +205,15 @@ class Shapes(Mapping[str, Shape]):
             writer.writerow("" if cell is None or cell != cell else cell for cell in row)
         write_text(path, text.getvalue())
 
-    def plot(self, most: int | None = None) -> Any:
-        """Draw the shapes, one panel each, all to one scale.
+    def plot(self, most: int | None = None, *, common_scale: bool = False) -> Any:
+        """Draw the shapes, one panel each.
 
         Parameters
         ----------
         most : int, optional
             Number of shapes to draw, the largest standard deviation first; by default 12.
+        common_scale : bool, default=False
+            Whether all panels have the same scale; otherwise each its own.
 
         Returns
         -------
@@ -224,7 +226,7 @@ class Shapes(Mapping[str, Shape]):
         """
         from dpglm.shapes.picture import draw_shapes
 
-        return draw_shapes(self, most)
+        return draw_shapes(self, most, common_scale=common_scale)
 
 
 @checked

@@ -1,4 +1,4 @@
-"""Pictures of shapes: one panel for each term, all to one scale."""
+"""Pictures of shapes: one panel for each term, on its own scale or on a common one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm import pictures as draw
 from dpglm._registry import require
-from dpglm._validation import check_integer
+from dpglm._validation import check_bool, check_integer
 from dpglm._words import plain_number
 from dpglm.pictures import shortened, told_apart, width_of
 from dpglm.shapes.shape import Shape
@@ -44,6 +44,11 @@ _GAP, _MISSING = 1.06, 1.12
 """Position of the line before missing values, and of these, on an axis from 0 to 1."""
 
 
+def reaches_of(shapes: Sequence[Shape], *, common: bool) -> dict[str, float]:
+    """Return the scale of each term, or the same one for all of them."""
+    return {one.term: reach_of(shapes if common else [one]) for one in shapes}
+
+
 def reach_of(shapes: Sequence[Shape]) -> float:
     """Return the common scale of shapes: the largest drawn magnitude."""
     found = [np.abs(one.values).max(initial=0.0) for one in shapes]
@@ -53,23 +58,24 @@ def reach_of(shapes: Sequence[Shape]) -> float:
     return max(min(max(ends, default=0.0), _MOST_OF_BANDS * largest), largest) or 1.0
 
 
-def draw_shapes(shapes: Shapes, most: int | None = None) -> Any:
+def draw_shapes(shapes: Shapes, most: int | None = None, *, common_scale: bool = False) -> Any:
     """Draw the largest shapes in one figure."""
+    check_bool("common_scale", common_scale)
     count = len(shapes)
     shown = min(count, _MOST if most is None else check_integer("most", most, least=1))
     of = f"The {shown} largest of {count}. " if shown < count else ""
     edited = "Edited shapes are marked. " if any(one.edit for one in shapes.shapes) else ""
     columns = min(3, shown)
     rows = math.ceil(shown / columns)
-    subtitle = f"{of}{edited}{scale_in_words(shapes)} {shapes.band}"
+    subtitle = f"{of}{edited}{scale_in_words(shapes, common=common_scale)} {shapes.band}"
     figure = draw.new_figure(
         max(_PANEL * columns, 5.0), _TALL * rows, "Effect of each column", subtitle
     )
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     chosen = shapes.by_importance[:shown]
-    reach, colors = reach_of(chosen), _colors(chosen)
+    reaches, colors = reaches_of(chosen, common=common_scale), _colors(chosen)
     for axes, shape in zip(grid, chosen, strict=False):
-        _draw(axes, shape, reach, colors)
+        _draw(axes, shape, reaches[shape.term], colors)
     for axes in grid[shown:]:
         axes.set_visible(False)
     _legend(figure, chosen[0], colors, loc="outside lower left")
@@ -93,12 +99,17 @@ def draw_shape(shape: Shape, reach: float) -> Any:
     return figure
 
 
-def scale_in_words(shapes: Shapes) -> str:
+def scale_in_words(shapes: Shapes, *, common: bool) -> str:
     """Describe the scale of the effects."""
-    said = f"Differences of the {shapes.score} from each panel's mean over its knots or levels."
-    reach = _EDGE * reach_of(shapes.shapes)
-    ends = [np.abs(one.band).max() for one in shapes.shapes if one.band is not None]
-    return f"{said} Arrows: the band continues." if max(ends, default=0.0) > reach else said
+    said = f"Differences of the {shapes.score} from each panel's mean over its knots or levels"
+    said += ", on a common scale." if common else "; each panel has its own scale."
+    reaches = reaches_of(shapes.shapes, common=common)
+    cut = (
+        np.abs(one.band).max() > _EDGE * reaches[one.term]
+        for one in shapes.shapes
+        if one.band is not None
+    )
+    return f"{said} Arrows: the band continues." if any(cut) else said
 
 
 def _left_of(shape: Shape) -> float:

@@ -32,7 +32,12 @@ FILES: Mapping[str, str] = {
 
 
 @checked
-def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None) -> str:
+def study_page(
+    result: StudyResult,
+    *,
+    figures: Mapping[str, Any] | None = None,
+    common_scale: bool = False,
+) -> str:
     """Return one page with all results of a study, and their cost.
 
     Parameters
@@ -42,6 +47,8 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
     figures : mapping from str to Matplotlib figure, or to a pair, optional
         Further pictures by their captions; a pair is for wide and for narrow screens. The guarantee
         does not cover them.
+    common_scale : bool, default=False
+        Whether all panels of curves have the same scale; otherwise each its own.
 
     Returns
     -------
@@ -60,7 +67,9 @@ def study_page(result: StudyResult, *, figures: Mapping[str, Any] | None = None)
     explored, model, evaluated = result.exploration, result.model, result.evaluation
     shown_model = None
     if model is not None:
-        shown_model = model_view(parts_of(model).model, coefficient_table(model))
+        shown_model = model_view(
+            parts_of(model).model, coefficient_table(model), common_scale=common_scale
+        )
     return page_of(
         "study.html.j2",
         result.privacy_,
@@ -98,7 +107,11 @@ def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
 
 @checked
 def write_study(
-    result: StudyResult, folder: str | os.PathLike[str], figures: Mapping[str, Any] | None = None
+    result: StudyResult,
+    folder: str | os.PathLike[str],
+    figures: Mapping[str, Any] | None = None,
+    *,
+    common_scale: bool = False,
 ) -> None:
     """Write all results of a study to a folder.
 
@@ -109,7 +122,7 @@ def write_study(
     folder : path-like
         The folder, which is created if missing. Existing ``report.html``, ``certificate.json``,
         ``model.json``, ``exploration.json`` and ``evaluation.json`` are replaced.
-    figures : mapping from str to Matplotlib figure, or to a pair, optional
+    figures, common_scale
         See ``study_page``.
 
     Raises
@@ -133,4 +146,6 @@ def write_study(
         if part is not None:
             write_json(where / f"{name}.json", part.to_dict())
     result.privacy_.to_json(where / "certificate.json")
-    write_text(where / "report.html", study_page(result, figures=figures))
+    write_text(
+        where / "report.html", study_page(result, figures=figures, common_scale=common_scale)
+    )
