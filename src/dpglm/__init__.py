@@ -11,7 +11,7 @@ from dpglm._version import __version__ as __version__
 if TYPE_CHECKING:
     from dpglm.data.pyspark import SparkRows as SparkRows
     from dpglm.data.stream.arrow import ArrowRows as ArrowRows
-    from dpglm.data.stream.parquet import ParquetRows as ParquetRows
+    from dpglm.data.stream.arrow import ParquetRows as ParquetRows
     from dpglm.data.stream.stored import MappedRows as MappedRows
     from dpglm.estimators import *  # noqa: F403
     from dpglm.estimators.composed.pipeline import from_formula as from_formula
@@ -47,7 +47,7 @@ _HOME = {
     "NearIdsWarning": "dpglm.exceptions",
     "MappedRows": "dpglm.data.stream.stored",
     "NoisyGD": "dpglm.solvers",
-    "ParquetRows": "dpglm.data.stream.parquet",
+    "ParquetRows": "dpglm.data.stream.arrow",
     "PlanMismatchError": "dpglm.exceptions",
     "PrivacyLedger": "dpglm.ledger",
     "PublicInformationWarning": "dpglm.exceptions",

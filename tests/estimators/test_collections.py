@@ -20,7 +20,7 @@ from dpglm import (
 )
 from dpglm.data.stream import stored
 from dpglm.data.stream import stored as mapped
-from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.stored import MappedRows
 from dpglm.data.torch import tensors as tensor_collection
 from dpglm.ledger import PrivacyLedger

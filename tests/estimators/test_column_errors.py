@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 from dpglm import LinearRegression, LogisticRegression, PrivatePipeline
-from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.stored import MappedRows
 from dpglm.preprocessing import Center
 from dpglm.report import load_model, save_model

@@ -84,7 +84,7 @@ def test_parquet_whose_persons_go_on_in_the_next_file(tmp_path):
     inner = LogisticRegression(classes=[0, 1], feature_bounds=(-1, 1))
     pipeline = PrivatePipeline([Center(), inner], epsilon=20.0, random_state=0)
     assert pipeline.fit(rows).privacy_.data.n_units == PERSONS
-    with pytest.raises(ValueError, match="groups must be None for ParquetRows with its own groups"):
+    with pytest.raises(ValueError, match="groups must be None for ArrowRows with its own groups"):
         model().fit(rows, groups=ids)
     with pytest.raises(ValueError, match="no column 'whom'"):
         ParquetRows(tmp_path, "y", groups="whom")

@@ -66,8 +66,9 @@ def doors() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     fitted = study.fit("additive")
     yield "Study.evaluate", lambda **one: fitted.evaluate(**one).plan(200), {}
     yield "Study.plan", fitted.plan, {"n_rows": 200}
-    for opening in (read_study, load_model, dpglm.PrivacyLedger, dpglm.ParquetRows):
+    for opening in (read_study, load_model, dpglm.PrivacyLedger):
         yield opening.__name__, opening, {"path": "none"}
+    yield "ParquetRows", dpglm.ParquetRows, {"source": "none"}
     for kind in (dpglm.LogisticRegression, dpglm.Ridge, dpglm.PoissonRegressor):
         facts: dict[str, Any] = {"row_norm": 200.0, **known}
         name, is_of_classes = kind.__name__, kind is dpglm.LogisticRegression

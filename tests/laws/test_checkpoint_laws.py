@@ -27,7 +27,7 @@ from dpglm import (
 )
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.stored import MappedRows
 from dpglm.estimators.linear import _base as _identity
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError

@@ -161,7 +161,7 @@ def examples(*lines: str) -> str:
 
 
 def _data_files(path: Path | Address) -> Iterable[Path]:
-    from dpglm.data.stream.parquet import parquet_files
+    from dpglm.data.stream.batches import parquet_files
 
     if isinstance(path, Address):
         return path.files

@@ -8,9 +8,9 @@ import itertools
 import math
 import pickle
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, TypeVar, final
+from typing import Any, NoReturn, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,12 @@ from dpglm.data.dask.arrays import (
 from dpglm.data.dask.distributed import Partition, Workers, rows_on, with_one_blas_thread
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.batches import BatchRows, part_of
+from dpglm.data.stream.arrow import ArrowRows
+from dpglm.data.stream.batches import Batches, Part, types_of
 from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import column_in_words, normal, plain_column
-from dpglm.tables.files import Watch, changed
+from dpglm.tables.files import changed
 from dpglm.tables.named import OffsetColumn
 from dpglm.tables.schema import Schema
 
@@ -45,55 +46,18 @@ _STABLE = (
 )
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class PartitionTable:
-    """The rows of one partition, as ``Batches``; the digest of prepared rows finds changes."""
+def partition_table(title: str, table: Any) -> Batches:
+    """Return the rows of one partition; the digest of prepared rows finds changes."""
 
-    title: str
-    table: Any
-    seen: ClassVar[None] = None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.table.num_rows)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self.table.column_names)
-
-    @functools.cached_property
-    def types(self) -> Mapping[str, Any]:
-        """Types by normal names."""
-        return {normal(one.name): one.type for one in self.table.schema}
-
-    @property
-    def parts(self) -> Sequence[PartitionTable]:
-        """The partition itself."""
-        return (self,)
-
-    def watch(self) -> Watch:
-        """Return a watch of no files."""
-        return Watch()
-
-    def batches(
-        self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None
-    ) -> Iterator[tuple[str, Any, slice | NDArray[np.intp]]]:
-        """Yield place in words, batch and wanted part of all batches, at least one."""
+    def read(names: list[str], rows: int, _: Any) -> Generator[Any]:
         import pyarrow as pa
 
-        stored, start = {normal(name): name for name in self.columns}, 0
-        some = [plain_column(self.table.column(stored[normal(name)])) for name in columns]
-        # As long ones: those of Spark are short.
-        table = pa.Table.from_arrays(some, names=list(columns)).combine_chunks()
-        empty = pa.RecordBatch.from_pylist([], table.schema)
-        for batch in table.to_batches(max_chunksize=rows) or [empty]:
-            part = part_of(wanted, start, start + batch.num_rows)
-            where = f"{self.title}, from row {start + 1} on"
-            yield where, batch, slice(0) if part is None else part
-            start += batch.num_rows
+        some = [plain_column(table.column(name)) for name in names]
+        # As long batches: those of Spark are short. There is at least one.
+        whole = pa.Table.from_arrays(some, names=names).combine_chunks()
+        yield from whole.to_batches(rows) or [pa.RecordBatch.from_pylist([], whole.schema)]
+
+    return Batches(title, (Part(title, types_of(table.schema), int(table.num_rows), read),))
 
 
 # Tasks: functions of the rows of one partition, which executors compute anew in each pass.
@@ -105,7 +69,7 @@ class SparkSource:
     """The result of a function of the rows of a partition, as a handle of ``Workers``."""
 
     index: int
-    function: Callable[[int, BatchRows], Any]
+    function: Callable[[int, ArrowRows], Any]
 
 
 @final
@@ -118,7 +82,7 @@ class Call:
     arguments: tuple[Any, ...]
 
 
-def _value(handle: Any, rows: BatchRows) -> Any:
+def _value(handle: Any, rows: ArrowRows) -> Any:
     """Compute a handle, those in a list, or a plain value."""
     match handle:
         case SparkSource():
@@ -156,12 +120,12 @@ def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[
 class SparkFrame:
     """A Spark data frame of the columns that are read, and how a partition becomes rows.
 
-    ``kinds`` is its schema of pyarrow, and ``read`` makes rows of a ``PartitionTable``.
+    ``kinds`` is its schema of pyarrow, and ``read`` makes rows of a partition.
     """
 
     frame: Any
     kinds: Any = field(repr=False)
-    read: Callable[[PartitionTable], BatchRows]
+    read: Callable[[Batches], ArrowRows]
 
     def ask(
         self, handles: Sequence[SparkSource | Call] | SparkSource, count: int | None
@@ -174,7 +138,7 @@ class SparkFrame:
 
 def _answer(
     kinds: Any,
-    read: Callable[[PartitionTable], BatchRows],
+    read: Callable[[Batches], ArrowRows],
     handles: Sequence[SparkSource | Call] | SparkSource,
     batches: Iterator[Any],
 ) -> Iterator[Any]:
@@ -187,7 +151,7 @@ def _answer(
     table = pa.Table.from_batches(parts) if parts else kinds.empty_table()
     answer: Any = (None, None)
     try:
-        rows = read(PartitionTable(f"partition {index + 1} of the Spark table", table))
+        rows = read(partition_table(f"partition {index + 1} of the Spark table", table))
         if isinstance(handles, SparkSource):
             answer = handles.function(index, rows), None
         elif index < len(handles):
@@ -232,16 +196,16 @@ class SparkWorkers(Workers):
 # What tasks compute of the rows of a partition.
 
 
-def _length(index: int, rows: BatchRows) -> int:
+def _length(index: int, rows: ArrowRows) -> int:
     return rows.table.n_rows
 
 
-def _ids(key: bytes, most: int | None, index: int, rows: BatchRows) -> tuple[ChunkFacts, str]:
+def _ids(key: bytes, most: int | None, index: int, rows: ArrowRows) -> tuple[ChunkFacts, str]:
     ids = rows.group_ids
     return chunk_facts(key, most, len(ids), ids), digest_of(key, ids)
 
 
-def _check_length(lengths: Sequence[int], index: int, rows: BatchRows) -> None:
+def _check_length(lengths: Sequence[int], index: int, rows: ArrowRows) -> None:
     if index < len(lengths) and rows.table.n_rows != lengths[index]:
         raise changed(
             f"partition {index + 1} had {lengths[index]} rows, and now it has {rows.table.n_rows}. "
@@ -268,7 +232,7 @@ def _prepared(
     groups: _Groups | None,
     known: Sequence[str] | None,
     index: int,
-    rows: BatchRows,
+    rows: ArrowRows,
 ) -> Partition:
     """Prepare a partition, and compare it with the facts of the driver."""
     _check_length(lengths, index, rows)
@@ -287,21 +251,21 @@ def _prepared(
 
 
 def _applied(
-    lengths: Sequence[int], function: Callable[..., NDArray[Any]], index: int, rows: BatchRows
+    lengths: Sequence[int], function: Callable[..., NDArray[Any]], index: int, rows: ArrowRows
 ) -> NDArray[Any]:
     _check_length(lengths, index, rows)
     return rows.apply(function)
 
 
 def _called(
-    lengths: Sequence[int], function: Callable[[Any, Any, Any], T], index: int, rows: BatchRows
+    lengths: Sequence[int], function: Callable[[Any, Any, Any], T], index: int, rows: ArrowRows
 ) -> list[T]:
     _check_length(lengths, index, rows)
     return list(rows.parts(function))
 
 
-def _read(options: Mapping[str, Any], table: PartitionTable) -> BatchRows:
-    return BatchRows(table, cache=None, **options)
+def _read(options: Mapping[str, Any], table: Batches) -> ArrowRows:
+    return ArrowRows(table, **options)
 
 
 @final
@@ -379,7 +343,7 @@ class SparkRows(Collection):
         }
         kinds = frame.limit(0).toArrow().schema
         # No rows, which have the names and types of all.
-        self._like = _read(self._options, PartitionTable("the Spark table", kinds.empty_table()))
+        self._like = _read(self._options, partition_table("the Spark table", kinds.empty_table()))
         stored = {normal(name): name for name in kinds.names}
         names = [stored[normal(name)] for name in self._like.used_columns]
         self._source = SparkFrame(
@@ -467,7 +431,7 @@ class SparkRows(Collection):
         found._digests = None
         return found
 
-    def _ask(self, function: Callable[[int, BatchRows], Any]) -> list[Any]:
+    def _ask(self, function: Callable[[int, ArrowRows], Any]) -> list[Any]:
         return self._source.ask(SparkSource(-1, function), len(self._lengths))
 
     def _prepared(self, how: Preparation) -> Rows:

@@ -25,10 +25,8 @@ from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.protection import EXPLORATION
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream.arrow import open_batches
-from dpglm.data.stream.batches import Batches, BatchRows, encoded_rows, read_columns
-from dpglm.data.stream.decoders import RowEncoder
-from dpglm.data.stream.parquet import ParquetFiles
+from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
+from dpglm.data.stream.batches import Batches, open_batches
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
@@ -262,14 +260,13 @@ def open_table(
     if isinstance(table, TableRows):
         return table
     if isinstance(table, str | os.PathLike):
-        if Address.of(table) is not None:
-            return _stored(open_batches(table))
         path = Path(table)
-        if path.is_dir() or path.name.lower().endswith(_PARQUET):
-            return _stored(ParquetFiles.of(path))
+        is_parquet = path.is_dir() or path.name.lower().endswith(_PARQUET)
+        if is_parquet or Address.of(table) is not None:
+            return _stored(open_batches(table))
         rows = open_table(read(path, names), names)
         return dataclasses.replace(rows, column=lambda name: read(path, [name])[name])
-    if isinstance(table, BatchRows):
+    if isinstance(table, ArrowRows):
         return _stored(table.table)
     is_dask = dependencies.is_dask_dataframe(table)
     named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
@@ -301,7 +298,7 @@ def _stored(table: Batches) -> TableRows:
     return TableRows(
         table.n_rows,
         lambda encoder: encoded_rows(table, encoder),
-        lambda name: read_columns(table, [name], WHOSE_CURE)[name],
+        lambda name: table.read_columns([name], WHOSE_CURE)[name],
     )
 
 

@@ -26,8 +26,7 @@ from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
 from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, uses_all_rows
-from dpglm.data.stream.batches import BatchRows
-from dpglm.data.stream.batches import read_columns as read_stored
+from dpglm.data.stream.arrow import ArrowRows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
@@ -239,8 +238,8 @@ def read_columns(
         names.append(persons)
     if isinstance(table, str | os.PathLike):
         table = schema.read_file(table, names)
-    elif isinstance(table, BatchRows):
-        table = read_stored(table.table, names)
+    elif isinstance(table, ArrowRows):
+        table = table.table.read_columns(names)
     expected = "table must be a CSV or Parquet file, or have columns by name"
     table = by_name(None if isinstance(table, np.ndarray) else table, expected)
     lacking = [name for name in names if name not in table]

@@ -144,7 +144,7 @@ def stated_offset(offset: Any, exposure: Any) -> tuple[OffsetColumn, Any]:
     return column, given if exposure is None else _logarithms(given)
 
 
-def offset_of(offset: Any, exposure: Any) -> Any:
+def offset_of(offset: Any = None, exposure: Any = None) -> Any:
     """Return the offsets of rows; see ``stated_offset``."""
     return stated_offset(offset, exposure)[1]
 

@@ -1,5 +1,7 @@
 """Streams of Arrow as rows: read again at each pass, and recognised."""
 
+import dataclasses
+
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ from dpglm import (
 )
 from dpglm.data import Query
 from dpglm.data.stream import batches, streamed
-from dpglm.data.stream.arrow import open_batches
+from dpglm.data.stream.batches import open_batches
 from dpglm.exceptions import RowsChangedError
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD
@@ -30,8 +32,8 @@ FACTS = {"classes": [0, 1], "row_norm": 2.0, "epsilon": 1.0, "random_state": 0}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr("dpglm.data.stream.arrow._FEWEST", 64)
-    monkeypatch.setattr("dpglm.data.stream.arrow._RUN_CELLS", 0)
+    monkeypatch.setattr("dpglm.data.stream.batches._FEWEST", 64)
+    monkeypatch.setattr("dpglm.data.stream.batches._RUN_CELLS", 0)
     monkeypatch.setattr(streamed, "_CHUNK_BYTES", 128 * 2 * 8)
 
 
@@ -193,15 +195,16 @@ def test_queries_without_an_order_are_found():
 
 
 def test_only_declared_columns_are_read():
-    class Asked(list):
-        def __call__(self, names):
-            self.append(names)
-            return stream.open(names)
-
     stream = open_batches(table())
-    asked = Asked()
-    read = type(stream)(stream.title, stream.kinds, stream.n_rows, asked)
-    rows = ArrowRows(read, "y", columns=["b"])
+    (part,) = stream.parts
+    asked = []
+
+    def read(names, *others):
+        asked.append(names)
+        return part.read(names, *others)
+
+    parts = (dataclasses.replace(part, read=read),)
+    rows = ArrowRows(dataclasses.replace(stream, parts=parts), "y", columns=["b"])
     LogisticRegression(**FACTS, solver=NoisyGD(n_steps=2)).fit(rows)
     assert asked[0] == ["b", "y"]
     assert asked[1:] == [["b"]] * 2

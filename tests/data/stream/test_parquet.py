@@ -1,7 +1,7 @@
 """Parquet as rows: which columns are features, what is read, and what is refused."""
 
-import builtins
 import datetime
+import sys
 
 import numpy as np
 import pandas as pd
@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from dpglm.data.spec import DataSpec
-from dpglm.data.stream import decoders
-from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream import arrow
+from dpglm.data.stream.arrow import ParquetRows
 from dpglm.tables.schema import Schema
 
 N = 100
@@ -128,13 +128,13 @@ def test_row_groups_without_a_wanted_row_are_not_read(tmp_path, monkeypatch):
     collection = ParquetRows(path, "y")
     rows = collection.prepared(DataSpec(N, 1, row_norm=1e4, dtype="float32"), None, itself)
     read = []
-    numbers = decoders._numbers
+    numbers = arrow._numbers
 
     def counted(batch, name, dtype):
         read.append(name)
         return numbers(batch, name, dtype)
 
-    monkeypatch.setattr(decoders, "_numbers", counted)
+    monkeypatch.setattr(arrow, "_numbers", counted)
     wanted = np.array([3, 4, 39, 80, 81])
     taken = rows.take(wanted)
     assert read == ["x"] * 3
@@ -185,14 +185,7 @@ def test_files_of_different_widths_are_refused(tmp_path):
 
 
 def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
-    found = builtins.__import__
-
-    def lacking(name, *args, **kwargs):
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return found(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", lacking)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"pip install 'dpglm\[parquet\]'"):
         ParquetRows(tmp_path / "x.parquet", "y")
 

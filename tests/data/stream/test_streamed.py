@@ -14,7 +14,7 @@ from dpglm.data.memory.dense import BLOCK_ROWS, RUN_ROWS
 from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream import streamed
-from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import STREAMED_BYTES, MappedRows
 from dpglm.exceptions import RowsChangedError

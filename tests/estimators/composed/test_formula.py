@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import dpglm
 from dpglm import LogisticRegression, PrivateGridSearchCV, PrivatePipeline
-from dpglm.data.stream.parquet import ParquetRows
+from dpglm.data.stream.arrow import ParquetRows
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
 from dpglm.report.subject import coefficient_table

@@ -1,266 +1,245 @@
-"""Everything that yields a stream of Arrow more than once, as a collection."""
+"""Tables of record batches as rows: numbers as they are, or columns that a schema encodes."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
+import itertools
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import in_one_line
+from dpglm._validation import check_one_of
+from dpglm.data.rows import Floats
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.batches import Batches, BatchRows, Seen, part_of
-from dpglm.data.stream.parquet import ParquetFiles
-from dpglm.tables.cells import check_unique, normal, plain_column
-from dpglm.tables.databases import Address, quoted
-from dpglm.tables.files import Watch, changed, named_errors
+from dpglm.data.stream.batches import Batches, Part, Pass, open_batches, require_values
+from dpglm.data.stream.source import Piece, Source
+from dpglm.data.stream.stored import StoredRows
+from dpglm.tables.cells import (
+    WHOSE_CURE,
+    check_no_dates,
+    check_unique,
+    column_in_words,
+    normal,
+    plain_array,
+)
+from dpglm.tables.files import Watch, named_errors
+from dpglm.tables.given import as_floats
+from dpglm.tables.named import OffsetColumn, offset_of
 from dpglm.tables.schema import Schema
 
-_ROWS = 1 << 15
-_FEWEST, _RUN_CELLS = 256, 1 << 20
-Opened: TypeAlias = "AbstractContextManager[Iterable[Any]]"
-"""Record batches of one pass, which end with the block."""
+_NONE: NDArray[Any] = np.empty(0)
+_DECODERS = itertools.count()
+_NO_OFFSET = OffsetColumn("offset")
+
+
+# Columns of a batch as a matrix.
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class ArrowStream:
-    """A table that yields a new stream of record batches at each pass.
+class Decoder:
+    """Turns the ``columns`` of a batch into a matrix with columns called ``names``.
 
-    ``kinds`` is its schema of pyarrow. ``open`` takes names of columns and returns batches of
-    those columns, of any sizes.
-
-    Privacy: rows are recognised by their number and by digests (``Seen``).
+    ``features`` maps a batch to the matrix, ``targets`` a column to targets in the user's units.
     """
 
-    title: str
-    kinds: Any
-    n_rows: int
-    open: Callable[[list[str]], Opened]
+    dtype: FloatType
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    features: Callable[[Any], Floats]
+    targets: Callable[[Any], NDArray[Any]] = plain_array
 
-    def __post_init__(self) -> None:
-        with named_errors(self.title):
-            check_unique(self.kinds.names, "column")
 
-    @functools.cached_property
-    def seen(self) -> Seen:
-        """Digests of the rows, for runs that take a few MiB of memory."""
-        return Seen(max(_FEWEST, _RUN_CELLS // len(self.columns)))
+class RowEncoder(Protocol):
+    """Turns a table of the columns ``names`` into ``width`` numbers for each row."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return tuple(self.kinds.names)
-
-    @functools.cached_property
-    def types(self) -> Mapping[str, Any]:
-        """Types by normal names."""
-        return {normal(one.name): one.type for one in self.kinds}
 
     @property
-    def parts(self) -> Sequence[ArrowStream]:
-        """The stream itself."""
-        return (self,)
+    def width(self) -> int:
+        """Number of columns of the result."""
 
-    def watch(self) -> Watch:
-        """Return a watch of no files."""
-        return Watch()
+    def encode(self, table: Any) -> NDArray[np.float64]:
+        """Encode rows, each by itself."""
 
-    def batches(
-        self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None
-    ) -> Iterator[tuple[str, Any, slice | NDArray[np.intp]]]:
-        """Yield place in words, batch and wanted part of all batches; see ``Batches``."""
-        import pyarrow as pa
 
-        stored = {normal(name): name for name in self.columns}
-        names, start = [stored[normal(name)] for name in columns], 0
-        with contextlib.closing(self._runs(list(dict.fromkeys(names)))) as runs:
-            for run in runs:
-                if start + run.num_rows > self.n_rows:
-                    raise changed(f"there were {self.n_rows} rows, and now there are more")
-                whole = pa.RecordBatch.from_arrays(
-                    [run.column(name) for name in names], names=list(columns)
+def number_columns(columns: tuple[str, ...], parts: Sequence[Part], dtype: FloatType) -> Decoder:
+    """Read columns of numbers, true or false, or lists of one length, alike in all parts."""
+    if not columns:
+        raise ValueError("columns must name at least one column of features, got none")
+    widths = [_width(parts[0], name) for name in columns]
+    for part in parts[1:]:
+        for name, width in zip(columns, widths, strict=True):
+            if _width(part, name) != width:
+                raise ValueError(
+                    f"{part.title}: column {name!r} is not of the length that it has in "
+                    f"{parts[0].title}"
                 )
-                for first in range(0, run.num_rows, rows):
-                    batch = whole.slice(first, rows)
-                    part = part_of(wanted, start + first, start + first + batch.num_rows)
-                    where = f"{self.title}, from row {start + first + 1} on"
-                    yield where, batch, slice(0) if part is None else part
-                start += run.num_rows
-        if start != self.n_rows:
-            raise changed(f"there were {self.n_rows} rows, and now there are {start}")
+    names = tuple(
+        name if width is None else f"{name}[{i}]"
+        for name, width in zip(columns, widths, strict=True)
+        for i in range(width or 1)
+    )
 
-    def _runs(self, names: list[str]) -> Generator[Any]:
-        """Yield batches of whole runs of ``seen``, but for the last."""
-        held: list[Any] = []
-        count, size = 0, self.seen.n_rows
-        with named_errors(self.title), self.open(names) as batches:
-            for batch in _read(batches):
-                start = 0
-                while start < batch.num_rows:
-                    held.append(batch.slice(start, size - count))
-                    start, count = start + held[-1].num_rows, count + held[-1].num_rows
-                    if count == size:
-                        yield _one(held, names)
-                        held, count = [], 0
-            if held:
-                yield _one(held, names)
+    def features(batch: Any) -> Floats:
+        if len(columns) == 1:
+            return _numbers(batch, columns[0], dtype).reshape(batch.num_rows, len(names))
+        X: Floats = np.empty((batch.num_rows, len(names)), dtype)
+        start = 0
+        for name, width in zip(columns, widths, strict=True):
+            stop = start + (width or 1)
+            X[:, start:stop] = _numbers(batch, name, dtype).reshape(batch.num_rows, width or 1)
+            start = stop
+        return X
+
+    return Decoder(dtype, columns, names, features)
 
 
-def _read(batches: Iterable[Any]) -> Iterator[Any]:
-    try:
-        yield from batches
-    except (ImportError, ValueError, OSError):
-        raise
-    except Exception as error:
-        # Each driver has errors of its own.
-        raise ValueError(f"the rows cannot be read: {' '.join(str(error).split())}") from error
+def encoded_columns(schema: Schema, dtype: FloatType) -> Decoder:
+    """Read columns that a schema encodes."""
+
+    def features(batch: Any) -> Floats:
+        return schema.encode({name: batch.column(name) for name in schema.column_names}, dtype)
+
+    targets = schema.encode_target if schema.has_target else plain_array
+    return Decoder(dtype, schema.column_names, schema.feature_names, features, targets)
 
 
-def _one(batches: list[Any], names: list[str]) -> Any:
-    """Return several batches as one, of plain columns."""
+def _width(part: Part, name: str) -> int | None:
+    """Length of the lists in a column of numbers; None for plain numbers."""
     import pyarrow as pa
 
-    plain = [[plain_column(one.column(name)) for name in names] for one in batches]
-    joined = plain[0] if len(plain) == 1 else map(pa.concat_arrays, zip(*plain, strict=True))
-    return pa.RecordBatch.from_arrays(list(joined), names=names)
-
-
-# Makers of streams by the package of a source.
-
-
-def open_batches(source: Any) -> Batches:
-    """Return a source of rows as batches that can be read again; nothing is released.
-
-    A text is the address of a database (``duckdb:bank.duckdb?table=loans``), or a path of Parquet.
-    """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise ImportError(
-            "this needs pyarrow, which is not installed: pip install 'dpglm[parquet]'"
-        ) from error
-    if isinstance(source, str | os.PathLike):
-        address = Address.of(source)
-        if address is None:
-            return ParquetFiles.of(Path(source))
-        with named_errors(address):
-            return _query(address.query, os.fspath(address))
-    if isinstance(source, pa.RecordBatchReader):
+    kind, width = part.type_of(name), None
+    check_no_dates(f"{part.title}: column {name!r}", kind)
+    if pa.types.is_fixed_size_list(kind):
+        kind, width = kind.value_type, kind.list_size
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    if not any(test(kind) for test in tests):
         raise ValueError(
-            "source must give its rows more than once, got a RecordBatchReader, which can be read "
-            "once only: give its source, or a function that returns a new reader"
+            f"{part.title}: column {name!r} has the type {kind}, but features must be "
+            "numbers, true/false or lists of numbers of one fixed length (pyarrow.list_(type, "
+            "length)): leave it out of columns=, or give a schema= that encodes it"
         )
-    package = type(source).__module__.partition(".")[0].lstrip("_")
-    if package in _MAKERS:
-        return _MAKERS[package](source)
-    if not (callable(source) or callable(getattr(source, "__arrow_c_stream__", None))):
-        raise ValueError(
-            "source must yield a stream of Arrow more than once, such as a relation of DuckDB, a "
-            "LazyFrame of polars, a Dataset of pyarrow, a Query, or a function that returns a new "
-            f"reader; got {in_one_line(source)}"
-        )
-    return _any_stream(source)
+    return width
 
 
-def _query(source: Any, title: str = "the query") -> ArrowStream:
-    with named_errors(title):
-        return ArrowStream(title, source.schema(), source.count(), source.stream)
-
-
-def _relation(source: Any) -> ArrowStream:
+def _numbers(batch: Any, name: str, dtype: FloatType) -> NDArray[Any]:
+    """Read a column as numbers; lists one after the other."""
     import pyarrow as pa
 
-    def opened(names: list[str]) -> Opened:
-        # A new relation, since one keeps its result.
-        some = source.project(", ".join(map(quoted, names)))
-        return contextlib.closing(pa.RecordBatchReader.from_stream(some))
-
-    n_rows = source.aggregate("count(*)").fetchall()[0][0]
-    kinds = pa.RecordBatchReader.from_stream(source.limit(0)).schema
-    return ArrowStream("the relation of DuckDB", kinds, int(n_rows), opened)
-
-
-def _polars(source: Any) -> ArrowStream:
-    import polars
-
-    frame = source.lazy()
-
-    @contextlib.contextmanager
-    def opened(names: list[str]) -> Iterator[Iterator[Any]]:
-        parts = frame.select(names).collect_batches(chunk_size=_ROWS, maintain_order=True)
-        yield (batch for part in parts for batch in part.to_arrow().to_batches())
-
-    n_rows = frame.select(polars.len()).collect().item()
-    kinds = frame.limit(0).collect().to_arrow().schema
-    return ArrowStream("the frame of polars", kinds, int(n_rows), opened)
-
-
-def _arrow(source: Any) -> ArrowStream:
-    from pyarrow import dataset
-
-    table = source if isinstance(source, dataset.Dataset) else dataset.dataset(source)
-
-    def opened(names: list[str]) -> Opened:
-        # With the default settings a scanner holds dozens of batches.
-        batches = table.to_batches(
-            columns=names, batch_size=_ROWS, batch_readahead=2, fragment_readahead=1
-        )
-        return contextlib.nullcontext(batches)
-
-    return ArrowStream("the table of pyarrow", table.schema, table.count_rows(), opened)
-
-
-def _ibis(source: Any) -> ArrowStream:
-    def opened(names: list[str]) -> Opened:
-        return contextlib.closing(source.select(names).to_pyarrow_batches(chunk_size=_ROWS))
-
-    n_rows = source.count().to_pyarrow().as_py()
-    return ArrowStream("the table of Ibis", source.schema().to_pyarrow(), int(n_rows), opened)
-
-
-def _any_stream(source: Any) -> ArrowStream:
-    """Read a source that cannot leave out columns, or a function that returns such sources."""
-    import pyarrow as pa
-
-    def reader() -> Any:
-        made = source() if callable(source) else source
-        return pa.RecordBatchReader.from_stream(made)
-
-    @contextlib.contextmanager
-    def opened(names: list[str]) -> Iterator[Iterator[Any]]:
-        with contextlib.closing(reader()) as batches:
-            yield (batch.select(names) for batch in batches)
-
-    with contextlib.closing(reader()) as batches:
-        kinds, n_rows = batches.schema, sum(batch.num_rows for batch in batches)
-    return ArrowStream("the source", kinds, n_rows, opened)
-
-
-_MAKERS: Mapping[str, Callable[[Any], ArrowStream]] = MappingProxyType(
-    {"duckdb": _relation, "polars": _polars, "pyarrow": _arrow, "ibis": _ibis, "dpglm": _query}
-)
+    column = batch.column(name)
+    require_values(column, name)
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.flatten()
+        require_values(column, name)
+    numbers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return numbers.astype(dtype, copy=False)
 
 
 @final
-class ArrowRows(BatchRows):
-    """Rows of a database or of a lazy table, read as a stream of Arrow at each pass.
+class BatchSource(Source):
+    """Rows of a table of record batches; without a target only features are read."""
+
+    is_view, may_seek = False, False
+
+    def __init__(
+        self,
+        table: Batches,
+        decoder: Decoder,
+        target: str | None = None,
+        weight: str | None = None,
+        offset: OffsetColumn = _NO_OFFSET,
+        kind: str | None = None,
+    ) -> None:
+        # Digests tell the features of several decoders apart, also when one of them is gone.
+        self._kind = kind or f"features {next(_DECODERS)}"
+        self.shape = (table.n_rows, len(decoder.names))
+        self.dtype = decoder.dtype
+        self.is_weighted = weight is not None
+        self.has_offset = offset.name is not None
+        self._table, self._decoder = table, decoder
+        self._target, self._weight, self._offset = target, weight, offset
+
+    def pieces(
+        self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
+    ) -> Iterator[Piece]:
+        if indices is not None and (np.diff(indices) <= 0).any():
+            raise ValueError(
+                "rows of this data set can be visited in their order only, and this solver asks "
+                "for another: give cache= a folder"
+            )
+        table, kind = self._table, self._kind
+        seen, start, digests = table.seen, 0, Pass(table)
+        columns = list(self._decoder.columns)
+        if not features_only:
+            others = self._target, self._weight, self._offset.name
+            columns += [name for name in others if name is not None]
+        # Columns that were read by themselves belong to the same rows.
+        also = [] if seen is None else [c for c in seen.columns if (kind, c) not in seen.together]
+        every = list(dict.fromkeys([*columns, *also]))
+        for where, batch, part in table.batches(every, rows, indices):
+            with named_errors(where):
+                X = self._decoder.features(batch)
+                y, weights = (_NONE, None) if features_only else self._facts(batch)
+                values = {kind: X, f"targets of {kind}": y, f"weights of {kind}": weights}
+                for one in also:
+                    values[f"column {normal(one)}"] = plain_array(batch.column(one))
+            digests.add(start, values)
+            start += batch.num_rows
+            yield X[part], y[part] if len(y) else y, None if weights is None else weights[part]
+        if seen is not None and start == table.n_rows:
+            seen.together.update((kind, one) for one in also)
+
+    def without_targets(self) -> BatchSource:
+        return BatchSource(self._table, self._decoder, offset=self._offset, kind=self._kind)
+
+    def watch(self) -> Watch:
+        return self._table.watch
+
+    def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        y: NDArray[Any] = np.zeros(batch.num_rows)
+        if self._target is not None:
+            column = batch.column(self._target)
+            require_values(column, self._target)
+            y = self._decoder.targets(column)
+        if self._offset.name is not None:
+            given = _floats_of(batch, self._offset.name, self._offset.name)
+            y = np.column_stack([as_floats("y", y), offset_of(**{self._offset.kind: given})])
+        if self._weight is None:
+            return y, None
+        return y, _floats_of(batch, self._weight, "sample_weight")
+
+    def column_name(self, column: int) -> str:
+        return column_in_words(self._decoder.names, column)
+
+
+def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
+    values = batch.column(column)
+    require_values(values, column)
+    return as_floats(name, values.to_numpy(zero_copy_only=False))
+
+
+@final
+class ArrowRows(StoredRows):
+    """Rows of Parquet files, of a database or of a lazy table, read anew at each pass.
+
+    ``ParquetRows`` is another name of this class.
 
     Parameters
     ----------
-    source : object
-        A relation of DuckDB, a ``LazyFrame`` of polars, a ``Dataset`` or ``Table`` of pyarrow, a
-        table of Ibis, a ``Query``, an address such as ``"duckdb:bank.duckdb?table=loans"``, any
-        other object with ``__arrow_c_stream__``, or a function that returns a new one. Its rows
-        must be the same each time, in the same order.
+    source : path-like or object
+        A file of Parquet, or a folder. The .parquet and .pq files of a folder and its subfolders
+        are read in the order of their names. Names that begin with ``.`` or ``_`` are left out,
+        files and folders alike. A folder ``year=2024`` gives its rows the column ``year``, as text.
+        Otherwise a relation of DuckDB, a ``LazyFrame`` of polars, a ``Dataset`` or ``Table`` of
+        pyarrow, a table of Ibis, a ``Query``, an address such as
+        ``"duckdb:bank.duckdb?table=loans"``, any other object with ``__arrow_c_stream__``, or a
+        function that returns a new one. Its rows must be the same each time, in the same order.
     target : str, optional
         Name of the target's column; with a schema, that of the schema. Rows that are only predicted
         need none: give ``columns``, or a schema.
@@ -279,35 +258,37 @@ class ArrowRows(BatchRows):
         Name of a column of exposures; their logarithms are offsets. Predictions include them.
     groups : str, optional
         Name of a column of person (group) ids, numbers or texts. All rows of a group are then
-        protected together. A fit reads it into memory. Without a cache the rows of each group must
-        stand together: ORDER BY it.
+        protected together. It must not be among the features. A fit reads it into memory. Without
+        a cache the rows of each group must stand together, in one file or across the end of one
+        (ORDER BY the column); no group is ever split.
     dtype : {"float32", "float64"}, default="float32"
         Type of the features in memory.
     cache : path-like, optional
-        Folder for a copy of the prepared rows while a fit lasts, in place of one query for each
-        step. It holds private rows: keep it where you keep the table. The copy is unnamed and
-        vanishes with the process. By default nothing is copied.
+        Folder for a copy of the prepared rows while a fit lasts, in place of one query, or one
+        decoding of the files, for each step. It holds private rows: keep it where you keep the
+        table. The copy is unnamed and vanishes with the process. By default nothing is copied.
 
     Raises
     ------
     ValueError
-        If the source cannot be read again, or a column is missing or not of numbers.
+        If the source cannot be read again, files are missing, a column is missing or not of
+        numbers, or the folder for the cache does not exist.
     ImportError
         If pyarrow is not installed.
 
     Notes
     -----
-    Only the columns that are used are read. Memory holds a few chunks of 16 MiB, and that of
-    the source is its own (``SET memory_limit`` in DuckDB).
+    Only the columns that are used are read. Memory holds a few chunks of 16 MiB, whatever the
+    sizes of files and row groups, and that of the source is its own (``SET memory_limit`` in
+    DuckDB). Rows can be visited in their order only, so solvers that shuffle rows need a cache.
 
-    Privacy: a fit reads the rows several times. Their number, and digests of runs of them, are
-    kept in memory and compared at each pass. Changed or reordered rows end the fit with
-    ``RowsChangedError`` before anything is released from them.
+    Privacy: a fit reads the rows several times. Marks of files, or the number of rows and digests
+    of runs of them, are kept in memory and compared at each pass. Changed or reordered rows end
+    the fit with ``RowsChangedError`` before anything is released from them.
 
     Examples
     --------
     >>> import duckdb
-    >>> from dpglm.data import ArrowRows
     >>> loans = duckdb.sql("select range as age, range % 2 as late from range(50)")
     >>> rows = ArrowRows(loans, target="late")
     >>> rows.shape, rows.feature_names
@@ -328,6 +309,108 @@ class ArrowRows(BatchRows):
         dtype: FloatType = "float32",
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        table = source if isinstance(source, ArrowStream | ParquetFiles) else open_batches(source)
-        others = (sample_weight, offset, exposure, groups, dtype, cache)
-        super().__init__(table, target, columns, schema, *others)
+        check_one_of("dtype", dtype, ("float32", "float64"))
+        table = source if isinstance(source, Batches) else open_batches(source)
+        self._stated_target = target
+        names = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        self._given: dict[str, Any] = {**names, "groups": groups, "dtype": dtype, "cache": cache}
+        if schema is not None:
+            if columns is not None or (target is not None and schema.has_target):
+                raise ValueError("target and columns must be None where a schema= is given")
+            columns = schema.column_names
+            if schema.has_target:
+                target = schema.target.name
+                if not any(normal(target) in part.stored for part in table.parts):
+                    target = None
+        elif target is None and columns is None:
+            raise ValueError(
+                "target must be the name of a column, or columns= the features of rows that are "
+                "only predicted, got neither"
+            )
+        if offset is not None and exposure is not None:
+            raise ValueError("offset and exposure must not both be given")
+        given = (target, sample_weight, offset, exposure, groups)
+        others = [name for name in given if name is not None]
+        if columns is None:
+            used = {normal(name) for name in others}
+            columns = [name for name in table.columns if normal(name) not in used]
+        check_unique([*columns, *others], "column")
+        self.used_columns = tuple(dict.fromkeys([*columns, *others]))
+        table.require(self.used_columns)
+        self._decoder = (
+            number_columns(tuple(columns), table.parts, dtype)
+            if schema is None
+            else encoded_columns(schema, dtype)
+        )
+        self._schema, self.table = schema, table
+        self._target, self._group_column = target, groups
+        self._offset_column = (
+            OffsetColumn("offset", offset)
+            if exposure is None
+            else OffsetColumn("exposure", exposure)
+        )
+        own = BatchSource(table, self._decoder, target, sample_weight, self._offset_column)
+        super().__init__(own, cache, has_targets=target is not None)
+
+    @property
+    def group_ids(self) -> Any:
+        if self._group_column is None:
+            return None
+        return self.table.read_columns([self._group_column], WHOSE_CURE)[self._group_column]
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        own = self._decoder
+        return own.columns if self._schema is None and own.names == own.columns else None
+
+    @property
+    def target_name(self) -> str | None:
+        return self._target
+
+    @property
+    def schema(self) -> Schema | None:
+        return self._schema
+
+    @property
+    def offset_column(self) -> OffsetColumn:
+        return self._offset_column
+
+    def with_schema(self, schema: Schema) -> ArrowRows:
+        """Return the same rows, encoded by another schema.
+
+        Parameters
+        ----------
+        schema : Schema
+            It describes the same target, if any.
+
+        Returns
+        -------
+        ArrowRows
+        """
+        return ArrowRows(self.table, self._stated_target, schema=schema, **self._given)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns, for a folder those of its first file."""
+        return self.table.columns
+
+    stored_columns = columns
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a column of private values by its name in the table."""
+        return self.table.read_columns([name])[name]
+
+
+ParquetRows = ArrowRows
+
+
+def encoded_rows(table: Batches, encoder: RowEncoder) -> StoredRows:
+    """Return the rows of a table as an encoder of tables reads them, without targets."""
+    table.require(encoder.names)
+
+    def features(batch: Any) -> Floats:
+        return encoder.encode({name: batch.column(name) for name in encoder.names})
+
+    names = tuple(map(str, range(encoder.width)))
+    source = BatchSource(table, Decoder("float64", encoder.names, names, features))
+    return StoredRows(source, None, has_targets=True)

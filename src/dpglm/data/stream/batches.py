@@ -1,40 +1,27 @@
-"""Tables that are read as record batches of Arrow, again at each pass."""
+"""Tables that are read as record batches of Arrow, again at each pass: files, queries, streams."""
 
 from __future__ import annotations
 
-import copy
+import contextlib
+import functools
 import hashlib
-import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, final
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias, final
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_one_of
-from dpglm.data.spec import FloatType
-from dpglm.data.stream.decoders import (
-    Decoder,
-    EncodedColumns,
-    NumberColumns,
-    Part,
-    RowEncoder,
-    TableColumns,
-    require_values,
-)
-from dpglm.data.stream.source import Piece, Source
-from dpglm.data.stream.stored import StoredRows
-from dpglm.tables.cells import WHOSE_CURE, check_unique, column_in_words, normal, plain_array
-from dpglm.tables.cells import plain_column as plain
-from dpglm.tables.files import Watch, changed, check_present, named_errors
-from dpglm.tables.given import as_floats
-from dpglm.tables.named import OffsetColumn, offset_of
-from dpglm.tables.schema import Schema
+from dpglm._registry import require
+from dpglm._validation import check_path, in_one_line
+from dpglm.tables.cells import MISSING_CURE, check_unique, normal, plain_array, plain_column
+from dpglm.tables.databases import Address, Query, quoted
+from dpglm.tables.files import FileMark, Watch, changed, check_present, named_errors
 
-_NONE: NDArray[Any] = np.empty(0)
-_DECODERS = itertools.count()
 _COLUMN_ROWS = 1 << 16
 
 
@@ -66,11 +53,11 @@ class Seen:
 
 
 @final
-class _Pass:
+class Pass:
     """Digests of one pass over a stream, in its order, compared as soon as a run is complete."""
 
-    def __init__(self, seen: Seen | None, n_rows: int) -> None:
-        self._seen, self._n_rows = seen, n_rows
+    def __init__(self, table: Batches) -> None:
+        self._seen, self._n_rows = table.seen, table.n_rows
         self._open: dict[str, Any] = {}
 
     def add(self, first: int, values: Mapping[str, NDArray[Any] | None]) -> None:
@@ -91,86 +78,175 @@ class _Pass:
                 self._seen.compare(kind, first // run, self._open.pop(kind).digest())
 
 
-class Batches(Protocol):
-    """A table that yields its rows as record batches of Arrow, more than once."""
+Reader: TypeAlias = Callable[[list[str], int, Callable[[int, int], bool]], Generator[Any]]
+"""From names of columns, the most rows of a batch, and a test whether any row from one to another
+is wanted, to the record batches of a new pass, or numbers of rows that are left out."""
 
-    @property
-    def title(self) -> str:
-        """The table in words."""
+
+@final
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a table with columns of its own, such as a file; ``types`` are those of pyarrow."""
+
+    title: str
+    types: Mapping[str, Any]
+    n_rows: int
+    read: Reader
+
+    @functools.cached_property
+    def stored(self) -> Mapping[str, str]:
+        """Names of the columns by their normal form."""
+        return {normal(name): name for name in self.types}
+
+    def type_of(self, column: str) -> Any:
+        """Return the type of a column, in any spelling of its name."""
+        return self.types[self.stored[normal(column)]]
+
+    def batches(
+        self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None, run: int | None
+    ) -> Iterator[tuple[str, Any, slice | NDArray[np.intp]]]:
+        """Yield what ``Batches.batches`` does; with ``run`` every batch lies in one run of rows."""
+
+        def places(first: int, stop: int) -> slice | NDArray[np.intp] | None:
+            """Return the wanted rows, counted from the first one; None for none."""
+            if wanted is None:
+                return slice(None)
+            low, high = np.searchsorted(wanted, (first, stop))
+            if low == high:
+                return None if run is None else slice(0)
+            return wanted[low:high] - first
+
+        names, start = [self.stored[normal(name)] for name in columns], 0
+        read = self.read(list(dict.fromkeys(names)), rows, lambda *ends: places(*ends) is not None)
+        with contextlib.closing(read):
+            for some in _in_runs(_plain(self.title, read, names, list(columns)), run):
+                if isinstance(some, int):
+                    start += some
+                    continue
+                if start + some.num_rows > self.n_rows:
+                    raise changed(f"there were {self.n_rows} rows, and now there are more")
+                for first in range(0, max(some.num_rows, 1), rows):
+                    batch = some.slice(first, rows)
+                    chosen = places(start + first, start + first + batch.num_rows)
+                    if chosen is not None:
+                        yield f"{self.title}, from row {start + first + 1} on", batch, chosen
+                start += some.num_rows
+        if start != self.n_rows:
+            raise changed(f"there were {self.n_rows} rows, and now there are {start}")
+
+
+def _plain(title: str, read: Iterable[Any], names: list[str], columns: list[str]) -> Iterator[Any]:
+    """Yield batches with the named columns, as plain ones and by other names."""
+    import pyarrow as pa
+
+    with named_errors(title):
+        try:
+            for batch in read:
+                if isinstance(batch, int):
+                    yield batch
+                else:
+                    found = [plain_column(batch.column(name)) for name in names]
+                    yield pa.RecordBatch.from_arrays(found, names=columns)
+        except (ImportError, ValueError, OSError):
+            raise
+        except Exception as error:
+            # Each driver has errors of its own.
+            reason = " ".join(str(error).split())
+            raise ValueError(f"the rows cannot be read: {reason}") from error
+
+
+def _in_runs(batches: Iterator[Any], size: int | None) -> Iterator[Any]:
+    """Cut batches into runs of ``size`` rows, and a shorter last one."""
+    import pyarrow as pa
+
+    if size is None:
+        yield from batches
+        return
+    held: list[Any] = []
+    count = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            held.append(batch.slice(start, size - count))
+            start, count = start + held[-1].num_rows, count + held[-1].num_rows
+            if count == size:
+                yield pa.concat_batches(held)
+                held, count = [], 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A table that yields its rows as record batches of Arrow, more than once.
+
+    Changes are found by a ``watch`` of its files, or by the digests ``seen`` of earlier passes.
+    """
+
+    title: str
+    parts: Sequence[Part]
+    watch: Watch = field(default_factory=Watch)
+    seen: Seen | None = None
 
     @property
     def n_rows(self) -> int:
         """The true number of rows."""
+        return sum(part.n_rows for part in self.parts)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all columns, in the table's spelling."""
+        """Names of the columns of the first part."""
+        return tuple(self.parts[0].types)
 
-    @property
-    def parts(self) -> Sequence[Part]:
-        """Parts with columns of their own; a column must be in each."""
-
-    @property
-    def seen(self) -> Seen | None:
-        """Digests of earlier passes; None where ``watch`` finds every change."""
-
-    def watch(self) -> Watch:
-        """Return a watch for changes of the table's files."""
+    def require(self, columns: Sequence[str]) -> None:
+        """Check that every part has some columns."""
+        for part in self.parts:
+            with named_errors(part.title):
+                check_present(columns, part.types)
 
     def batches(
-        self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None
+        self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None = None
     ) -> Iterator[tuple[str, Any, slice | NDArray[np.intp]]]:
         """Yield place in words, batch and wanted part of batches of at most ``rows`` rows.
 
         A batch has the columns by the names that are asked for. ``wanted`` lists row numbers in
-        ascending order, by default all. Only batches without any may be left out, and none where
-        there are digests. ``RowsChangedError`` if there are more or fewer rows than ``n_rows``.
+        ascending order, by default all. Batches without any are left out, unless there are digests.
+        ``RowsChangedError`` if there are more or fewer rows than ``n_rows``.
         """
+        run, before = None if self.seen is None else self.seen.n_rows, 0
+        for part in self.parts:
+            own = None
+            if wanted is not None:
+                low, high = np.searchsorted(wanted, (before, before + part.n_rows))
+                own = wanted[low:high] - before
+            before += part.n_rows
+            yield from part.batches(columns, rows, own, run)
 
+    def read_columns(
+        self, names: Sequence[str], cure: str | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Read whole columns in one pass; ``cure`` is the remedy for missing values, if refused.
 
-def part_of(
-    wanted: NDArray[np.intp] | None, start: int, stop: int
-) -> slice | NDArray[np.intp] | None:
-    """Return the wanted rows from ``start`` to ``stop``, counted from there; None for none."""
-    if wanted is None:
-        return slice(None) if start < stop else None
-    low, high = np.searchsorted(wanted, (start, stop))
-    return wanted[low:high] - start if low < high else None
-
-
-def require(table: Batches, columns: Sequence[str]) -> None:
-    """Check that every part of a table has some columns."""
-    for part in table.parts:
-        with named_errors(part.title):
-            check_present(columns, part.types)
-
-
-def read_columns(
-    table: Batches, names: Sequence[str], cure: str | None = None
-) -> dict[str, NDArray[Any]]:
-    """Read whole columns in one pass; ``cure`` is the remedy for missing values, None allows them.
-
-    Numbers of several types become objects, so that large ones stay distinct.
-    """
-    require(table, names)
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    seen, start, digests = table.seen, 0, _Pass(table.seen, table.n_rows)
-    others = [] if seen is None else [one for one in seen.columns if one not in found]
-    for where, batch, _ in table.batches([*names, *others], _COLUMN_ROWS, None):
-        with named_errors(where):
-            arrays = {}
-            for name in (*names, *others):
-                column = plain(batch.column(name))
-                if cure is not None and name in found:
-                    require_values(column, name, cure)
-                arrays[name] = plain_array(column)
+        Numbers of several types become objects, so that large ones stay distinct.
+        """
+        self.require(names)
+        found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+        seen, start, digests = self.seen, 0, Pass(self)
+        others = [] if seen is None else [one for one in seen.columns if one not in found]
+        for where, batch, _ in self.batches([*names, *others], _COLUMN_ROWS):
+            with named_errors(where):
+                if cure is not None:
+                    for name in names:
+                        require_values(batch.column(name), name, cure)
+                arrays = {name: plain_array(batch.column(name)) for name in (*names, *others)}
             for name in names:
                 found[name].append(arrays[name])
-        digests.add(start, {f"column {normal(name)}": one for name, one in arrays.items()})
-        start += batch.num_rows
-    if seen is not None:
-        seen.columns.extend(name for name in names if name not in seen.columns)
-    return {name: _joined(parts) for name, parts in found.items()}
+            digests.add(start, {f"column {normal(name)}": one for name, one in arrays.items()})
+            start += batch.num_rows
+        if seen is not None:
+            seen.columns.extend(name for name in names if name not in seen.columns)
+        return {name: _joined(parts) for name, parts in found.items()}
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -179,211 +255,259 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-@final
-class BatchSource(Source):
-    """Rows of a table of record batches; without a target only features are read."""
-
-    is_view, may_seek = False, False
-
-    def __init__(
-        self,
-        table: Batches,
-        decoder: Decoder,
-        target: str | None,
-        weight: str | None,
-        offset: str | None = None,
-        exposure: str | None = None,
-        kind: str | None = None,
-    ) -> None:
-        # Digests tell the features of several decoders apart, also when one of them is gone.
-        self._kind = kind or f"features {next(_DECODERS)}"
-        self.shape = (table.n_rows, len(decoder.names))
-        self.dtype = decoder.dtype
-        self.is_weighted = weight is not None
-        self.has_offset = offset is not None or exposure is not None
-        self._table, self._decoder = table, decoder
-        self._target, self._weight = target, weight
-        self._offset, self._exposure = offset, exposure
-
-    def pieces(
-        self, rows: int, indices: NDArray[np.intp] | None = None, *, features_only: bool = False
-    ) -> Iterator[Piece]:
-        if indices is not None and (np.diff(indices) <= 0).any():
-            raise ValueError(
-                "rows of this data set can be visited in their order only, and this solver asks "
-                "for another: give cache= a folder"
-            )
-        table, kind = self._table, self._kind
-        seen, start, digests = table.seen, 0, _Pass(table.seen, table.n_rows)
-        columns = list(self._decoder.columns)
-        if not features_only:
-            others = self._target, self._weight, self._offset, self._exposure
-            columns += [name for name in others if name is not None]
-        # Columns that were read by themselves belong to the same rows.
-        also = [] if seen is None else [c for c in seen.columns if (kind, c) not in seen.together]
-        every = list(dict.fromkeys([*columns, *also]))
-        for where, batch, part in table.batches(every, rows, indices):
-            with named_errors(where):
-                X = self._decoder.features(batch)
-                y, weights = (_NONE, None) if features_only else self._facts(batch)
-                values = {kind: X, f"targets of {kind}": y, f"weights of {kind}": weights}
-                for one in also:
-                    values[f"column {normal(one)}"] = plain_array(plain(batch.column(one)))
-            digests.add(start, values)
-            start += batch.num_rows
-            yield X[part], y[part] if len(y) else y, None if weights is None else weights[part]
-        if seen is not None and start == table.n_rows:
-            seen.together.update((kind, one) for one in also)
-
-    def without_targets(self) -> BatchSource:
-        offsets = self._offset, self._exposure
-        return BatchSource(self._table, self._decoder, None, None, *offsets, self._kind)
-
-    def watch(self) -> Watch:
-        return self._table.watch()
-
-    def _facts(self, batch: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        y: NDArray[Any] = np.zeros(batch.num_rows)
-        if self._target is not None:
-            column = plain(batch.column(self._target))
-            require_values(column, self._target)
-            y = self._decoder.targets(column)
-        if self.has_offset:
-            given = self._offset, self._exposure
-            offset, exposure = (
-                None if name is None else _floats_of(batch, name, name) for name in given
-            )
-            y = np.column_stack([as_floats("y", y), offset_of(offset, exposure)])
-        if self._weight is None:
-            return y, None
-        return y, _floats_of(batch, self._weight, "sample_weight")
-
-    def column_name(self, column: int) -> str:
-        return column_in_words(self._decoder.names, column)
+def require_values(column: Any, name: str, cure: str = MISSING_CURE) -> None:
+    """Refuse missing values."""
+    if column.null_count:
+        row = int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"column {name!r}, row {row + 1}: the value is missing. {cure}")
 
 
-def _floats_of(batch: Any, column: str, name: str) -> NDArray[np.float64]:
-    values = batch.column(column)
-    require_values(values, column)
-    return as_floats(name, values.to_numpy(zero_copy_only=False))
+# Sources that yield streams of Arrow more than once, by their packages.
+
+_ROWS = 1 << 15
+_FEWEST, _RUN_CELLS = 256, 1 << 20
 
 
-class BatchRows(StoredRows):
-    """Rows of a table of record batches as a collection."""
+def open_batches(source: Any) -> Batches:
+    """Return a source of rows as batches that can be read again; nothing is released.
 
-    def __init__(
-        self,
-        table: Batches,
-        target: str | None,
-        columns: Sequence[str] | None,
-        schema: Schema | None,
-        sample_weight: str | None,
-        offset: str | None,
-        exposure: str | None,
-        groups: str | None,
-        dtype: FloatType,
-        cache: str | os.PathLike[str] | None,
-    ) -> None:
-        check_one_of("dtype", dtype, ("float32", "float64"))
-        self._given = (sample_weight, offset, exposure, groups, dtype, cache)
-        self._stated_target = target
-        if schema is not None:
-            if columns is not None or (target is not None and schema.has_target):
-                raise ValueError("target and columns must be None where a schema= is given")
-            columns = schema.column_names
-            if schema.has_target:
-                target = schema.target.name
-                if not any(normal(target) in part.types for part in table.parts):
-                    target = None
-        elif target is None and columns is None:
-            raise ValueError(
-                "target must be the name of a column, or columns= the features of rows that are "
-                "only predicted, got neither"
-            )
-        offsets = [name for name in (offset, exposure) if name is not None]
-        if len(offsets) > 1:
-            raise ValueError("offset and exposure must not both be given")
-        given = (target, sample_weight, *offsets, groups)
-        others = [name for name in given if name is not None]
-        if columns is None:
-            used = {normal(name) for name in others}
-            columns = [name for name in table.columns if normal(name) not in used]
-        check_unique([*columns, *others], "column")
-        self.used_columns = tuple(dict.fromkeys([*columns, *others]))
-        require(table, self.used_columns)
-        self._decoder: Decoder = (
-            NumberColumns(tuple(columns), table.parts, dtype)
-            if schema is None
-            else EncodedColumns(schema, dtype)
+    A text is the address of a database (``duckdb:bank.duckdb?table=loans``), or a path of Parquet.
+    """
+    pa = require("pyarrow", "parquet")
+    if isinstance(source, str | os.PathLike):
+        address = Address.of(source)
+        if address is None:
+            return _parquet(check_path("source", source))
+        return _query(address, os.fspath(address))
+    if isinstance(source, pa.RecordBatchReader):
+        raise ValueError(
+            "source must give its rows more than once, got a RecordBatchReader, which can be read "
+            "once only: give its source, or a function that returns a new reader"
         )
-        self._schema, self._table = schema, table
-        self._target, self._group_column = target, groups
-        self._offset_column = OffsetColumn(
-            "offset" if exposure is None else "exposure", offset if exposure is None else exposure
+    package = type(source).__module__.partition(".")[0].lstrip("_")
+    if package in _MAKERS:
+        return _MAKERS[package](source)
+    if not (callable(source) or callable(getattr(source, "__arrow_c_stream__", None))):
+        raise ValueError(
+            "source must yield a stream of Arrow more than once, such as a relation of DuckDB, a "
+            "LazyFrame of polars, a Dataset of pyarrow, a Query, or a function that returns a new "
+            f"reader; got {in_one_line(source)}"
         )
-        source = BatchSource(table, self._decoder, target, sample_weight, offset, exposure)
-        super().__init__(source, cache, has_targets=target is not None)
-
-    @property
-    def group_ids(self) -> Any:
-        if self._group_column is None:
-            return None
-        return read_columns(self._table, [self._group_column], WHOSE_CURE)[self._group_column]
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return self._decoder.feature_names
-
-    @property
-    def target_name(self) -> str | None:
-        return self._target
-
-    @property
-    def schema(self) -> Schema | None:
-        return self._schema
-
-    @property
-    def offset_column(self) -> OffsetColumn:
-        return self._offset_column
-
-    def with_schema(self, schema: Schema) -> Self:
-        """Return the same rows, encoded by another schema.
-
-        Parameters
-        ----------
-        schema : Schema
-            It describes the same target, if any.
-
-        Returns
-        -------
-        ParquetRows or ArrowRows
-        """
-        found = copy.copy(self)
-        BatchRows.__init__(found, self._table, self._stated_target, None, schema, *self._given)
-        return found
-
-    @property
-    def stored_columns(self) -> tuple[str, ...]:
-        """Names of all columns, for a folder those of its first file."""
-        return self._table.columns
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of all columns."""
-        return self._table.columns
-
-    def __getitem__(self, name: str) -> Any:
-        """Return a column of private values by its name in the table."""
-        return read_columns(self._table, [name])[name]
-
-    @property
-    def table(self) -> Batches:
-        """The table that is read."""
-        return self._table
+    return _any_stream(source)
 
 
-def encoded_rows(table: Batches, encoder: RowEncoder) -> StoredRows:
-    """Return the rows of a table as an encoder of tables reads them, without targets."""
-    require(table, encoder.names)
-    source = BatchSource(table, TableColumns(encoder), None, None)
-    return StoredRows(source, None, has_targets=True)
+def stream_of(title: str, kinds: Any, n_rows: int, read: Reader) -> Batches:
+    """Return a table of one part, with digests for runs that take a few MiB of memory."""
+    with named_errors(title):
+        part = Part(title, types_of(kinds), n_rows, read)
+    return Batches(title, (part,), seen=Seen(max(_FEWEST, _RUN_CELLS // len(part.types))))
+
+
+def types_of(kinds: Any) -> dict[str, Any]:
+    """Return the types in a schema of pyarrow by name; each must have its own."""
+    check_unique(kinds.names, "column")
+    return dict(zip(kinds.names, kinds.types, strict=True))
+
+
+def _query(source: Query | Address, title: str = "the query") -> Batches:
+    with named_errors(title):
+        query = source.query if isinstance(source, Address) else source
+        kinds, n_rows = query.schema(), query.count()
+
+    def read(names: list[str], *_: Any) -> Generator[Any]:
+        with query.stream(names) as batches:
+            yield from batches
+
+    return stream_of(title, kinds, n_rows, read)
+
+
+def _relation(source: Any) -> Batches:
+    import pyarrow as pa
+
+    def read(names: list[str], *_: Any) -> Generator[Any]:
+        # A new relation, since one keeps its result.
+        some = source.project(", ".join(map(quoted, names)))
+        with contextlib.closing(pa.RecordBatchReader.from_stream(some)) as batches:
+            yield from batches
+
+    n_rows = source.aggregate("count(*)").fetchall()[0][0]
+    kinds = pa.RecordBatchReader.from_stream(source.limit(0)).schema
+    return stream_of("the relation of DuckDB", kinds, int(n_rows), read)
+
+
+def _polars(source: Any) -> Batches:
+    import polars
+
+    frame = source.lazy()
+
+    def read(names: list[str], *_: Any) -> Generator[Any]:
+        parts = frame.select(names).collect_batches(chunk_size=_ROWS, maintain_order=True)
+        for part in parts:
+            yield from part.to_arrow().to_batches()
+
+    n_rows = frame.select(polars.len()).collect().item()
+    kinds = frame.limit(0).collect().to_arrow().schema
+    return stream_of("the frame of polars", kinds, int(n_rows), read)
+
+
+def _arrow(source: Any) -> Batches:
+    from pyarrow import dataset
+
+    table = source if isinstance(source, dataset.Dataset) else dataset.dataset(source)
+
+    def read(names: list[str], *_: Any) -> Generator[Any]:
+        # With the default settings a scanner holds dozens of batches.
+        yield from table.to_batches(
+            columns=names, batch_size=_ROWS, batch_readahead=2, fragment_readahead=1
+        )
+
+    return stream_of("the table of pyarrow", table.schema, table.count_rows(), read)
+
+
+def _ibis(source: Any) -> Batches:
+    def read(names: list[str], *_: Any) -> Generator[Any]:
+        with contextlib.closing(source.select(names).to_pyarrow_batches(chunk_size=_ROWS)) as found:
+            yield from found
+
+    n_rows = source.count().to_pyarrow().as_py()
+    return stream_of("the table of Ibis", source.schema().to_pyarrow(), int(n_rows), read)
+
+
+def _any_stream(source: Any) -> Batches:
+    """Read a source that cannot leave out columns, or a function that returns such sources."""
+    import pyarrow as pa
+
+    def reader() -> Any:
+        made = source() if callable(source) else source
+        return contextlib.closing(pa.RecordBatchReader.from_stream(made))
+
+    def read(*_: Any) -> Generator[Any]:
+        with reader() as batches:
+            yield from batches
+
+    with reader() as batches:
+        kinds, n_rows = batches.schema, sum(batch.num_rows for batch in batches)
+    return stream_of("the source", kinds, n_rows, read)
+
+
+_MAKERS: Mapping[str, Callable[[Any], Batches]] = MappingProxyType(
+    {"duckdb": _relation, "polars": _polars, "pyarrow": _arrow, "ibis": _ibis, "dpglm": _query}
+)
+
+
+# Files of Parquet, read piece by piece.
+
+# Columns are read in pieces of this size, so that row groups may have any size.
+_BUFFER_BYTES = 1 << 18
+_SUFFIXES = frozenset({".parquet", ".pq"})
+# Stands for a missing value in the name of a folder.
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+# Files that mark tables with versions.
+_TABLE_LOGS: Mapping[str, str] = MappingProxyType(
+    {
+        "_delta_log": "a table of Delta Lake",
+        ".hoodie": "a table of Hudi",
+        "metadata/*.metadata.json": "a table of Iceberg",
+    }
+)
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return the files of a data set: the path itself, or those in the folder, by name.
+
+    Files and folders below it with names that begin with a dot or an underscore are left out, as
+    in pyarrow, Spark and Dask: they hold drafts, copies and logs of the same rows.
+    """
+    if not path.is_dir():
+        return [path]
+    for mark, kind in _TABLE_LOGS.items():
+        if next(path.glob(mark), None) is not None:
+            raise ValueError(
+                f"{path}: must be a plain folder of Parquet files, got {kind}, which also keeps "
+                "rows of earlier versions. Read the current rows with its own library, and write "
+                "them to a new folder"
+            )
+    return sorted(
+        one
+        for one in path.rglob("*")
+        if one.suffix.lower() in _SUFFIXES
+        and not one.is_dir()
+        and not any(_is_hidden(part) for part in one.relative_to(path).parts)
+    )
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _parquet(path: Path) -> Batches:
+    """Open a file, or all files of a folder in the order of names, by their footers.
+
+    Marks of the files find every change. A file that is there under two names would count its rows
+    twice.
+    """
+    found = parquet_files(path)
+    if not found:
+        raise ValueError(
+            f"{path}: the folder must contain a .parquet or .pq file (names that begin with "
+            "'.' or '_' are left out)"
+        )
+    parts, marks = zip(*(_parquet_file(one, one.relative_to(path)) for one in found), strict=True)
+    first: dict[tuple[int, int], Path] = {}
+    for mark in marks:
+        same = first.setdefault((mark.device, mark.inode), mark.path)
+        if same != mark.path:
+            raise ValueError(
+                f"{path}: {same.name} and {mark.path.name} must be different files, but are "
+                "one file, and its rows would count twice: remove one of the two names"
+            )
+    return Batches(os.fspath(path), parts, Watch(marks))
+
+
+def _parquet_file(path: Path, place: Path) -> tuple[Part, FileMark]:
+    """Read the footer of a file, and the columns that names of folders in its ``place`` hold.
+
+    Such columns, as in ``year=2024/part.parquet``, are text, or missing. One that is in the file,
+    too, is taken from there.
+    """
+    import pyarrow as pa
+
+    def opened() -> Any:
+        # Not mapped into memory: the pages of a mapped file count as the process's own.
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+
+    pq = require("pyarrow.parquet", "parquet")
+    with named_errors(path), opened() as file:
+        groups = range(file.metadata.num_row_groups)
+        sizes = [file.metadata.row_group(group).num_rows for group in groups]
+        types = types_of(file.schema_arrow)
+        mark = FileMark.of(path)
+    own = set(map(normal, types))
+    folders = {name: one for name, one in _in_folders(place).items() if name not in own}
+
+    def read(names: list[str], rows: int, is_wanted: Callable[[int, int], bool]) -> Generator[Any]:
+        stored, first = [name for name in names if name not in folders], 0
+        with opened() as file:
+            for group, size in enumerate(sizes):
+                first += size
+                if not is_wanted(first - size, first):
+                    yield size
+                    continue
+                for batch in file.iter_batches(rows, row_groups=[group], columns=stored):
+                    columns = [
+                        batch.column(name)
+                        if name in stored
+                        else pa.repeat(pa.scalar(folders[name], pa.string()), batch.num_rows)
+                        for name in names
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    types |= dict.fromkeys(folders, pa.string())
+    return Part(os.fspath(path), types, sum(sizes), read), mark
+
+
+def _in_folders(path: Path) -> dict[str, str | None]:
+    """Return the columns that names of folders hold, as Hive and Spark write them."""
+    pairs = [part.partition("=") for part in path.parts[:-1] if "=" in part]
+    values = {normal(unquote(name)): unquote(value) for name, _, value in pairs}
+    return {name: None if value == _NO_VALUE else value for name, value in values.items()}

@@ -423,7 +423,6 @@ def opened(encoder: TableEncoder, X: Any) -> Any:
         # Imported when needed, as most tables are in memory.
         from dpglm.data.pyspark import SparkRows
         from dpglm.data.stream.arrow import ArrowRows
-        from dpglm.data.stream.batches import BatchRows
 
         if not isinstance(X, Collection) and Path(X).suffix.lower() in _TEXTS:
             raise ValueError(
@@ -431,7 +430,7 @@ def opened(encoder: TableEncoder, X: Any) -> Any:
                 f"pandas.read_csv, or use dpglm fit; got {in_one_line(X)}"
             )
         rows = X if isinstance(X, Collection) else ArrowRows(X, schema=encoder._schema())
-        if isinstance(rows, BatchRows | SparkRows):
+        if isinstance(rows, ArrowRows | SparkRows):
             return rows
         raise ValueError(f"{_NOT_A_TABLE}, got {type(X).__name__}")
     if not is_in_memory(X):
