@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.accounting --out FILE`` computes the grid, some minutes on one core.
 ``python -m benchmarks.accounting --compare OLD NEW`` compares two such files: how much epsilon
-and noise grew at most, and how the time changed. ``--only TEXT`` keeps the cases whose name has the
+and noise grew at most, and how the time changed. ``--only TEXT`` keeps the cases with TEXT in their
 text.
 """
 
@@ -54,7 +54,7 @@ class Case:
     Parameters
     ----------
     name : str
-        What is asked, in full.
+        The question in full.
     answer : callable
         Computes epsilon, or a noise multiplier.
     """
@@ -120,7 +120,7 @@ def _composed() -> Iterator[tuple[str, Event]]:
                 Composed((_times(dear, steps), _times(cheap, steps), Gaussian(8.0))),
             )
             yield (
-                f"sampled beside pure rate={rate:g} steps={steps}",
+                f"sampled and pure rate={rate:g} steps={steps}",
                 Composed((_times(dear, steps), Pure(0.2), _times(BoundedRange(0.05), 4))),
             )
             yield f"everything rate={rate:g} steps={steps}", _everything(rate, steps)
@@ -194,12 +194,12 @@ def measure(case: Case) -> tuple[float, float]:
     Parameters
     ----------
     case : Case
-        What is asked.
+        The question.
 
     Returns
     -------
     answer, milliseconds : float
-        ``inf`` for what is refused as too costly or out of reach.
+        ``inf`` for refused answers (too costly or out of reach).
     """
     start = time.process_time()
     try:
@@ -212,7 +212,7 @@ def measure(case: Case) -> tuple[float, float]:
 def compare(
     old: Mapping[str, Sequence[float]], new: Mapping[str, Sequence[float]]
 ) -> Iterator[str]:
-    """Say what grew: the worst answers, and the time.
+    """Return the largest growth of answers and of time.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def _pixels(name: str, data: Dataset[NDArray[np.uint8]], bars: Bars) -> Iterator
 
 
 def scaled_pixels(data: Dataset[NDArray[np.uint8]]) -> tuple[NDArray[np.float32], float]:
-    """Images each of which was scaled to one length, and that; no other row is involved."""
+    """Images, each scaled to one norm by itself, and that norm."""
     X = data.data.astype(np.float32)
     row_norm = float(np.sqrt(X.shape[1]))
     X *= row_norm / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.float32(1.0))

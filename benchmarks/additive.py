@@ -1,6 +1,6 @@
 """How accurate additive models with default settings must be: ten seeds each, delta 1e-5, zero-out.
 
-Linear models beside them have the same schema, budget and seeds.
+The linear models that they are compared with have the same schema, budget and seeds.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ __all__ = ["Bar"]
 
 @dataclass(frozen=True)
 class Bar:
-    """One measured figure and what it must be."""
+    """One measured figure and its bar."""
 
     name: str
     value: float

@@ -1,8 +1,8 @@
-"""The bars that the library must clear, each measured and printed beside its bar.
+"""Measure the library against its bars.
 
 Run with ``python -m benchmarks.bars [--splits FOLDER] [--only NAME ...]``. FOLDER holds the fixed
-benchmark splits, ``randhie.csv`` of statsmodels, and MNIST in its subfolder ``mnist``; what needs
-a file that is not there is reported as skipped.
+benchmark splits, ``randhie.csv`` of statsmodels, and MNIST in its subfolder ``mnist``; lines
+that need a missing file are reported as skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Dask cluster adds to a step of a fit; ``python -m benchmarks.cluster`` prints a table."""
+"""Print the overhead of a Dask cluster for each step of a fit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _STEPS = 50
 
 
 class _TimedRows:
-    """Rows whose sums also tell how long the slowest worker was inside kernels.
+    """Rows whose sums also return the kernel time of the slowest worker.
 
-    That is time on the clock: where there are more workers than processors, it has in it what a
-    worker waits for others to compute.
+    That is time on the clock: where there are more workers than processors, it includes
+    the time that a worker waits for others to compute.
     """
 
     def __init__(self, rows: Any, n_workers: int) -> None:
@@ -57,7 +57,7 @@ class _TimedRows:
 
 
 def _step_over(n_workers: int, partitions: int, n_rows: int) -> Callable[[], tuple[float, float]]:
-    """Return what makes one step, and returns its seconds and those of the slowest worker."""
+    """Return a function that makes a step; it returns its seconds and the slowest worker's."""
     import dask.array as da
 
     rng = da.random.default_rng(0)
@@ -117,7 +117,7 @@ CLUSTER: Mapping[str, Callable[[Path], Iterator[Bar]]] = {"cluster": overhead}
 
 
 def main() -> None:
-    """Print medians, and quartiles of what is beyond compute, for several sizes."""
+    """Print medians, and quartiles of the overhead, for several sizes."""
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; milliseconds\n")
     print("| workers | partitions | step | slowest worker | beyond it | quartiles | messages |")
     print("|---|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""A private softmax step on the CPU or a GPU, beside the two matrix products that it needs.
+"""A private softmax step on the CPU or a GPU, compared with its two matrix products.
 
 ``python -m benchmarks.device --device cuda`` measures rows of 2048 numbers and 1000 classes, as
 ImageNet has through an embedding; ``--device cpu`` measures a small problem of the same shape.

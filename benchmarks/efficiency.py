@@ -1,4 +1,4 @@
-"""How near default estimates come to maximum likelihood, with what time and memory."""
+"""Compare default estimates with maximum likelihood: error, time and memory."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def efficient(splits: Path) -> Iterator[Bar]:
             ).fit(X, y)
             error = np.append(model.coef_, model.intercept_) - truth
             ratios.append(float((error**2).mean() / _variances(X, truth).mean()))
-        # Of a ratio of variances, whose square root is the figure.
+        # Bar for a ratio of variances; the figure is its square root.
         value = float(np.sqrt(np.mean(ratios)))
         spread = float(np.std(ratios) / np.sqrt(len(ratios)) / (2.0 * value))
         yield Bar(f"Logistic, {n} x 10, epsilon {epsilon:g}, error", value, spread, bar, False, "")
 
 
 def large(splits: Path) -> Iterator[Bar]:
-    """Largest error, time beside scikit-learn's and memory: logistic, 3000000 x 20, epsilon 1."""
+    """Largest error, time over scikit-learn's, memory: logistic, 3000000 x 20, epsilon 1."""
     before = _resident()
     X, y, truth = _generated(3_000_000, 20, 0)
     size = X.nbytes
@@ -114,7 +114,7 @@ def _variances(X: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np
 
 
 def _watched(function: Callable[[], R]) -> tuple[R, float, float]:
-    """Return what a function returns, its seconds, and the most memory resident meanwhile."""
+    """Return a function's result, its seconds and its peak resident memory."""
     most, done = [_resident()], threading.Event()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
 """Evaluations of generated and real scores: errors, and how often intervals cover.
 
-Samples are drawn from many scored rows, so that both truths are known: of the rows of a sample, and
-of all from which it is drawn. What is measured with privacy is compared with what the same rows say
+Samples are drawn from many scored rows, so that both truths are known: that of a
+sample, and that of all rows. Private results are compared with those of the same rows
 without.
 """
 
@@ -56,14 +56,14 @@ COVERED = (0.93, 0.97)
 
 @dataclass(frozen=True)
 class Population:
-    """Many rows with predictions, of which samples are evaluated."""
+    """Many rows with predictions; samples of them are evaluated."""
 
     name: str
     task: EvaluationTask
     predictions: Array
     y: NDArray[Any]
     exact: Callable[[Array, NDArray[Any]], dict[str, float]]
-    """What an evaluation estimates, without privacy."""
+    """Return the values that an evaluation estimates, without privacy."""
 
     def sample(self, n_rows: int, rng: np.random.Generator) -> tuple[Array, NDArray[Any]]:
         """Draw rows with replacement, so that the population is all of them."""
@@ -88,7 +88,7 @@ def populations() -> Iterator[Population]:
 
 
 def shapes() -> Iterator[Population]:
-    """Return scores of every scale and shape: what only their order can tell.
+    """Return scores of every scale and shape, so that only their order is informative.
 
     The class of most follows a log-odds score; others have their own.
     """

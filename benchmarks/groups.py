@@ -1,4 +1,4 @@
-"""Persons with several rows: a fit that protects persons beside one that pays for each row.
+"""Compare fits that protect people with fits that pay for each of their rows.
 
 A fit that protects single rows at epsilon over k protects persons with k rows at epsilon, and at
 a larger delta, which is forgiven here. Excess log loss is over the true model's, on fresh rows.

@@ -1,7 +1,7 @@
-"""How often what plans say of accuracy holds: 40 problems, generated and real, fitted by default.
+"""Measure how often the accuracy stated by plans is reached on 40 problems, fitted by default.
 
 Run with ``make guidance`` (some ten minutes on one core), which rewrites the table of
-``docs/evidence/coverage.md``. ``--only TEXT`` prints the lines whose name has the text, and writes
+``docs/evidence/coverage.md``. ``--only TEXT`` prints the lines with TEXT in their name, and writes
 nothing.
 """
 
@@ -32,10 +32,10 @@ __all__ = ["PROBLEMS", "Measured", "Problem", "main", "measure"]
 
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "coverage.md"
 _FITS, _TEST_ROWS = 2, 4000
-# Names of columns of the table, and the share of problems whose range must hold.
+# Column names of the table, and the share of problems in which the stated range must hold.
 _HEADINGS = "| problem | rows | columns | epsilon | said | measured | holds |"
 LEAST = 0.9
-"""Share of the problems whose stated range must hold."""
+"""Share of the problems in which the stated range must hold."""
 
 Rows: TypeAlias = tuple[Any, NDArray[Any]]
 
@@ -44,8 +44,8 @@ Rows: TypeAlias = tuple[Any, NDArray[Any]]
 class Problem:
     """Rows to fit and rows to test, by a seed; the private model and the one without privacy.
 
-    ``score`` compares targets with a model's answers; ``constant`` is what the best constant
-    answer has, as a function of the targets.
+    ``score`` compares targets with a model's answers; ``constant`` is the score of the best
+    constant answer, as a function of the targets.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a plan said and what fits reached: shares of the possible improvement."""
+    """Stated and measured shares of the possible improvement."""
 
     problem: Problem
     n_rows: int
@@ -136,7 +136,7 @@ def _binary(n: int, d: int, epsilon: float, size: float = 2.0, level: float = 0.
 
 
 def _factors(n: int, sizes: Sequence[int], epsilon: float, level: float) -> Problem:
-    """Two classes and one-hot columns of factors whose levels are as frequent as in Zipf's law."""
+    """Two classes and one-hot columns of factors with Zipf-distributed levels."""
 
     def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
         total = n + _TEST_ROWS
@@ -368,7 +368,7 @@ def measure(problem: Problem, seed: int = 0, fits: int = _FITS) -> Measured:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure all problems; return 0 if the stated range holds in 90 % of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="problems whose name has this text")
+    parser.add_argument("--only", default="", help="only problems with this text in their name")
     parser.add_argument("--seed", type=int, default=0, help="other rows and other noise")
     options = parser.parse_args(argv)
     found = []

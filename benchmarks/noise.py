@@ -1,4 +1,4 @@
-"""How fast noise is drawn, whether it has the right law, and what its low bits tell.
+"""Measure the speed of noise, its distribution, and its lowest bits.
 
 Run with ``make noise`` (two minutes on one core), which rewrites the table of
 ``docs/evidence/speed.md`` and ``docs/figures/noise_low_bits.svg``. ``--quick`` draws little,
@@ -68,7 +68,7 @@ def box_muller(n: int) -> NDArray[np.float64]:
 
 
 def opendp_vector() -> Callable[[int], Any]:
-    """Make what adds OpenDP's Gaussian noise to a vector of floats, as its users do."""
+    """Return a function that adds OpenDP's Gaussian noise to a vector of floats."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -78,7 +78,7 @@ def opendp_vector() -> Callable[[int], Any]:
 
 
 def methods(n: int, n_of_opendp: int) -> dict[str, tuple[Callable[[int], Any], int]]:
-    """Return what is timed, each with its number of draws."""
+    """Return the timed functions, each with its number of draws."""
     system, opendp, zeros = SystemNoise(), OpenDPNoise(), np.zeros(n)
     return {
         OURS: (lambda n: system.gaussian(n, EXPONENT, STD), n),

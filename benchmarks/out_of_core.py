@@ -57,7 +57,7 @@ def streaming(splits: Path) -> Iterator[Bar]:
         for name, collection in collections.items():
             rows = collection.prepared(spec, None, _signs)
             ratios = [_seconds(inside) / _seconds(rows) for _ in range(_REPETITIONS)]
-            # Without a cache, decoding is what a step costs; this is for information.
+            # Without a cache, decoding dominates a step; this is for information.
             bar = 0.7 if "each" not in name else 0.0
             yield Bar(
                 f"speed of a step over that in memory, {name}, n = {n_rows}, d = {_FEATURES}",
@@ -82,7 +82,7 @@ def _seconds(rows: Rows) -> float:
 
 
 def _chunks(n_rows: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int8]]]:
-    """Yield the same rows again and again, as nothing here depends on what they are."""
+    """Yield the same rows again and again, as nothing here depends on their values."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((_ROWS_AT_ONCE, _FEATURES), dtype=np.float32)
     y = (X[:, 0] > 0).astype(np.int8)

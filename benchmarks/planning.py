@@ -1,7 +1,7 @@
 """How long plans and their verification take, and how much memory, in fresh interpreters.
 
 Run with ``make planning`` (a few minutes on one core), which rewrites the table of
-``docs/evidence/speed.md``. ``--only TEXT`` prints the lines whose name has the text, and writes
+``docs/evidence/speed.md``. ``--only TEXT`` prints the lines with TEXT in their name, and writes
 nothing.
 """
 
@@ -179,7 +179,7 @@ def measure(case: Case) -> Measured:
     Parameters
     ----------
     case : Case
-        What is planned; the first plan also pays for imports.
+        The planned fit; the first plan includes the time of imports.
     """
     arguments = case.solver, case.problem, repr(case.intercept), json.dumps(case.relations)
     # Threads of BLAS count as processor time while they wait, so there is one.
@@ -232,7 +232,7 @@ PLANNING: Mapping[str, Callable[[Path], Iterator[Bar]]] = {"planning": planning}
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write the table into the docs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
-    parser.add_argument("--only", help="part of the names of what is measured")
+    parser.add_argument("--only", help="only measurements with this text in their name")
     options = parser.parse_args(arguments)
     cases = [one for one in CASES if options.only is None or options.only in one.name]
     machine = about_machine()

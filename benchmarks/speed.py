@@ -1,4 +1,4 @@
-"""What the library's speed must be; measured side by side in one run."""
+"""Bars for speed, measured side by side in one run."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def fit(splits: Path) -> Iterator[Bar]:
 def _warm_seconds(work: Callable[[], object]) -> float:
     """Seconds of the third call in a row, as in a fit's many steps.
 
-    BLAS threads spin for a while after their last product (0.1 s is not enough) and would slow
-    down what follows.
+    BLAS threads spin for a while after their last product (0.1 s is not enough) and would slow down
+    the next measurement.
     """
     time.sleep(0.3)
     work()

@@ -82,7 +82,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Codes:
-    """The columns of a fixed split as they are, integers, and what is public about each."""
+    """The columns of a fixed split unchanged, integers, and the public facts about each."""
 
     train: dict[str, NDArray[np.int64]]
     test: dict[str, NDArray[np.int64]]

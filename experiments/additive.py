@@ -1,11 +1,11 @@
 """How fine the curves of additive models should be: development data only.
 
 ``python -m experiments.additive --splits FOLDER`` writes the table of
-``docs/evidence/additive.md``: the rule of ``dpglm.estimators.additive.resolution`` beside the
+``docs/evidence/additive.md``: the rule of ``dpglm.estimators.additive.resolution`` and the
 linear default, cross-validated on the training rows of Adult, ACS employment and California
-housing, and on generated rows. ``--grid`` prints the scores of other settings instead, from which
-the rule's constants were chosen; ``--wide-bounds`` writes the table about bounds that are much
-wider than the data, ``--ordered`` that of ``experiments.ordered``. No test row is read.
+housing, and on generated rows. ``--grid`` prints the scores of other settings instead;
+the rule's constants were chosen from these. ``--wide-bounds`` writes the table about bounds
+much wider than the data, ``--ordered`` that of ``experiments.ordered``. No test row is read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Columns = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Table:
-    """Development rows, with a schema whose target says what is predicted."""
+    """Development rows, with a schema that contains the target."""
 
     name: str
     columns: Columns
@@ -101,7 +101,7 @@ class Table:
 
 
 def tables(splits: Path) -> Iterator[Callable[[], Table]]:
-    """Yield what makes each table."""
+    """Yield the functions that make each table."""
     yield adult
     yield lambda: acs(splits)
     yield california
@@ -138,7 +138,7 @@ def california() -> Table:
 
 @dataclass(frozen=True)
 class Drawn:
-    """How rows are drawn: so many, with so many columns of a distribution within bounds."""
+    """How rows are drawn: their number, and the number, distribution and bounds of columns."""
 
     score: Callable[[NDArray[np.float64]], NDArray[np.float64]]
     rows: int = 24_000
@@ -147,7 +147,7 @@ class Drawn:
     bounds: tuple[float, float] = (-4.0, 4.0)
     levels: tuple[int, ...] = ()
     intercept: float = 0.0
-    """Of the log-odds, from where both classes are as frequent."""
+    """Shift of the log-odds; at zero both classes are equally frequent."""
     size: float | None = None
     """Standard deviation of the score, if it is not as it comes; of numbers, with errors, 1."""
 
@@ -253,7 +253,7 @@ def grid(chosen: list[Table], epsilons: list[float], seeds: int, settings: list[
 
 
 def rule(chosen: list[Table], epsilons: list[float], seeds: int) -> str:
-    """Return the rule beside the linear default, as a table."""
+    """Return the rule compared with the linear default, as a table."""
     lines = [
         "| rows | ε | segments | linear | additive | gain | log loss, linear | additive |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -278,7 +278,7 @@ def rule(chosen: list[Table], epsilons: list[float], seeds: int) -> str:
 
 
 def wide_bounds(table: Table, epsilons: list[float], seeds: int) -> str:
-    """Return what is gained by other bounds, scales and knots than those declared, as a table."""
+    """Return the gains of other bounds, scales and knots than declared, as a table."""
     knots = {
         name: {"knots": [0.0, *np.quantile(values, np.arange(1, 8) / 8.0).tolist(), 1000.0]}
         for name, values in table.columns.items()
@@ -317,7 +317,7 @@ def _told(schema: Schema, fields: Mapping[str, Mapping[str, Any]]) -> Schema:
 
 @dataclass(frozen=True)
 class PaidBounds:
-    """Makes additive models whose bounds are private quantiles, on one budget with the fit."""
+    """Makes additive models within private quantiles, on one budget with the fit."""
 
     table: Table
     fields: Mapping[str, Mapping[str, Any]]
@@ -326,7 +326,7 @@ class PaidBounds:
     random_state: int
 
     def fit(self, rows: Columns, target: NDArray[Any]) -> AdditiveClassifier:
-        """Describe the rows, then fit with what is left."""
+        """Describe the rows, then fit with the remaining budget."""
         mu = ApproximateDP(self.epsilon, self.delta).gdp_mu()
         seen = describe(
             {**rows, "y": target},

@@ -31,7 +31,7 @@ ZERO = "the zero model"
 
 @dataclass(frozen=True)
 class Task:
-    """Rows whose columns have given variances, and the parameter that made the targets."""
+    """Rows with given column variances, and the parameter that made the targets."""
 
     variances: NDArray[np.float64]
     truth: NDArray[np.float64]

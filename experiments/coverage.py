@@ -39,7 +39,7 @@ LEVEL = 0.95
 # Of the mean coverage over coefficients, and of the worst coefficient's.
 MEAN, WORST = (0.93, 0.97), 0.91
 _RUNS, _BOOTSTRAPS = 300, 200
-# Of coefficients whose intervals are finite in so many runs, conditional coverage is judged.
+# Conditional coverage is judged if a coefficient has finite intervals in this many runs.
 _FINITE = 0.05
 _ARRAYS = (
     *("covered", "finite", "covered_if_finite", "lengths", "errors"),
@@ -51,11 +51,11 @@ Method: TypeAlias = "Callable[[Case, Array, Array, int], tuple[Array, Array]]"
 
 @dataclass(frozen=True)
 class Result:
-    """What intervals did in many runs, for each coefficient, the intercept first.
+    """Results of intervals in many runs, for each coefficient, the intercept first.
 
     ``covered`` and ``lengths`` are shares and medians over runs, ``covered_if_finite`` the share
     among the ``finite`` intervals (NaN where there is none); ``errors`` are root mean squared
-    errors over the standard errors of a fit without privacy, whose own intervals are ``plain_``.
+    errors over the standard errors of a fit without privacy; its intervals are ``plain_``.
     """
 
     case: Case
@@ -100,7 +100,7 @@ class Result:
         return float(shares.min()) if len(shares) else math.nan
 
     def faults(self) -> list[str]:
-        """Say what a claim of 95 % does not allow, beyond what chance explains.
+        """Return the results that contradict a claim of 95 % and exceed chance.
 
         Chance: two standard errors of the mean over coefficients, which is that of independent
         ones, and three of the worst.
@@ -128,7 +128,7 @@ class Result:
 
     @property
     def line(self) -> str:
-        """Its line of the table; what misses its bar is bold."""
+        """Its line of the table, with missed bars in bold."""
         mean, worst = float(self.covered.mean()), float(self.covered.min())
         most = "" if math.isinf(self.case.most) else f"{self.case.most:g}"
         cells = [
@@ -320,7 +320,7 @@ def _small_tables() -> list[Case]:
 
 
 def _hard_for_newton_raphson() -> list[Case]:
-    """Columns of which few rows decide, strong effects, and wrong models with long rows."""
+    """Columns with few informative rows, strong effects, wrong models with large rows."""
     lines = []
     for family in ("logistic", "poisson"):
         free, some = Case(family, 20_000, 10, 1.0), Case(family, 20_000, 3, 1.0)
@@ -336,14 +336,14 @@ def _hard_for_newton_raphson() -> list[Case]:
 
 
 def _rare_references() -> list[Case]:
-    """Factors of which few rows have the level that the others' effects are relative to."""
+    """Factors with a rare reference level."""
     families = "complementary log-log", "logistic", "poisson", "linear"
     lines = [Case(name, 20_000, 17, 1.0, columns="reference") for name in families]
     return [*lines, dataclasses.replace(lines[0], n_rows=100_000)]
 
 
 def _hard_for_least_squares() -> list[Case]:
-    """Errors and columns of which few rows decide."""
+    """Errors and columns with few informative rows."""
     free, some = Case("linear", 20_000, 10, 1.0), Case("linear", 20_000, 3, 1.0)
     errors = [
         Case(f"linear, {one} errors", 20_000, 10, 1.0) for one in ("exponential", "lognormal")
@@ -375,7 +375,7 @@ _HEADINGS = (
 
 
 def methods(case: Case) -> dict[str, Method]:
-    """Return what is measured on a case, by the name of its table."""
+    """Return the measurement of a case, by the name of its table."""
     found: dict[str, Method] = {"coverage": library()}
     plain = not (case.robust or case.wrong or case.wide != 1.0)
     plain = plain and case.adjacency == "zero_out"

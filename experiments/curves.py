@@ -58,7 +58,7 @@ def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def log_axes(axes: Any, title: str, x_label: str, ticks: Sequence[float]) -> None:
-    """Title a panel whose curves are drawn; give it logarithmic axes with plain numbers."""
+    """Title a panel with drawn curves; give it logarithmic axes with plain numbers."""
     from matplotlib.ticker import LogLocator
 
     axes.set_xscale("log")

@@ -40,7 +40,7 @@ STEP_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class Task:
-    """Training rows, and what a model scores on validation rows."""
+    """Training rows, and the score of a model on validation rows."""
 
     name: str
     rows: Rows
@@ -95,7 +95,7 @@ def mnist(folder: Path, quick: bool) -> Task:
 
 
 def methods(n_steps: int, spec: DataSpec) -> dict[str, Callable[[float], Solver]]:
-    """List what is compared, each as a function of the factor on its step size."""
+    """List the compared solvers, each as a function of the factor on its step size."""
     columns = round(0.7 * spec.n_coefficients)
     step = _default_step(spec)
 
@@ -149,7 +149,7 @@ def _scores(task: Task, solver: Solver, epsilon: float, seeds: int) -> list[floa
 
 
 def printed_settings(quick: bool) -> str:
-    """Work out what fading noise costs where constant noise of its first size costs 0.95."""
+    """Return the cost of fading noise if constant noise of its first scale costs 0.95."""
     n = 60_000
     lines = [
         "| batch | epochs | constant noise | k counts epochs | k counts steps |",

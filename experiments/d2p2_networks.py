@@ -4,7 +4,7 @@
 pixels, draws ``docs/figures/d2p2_networks.svg``, and writes the tables of
 ``docs/evidence/papers.md``; ``--full`` trains the network of Opacus's example on whole images for
 ten epochs (a day or more on one thread) and ``--quick`` tries the code. Step sizes are chosen on
-held-out training rows, for each method alike; test rows score what was chosen.
+held-out training rows, for each method alike; test rows score the choice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ EPSILON = 1.0
 TENTHS = 10
 """Parts of a run that k counts where printed noise fades; in a run of ten epochs, epochs."""
 STEP_SIZES = (4.0, 8.0)
-"""Times the clip; divided by what a projection adds to a gradient's length."""
+"""Step size, times the clip; divided by a projection's factor on a gradient's norm."""
 METHODS: Mapping[str, Callable[..., D2P2]] = {
     "DP-SGD": functools.partial(D2P2.dp_sgd, normalize=False),
     "DP-SGD, automatic clipping": D2P2.dp_sgd,
@@ -110,7 +110,7 @@ class Setting:
 
     @property
     def step_sizes(self) -> tuple[float, ...]:
-        """Return the step sizes of which the best is taken."""
+        """Return the candidate step sizes."""
         return PLAIN_STEP_SIZES if self.method == PLAIN else STEP_SIZES
 
     def solver(self, size: Size, step: float) -> D2P2:
@@ -207,7 +207,7 @@ def fading(size: Size) -> NDArray[np.float64]:
 
 
 def privacy_loss(size: Size) -> tuple[Curve, Curve]:
-    """Return what constant and fading noise of one first size have cost after each tenth."""
+    """Return the cost of constant and fading noise of one first scale after each tenth."""
     sigma, factors = constant_noise(size), fading(size)
     ends = np.array([size.n_steps * part // TENTHS for part in range(1, TENTHS + 1)])
     shown = ends[ends > 0]
@@ -225,8 +225,8 @@ def privacy_loss(size: Size) -> tuple[Curve, Curve]:
 def clipping_bias(stability: float, start: float = 8.0) -> float:
     """Return the least gradient norm on the way of normalised full gradients, without noise.
 
-    Logistic loss on rows that are all the number 1, three fifths of whose labels are positive;
-    from ``start``, by steps so small and so many that only the bias is left.
+    Logistic loss on rows that are all the number 1, three fifths of the labels positive;
+    from ``start``, by many small steps, so that only the bias is left.
     """
     w, least = start, np.inf
     for _ in range(40_000):
@@ -237,7 +237,7 @@ def clipping_bias(stability: float, start: float = 8.0) -> float:
 
 
 def bias_table() -> str:
-    """Set the bias that Table 2 prints for exact gradients beside the real one."""
+    """Compare the bias that Table 2 prints for exact gradients with the real one."""
     lines = ["| stability γ | printed: 2ξ + γ at ξ = 0 | least gradient norm |", "|---:|---:|---:|"]
     lines += [f"| {one:g} | {one:g} | {clipping_bias(one):.3f} |" for one in (0.001, 0.01, 0.1)]
     return "\n".join(lines)
@@ -298,7 +298,7 @@ def table_line(name: str, epsilon: float, step: float, found: Sequence[NDArray[n
 
 
 def draw(panels: Panels, size: Size) -> Any:
-    """Draw accuracy against epochs, epsilon, batch and columns, and what is printed as equal."""
+    """Draw accuracy against epochs, epsilon, batch and columns, and at the printed settings."""
     from matplotlib.ticker import LogLocator
 
     figure = new_figure(

@@ -1,4 +1,4 @@
-"""Default settings at the edges, beside trivial and non-private models: a table for the docs.
+"""Compare defaults at the edges with trivial and non-private models: a table for the docs.
 
 Run with ``python -m experiments.edges``. It rewrites the table in ``docs/evidence/edges.md``. With
 ``--only LinearSVC 5000`` it prints the lines that have both words, and writes nothing.
@@ -331,7 +331,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", nargs="+", metavar="WORD", help="words all of which a line has")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="words that a line must contain")
     options = parser.parse_args()
     chosen = [edge for edge in edges() if all(word in edge.label for word in options.only or ())]
     results = Parallel(n_jobs=options.jobs)(

@@ -3,7 +3,7 @@
 Run with ``make evaluation``, or ``python -m experiments.evaluation [--runs N]``. It rewrites the
 tables in ``docs/evidence/coverage.md``; ``--shapes`` only that of scores of every scale.
 ``--develop`` prints the error for several numbers of cells instead, on training rows of Adult and
-generated ones: what the rule was chosen by.
+generated ones; the rule was chosen from these.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ Columns = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Population:
-    """A large table, what is public about it, and which pairs of columns are looked at."""
+    """A large table, the public facts about it, and the measured pairs of columns."""
 
     name: str
     schema: Schema
@@ -123,7 +123,7 @@ def codes_of(column: CountedColumn, cells: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def truths(population: Population, table: Columns, seen: Description) -> Iterator[float]:
-    """List what a table says, in the order of ``said``."""
+    """List the true numbers of a table, in the order of ``said``."""
     values = clipped(population, table)
     codes = {name: codes_of(column.column, table[name]) for name, column in seen.columns.items()}
     for name, column in seen.columns.items():
@@ -141,7 +141,7 @@ def truths(population: Population, table: Columns, seen: Description) -> Iterato
 
 
 def said(seen: Description) -> Iterator[tuple[str, str | None, Number]]:
-    """List numbers with their kind, and the column in whose deviations errors are told."""
+    """List numbers with their kind, and the column with the unit of its errors."""
     for name, column in seen.columns.items():
         yield from ((SHARE, None, share) for share in column.shares)
         if column.mean is not None and column.spread is not None:
@@ -155,7 +155,7 @@ def said(seen: Description) -> Iterator[tuple[str, str | None, Number]]:
 
 @dataclass
 class Tally:
-    """What was seen of one kind of numbers."""
+    """Results for one kind of numbers."""
 
     errors: list[float] = field(default_factory=list)
     of_table: list[bool] = field(default_factory=list)
@@ -168,12 +168,12 @@ class Tally:
 
     @property
     def coverage(self) -> str:
-        """How often intervals held what the table says, and what the population says."""
+        """How often intervals contained the table's value, and the population's."""
         return f"{np.mean(self.of_table):.3f} / {np.mean(self.of_population):.3f}"
 
 
 def measured(population: Population, n_rows: int, epsilon: float, runs: int) -> dict[str, Tally]:
-    """Describe samples; return what was seen of each kind of numbers."""
+    """Describe samples; return the results for each kind of numbers."""
     plan = plan_description(
         population.schema,
         n_rows,

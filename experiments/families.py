@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of target: how it is drawn, and what a fit without privacy needs.
+    """A kind of target: how it is drawn, and the terms of a fit without privacy.
 
     ``variance`` is that of a target of a mean, without the dispersion; ``slope`` the derivative of
     the mean by the score, as a function of the mean (of a canonical link the variance). Targets
@@ -40,7 +40,7 @@ class Family:
     has_dispersion: bool = False
 
     def weights(self, mean: Array) -> tuple[Array, Array]:
-        """Return what multiplies residuals in scores, and rows in Fisher's information."""
+        """Return the factors of residuals in scores, and of rows in Fisher's information."""
         if self.slope is None:
             return np.ones_like(mean), self.variance(mean)
         factors = self.slope(mean) / self.variance(mean)
@@ -190,7 +190,7 @@ class Case:
 
     ``columns`` is "even" (uniform, independent), "correlated" (uniform, correlations near 0.8),
     "skewed" (lognormal), one of ``RARE`` (every other column is 1 for few rows, else 0) or
-    "reference" (the first columns are indicators of a factor whose reference level is rare).
+    "reference" (the first columns are indicators of a factor with a rare reference level).
     ``most`` bounds the length over that without privacy; ``effects`` multiplies coefficients, and
     ``wide`` the declared bounds of the first column.
     """

@@ -1,4 +1,4 @@
-"""Persons with several rows: what cluster-robust intervals cover, and what a limit of rows does.
+"""People with several rows: coverage of cluster-robust intervals, and a limit on rows.
 
 Run with ``make groups``, or ``python -m experiments.groups``. It rewrites the tables of
 ``docs/evidence/coverage.md``; ``--runs`` says how often each line is drawn.
@@ -145,7 +145,7 @@ def _derivatives(family: str, X: Array, y: Array, theta: Array) -> tuple[Array, 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What intervals did in many runs.
+    """Results of intervals in many runs.
 
     ``covered`` are shares, for each coefficient; ``length`` is the mean over that of cluster-robust
     intervals without privacy; ``by_rows`` the coverage of a private fit that knows of no persons.

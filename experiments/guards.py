@@ -1,4 +1,4 @@
-"""What guards of ``noisy_gd`` cost and save: the trials that chose them, on generated rows.
+"""Costs and gains of the guards of ``noisy_gd``: the trials that chose them, on generated rows.
 
 Run with ``python -m experiments.guards``. It prints test risks above those of the model that a fit
 starts from, for several clips of losses that are not convex (in units of the usual clip) and for
@@ -22,7 +22,7 @@ from experiments.edges import EPSILONS, Edge, edges, measure
 __all__ = ["CLIPS", "SHARES", "compared", "main"]
 
 CLIPS = (1.0, 0.6, 0.5, 0.25)
-# The most that is spent, and the noise at which less is enough.
+# The largest share, and the noise that permits a smaller one.
 SHARES = ((0.05, 5e-4), (0.02, 1e-3), (0.01, 1e-3))
 
 

@@ -31,8 +31,8 @@ ZERO, FLOOR = "the zero model", "proved for every private method"
 def ceiling(plan: Plan, reach: float, directions: int) -> float:
     """Bound the expected excess risk of averaged noisy gradient descent.
 
-    With ``reach`` the norm of the minimiser w*, where the gradient vanishes, and noise of
-    standard deviation sigma in each of so many ``directions``,
+    With ``reach`` the norm of the minimiser w* (a zero of the gradient), and noise of
+    standard deviation sigma in each of the ``directions``,
 
         B^2 / (2 eta T) + (1 + 1/T) eta (G^2 + directions sigma^2) / 2,
 

@@ -1,4 +1,4 @@
-"""A private last layer on public features beside a network that is trained privately as a whole.
+"""Compare a private last layer on public features with a network trained privately as a whole.
 
 ``python -m experiments.last_layer --mnist FOLDER`` writes the table of
 ``docs/evidence/solvers.md``. Fashion-MNIST is private, MNIST public. Linear models are
@@ -72,7 +72,7 @@ def unit_rows(X: Any) -> Any:
 
 
 def outputs_of(layers: Any, X: Any) -> Any:
-    """Return what layers make of images, of unit length."""
+    """Return the features of images, with unit norm."""
     import torch
 
     with torch.no_grad():
@@ -113,7 +113,7 @@ def oriented(X: Any) -> Any:
 
 
 def rows(data: Images, public: Images | None, epochs: Sequence[int]) -> Iterator[Row]:
-    """List what is compared."""
+    """List the compared models."""
     random = four_layers(28, "Tanh")
     yield linear("last layer on pixels", unit_rows(data.X), unit_rows(data.X_test), data)
     yield linear("last layer on oriented gradients", oriented(data.X), oriented(data.X_test), data)

@@ -1,4 +1,4 @@
-"""Last layers of several widths: accuracy, time and memory of what classifiers do by default.
+"""Last layers of several widths: accuracy, time and memory of default classifiers.
 
 ``python -m experiments.layer_widths --mnist FOLDER`` fits ten classes of MNIST and Fashion-MNIST
 and writes the table of ``docs/evidence/solvers.md``; ``--only mnist-768 ...`` replaces the

@@ -1,11 +1,11 @@
-"""Default least squares beside a private mean and without privacy: tables for the docs.
+"""Compare default least squares with a private mean and with no privacy: tables for the docs.
 
 Run with ``python -m experiments.least_squares`` (five minutes). It prints the tables of
 ``docs/evidence/solvers.md``: squared errors on fresh rows over those of a private mean (of zero
-without an intercept), errors of coefficients over those of least squares, and how far R2 is behind
-that of least squares without privacy, beside ``newton``. With ``--only rows`` only the last one. No
-row is a test row of ``docs/evidence/comparison.md``: those of California housing are its training
-rows, one fifth of which is held out.
+without an intercept), errors of coefficients over those of least squares, and the loss of R2
+against least squares without privacy, compared with ``newton``. With ``--only rows`` only the last
+one. No row is a test row of ``docs/evidence/comparison.md``: those of California housing are
+its training rows, with one fifth held out.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def main() -> None:
 
 
 def print_errors(runs: int) -> None:
-    """Print errors beside a private mean, and beside least squares."""
+    """Print errors relative to a private mean, and to least squares."""
     print("| rows | columns | targets | intercept | " + " | ".join(map(str, EPSILONS)) + " |")
     print("|---" * (4 + len(EPSILONS)) + "|")
     for intercept in (True, False):

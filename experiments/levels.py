@@ -2,7 +2,7 @@
 
 ``python -m experiments.levels`` rewrites a table in ``docs/evidence/coverage.md``: error and
 coverage of the levels' effects, next to those without privacy, and the ranking of new rows with
-and without two factors of which the second has no effect.
+and without two factors; the second does not have an effect.
 """
 
 from __future__ import annotations

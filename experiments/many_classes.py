@@ -1,4 +1,4 @@
-"""Many classes with few rows each: prototypes beside other fits, on generated rows.
+"""Many classes with few rows each: prototypes and other fits, on generated rows.
 
 ``python -m experiments.many_classes`` writes the table of ``docs/evidence/solvers.md``. Classes
 differ in their means, of equal spread in all directions ("round") or mostly in the first ones

@@ -19,7 +19,7 @@ def measured(page: Path, name: str) -> str:
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Write ``text`` between the marks of ``name`` on a page, in place of what is there."""
+    """Write ``text`` between the marks of ``name`` on a page, in place of the old text."""
     begin, end = _marks(name)
     head, rest = page.read_text().split(begin)
     page.write_text(f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
@@ -33,7 +33,7 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def lead(ours: Sequence[float], others: Mapping[str, Sequence[float]]) -> str:
-    """Mean of what ours is above the best of the others on the same seeds, and its standard error.
+    """Mean lead over the best of the others on the same seeds, and its standard error.
 
     The best of one half of the seeds is the opponent on the other half, and the other way round:
     the largest of several means on the same seeds is above the best one's expectation.

@@ -44,7 +44,7 @@ class Images:
     y_test: Any
 
     def held_out(self, count: int) -> Images:
-        """Return the training part alone, of which ``count`` fixed rows take the test part."""
+        """Return the training part alone, with ``count`` fixed rows as its test part."""
         import torch
 
         order = torch.from_numpy(np.random.default_rng(1).permutation(len(self.X)))
@@ -166,7 +166,7 @@ def train_without_privacy(
 def papernot(epochs: int, n_rows: int, batch: int = 2048) -> D2P2:
     """Make DP-SGD with the settings of Papernot et al. 2021 and Tramèr and Boneh 2021.
 
-    Clip 0.1, step 4 (with ``MOMENTUM``). What is returned is the mean of the last tenth of the
+    Clip 0.1, step 4 (with ``MOMENTUM``). The result is the mean of the last tenth of the
     iterates: exponential averages were up to 0.2 points better than the last iterate on 10,000
     held-out training rows.
     """

@@ -1,4 +1,4 @@
-"""The noise that ``newton`` reports beside the noise that coefficients have: a table for the docs.
+"""Compare the noise that ``newton`` reports with the true one: a table for the docs.
 
 Run with ``python -m experiments.newton_noise``. It rewrites the table in
 ``docs/evidence/solvers.md``. Rows are generated once for each line; noise is drawn anew in each
@@ -25,7 +25,7 @@ CASES = tuple(itertools.product((5000, 20_000), (5, 20), (0.3, 1.0), (0.02, 0.06
 def draw(
     n_rows: int, n_features: int, positive: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Draw even columns, and labels of a logistic model of which a share is positive."""
+    """Draw even columns, and labels of a logistic model with a given share of positives."""
     rng = np.random.default_rng([n_rows, n_features])
     X = rng.uniform(-1.0, 1.0, size=(n_rows, n_features))
     effects = np.linspace(-1.5, 1.5, n_features) * np.sqrt(10.0 / n_features)

@@ -1,4 +1,4 @@
-"""Newton-Raphson beside Newton on development rows: where the default goes over to it.
+"""Compare Newton-Raphson with Newton on development rows, for the default's choice.
 
 ``python -m experiments.newton_raphson --splits FOLDER`` writes the table of
 ``docs/evidence/solvers.md``: generated rows, and validation parts of the training rows of

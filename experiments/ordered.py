@@ -1,8 +1,8 @@
-"""What an additive model gains from knowing the order of a category's levels.
+"""Gain of an additive model from the order of a category's levels.
 
 ``python -m experiments.additive --ordered --splits FOLDER`` writes the table of
-``docs/evidence/additive.md`` about columns that are ``"ordered"``, whose levels are shrunk towards
-their neighbours, beside the same columns as plain categories, and as numbers. Development rows
+``docs/evidence/additive.md`` about columns that are ``"ordered"`` (levels are shrunk towards
+their neighbours), compared with plain categories and numbers. Development rows
 only: see ``experiments.additive``.
 """
 
@@ -22,12 +22,12 @@ __all__ = ["EPSILONS", "table_of_gains"]
 
 EPSILONS = (0.05, 0.1, 0.5, 1.0, 4.0)
 YEARS = 5
-"""Of a band of ages."""
+"""Width of a band of ages."""
 Codes = Mapping[str, NDArray[np.intp]]
 
 
 def table_of_gains(splits: Path, names: Sequence[str] | None, seeds: int) -> str:
-    """Return what ordered levels, and numbers, gain over independent levels, as a table."""
+    """Return the gain of ordered levels, and of numbers, over independent levels, as a table."""
     head = " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS)
     lines = [f"| rows | {head} |", "|---" + "|---:" * len(EPSILONS) + "|"]
     for make in _tables(splits):
@@ -101,7 +101,7 @@ def _acs(splits: Path) -> tuple[Table, Codes]:
 
 
 def _generated(kind: str, count: int) -> tuple[Table, Codes]:
-    """Four columns of levels, middle ones frequent, whose effects follow the order or do not."""
+    """Four columns with frequent middle levels; effects follow the order or do not."""
     rng = np.random.default_rng(count)
     n, p = 24_000, 4
     z = rng.normal(size=(n, p))

@@ -1,8 +1,8 @@
 """All that is measured for the five papers: renews ``docs/evidence/papers.md``.
 
 Run with ``make papers`` (an hour of one core), or with ``ARGS=--quick`` (minutes). Quick
-sizes show only that the code runs, so they are written to a temporary folder. A part whose data are
-absent is skipped, and said to be, and what it wrote before stays: ``mnist`` and
+sizes show only that the code runs, so they are written to a temporary folder. A part
+without its data is skipped with a message, and its earlier text stays: ``mnist`` and
 ``cod-rna.csv.gz`` lie in ``--splits``, Fashion-MNIST in ``--fashion-mnist`` or where Debian's
 package puts it.
 """

@@ -26,7 +26,7 @@ __all__ = ["PROBLEMS", "Task", "predictions", "risk", "solved_task", "targets"]
 
 @dataclass(frozen=True)
 class Task:
-    """Training and test rows, what is minimised, and how a model is scored."""
+    """Training and test rows, the objective, and the score of a model."""
 
     name: str
     problem: Problem
@@ -68,7 +68,7 @@ def solved_task(
     score: Callable[[NDArray[Any], NDArray[Any]], float],
     score_name: str,
 ) -> Task:
-    """Find the smallest training objective and the test score of what attains it."""
+    """Find the smallest training objective and the test score of its minimiser."""
     strength = problem.regularizer.strong_convexity
 
     def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -168,7 +168,7 @@ def text() -> Task:
 
 
 def robust() -> Task:
-    """Generate rows of which a seventh, far out, have the wrong label; the savage loss."""
+    """Generate rows with wrong labels for a seventh, far out; the savage loss."""
     rng = np.random.default_rng(2008)
     n_train, n_test, d = 10_000, 4000, 20
     direction = rng.normal(size=d)

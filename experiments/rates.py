@@ -1,4 +1,4 @@
-"""Measured rates beside the theorems': writes figures, their numbers and a table into the docs.
+"""Compare measured rates with the theorems': figures, their numbers and a table for the docs.
 
 Run with ``make rates``, or ``python -m experiments.rates`` (a few minutes on one core). For each
 name below it rewrites ``docs/figures/NAME.svg`` and ``NAME.csv``, and then the table of slopes in
@@ -33,7 +33,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """How a figure is measured and drawn, and what it is to show."""
+    """How a figure is measured and drawn, and its message."""
 
     measure: Callable[[bool], list[tuple[str, list[Curve]]]]
     draw: Callable[[list[tuple[str, list[Curve]]]], Any]
@@ -80,7 +80,7 @@ FIGURES = {
 
 
 def slope_table(measured: dict[str, list[tuple[str, list[Curve]]]]) -> str:
-    """Set fitted slopes, with their standard errors, beside the theorems' in Markdown."""
+    """Return fitted slopes, with standard errors, next to the theorems', in Markdown."""
     lines = [
         "| figure | against | curve | slope of the theorem | measured slope |",
         "|---|---|---|---:|---:|",

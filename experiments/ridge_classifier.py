@@ -3,7 +3,7 @@
 ``python -m experiments.ridge_classifier --mnist FOLDER`` prints accuracies of one fit each: softmax
 and ``RidgeClassifier`` with their defaults, and with steps on rows that are centred, or whitened,
 or moments alone. Rows are oriented gradients, or with ``--random`` 2048 random features.
-``--known`` prints what least squares would have if second moments were known, and all of the budget
+``--known`` prints the accuracy of least squares if second moments were known and the whole budget
 were spent on one sum of products of rows and codes: at the best of many penalties, and of as many
 filters that also weigh down directions in which that sum drowns.
 """
@@ -44,7 +44,7 @@ MODELS: Mapping[str, tuple[type[Any], str | Solver]] = {
 def known_moments(
     X: NDArray[np.float32], y: NDArray[np.int64], n_train: int, epsilons: Sequence[float]
 ) -> None:
-    """Print bounds on what any private second moments could give; nothing here is private."""
+    """Print bounds on the accuracy with any private second moments; nothing here is private."""
     centred = X - X[:n_train].mean(axis=0)
     rows = centred[:n_train]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

@@ -76,7 +76,7 @@ def embedded(sentences: Sequence[str]) -> NDArray[np.float32]:
 
 
 def rows(sentences: Sequence[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield what is compared: a name, and what makes the features."""
+    """Yield the compared features: a name, and the function that makes them."""
     for width in WIDTHS:
         yield f"hashed, {width} columns", lambda width=width: hashed(sentences, width)
     yield "embeddings, 384 columns", lambda: embedded(sentences)

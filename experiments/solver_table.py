@@ -31,13 +31,13 @@ CANDIDATES: dict[str, Callable[[], Solver]] = {
 }
 # A new projection matrix of 20001 x 14001 numbers in each of 400 steps takes a quarter of an hour.
 TOO_SLOW = {("text", "d2p2")}
-# Half a minute for each fit: so few seeds at most, which `auto` is not compared on.
+# Half a minute for each fit: only this many seeds, and `auto` is not compared on them.
 FEW_SEEDS = {("text", "dpsgd_f"): 15}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one solver did on one problem at one epsilon, over all seeds."""
+    """Results of one solver on one problem at one epsilon, over all seeds."""
 
     problem: str
     solver: str

@@ -1,4 +1,4 @@
-"""What aggressive clipping costs: song2021, section 5.3 and Theorem 5.3.
+"""Cost of aggressive clipping: song2021, section 5.3 and Theorem 5.3.
 
 ``python -m experiments.song2021_clipping`` writes the table of ``docs/evidence/papers.md``: the
 excess empirical risk of noisy gradient descent on a logistic regression with slopes up to 1,
@@ -81,7 +81,7 @@ def _softmax_gradients(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def table(quick: bool) -> str:
-    """Measure the excess risk for each clip and size, beside that of the clipped minimum."""
+    """Measure the excess risk for each clip and size, and that of the clipped minimum."""
     sizes, seeds = (SIZES[:1], 2) if quick else (SIZES, SEEDS)
     lines = [
         f"| clip | {' | '.join(f'n = {n:,}' for n in sizes)} | without noise |",

@@ -1,9 +1,9 @@
-"""Test accuracy against dimension, Gaussian beside L2 noise: song2021, Figure 2.
+"""Test accuracy against dimension with Gaussian and L2 noise: song2021, Figure 2.
 
 ``python -m experiments.song2021_dimension --data FOLDER`` draws
 ``docs/figures/song2021_dimension.svg`` and writes its numbers. FOLDER has Cod-RNA as
 ``cod-rna.csv.gz`` of the benchmark splits. ``--generated`` takes generated rows of its shape,
-prints what it finds, and writes nothing.
+prints the results, and writes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Labelled = tuple[sparse.csr_array, NDArray[np.float64]]
 
 
 def labelled_rows(folder: Path | None, quick: bool) -> tuple[Labelled, Labelled, Labelled]:
-    """Training, development and test rows of norm 1, generated where there is no folder.
+    """Training, development and test rows of norm 1, generated without a folder.
 
     Columns of Cod-RNA are scaled by public ranges.
     """

@@ -29,7 +29,7 @@ __all__ = ["DISTANCE", "LEAST_WITH", "MOST_WITHOUT", "SOLVERS", "accuracies", "d
 
 N_ROWS, EPSILON, DELTA = 2000, 1.0, 1e-5
 DISTANCE = 4.0
-"""Of the clusters from zero, over n epsilon, where the bars must be met."""
+"""Distance of the clusters from zero, over n epsilon, at the bars."""
 LEAST_WITH, MOST_WITHOUT = 0.95, 0.6
 DISTANCES = (2.0**-8, 2.0**-6, 2.0**-4, 0.25, 1.0, DISTANCE, 16.0)
 THEORETICAL, PRACTICAL, WITHOUT = "DPSGD-F, theoretical", "DPSGD-F, practical", "without"

@@ -124,7 +124,7 @@ def best_step(
 
 
 def accuracy_table(sets: Sequence[Images], quick: bool) -> str:
-    """Table 1: measured accuracies beside the printed ones."""
+    """Table 1: measured and printed accuracies."""
     lines = [
         "| data | epsilon | method | best step | default | printed |",
         "|---|---:|---|---:|---:|---:|",
@@ -170,7 +170,7 @@ def concentration(X: NDArray[np.float32]) -> tuple[float, float, float]:
 
 
 def concentration_table(sets: Sequence[Images]) -> str:
-    """Table 2: how rows of norm 1 lie around their mean, beside the printed figures."""
+    """Table 2: distances of rows of norm 1 from their mean, measured and printed."""
     lines = [
         "| data | diameter / largest / mean distance from the mean | printed |",
         "|---|---:|---:|",

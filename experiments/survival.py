@@ -30,7 +30,7 @@ SCHEMA = {
 
 
 def rows(n_rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Return exponential times of death in two arms, of which a third is censored."""
+    """Return exponential times of death in two arms, with a third censored."""
     rng = np.random.default_rng(seed)
     arm = rng.choice(list(MEANS), n_rows, p=[0.7, 0.3])
     death = rng.exponential(np.vectorize(MEANS.get)(arm))

@@ -58,7 +58,7 @@ SIZES = (2000, 4000, 8000, 16_000, 32_000)
 
 @dataclass(frozen=True)
 class Rate:
-    """A theorem, what grows, the slope that it allows, and how the error is measured."""
+    """A theorem, its growing size, its largest slope, and the measured error."""
 
     theorem: str
     subject: str
@@ -66,7 +66,7 @@ class Rate:
     sizes: tuple[int, ...]
     slope: float
     error: Callable[[int, int], float]
-    """Of a size and a seed."""
+    """Error as a function of a size and a seed."""
 
     def measure(self, seeds: int, sizes: int) -> Curve:
         """Measure the error at the first ``sizes`` sizes."""
@@ -76,7 +76,7 @@ class Rate:
 
 
 def logistic_rows(n: int, d: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows of norm 1 whose variances fall by 100, and labels with a slope of 4 in all."""
+    """Rows of norm 1 with variances that fall by 100, and labels with a slope of 4 in all."""
     rng = np.random.default_rng(seed)
     scale = 10.0 ** -np.linspace(0.0, 1.0, d)
     X = rng.choice([-1.0, 1.0], (n, d)) * scale / np.linalg.norm(scale)
@@ -298,7 +298,7 @@ RATES = (
 
 
 def verdict(allowed: float, slope: float, error: float) -> str:
-    """Say whether a measured slope is at most what a theorem allows, within two standard errors."""
+    """Return whether a measured slope is at most that of a theorem, within two standard errors."""
     return "as the theorem allows" if slope <= allowed + max(2.0 * error, 0.05) else "**worse**"
 
 

@@ -1,14 +1,14 @@
 """Excess risk against gradient evaluations: noisy GD and SGD, SVRG and SVRG++, at equal privacy.
 
-Run with ``python -m experiments.wang2017_gradient_complexity`` (half an hour; ``--draw`` only draws
-again what was measured before). It writes the tables in ``docs/evidence/papers.md``, the figure
-there, and the numbers behind them.
+Run with ``python -m experiments.wang2017_gradient_complexity`` (half an hour; ``--draw`` only
+draws the earlier measurements again). It writes the tables in ``docs/evidence/papers.md``, the
+figure there, and the numbers behind them.
 
 Every method minimises the same ridge-regularised logistic risk of generated rows with the same
 clip norm and the same (epsilon, delta). Settings are tuned, separately for each method, on the
 true excess risk of some seeds, which no private analysis could do; those that no cheaper setting
-beats are then measured on fresh seeds. So the curves show what each algorithm can do, and the
-points at default settings what a user gets.
+beats are then measured on fresh seeds. So the curves show the best of each algorithm, and the
+points at default settings the results of a user.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Point:
-    """What a solver did: cost in passes over the rows, and its excess risks over all seeds."""
+    """Results of a solver: cost in passes over the rows, and excess risks over all seeds."""
 
     passes: float
     risk: float
@@ -99,7 +99,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Result:
-    """What was found on one problem."""
+    """Results on one problem."""
 
     condition: float
     start: float
@@ -109,7 +109,7 @@ class Result:
 
 
 def make_task(spread: float, strength: float) -> Task:
-    """Rows whose variances fall by the factor ``spread`` from the first column to the last."""
+    """Rows with variances that fall by the factor ``spread`` from the first column to the last."""
     rng = np.random.default_rng(2017)
     scale = spread ** (-0.5 * np.linspace(0.0, 1.0, N_FEATURES))
     X = rng.normal(size=(N_ROWS, N_FEATURES)) * scale / np.linalg.norm(scale)
@@ -197,7 +197,7 @@ def measure(task: Task, plan: Plan, seeds: range) -> Point:
 def frontier(task: Task, family: str, jobs: int, stride: int) -> list[Point]:
     """Find the settings that no cheaper one beats on tuning seeds; measure them on fresh ones.
 
-    Of all settings one in ``stride`` is tried.
+    One in ``stride`` of all settings is tried.
     """
     tried = list(itertools.islice(plans(task, family), 0, None, stride))
     points = Parallel(n_jobs=jobs)(delayed(measure)(task, plan, TUNING) for plan in tried)
@@ -217,7 +217,7 @@ def cheapest(points: list[Point], target: float) -> float:
 
 
 def table(result: Result) -> str:
-    """Write what was found on a problem as Markdown."""
+    """Write the results on a problem as Markdown."""
     # Within a tenth, as means over 20 seeds differ by that much from chance alone.
     by_default = 1.1 * result.defaults["noisy GD"].risk
     by_tuning = 1.1 * min(point.risk for point in result.fronts["noisy GD"])
@@ -309,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages are")
     parser.add_argument("--quick", action="store_true", help="few of the settings")
-    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
+    parser.add_argument("--draw", action="store_true", help="only draw the earlier measurements")
     options = parser.parse_args(arguments)
     if options.draw:
         results = read(options.docs)

@@ -1,7 +1,7 @@
 """Excess risk and passes by condition, rows, epsilon and geometry: wang2017, Tables 1 to 3.
 
 ``python -m experiments.wang2017_tables`` writes the tables of ``docs/evidence/papers.md``. The
-paper's tables compare bounds; these compare what default settings attain on generated rows, at
+paper's tables compare bounds; these compare default settings on generated rows, at
 equal (epsilon, delta) by exact accounting. In Table 1 noisy gradient descent has two settings more.
 """
 
@@ -67,7 +67,7 @@ GEOMETRY: Mapping[str, Solver] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A risk to minimise privately, and what is varied in it."""
+    """A risk to minimise privately, and its varied setting."""
 
     label: str
     problem: Problem
@@ -89,7 +89,7 @@ class Case:
 def rows(
     n: int, d: int, spread: float, length: float, sparse: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows of norm at most 1 whose variances fall by ``spread``, and logistic labels.
+    """Rows of norm at most 1 with variances that fall by ``spread``, and logistic labels.
 
     With ``sparse`` four coefficients make the labels; else all do. ``length`` is the spread of the
     log odds.

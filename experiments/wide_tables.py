@@ -1,9 +1,9 @@
-"""One-hot tables of 300 to 1000 columns: the default solver beside those with a name.
+"""One-hot tables of 300 to 1000 columns: the default solver and those with a name.
 
 Run with ``python -m experiments.wide_tables [--splits FOLDER] [--only TABLE ...]``. It rewrites a
 table in ``docs/evidence/comparison.md``, or the lines of the tables that are named. FOLDER holds
 the fixed split of ACS employment. Tables are generated, or made of Adult's and ACS employment's
-training rows, of which a part drawn by the seed is held out; no test row is read.
+training rows, with a part drawn by the seed held out; no test row is read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Generated:
-    """A table of independent columns whose levels follow Zipf's law, and of even numbers."""
+    """A table of independent columns with Zipf-distributed levels, and of even numbers."""
 
     n_train: int
     levels: tuple[int, ...]
@@ -56,7 +56,7 @@ class Generated:
     numbers: int = 5
     zipf: float = 1.0
     spread: float = 1.5
-    """Standard deviation of the log-odds, of which a few columns carry most."""
+    """Standard deviation of the log-odds; a few columns carry most of it."""
     n_test: int = 20_000
 
     def __call__(self, seed: int, splits: Path) -> Table:
@@ -98,7 +98,7 @@ def _indicators(codes: Codes, count: int) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class Real:
-    """Codes of a real table, beside indicators of pairs of its columns."""
+    """Codes of a real table, with indicators of pairs of its columns."""
 
     read: Callable[[Path], tuple[dict[str, Codes], dict[str, int]]]
     target: str
@@ -170,7 +170,7 @@ TABLES: Mapping[str, Callable[[int, Path], Table]] = {
 }
 
 MORE_SEEDS = {"Adult, capital loss": 4, "large, rare": 2}
-"""Times as many seeds for tables whose AUC varies by more than what solvers differ in."""
+"""Factor on the seeds of tables with an AUC that varies more than solvers differ."""
 PAGE, SECTION = DOCS / "evidence" / "comparison.md", "one-hot tables"
 
 
@@ -194,7 +194,7 @@ def fit_score(table: Table, solver: Any, epsilon: float, seed: int, *, dense: bo
 
 
 def line(name: str, epsilon: float, tables: Sequence[Table]) -> str:
-    """One line of the page: AUC by default, by name, and what is missing to the best name."""
+    """One line of the page: AUC by default, by name, and the gap to the best name."""
     scores = {
         solver: [
             fit_score(table, solver, epsilon, seed, dense=solver == "auto")

@@ -25,19 +25,19 @@ PAGE = ROOT / "docs" / "evidence" / "peers.md"
 
 @dataclass(frozen=True)
 class Library:
-    """Which adapter runs, in which environment, at which epsilons."""
+    """An adapter, its environment and its epsilons."""
 
     adapter: str
     environment: str | None = None
     """Name of a virtual environment in the folder of environments; None: the one that runs this."""
     epsilons: Sequence[float] = EPSILONS
     takes_tables: bool = False
-    """Whether it encodes tables itself; then it is left out where rows are no table."""
+    """Whether it encodes tables itself; then it is left out for rows without a table."""
 
     def python(self, environments: Path) -> Path:
         if self.environment is None:
             return Path(sys.executable)
-        # Not resolved: the link's place is what makes it the environment's interpreter.
+        # Not resolved: the interpreter finds its environment by the place of the link.
         python = (environments / self.environment / "bin" / "python").absolute()
         if not python.exists():
             raise SystemExit(f"{python} does not exist: `make peers` sets up all environments")
@@ -84,7 +84,7 @@ def measure(problem: Problem, name: str, environments: Path, seeds: range) -> Re
 
 
 def scored(problem: Problem, name: str, answer: Answer) -> Result:
-    """Score what a library predicted."""
+    """Score a library's predictions."""
     keys = [str(epsilon) for epsilon in LIBRARIES[name].epsilons]
     found: dict[str, dict[str, list[float]]] = {}
     for key, of_seeds in zip(keys, answer.predictions, strict=True):
@@ -110,7 +110,7 @@ def scored(problem: Problem, name: str, answer: Answer) -> Result:
 
 
 def main() -> None:
-    """Measure what is asked for, and write the page."""
+    """Measure the requested problems, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=Path, default=Path("splits"), metavar="FOLDER")
     parser.add_argument("--environments", type=Path, default=Path(".venv-peers"), metavar="FOLDER")

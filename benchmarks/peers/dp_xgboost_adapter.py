@@ -14,14 +14,14 @@ from benchmarks.peers.protocol import Adapter, Predict, Task, serve
 
 @dataclass(frozen=True)
 class Setting:
-    """What it must be told; docs/evidence/peers.md says where the numbers come from."""
+    """Its settings; docs/evidence/peers.md gives the sources of the numbers."""
 
     trees: int
     depth: int
     share: float
-    """Of the rows, drawn anew for each tree."""
+    """Share of the rows, drawn anew for each tree."""
     least_weight: float
-    """Of a leaf's rows: the sensitivity of its value falls with it."""
+    """Least number of rows in a leaf: the sensitivity of its value falls with it."""
     rate: float
 
 
@@ -40,7 +40,7 @@ NUMBERS = {
 
 
 def epsilon_of_a_tree(epsilon: float, chosen: Setting) -> float:
-    """Return what may be spent on the rows that a tree draws, if trees share epsilon equally."""
+    """Return the epsilon of one tree's sampled rows if trees share epsilon equally."""
     return math.log1p(math.expm1(epsilon / chosen.trees) / chosen.share)
 
 

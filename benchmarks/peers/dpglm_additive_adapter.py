@@ -20,7 +20,7 @@ def fit(task: Task, epsilon: float, seed: int) -> Predict:
 
 
 def _of_positions(column: dict[str, Any]) -> dict[str, Any]:
-    """Name categories by their positions, which is what rows hold."""
+    """Name categories by their positions, as the rows contain positions."""
     if column["type"] != "categorical":
         return column
     return {**column, "categories": list(range(len(column["categories"])))}

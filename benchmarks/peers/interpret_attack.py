@@ -17,7 +17,7 @@ ROWS, FITS, LOW = 2000, 60, 1000.0
 
 
 def statistic(n_rows: int) -> float | None:
-    """Fit once; return how far the prediction is from what 2000 rows would give without noise.
+    """Fit once; return the distance of the prediction from that of 2000 rows without noise.
 
     It is computed from published values alone. None if the bins are more than one.
     """

@@ -20,7 +20,7 @@ from benchmarks.peers.protocol import Adapter, Predict, Task, serve
 
 @dataclass(frozen=True)
 class Setting:
-    """What DP-SGD must be told; docs/evidence/peers.md says where the numbers come from."""
+    """Settings of DP-SGD; docs/evidence/peers.md gives the sources of the numbers."""
 
     batch_size: int
     epochs: int

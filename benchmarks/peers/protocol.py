@@ -1,4 +1,4 @@
-"""What an adapter is given and what it gives back; needs NumPy only, so every library can run it.
+"""Input and output of an adapter; needs NumPy only, so every library can run it.
 
 An adapter is a module that is run by its library's own interpreter,
 ``python -m benchmarks.peers.NAME_adapter FOLDER``. FOLDER holds ``job.json`` and ``job.npz``, and
@@ -31,7 +31,7 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """Training rows, and what is public about them.
+    """Training rows, and the public facts about them.
 
     Entries are in [-1, 1]; or, where ``columns`` are given, those of a table: numbers in its units,
     and positions among the categories.
@@ -51,7 +51,7 @@ class Task:
     delta: float = 1e-5
     """For the libraries that have one."""
     columns: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What a schema says of each column of a table: type, and bounds or categories."""
+    """The type, and bounds or categories, of each column of a table."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class Adapter:
     """How one library fits one model."""
 
     version: str
-    """Names and versions of what computes."""
+    """Names and versions of the libraries that compute."""
     fit: Callable[[Task, float, int], Predict]
     """Fits to the task's rows at an epsilon with a seed."""
     guarantee: str
-    """What the library's epsilon means, in words."""
+    """The meaning of the library's epsilon, in words."""
     setting: Callable[[Task], str]
     """All that is not the library's default, in words."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the fits predicted for the test rows, and how long each took."""
+    """Predictions for the test rows, and the seconds of each fit."""
 
     version: str
     guarantee: str

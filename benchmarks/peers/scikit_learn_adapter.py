@@ -1,4 +1,4 @@
-"""scikit-learn, without privacy: what there is to reach."""
+"""scikit-learn, without privacy, as the reference."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- begin: tables -->", "<!-- end: tables -->"
 
 @dataclass(frozen=True)
 class Result:
-    """What one library did on one problem."""
+    """Results of one library on one problem."""
 
     problem: str
     title: str
@@ -34,7 +34,7 @@ class Result:
 
 
 def load(path: Path) -> dict[tuple[str, str], Result]:
-    """Read stored results by problem and library; none if there is no file yet."""
+    """Read stored results by problem and library; empty if the file does not exist yet."""
     found = json.loads(path.read_text()) if path.exists() else []
     return {(one["problem"], one["library"]): Result(**one) for one in found}
 
@@ -81,7 +81,7 @@ def _section(results: list[Result], epsilons: list[str]) -> str:
 
 
 def _cell(scores: dict[str, list[float]], epsilon: str) -> str:
-    # What has no privacy is the same at every epsilon.
+    # Results without privacy are the same at every epsilon.
     values = scores.get(epsilon, scores.get("inf"))
     if values is None:
         return "–"

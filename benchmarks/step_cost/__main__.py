@@ -1,4 +1,4 @@
-"""Measure the speed of dpglm beside other libraries, and write ``docs/evidence/speed.md``.
+"""Compare the speed of dpglm with that of other libraries, and write ``docs/evidence/speed.md``.
 
 Run with ``make speed``, which sets up the other libraries' environments. ``--quick`` tries
 everything on small problems with few repetitions and writes nothing unless ``--docs`` says where.
@@ -43,7 +43,7 @@ STORE = ROOT / "docs" / "figures" / "speed.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured."""
+    """The measurements."""
 
     steps: Sequence[Workload]
     growth: Mapping[str, Sequence[Workload]]
@@ -98,7 +98,7 @@ PARTS = ("noise", "step", "n", "d", "K", "fit")
 
 
 def chosen(plan: Plan, parts: Sequence[str]) -> Plan:
-    """Leave out of a plan what is not to be measured; ``parts`` are those of measurements."""
+    """Keep the wanted measurements of a plan; ``parts`` are those of measurements."""
     return dataclasses.replace(
         plan,
         draws=plan.draws if "noise" in parts else 0,
@@ -154,7 +154,7 @@ def measure(
 
 
 def problems(plan: Plan) -> list[Problem]:
-    """Those whose data are there."""
+    """Return the problems with available data."""
     known = []
     for name in plan.problems:
         try:
@@ -167,7 +167,7 @@ def problems(plan: Plan) -> list[Problem]:
 
 
 def about_machine() -> dict[str, str]:
-    """Name what the figures depend on besides versions."""
+    """Name the facts besides versions on which the figures depend."""
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():

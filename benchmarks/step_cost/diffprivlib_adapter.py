@@ -1,4 +1,4 @@
-"""diffprivlib: whole fits only; it has no private gradients."""
+"""diffprivlib: whole fits only, as it does not offer private gradients."""
 
 from benchmarks.peers import diffprivlib_adapter as peer
 from benchmarks.step_cost.protocol import Adapter, serve

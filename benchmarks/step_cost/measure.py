@@ -1,4 +1,4 @@
-"""Runs libraries in turn, one call at a time, and keeps what each call took."""
+"""Run libraries in turn, one call at a time, and keep the time of each call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Measurement", "Pace", "load", "measure_fits", "measure_steps", "save
 
 REFERENCE = "dpglm"
 NOT_CLIPPED = ("dpglm, noise added", "noise", "one product", "two products", "scikit-learn")
-"""Steps whose result is another one than the clipped sum."""
+"""Steps with a result other than the clipped sum."""
 TOLERANCE = 1e-3
 EPSILON = 1.0
 
@@ -29,24 +29,24 @@ class Pace:
 
     rounds: int = 15
     most_seconds: float = 4.0
-    """What the calls of one method may take, if there is more than one."""
+    """Most seconds for the calls of one method, if there are several."""
     warm_below: float = 0.1
     """Two calls in a row come before the one that counts, unless a call takes longer than this."""
     quiet: float = 0.3
     """Seconds before these: threads of another library's BLAS spin for a while after a product."""
 
     def rounds_for(self, seconds: float) -> int:
-        """Choose the rounds for a method whose calls take so long."""
+        """Choose the number of rounds from the time of a call."""
         return min(self.rounds, max(1, int(self.most_seconds / seconds)))
 
 
 @final
 @dataclass(frozen=True)
 class Measurement:
-    """What one method did on one case, round by round."""
+    """Times of one method on one case, round by round."""
 
     part: str
-    """"step", "noise", "n", "d" or "K" (what grows), or "fit"."""
+    """"step", "noise", "n", "d" or "K" (the growing size), or "fit"."""
     case: Mapping[str, Any]
     """The workload, or the problem."""
     method: str
@@ -108,7 +108,7 @@ def measure_steps(
 def _opened(
     workers: Mapping[str, Worker], workload: Workload, methods: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Prepare all methods, libraries side by side; what each computed first."""
+    """Prepare all methods, libraries side by side; return the first results."""
     left: dict[str, list[str]] = {library: [] for library in methods.values()}
     for method, library in methods.items():
         left[library].append(method)
@@ -171,7 +171,7 @@ def log_loss(y: np.ndarray, z: np.ndarray) -> float:
 
 
 def save(path: Path, machine: Mapping[str, str], found: Iterable[Measurement]) -> None:
-    """Store what was measured, one measurement a line."""
+    """Store the measurements, one on each line."""
     lines = ",\n".join(
         json.dumps(asdict(replace(one, seconds=[float(f"{s:.5g}") for s in one.seconds])))
         for one in found

@@ -43,7 +43,7 @@ def page_text(machine: Mapping[str, str], found: Sequence[Measurement]) -> str:
 
 
 def bars(found: Sequence[Measurement]) -> Iterator[Bar]:
-    """Compare what was measured with what it must be; nothing for what was not measured."""
+    """Compare measurements with their bars; skip bars without a measurement."""
     steps = {(Workload(**one.case), one.method): one for one in found if one.part == "step"}
 
     def ratio(
@@ -109,7 +109,7 @@ def _number(value: float) -> str:
 
 def _ratio(one: Measurement, other: Measurement) -> str:
     low, middle, high = map(_number, one.ratios(other))
-    # One round has no spread, and nothing is compared with itself.
+    # One round does not have a spread, and a library is not compared with itself.
     return middle if low == high else f"{middle} ({low} to {high})"
 
 

@@ -1,4 +1,4 @@
-"""What very large fits would cost: formulas with constants that were measured or are named."""
+"""Costs of very large fits: formulas with measured or cited constants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ELEMENTWISE_PASSES = 10
 @final
 @dataclass(frozen=True)
 class Constants:
-    """What the machine did, in units per second."""
+    """Measured rates of the machine, in units per second."""
 
     scalar_bytes: float
     """Bytes of rows in a clipped scalar gradient."""
@@ -59,7 +59,7 @@ class Constants:
         )
 
     def table(self) -> str:
-        """Show what was measured, in Markdown."""
+        """Return the measurements in Markdown."""
         streamed = f"{STREAMED.rows} x {STREAMED.columns}"
         multiplied = f"{MULTIPLIED.rows} x {MULTIPLIED.columns}"
         rows = {

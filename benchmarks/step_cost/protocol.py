@@ -1,4 +1,4 @@
-"""What a library's process is asked and what it answers; needs NumPy and SciPy only.
+"""Questions to a library's process and its answers; needs NumPy and SciPy only.
 
 An adapter is a module that is run by its library's own interpreter,
 ``python -m benchmarks.step_cost.NAME_adapter THREADS``. It answers one request at a time: a
@@ -32,7 +32,7 @@ __all__ = ["CLIP", "Adapter", "Rows", "Work", "Worker", "Workload", "make_rows",
 CLIP = 0.3
 """Rows are about 1 long and slopes of the logistic loss about 0.4: most gradients are clipped."""
 Work = Callable[[], Any]
-"""Does what is measured, to its end; returns the result, or several, as arrays."""
+"""Run the measured call to its end; return one or several arrays."""
 
 
 @final
@@ -62,7 +62,7 @@ class Rows:
 
 @lru_cache(maxsize=1)
 def make_rows(workload: Workload) -> Rows:
-    """Draw rows about 1 long, targets, and a parameter at which predictions are about 1."""
+    """Draw rows about 1 long, targets, and a parameter with predictions of about 1."""
     rng = np.random.default_rng(0)
     n, d = workload.rows, workload.columns
     X: Any
@@ -93,16 +93,16 @@ def _sparse(workload: Workload, rng: np.random.Generator) -> sparse.csr_array:
 @final
 @dataclass(frozen=True)
 class Adapter:
-    """What one library can do."""
+    """Capabilities of one library."""
 
     version: str
-    """Names and versions of what computes."""
+    """Names and versions of the libraries that compute."""
     works: Mapping[str, Callable[[Workload], AbstractContextManager[Work]]] = field(
         default_factory=dict
     )
     """Steps, by their names in the tables; a context holds all that is prepared for a workload."""
     fits: Mapping[str, Callable[[Task, float, int], Predict]] = field(default_factory=dict)
-    """Whole fits to a task's rows at an epsilon with a seed, as for ``benchmarks.peers``."""
+    """Whole fits to a task's rows at an epsilon with a seed, as in ``benchmarks.peers``."""
 
 
 def serve(adapter: Adapter) -> None:
@@ -161,7 +161,7 @@ class _Session:
         if not sys.platform.startswith("linux"):
             return self.call(name, 0, quiet), None
         ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # The peak is what is used now.
+        Path("/proc/self/clear_refs").write_text("5")  # The peak is the memory in use now.
         before = _memory("VmRSS")
         seconds = self.call(name, 0, quiet)
         return seconds, max(0, _memory("VmHWM") - before)
@@ -177,7 +177,7 @@ class _Session:
         self._task, self._X_test = task, X_test
 
     def fit(self, name: str, epsilon: float, seed: int) -> tuple[float, Any, Any]:
-        """Seconds of a fit, and what the model predicts for training and test rows."""
+        """Seconds of a fit, and predictions for training and test rows."""
         assert self._task is not None
         start = time.perf_counter()
         predict = self._adapter.fits[name](self._task, epsilon, seed)

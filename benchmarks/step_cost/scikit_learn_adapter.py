@@ -1,4 +1,4 @@
-"""scikit-learn, without privacy: what its ``LogisticRegression`` computes in each iteration."""
+"""scikit-learn, without privacy: one iteration of its ``LogisticRegression``."""
 
 from __future__ import annotations
 

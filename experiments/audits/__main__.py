@@ -24,7 +24,7 @@ from experiments.audits.table import bug_table, draw, subject_table
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 CONFIDENCE = 0.99
-"""Of the whole table: all of its bounds hold together."""
+"""Confidence of the whole table: all of its bounds hold together."""
 EACH = 1.0 - (1.0 - CONFIDENCE) / len(CAMPAIGN)
 RUNS, QUICK_RUNS = 1000, 200
 MARKS = ("<!-- begin: written by experiments/audits -->", "<!-- end -->")
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seed", type=int, help="of the noise, which is the system's by default")
-    parser.add_argument("--only", nargs="+", metavar="WORD", help="words all of which a line has")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="words that a line must contain")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where to write")
     options = parser.parse_args(arguments)
     kept = options.docs / "figures" / "audits.json"
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _keep(kept: Path, lines: Iterable[Line]) -> None:
-    """Write lines; what is infinite, which JSON does not have, as null."""
+    """Write lines, with null for infinite numbers, which JSON lacks."""
     document = [
         {
             key: None if value == math.inf else value

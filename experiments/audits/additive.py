@@ -30,7 +30,7 @@ TARGETS: Mapping[str, Any] = {
     "AdditiveRegressor": {"name": "cost", "type": "numeric", "low": 0.0, "high": 1.0},
 }
 FAR = {"age": [100.0], "sex": ["m"]}
-"""The row whose features are longest: the end of a curve."""
+"""The row with the features of largest norm: the end of a curve."""
 OTHER = {"age": [0.0], "sex": ["f"]}
 CLOSER = "another row of a table is not the negative of the first, and the relation's factor is 2"
 

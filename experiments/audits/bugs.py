@@ -1,4 +1,4 @@
-"""Planted bugs: what other libraries had, and what the campaign must catch in every part."""
+"""Planted bugs, of other libraries and in every part, that the campaign must catch."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def within(bug: str, under: Under, case: Case, runs: float = 1.0) -> Case:
 def made(
     bug: str, subject: str, make: Callable[[], Setup], relation: Any = ZERO_OUT, runs: float = 1.0
 ) -> Case:
-    """Attack what was built wrongly, with the claim of what was meant."""
+    """Attack a wrong mechanism with the claim of the right one."""
     return Case("bugs", subject, make, relation, bug=bug, runs=runs)
 
 
@@ -112,7 +112,7 @@ def repeated(add: Any) -> Any:
 
 
 def tenth_of_the_linear_term(kind: type[GaussianLinearTerm | L2LinearTerm]) -> Under:
-    """Shrink what makes the minimiser of a perturbed objective private."""
+    """Shrink the noise of a perturbed objective."""
     original = kind.draw
 
     def changed(*arguments: Any) -> SecretNoise:
@@ -160,7 +160,7 @@ def iterates_for_the_last() -> Setup:
 
 
 def unpaid_curvature() -> Setup:
-    """Leave the logarithm out of what a perturbed minimiser with L2 noise costs."""
+    """Leave the logarithm out of the cost of a perturbed minimiser with L2 noise."""
     with mock.patch.object(PlannedObjective, "curvature_ratio", 1e-12):
         return solvers.where_slope_and_curvature_are_worst(10.0)
 
@@ -182,7 +182,7 @@ def long_row() -> Setup:
 
 
 def best_of_many() -> Setup:
-    """Claim for the best of a random number of tries what holds for a single one."""
+    """Claim the cost of one try for the best of a random number of tries."""
     tries = NegativeBinomialNumber(0.02)
     claim = Claim(gdp.epsilon(1e-2, 1.0), 1e-2, 1.0)
 
@@ -193,7 +193,7 @@ def best_of_many() -> Setup:
 
 
 def sampled_by_a_limit_theorem() -> Setup:
-    """One sampled release whose claim is that of the central limit theorem."""
+    """One sampled release with the claim of the central limit theorem."""
     rate, noise = 0.05, 0.5
     mu = rate * math.sqrt(math.expm1(1.0 / noise**2))
     data = DataSpec(n_rows=3, n_features=1)
@@ -209,14 +209,14 @@ def sampled_by_a_limit_theorem() -> Setup:
     def release(rows: Any) -> list[float]:
         oracle = gradients.Oracle(rows, Logistic(), Curator(ZERO_OUT, SystemNoise()))
         total = 3 * rate * oracle.noisy_gradient(declared, np.zeros(1), rule)[0]
-        # The theorem errs in the tails: only what noise alone hardly ever does is looked at.
+        # The theorem errs in the tails: only events that are very rare under noise alone count.
         return [float(-total > 3.3 * noise * rule.bound)]
 
     return Setup(release, pairs, claim=Claim(gdp.epsilon(1e-3, mu), 1e-3, mu))
 
 
 def one_byte_of_entropy() -> Setup:
-    """Noise from one of 256 seeds, all of which an attacker can try."""
+    """Noise from one of 256 seeds; an attacker can try all of them."""
     claim = Claim(gdp.epsilon(1e-2, 2.0), 1e-2, 2.0)
     table = np.array([add_gaussian([0.0], 0.5, -25, SeededNoise(seed))[0] for seed in range(256)])
 

@@ -1,4 +1,4 @@
-"""One subject of the campaign: what is attacked, on which neighbours, and what may be seen."""
+"""One subject of the campaign: the target, the neighbours, and the visible outputs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
 RELATIONS = (ZERO_OUT, ADD_REMOVE, REPLACE_ONE)
 HUGE = 1e6
-"""An entry far beyond every bound: what is left of it is what clipping leaves."""
+"""An entry far beyond every bound, so that only its clipped value remains."""
 BUDGET = ApproximateDP(4.0, 1e-2)
 """The larger delta, the more a run says; noise is scaled in the same way for all of them."""
 PURE = ApproximateDP(2.0, 0.0)
@@ -66,7 +66,7 @@ class Line:
     found: float
     """Lower bound on epsilon at ``delta``; for Gaussian claims that of the bound on mu."""
     share: float
-    """Of what the claim allows; above 1 it is refuted."""
+    """Share of the claim; above 1 it is refuted."""
     runs: int
     method: str
     refuted: bool
@@ -75,7 +75,7 @@ class Line:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells lines apart."""
+        """Key of a line."""
         return (self.bug, self.part, self.subject, self.variant, self.relation)
 
     @property
@@ -86,7 +86,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is attacked and how."""
+    """The target of the attack, and the attack."""
 
     target: Any
     neighbours: Sequence[Neighbours] | None = None
@@ -94,7 +94,7 @@ class Setup:
     release: Literal["all", "model"] = "all"
     claim: Claim | None = None
     under: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-    """Public randomness fixed at what helps the attack most; a bug that is not in the list."""
+    """Public randomness fixed at the values that help the attack most; a bug outside the list."""
     attack: Literal["runs", "one run", "exact", "comparison"] = "runs"
 
 
@@ -120,7 +120,7 @@ class Case:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it apart, as that of its line."""
+        """Its key, equal to that of its line."""
         return (self.bug, self.part, self.subject, self.variant, self.relation.value)
 
     @property
@@ -219,15 +219,15 @@ def pair(
     Parameters
     ----------
     plan : Plan
-        What will be attacked.
+        The plan to attack.
     row, target
         The row of interest.
     replacement : pair of a row and a target, optional
-        What comes in its place under replace-one; by default the opposite row.
+        Its replacement under replace-one; by default the opposite row.
     others : pair of rows and targets, optional
         All other rows; by default zeros.
     stored : callable, optional
-        Makes of arrays what is given to the library, such as ``torch.as_tensor``.
+        Converts arrays to the container for the library, such as ``torch.as_tensor``.
     """
     spec = plan.data
 
@@ -250,7 +250,7 @@ def pair(
     elif plan.adjacency is ADD_REMOVE:
         second = first.take(np.arange(1, spec.n_rows))
     else:
-        # Gradients are erased by the weight, what preprocessing learns by the zeros.
+        # The weight erases gradients; the zeros erase contributions to preprocessing.
         second = rows([0.0] * spec.n_features, target, weight=0.0)
     return (Neighbours("one row", first, second),)
 

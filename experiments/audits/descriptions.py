@@ -80,7 +80,7 @@ def case(relation: Adjacency, by: str | None = None) -> Case:
 
 
 def forgetful(kept: Callable[[Any], Any]) -> Setup:
-    """Plan and run with a bound on some of the tables only, and claim what was meant."""
+    """Plan and run with a bound on some of the tables only, and keep the right claim."""
 
     def of_some(tables: Any) -> Any:
         return dataclasses.replace(table_sum(tables), bound=table_sum(kept(tables)).bound)

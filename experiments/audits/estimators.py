@@ -63,7 +63,7 @@ def estimator_case(
     why: str = "",
     **settings: Any,
 ) -> Case:
-    """Attack what an estimator runs on rows that it prepared itself."""
+    """Attack the plan of an estimator on rows that it prepared itself."""
 
     def make() -> Setup:
         options = {"solver": STEPS, **LIMIT, **settings, "adjacency": relation.value}
@@ -118,7 +118,7 @@ def stored_case(
 
 
 def without_compiled_sums() -> AbstractContextManager[Any]:
-    """Make sums in NumPy, as where there was no compiler."""
+    """Make sums in NumPy, as without a compiler."""
     return mock.patch.object(gradients, "compiled_rule", return_value=None)
 
 

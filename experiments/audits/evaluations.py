@@ -47,7 +47,7 @@ ROWS: dict[EvaluationTask, tuple[tuple[Any, Any], tuple[Any, Any]]] = {
     ClassesTask((0, 1, 2)): ((2, [1.0, 0.0, 0.0]), (0, [1.0, 0.0, 0.0])),
     NUMBERS: ((3.0, -1.0), (-1.0, -1.0)),
 }
-"""For each task a target and a prediction as wrong as can be, and what replaces them."""
+"""A target and the worst prediction for each task, and their replacements."""
 
 
 def planned(task: EvaluationTask, relation: Adjacency, levels: tuple[str, ...] = ()) -> PartPlan:
@@ -77,7 +77,7 @@ def case(task: EvaluationTask, relation: Adjacency, levels: tuple[str, ...] = ()
 
 
 def cumulative() -> Setup:
-    """Count rows in every cell from theirs on, and claim what was meant."""
+    """Count rows in every cell from theirs on, and keep the right claim."""
     setup = attacked(planned(BINARY, ZERO_OUT), BINARY)
     sums = Cells.sums
 
@@ -88,7 +88,7 @@ def cumulative() -> Setup:
 
 
 def for_one() -> Setup:
-    """Plan and run with the bound of the first table for all, and claim what was meant."""
+    """Plan and run with the bound of the first table for all, and keep the right claim."""
 
     def of_one(tables: Any) -> Any:
         return dataclasses.replace(table_sum(tables), bound=table_sum(tables[:1]).bound)

@@ -40,7 +40,7 @@ PUBLIC = {"n_rows": len(IDS), "n_groups": 7}
 
 
 def persons(length: float, weight: float = 1.0, *, others: bool = False) -> Data:
-    """Make rows of which those of one person are long, or light, or not there."""
+    """Make rows; those of one person have large norms, low weights, or are absent."""
     is_his = IDS == 0
     data = {
         "X": np.where(is_his, length, 0.0)[:, np.newaxis],
@@ -137,7 +137,7 @@ def split() -> AbstractContextManager[Any]:
 
 
 def without_bound() -> AbstractContextManager[Any]:
-    """Add up what persons contribute as it is."""
+    """Add up contributions of people without a bound."""
     return mock.patch.object(grouped_rows, "clipped", lambda sums, bound: sums.sum(axis=0))
 
 
@@ -158,7 +158,7 @@ CASES: list[Case] = [
 ]
 BUGS: list[Case] = [
     dataclasses.replace(bug("half the noise"), planted_bug="half_noise"),
-    bug("a person whose rows are not recognised as one's", under=not_recognised),
+    bug("one person under several ids", under=not_recognised),
     bug("a person in several partitions", stored=on_a_cluster, under=split),
     bug("a bound that is not applied", under=without_bound),
 ]

@@ -1,4 +1,4 @@
-"""Attacks on the release of second moments, and on one whose rows are not capped."""
+"""Attacks on the release of second moments, and on one without capped rows."""
 
 import dataclasses
 from typing import Any
@@ -43,7 +43,7 @@ def case(relation: Adjacency, long_rows: float) -> Case:
 
 
 def uncapped() -> Setup:
-    """Run with rows of any length, and claim what was meant."""
+    """Run with rows of any norm, and keep the right claim."""
 
     def weighted(block: Any, spec: Any, view: Any, row_by_row: bool) -> Any:
         z, squares = table_moments.coordinates_of(block, spec, view, row_by_row)

@@ -38,7 +38,7 @@ FEW_LENGTHS = "A projected change is short in some runs, and a block may hold li
 
 
 def two_layers() -> Any:
-    """Make a network whose gradient vanishes at a row of zeros, and turns round with its target."""
+    """Make a network with zero gradient at a row of zeros; its sign depends on the target."""
     import torch
 
     with torch.random.fork_rng():

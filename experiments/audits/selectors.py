@@ -126,7 +126,7 @@ def selector_cases(
 
 
 def for_training(setup: Setup) -> Setup:
-    """Take as the claim what protects the rows that train, which is Gaussian throughout."""
+    """Claim the cost for training rows, which is Gaussian throughout."""
     plan = setup.target
     events = tuple(one.plan.event for one in plan.method.trainings if one.part == 0)
     delta = BUDGET.delta
@@ -146,7 +146,7 @@ TIED = ([[1.0], [-1.0], [1.0], [-1.0]], [1.0, 1.0, -1.0, -1.0])
 
 
 def search(kind: str, **options: Any) -> Callable[[Adjacency], Plan]:
-    """Plan a search of which only the choice looks at rows."""
+    """Plan a search in which only the choice reads rows."""
 
     def plan(relation: Adjacency) -> Plan:
         model = LogisticRegression(
@@ -194,7 +194,7 @@ def choice_case(
     epsilon: float = 2.0,
     why: str = "",
 ) -> Case:
-    """Attack one choice whose scores, or counts, move by 1."""
+    """Attack one choice between scores, or counts, that move by 1."""
     pair = Neighbours("scores", np.array(first), np.array(second))
     claim = Claim(epsilon, 0.0)
     return Case(
@@ -214,7 +214,7 @@ def noise_case(
 
     def release(value: NDArray[np.float64]) -> Any:
         noisy = add(value, scale, granularity_exponent(scale), NOISE)
-        # What tells most of noise of either kind.
+        # The most informative outcome for noise of either kind.
         return [noisy[0], np.linalg.norm(noisy) - np.linalg.norm(noisy - moved)]
 
     pair = Neighbours("vectors", moved, np.zeros(size))
@@ -240,7 +240,7 @@ def last_bits(add: Callable[[float], Any]) -> Setup:
 
 
 NOISE = SystemNoise()
-# Many candidates whose scores grow and one whose score falls: the law's total weight moves too.
+# Many scores grow and one falls: the total weight of the law moves too.
 MANY = 12
 CHOICES = [
     choice_case(

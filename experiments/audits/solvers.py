@@ -118,7 +118,7 @@ def solver_cases(
 
 
 def returned(plan: Plan, **rest: Any) -> Setup:
-    """Attack what is returned, where no more is released."""
+    """Attack the returned model, as nothing else is released."""
     return dataclasses.replace(of_plan(plan, **rest), release="model")
 
 

@@ -1,4 +1,4 @@
-"""Every preprocessing step, every transformer, and what releases nothing."""
+"""Every preprocessing step and transformer, also those without releases."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _NoMethod(Method[None]):
         return None
 
     def step(self, state: None, oracle: Oracle) -> tuple[None, StepInfo]:
-        raise AssertionError("there are no steps")
+        raise AssertionError("a list of steps must not be empty")
 
     def finish(self, state: None) -> Outcome:
         return Outcome(np.zeros(self.data.coefficient_shape))

@@ -1,4 +1,4 @@
-"""Whole studies: what is released about disjoint rows, and rows or parts that nobody paid for.
+"""Whole studies: releases about disjoint rows, and rows or parts without a charge.
 
 Of persons, too: of one who has twice as many rows as are used in each part, and so could fill both.
 """
@@ -85,7 +85,7 @@ def attacked(
 ) -> Setup:
     """Attack the only man among women: is he there, is he replaced by a woman.
 
-    The split is public, and has him among those to learn from: what is claimed holds given the
+    The split is public, and puts this row into the training part: the claim holds given the
     split. The attack looks at noisy counts of women and men in some parts, ``counted`` together and
     each divided by the variance of its noise. The claim is that of a ``sound`` plan.
     """
@@ -171,7 +171,7 @@ def without_limit() -> Iterator[None]:
 
 
 def with_free_exploration() -> StudyPlan:
-    """Give the exploration what the others have, and the others everything."""
+    """Give the exploration the budget of the others, and the others the whole budget."""
     sound = planned(ADD_REMOVE)
     part = DescriptionPart(sound.schema)
     whole, halves = (

@@ -1,4 +1,4 @@
-"""What a hard instance is: data with a known optimum and a floor under private excess risk."""
+"""Hard instances: data with a known optimum and a floor under private excess risk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["HardInstance"]
 @final
 @dataclass(frozen=True, eq=False)
 class HardInstance:
-    """Rows and targets whose exact optimum is known, with a floor under private excess risk.
+    """Rows and targets with a known exact optimum and a floor under private excess risk.
 
     The optimum is decided by signs: some coordinates of the minimiser are plus or minus a known
     size, each sign the majority among the labels of some rows, and drawn by a fair coin.

@@ -14,7 +14,7 @@ from experiments.papers.hard_instance import HardInstance
 
 __all__ = ["biased_labels", "biased_responses", "fingerprint_labels", "two_clusters"]
 
-# Where x / (1 + exp(x)) is largest: with so many times 1/epsilon labels at stake, floors are best.
+# The maximiser of x / (1 + exp(x)): floors are best with x / epsilon labels at stake.
 _HARDEST = 1.2784645427610738
 
 
@@ -27,7 +27,7 @@ def biased_labels(
     seed: int,
     row_norm: float = 1.0,
 ) -> HardInstance:
-    """One-hot rows whose labels lean one way by just too little for a private method to see.
+    """One-hot rows with labels that lean one way by just too little for a private method to detect.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def biased_labels(
         ``n / r`` rows if those are fewer: hardest for methods that are epsilon-private under
         ``replace_one``.
     seed : int
-        Of the signs and of the order of rows.
+        Seed of the signs and of the order of rows.
     row_norm : float, default=1.0
         Length of each row, above 0.
 
@@ -65,7 +65,7 @@ def biased_labels(
     References
     ----------
     Arora et al. (2022), Theorem 6, for the rate; Song et al. (2021), Theorem 3.3, has the
-    absolute loss, of which the hinge is twice the value on these rows (Sun et al. 2023, proof
+    absolute loss; the hinge is twice its value on these rows (Sun et al. 2023, proof
     of Theorem 2).
 
     Examples
@@ -89,7 +89,7 @@ def biased_labels(
 def fingerprint_labels(
     n_rows: int, n_features: int, *, rank: int, seed: int, row_norm: float = 1.0
 ) -> HardInstance:
-    """One-hot rows whose labels are the entries of a random fingerprinting code.
+    """One-hot rows with the entries of a random fingerprinting code as labels.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def fingerprint_labels(
     rank : int
         Number of columns that are used, at least 1; the others are zero.
     seed : int
-        Of the code and of the order of rows.
+        Seed of the code and of the order of rows.
     row_norm : float, default=1.0
         Length of each row, above 0.
 
@@ -148,7 +148,7 @@ def biased_responses(
     row_norm: float = 1.0,
     target_bound: float = 1.0,
 ) -> HardInstance:
-    """One-hot rows whose responses lean one way by too little: hard for least squares.
+    """One-hot rows with responses that lean one way by too little: hard for least squares.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def biased_responses(
         Above 0. A column's responses lean by about ``1 / epsilon`` rows: hard for methods that
         are epsilon-private under ``replace_one``.
     seed : int
-        Of the signs and of the order of rows.
+        Seed of the signs and of the order of rows.
     row_norm : float, default=1.0
         Length X of the rows that are not zero, above 0.
     target_bound : float, default=1.0
@@ -301,7 +301,7 @@ def _check_sizes(n_rows: int, n_features: int, rank: int, row_norm: float) -> No
 
 
 def _of_parity(count: int, most: float) -> int:
-    """Largest number up to ``most`` by which ``count`` signs can add up."""
+    """Largest possible sum of ``count`` signs up to ``most``."""
     number = math.floor(most * (1.0 + 1e-12))
     return number - (number - count) % 2 if number > 0 else 0
 
