@@ -33,7 +33,7 @@ SLOW = frozenset((Path(__file__).parent / "slow_tests.txt").read_text().splitlin
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave to `make slow` all but one in n of many cases, and what is listed as slow."""
+    """Leave to `make slow` all but one in n of many cases, and tests listed as slow."""
     tests = collections.defaultdict(list)
     for item in items:
         if item.nodeid in SLOW:
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def _sums_that_are_not_compiled_were_warned_of():
-    """Without a C compiler, tests that count warnings or read what is printed must pass as well."""
+    """Tests that count warnings or read output must pass without a C compiler, too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowSumsWarning)
         warn_of_slow_sums()

@@ -1,4 +1,4 @@
-"""Small fits whose certificates, model files and pages the tests look at."""
+"""Small fits with certificates, model files and pages for the tests."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What somebody might write into a certificate."""
+"""Forgeries of certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part_of(document: Any) -> Any:
 
 
 def forged(certificate: Certificate, *forgeries: Callable[[Any], None]) -> Certificate:
-    """Return what is read from the certificate's file once it was changed."""
+    """Return the result of reading the changed certificate file."""
     document = json.loads(json.dumps(certificate.to_dict()))
     for forge in forgeries:
         forge(document)

@@ -1,4 +1,4 @@
-"""What an attacker does: run many times on both of two neighbours, guess, and bound the rates."""
+"""An attack: many runs on two neighbours, guesses, and bounds on the error rates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIDENCE = 0.998
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What a run shows: all noisy mean gradients, and the returned parameter."""
+    """The visible outputs of a run: all noisy mean gradients, and the returned parameter."""
 
     gradients: np.ndarray
     w: np.ndarray

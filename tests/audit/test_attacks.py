@@ -40,7 +40,7 @@ def plan_of(data=UNIT, adjacency=Adjacency.ZERO_OUT, problem=None, budget=None, 
 
 
 def neighbours(plan, row=HUGE):
-    """The worst case: a row whose clipped gradient always has full length, and its neighbour."""
+    """The worst case: a row with a clipped gradient of full norm, and its neighbour."""
     first = one_row(plan.data, row, 1.0)
     if plan.adjacency is Adjacency.REPLACE_ONE:
         return first, one_row(plan.data, -row, 1.0)
@@ -48,7 +48,7 @@ def neighbours(plan, row=HUGE):
 
 
 def sum_attack(plan, runs, row=HUGE):
-    """Add up what all steps show in the row's direction; guess at the midpoint."""
+    """Add up all steps in the row's direction; guess at the midpoint."""
     first, second = neighbours(plan, row)
     a = -views(plan, first, range(runs)).gradients[:, :, 0].sum(axis=1)
     b = -views(plan, second, range(runs, 2 * runs)).gradients[:, :, 0].sum(axis=1)
@@ -171,7 +171,7 @@ def claimed_delta(plan):
 
 def poisson_attack(plan, runs):
     first, second = neighbours(plan)
-    # The divisor is q n, so a sum is q n times what is shown.
+    # The divisor is q n, so a sum is q n times the visible mean.
     scale = plan.method.sampling_rate * plan.data.n_rows / plan.method.clipping.bound
     a, b = (
         -scale * views(plan, rows, range(start, start + runs)).gradients[:, :, 0].sum(axis=1)

@@ -59,7 +59,7 @@ def bug_case(name):
     return plan_of(adjacency=adjacency, data=CLASSES if name.endswith("classes") else DATA)
 
 
-# Noise that is a little too small takes more runs to tell than what is not hidden at all.
+# Slightly too little noise takes more runs to detect than a value without noise.
 RUNS = {"forgotten_event": 250, "half_noise": 120, "wrong_relation": 120}
 
 
@@ -124,7 +124,7 @@ def test_a_claim_is_what_its_parts_allow():
     assert tighter.least_missed(0.3) == pytest.approx(0.5)
 
 
-# What the attacker sees.
+# The attacker's view.
 
 
 def test_where_only_the_model_is_paid_for_only_the_model_is_seen():

@@ -1,4 +1,4 @@
-"""What counts prove: bounds that hold as often as they say, and are worth having."""
+"""Bounds from counts: they hold as often as stated, and are close."""
 
 from __future__ import annotations
 

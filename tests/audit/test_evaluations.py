@@ -7,7 +7,7 @@ import pytest
 from experiments.audits import evaluations
 from experiments.audits.case import REPLACE_ONE
 
-# The task whose plan is smallest: others search for their cells.
+# The task with the smallest plan: others search for their cells.
 QUICK = next(case for case in evaluations.CASES if case.variant == "RegressionTask")
 BUG = dataclasses.replace(QUICK, bug="half the noise", planted_bug="half_noise")
 

@@ -1,4 +1,4 @@
-"""Attacks on the choices of Frank-Wolfe: exact laws, and what many runs show of them."""
+"""Attacks on the choices of Frank-Wolfe: exact laws, and estimates from many runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def neighbours(plan, row=HUGE):
 
 
 def choices(plan, rows, seeds):
-    """Return what each step of each run chose."""
+    """Return the choice of each step of each run."""
     original, chosen = selections.exponential_mechanism, []
 
     def listening(*args):
@@ -65,7 +65,7 @@ def claimed_delta(plan, epsilon=EPSILON):
 
 
 def attack(plan, rows=None, column=0, share=None):
-    """Count how often a coordinate was chosen upwards; guess between what is expected."""
+    """Count upward choices of a coordinate; guess at the middle of the expected counts."""
     first, second = rows or neighbours(plan)
     a = (choices(plan, first, range(RUNS)) == column).sum(axis=1)
     b = (choices(plan, second, range(RUNS, 2 * RUNS)) == column).sum(axis=1)

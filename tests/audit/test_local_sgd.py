@@ -1,4 +1,4 @@
-"""Attacks on local messages: one row's own, and what the sum of a block shows of it."""
+"""Attacks on local messages: those of one row, and the sum of a block."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def neighbours(plan):
 
 
 def block_sums(plan, rows, seeds):
-    """What the row's own block released, found by the run's public randomness."""
+    """The releases of the row's own block, found by the run's public randomness."""
     found = []
     for seed in seeds:
         with mock.patch.object(local_sgd, "locally_noised_gradient", heard(shown := [])):

@@ -30,7 +30,7 @@ def returned(plan, rows, seeds):
 
 
 def neighbours(plan, target=40.0):
-    """A row whose clipped slope is constant wherever noise may lead, and its neighbour."""
+    """A row with a constant clipped slope at every reachable parameter, and its neighbour."""
     first = one_row(plan.data, HUGE, target)
     if plan.adjacency is Adjacency.REPLACE_ONE:
         return first, one_row(plan.data, -HUGE, target)
@@ -40,14 +40,14 @@ def neighbours(plan, target=40.0):
 
 
 def guesses(plan, runs, middle):
-    """Guess from which of the neighbours the first coefficient is."""
+    """Guess the data set from the first coefficient."""
     one, other = neighbours(plan)
     a = returned(plan, one, range(runs))[:, 0] > middle
     b = returned(plan, other, range(runs, 2 * runs))[:, 0] > middle
     return a, b
 
 
-# Output perturbation: one Gaussian, whose claim can be reached.
+# Output perturbation: one Gaussian, with a claim that can be reached.
 
 
 def output_plan(adjacency=Adjacency.ZERO_OUT):
@@ -95,7 +95,7 @@ def test_a_strength_that_is_claimed_but_not_added_is_refuted():
         assert output_attack(plan, FEW) > MU
 
 
-# Objective perturbation: what is claimed is an upper bound; attacks stay under it.
+# Objective perturbation: the claim is an upper bound; attacks stay under it.
 
 BUDGET, EPSILON = ApproximateDP(2.0, 1e-2), 0.1
 

@@ -32,7 +32,7 @@ FLAT = {"normalize": False, "clip": 0.25, "n_steps": 2, "step_size": 1e-4}
 
 
 def neighbours(plan):
-    """A row whose clipped gradient has full length at zero, and its neighbour."""
+    """A row with a clipped gradient of full norm at zero, and its neighbour."""
     first = one_row(plan.data, HUGE, 1.0)
     if plan.adjacency is Adjacency.REPLACE_ONE:
         return first, one_row(plan.data, -HUGE, 1.0)
@@ -157,7 +157,7 @@ def projected_plan(adjacency=Adjacency.ZERO_OUT, **settings):
     [
         (Adjacency.ZERO_OUT, 1.0, 0.7),
         pytest.param(Adjacency.REPLACE_ONE, 1.0, 0.7, marks=pytest.mark.slow),
-        # Where sampling hides the row anyway, bounds on rates take more of what is left.
+        # Sampling weakens the attack, so the bounds on rates cost relatively more.
         (Adjacency.ZERO_OUT, 0.7, 0.5),
     ],
 )

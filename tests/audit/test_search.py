@@ -66,7 +66,7 @@ def test_the_best_of_gaussian_tries_leaks_less_than_claimed_and_more_than_one_tr
     assert found > gdp.delta(EPSILON, MU)
 
 
-# A search whose row of interest decides which of two models is better.
+# A search in which one row decides which of two models is better.
 DATA = DataSpec(n_rows=5, n_features=1)
 MODELS = (np.array([1e9]), np.array([-1e9]))
 

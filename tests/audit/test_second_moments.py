@@ -1,4 +1,4 @@
-"""Attacks on second moments and what follows: under the claim, near it, deadly for bugs."""
+"""Attacks on second moments and later releases: below the claim, near it, and above it for bugs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def released(plan, rows, seed):
 
     def noting(ask, kernel):
         def asked(oracle, declared, view, how):
-            # As it is now: an attacker knows what the code does.
+            # The present rule: an attacker knows the code.
             questions.append((getattr(*kernel), view, how))
             return ask(oracle, declared, view, how)
 
@@ -89,7 +89,7 @@ def released(plan, rows, seed):
 
 
 def least_squares_sums(plan, rows, basis, points):
-    """What each release is without noise, as an attacker who knows the rows works it out."""
+    """Each release without noise, computed by an attacker who knows the rows."""
     (block,) = rows.blocks()
     kernels = [
         target_sums(plan.data, plan.method.target_shares),
@@ -161,7 +161,7 @@ def test_half_the_noise_is_refuted(name):
 
 
 def matrix_attack(plan, runs):
-    """Look at one diagonal entry of the first release alone, whose share is the budget's most."""
+    """Look at one diagonal entry of the first release, which has most of the budget."""
     present, absent = (one_row(plan.data, ROW, 1.0, present=here) for here in (True, False))
     guesses = []
     for rows, start in ((present, 0), (absent, runs)):
@@ -290,7 +290,7 @@ def test_counts_near_a_center_with_half_the_noise_are_refuted():
 
 
 def limits_attack(runs, planted_factor=1.0):
-    """Look at what a long row with a clipped residual adds to the counts of limits."""
+    """Look at the counts of limits, to which a large row with a clipped residual adds."""
     data = DataSpec(3, 2, row_norm=10.0, target_low=-1.0, target_high=1.0)
     view = LinearView(np.eye(2), 1e-3, 0.0, 0.0, np.zeros(2), 1e-6)
     row = np.array([10.0, 0.0])

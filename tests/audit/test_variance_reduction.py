@@ -26,7 +26,7 @@ RUNS, FEW = 500, 120
 N = 3
 
 
-# 1. Anchors: a row whose clipped gradient always has full length.
+# 1. Anchors: a row with a clipped gradient of full norm.
 
 
 def anchor_attack(plan, runs):
@@ -84,7 +84,7 @@ def differences_plan(kind=SVRG, **changes):
 
 
 def log_ratios(plan, rows, seeds):
-    """Log-likelihood ratio of "the row is there" from what is released about differences."""
+    """Log-likelihood ratio of "the row is present" from the released differences."""
     found = []
     original = module.noisy_difference
 

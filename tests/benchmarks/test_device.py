@@ -1,4 +1,4 @@
-"""The benchmark of a device: it measures what it says, and prints all of it."""
+"""The device benchmark: right measurements, all of them printed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import dpglm
 from benchmarks import guidance as benchmark
 from dpglm.guidance import expectation
 
-# What a plan said of them was three quarters or more of the possible improvement.
+# Plans stated three quarters or more of the possible improvement.
 HARD = {
     "a hundred classes": lambda: benchmark._clusters(4000, 48, 100, 3.0, 2.0),
     "branch codes and merchants": lambda: benchmark._factors(20_000, (500, 3000), 1.0, -3.5),

@@ -193,7 +193,7 @@ class TestTables:
 
     def test_page_shows_the_stored_results(self):
         stored = load(driver.STORE)
-        # What compiles for long is measured where there is time for it.
+        # Libraries that compile for long are measured in the slow tests.
         assert {library for _, library in stored} >= set(driver.LIBRARIES) - {"DP-XGBoost"}
         assert tables(stored.values(), driver.EPSILONS) in driver.PAGE.read_text()
 

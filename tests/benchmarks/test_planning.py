@@ -1,4 +1,4 @@
-"""The benchmark of planning: it plans every solver, and writes what it measured."""
+"""The benchmark of planning: it plans every solver, and writes its measurements."""
 
 from benchmarks.planning import CASES, Case, Measured, measure, table
 from dpglm.solvers import SOLVERS

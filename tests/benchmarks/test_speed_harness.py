@@ -98,7 +98,7 @@ class TestWorker:
 
 
 class Fake:
-    """A library that computes what it is told."""
+    """A library that follows its instructions."""
 
     def __init__(self, results):
         self.results, self.log = results, []

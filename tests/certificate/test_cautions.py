@@ -1,4 +1,4 @@
-"""What makes a claim less than it seems is said wherever the claim is, and never called private."""
+"""Cautions appear next to every claim, and such claims are never called private."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A certificate says what a fit released and cost, and survives being written and read."""
+"""A certificate states releases and cost of a fit, also after writing and reading."""
 
 import copy
 import dataclasses
@@ -53,7 +53,7 @@ class TestContent:
         factor = 2.0 if adjacency == "replace_one" else 1.0
         assert release.contribution_bound == certificate.plan["method"]["clipping"]["bound"] * 2.0
         exact = release.noise_multiplier * factor * release.contribution_bound
-        # Where n is private, the bound on what rounding does to the sum is a loose one.
+        # If n is private, the bound on the rounding of a sum is loose.
         assert exact < release.noise_scale < (1.02 if adjacency == "add_remove" else 1.001) * exact
 
     def test_public_facts_and_where_they_came_from(self):

@@ -77,7 +77,7 @@ FORGERIES = [
     ("center", put("plan.method.model.data.weight_bound", 0.5)),
     ("center", put("plan.method.model.method.problem.loss", {"type": "savage"})),
     ("center", put("plan.method.steps", [])),
-    # A shorter row norm for the step, with noise to match: what only the order of stages shows.
+    # A smaller row norm for the step, with matching noise: only the order of stages reveals it.
     (
         "center",
         both(

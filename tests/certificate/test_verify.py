@@ -262,7 +262,7 @@ class TestForgeries:
 
 
 class TestPlantedBugs:
-    """Certificates of fits whose noise is too small are refused, whoever wrote them."""
+    """Certificates of fits with too little noise are refused, whoever wrote them."""
 
     @pytest.mark.parametrize("share", [0.5, 0.999, 1.0 - 1e-7])
     def test_too_little_noise(self, monkeypatch, share):
@@ -276,7 +276,7 @@ class TestPlantedBugs:
         buggy = verify(forged(certificate)).findings
         monkeypatch.undo()
         found = [verify(forged(certificate)).findings]
-        # Those who have the bug find it as well, unless it is within what a grid adds.
+        # A library with the bug finds it as well, unless it is within the error of a grid.
         found += [buggy] if share < 0.9999 else []
         for findings in found:
             assert any(one.startswith("noise was large enough") for one in findings)

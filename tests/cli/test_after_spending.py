@@ -86,7 +86,7 @@ PICTURED = (
 
 @pytest.fixture
 def prepared(fit, files, monkeypatch):
-    """The usual files, a model, a study and a ledger; pages have no pictures, which take long."""
+    """The usual files, a model, a study and a ledger; pages without pictures, which take long."""
     for page in PICTURED:
         monkeypatch.setattr(page, lambda *_, **__: "a page")
     done = fit("--delta", "1e-5")
@@ -105,7 +105,7 @@ def full():
 
 
 def unread():
-    """A pipe whose reader has gone."""
+    """A pipe without its reader."""
     reader, writer = os.pipe()
     os.close(reader)
     return writer

@@ -1,4 +1,4 @@
-"""The program as a whole: help that teaches, exit codes, and what a shell sees."""
+"""The program as a whole: help, exit codes, and output to a shell."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is in a file cannot steer the terminal, and no damaged file ends in a traceback."""
+"""Contents of files cannot control the terminal, and a damaged file never ends in a traceback."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Ctrl-C says what was spent and how to go on, with exit code 130, whenever it comes."""
+"""Ctrl-C prints the cost so far and how to go on, with exit code 130, at any time."""
 
 import os
 import re
@@ -75,7 +75,7 @@ def test_before_the_record(fit, files, ledger, listing, monkeypatch):
 
 
 def test_right_after_the_record(fit, ledger, monkeypatch):
-    """The record is on the disk, though nobody was told."""
+    """The record is on the disk, although nothing was printed."""
     spend = PrivacyLedger.spend
 
     def spend_and_die(self, *arguments, **options):

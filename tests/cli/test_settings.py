@@ -1,4 +1,4 @@
-"""Values of --set and --solver-set: what the parameter takes, or an error that says what it is."""
+"""Values of --set and --solver-set: valid ones, or an error that states the valid ones."""
 
 import json
 import math
@@ -47,7 +47,7 @@ def takes(kind):
 
 
 def problems(read):
-    """Settings whose value is none that the parameter takes."""
+    """Settings with a value that the parameter does not accept."""
     for subject, annotations in subjects():
         for name, setting in settings_of(annotations).items():
             allowed = takes(annotations[name])

@@ -54,7 +54,7 @@ def readings(pairs, read=read_feature_bounds):
         try:
             scaling = read(bounds, len(pairs), names)
         except ValueError as error:
-            # Of two columns only; what else is refused must not be.
+            # For two columns only; the other refused cases must be accepted.
             yield way, None if "can be read as" in str(error) else error
         else:
             yield way, list(zip(scaling.low, scaling.high, strict=True))

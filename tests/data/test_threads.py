@@ -31,7 +31,7 @@ def _both_threads(monkeypatch, usable):
 
 
 def _used(rows):
-    """Return, thread by thread, what it asked the system for, once both threads have a block."""
+    """Return the system calls of each thread, once both threads have a block."""
     # A single thread would wait for itself: an hour is enough on any machine.
     both = threading.Barrier(2, timeout=3600)
     names = set()

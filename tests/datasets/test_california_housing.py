@@ -1,4 +1,4 @@
-"""California housing as shipped is what its authors published."""
+"""California housing as shipped equals the published data."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""What a user of scikit-learn tries: what works stays as it is, what cannot work says why."""
+"""Habits of scikit-learn's users: they work, or an error gives the reason."""
 
 from __future__ import annotations
 

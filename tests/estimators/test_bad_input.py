@@ -258,7 +258,7 @@ def test_weights_of_zero_have_the_usual_bound():
 @pytest.mark.parametrize("solver", [*SOLVERS])
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_weighted_fit_warns_unless_releases_stand_out(solver, weight):
-    """The same noise: only what was released decides."""
+    """The same noise: only the releases decide."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, (3000, 2))
     y = (X[:, 0] > 0.0).astype(int)

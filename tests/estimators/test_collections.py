@@ -61,7 +61,7 @@ def declared(estimator, **options):
 def test_the_model_is_that_of_the_same_rows_in_memory(tmp_path, estimator):
     X, y = data(estimator)
     weights = np.random.default_rng(1).uniform(0, 1, N)
-    # What estimators choose for collections.
+    # The choices of estimators for collections.
     model = declared(estimator, solver=Auto(may_copy=False))
     if not is_regressor(model):
         model.set_params(class_weight={"b": 2.0})

@@ -40,7 +40,7 @@ def frame(X):
 
 
 def with_cell(value):
-    """Rows as objects, one of which is something else."""
+    """Rows as objects, with one of another type."""
     cells = frame(rows()[0]).astype(object)
     cells.loc[4, "pay"] = value
     return cells

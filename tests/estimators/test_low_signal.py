@@ -1,4 +1,4 @@
-"""A fit that can learn hardly more than noise says so, once, before it touches a row."""
+"""A fit with little signal warns once, before it reads a row."""
 
 import warnings
 
@@ -44,7 +44,7 @@ def test_is_not_raised_where_something_can_be_learned():
 
 
 def test_depends_on_public_facts_only():
-    """Two data sets of one shape get the same words, although one has no signal at all."""
+    """Two data sets of one shape get the same message, although one is without signal."""
     X, y = rows(100)
     said = []
     for one, target in ((X, y), (np.zeros_like(X), np.arange(100) % 2)):

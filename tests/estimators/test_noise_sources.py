@@ -1,4 +1,4 @@
-"""``random_state`` as a source of noise: what a fit draws, and what its certificate says."""
+"""``random_state`` as a source of noise: draws of a fit, and text of its certificate."""
 
 import pickle
 from typing import ClassVar, final

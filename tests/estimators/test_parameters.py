@@ -73,7 +73,7 @@ class Base(Declared):
 
     Notes
     -----
-    Of the base.
+    Notes of the base.
     """
 
     shared: int = 1
@@ -116,7 +116,7 @@ class ByHand(Own):
 
 def test_sections_and_entries_are_inherited_unless_a_class_has_its_own():
     assert described(Own) == ["first", "own", "shared"]
-    assert "Of the base." in Own.__doc__
+    assert "Notes of the base." in Own.__doc__
     assert described(Overriding) == ["first", "shared", "own"]
     assert "Other words." in Overriding.__doc__
     assert "        Shared." not in Overriding.__doc__

@@ -149,7 +149,7 @@ def sums(case, data, size):
 
 
 def excess(case):
-    """Largest distance of two neighbours' sums, relative to what the noise was made for."""
+    """Largest distance of two neighbours' sums, relative to the declared bound."""
     worst = 0.0
     if case["adjacency"] == "add_remove" and "sampling_rate" in case["steps"]:
         # The same bits sample other rows once one is missing, so that sums cannot be compared.

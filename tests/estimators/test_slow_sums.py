@@ -1,4 +1,4 @@
-"""Where sums over rows were not compiled, the first fit says so: nobody sees pip's warning."""
+"""Without compiled sums the first fit warns, as pip's warning is easily missed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model(**settings):
 
 
 def fits(count, *arguments):
-    """Warnings of some fits, all of which are shown."""
+    """All warnings of some fits."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         for _ in range(count):

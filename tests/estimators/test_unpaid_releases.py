@@ -200,7 +200,7 @@ class TestTheNote:
         assert "at least mu=0.4243 so far" in said
 
     def test_a_mark_hides_the_rows_it_is_of(self):
-        """It has a key of the process, so that nobody can try rows on it."""
+        """It has a key of the process, so that rows cannot be tested against it."""
         from dpglm.data.memory import matrix
 
         rows = matrix.MatrixRows(X)

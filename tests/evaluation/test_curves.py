@@ -47,7 +47,7 @@ def test_eight_cells_of_equal_mass_have_the_area_of_the_scores(spread):
     negatives, positives = counted(y, cells, 8)
     exact = roc_auc_score(y, scores)
     assert area_under_roc(negatives, positives) == pytest.approx(exact, abs=1.5e-3)
-    # Without what the order within cells is worth the error is larger.
+    # Without the order within cells the error is larger.
     assert abs(area_under_roc(negatives, positives, 0.0) - exact) > 2.5e-3
 
 

@@ -1,4 +1,4 @@
-"""evaluate: what is released, what it costs, what it says."""
+"""evaluate: releases, cost, results."""
 
 import json
 import math
@@ -176,7 +176,7 @@ def test_pitfall_36_scores_of_any_scale_are_covered(name):
     predictions, y = population.sample(n_rows, np.random.default_rng(0))
     found, exact = plan.run(y, predictions).number("auc"), roc_auc_score(y, predictions)
     assert found.low <= exact <= found.high
-    # Unless classes are no smooth function of the scores, or many are tied, it is narrow, too.
+    # It is narrow, too, if classes depend smoothly on scores with few ties.
     most = {"not monotone": 0.08, "two decimals": 0.02}
     assert found.high - found.low < most.get(name, 0.012)
 
@@ -266,7 +266,7 @@ def test_the_cost_is_the_budget_by_an_independent_computation(task, adjacency, b
 
 
 def contributed(task, y, predictions):
-    """Return what one row adds to each release, whatever cells were found."""
+    """Return the contribution of one row to each release, for any cells."""
     plan = plan_evaluation(task, 1, GaussianDP(1.0), levels=["a"]).plan
     row = np.column_stack([[1.0], task.encode(np.array([y]), np.array([predictions]))])
     method = plan.method
@@ -362,7 +362,7 @@ def test_pages_are_plain(binary):
     assert document["all_rows"]["auc"]["low"] < document["all_rows"]["auc"]["high"]
     text = made.summary()
     assert "== north" in text
-    # A level without rows, of which there are numbers of noise only, is not shown.
+    # A level without rows, which has numbers of noise only, is left out.
     assert "nowhere" not in text
     assert "NOT PRIVATE" in made._repr_html_()
     wide, usual = made.with_level(0.999).conf_int("auc"), made.conf_int("auc")

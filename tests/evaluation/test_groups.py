@@ -14,7 +14,7 @@ PERSONS, EACH = 1000, 4
 
 
 def people(seed=0):
-    """Scores and labels of persons, whose rows repeat each other."""
+    """Scores and labels of people with repeated rows."""
     rng = np.random.default_rng(seed)
     scores = np.repeat(rng.uniform(size=PERSONS), EACH)
     y = np.repeat(rng.uniform(size=PERSONS) < scores[::EACH], EACH).astype(int)

@@ -61,7 +61,7 @@ def test_a_curve_of_each_class(classes):
     assert [one.get_text() for one in axes.get_legend().get_texts()] == [
         f"class {name}" for name in names
     ]
-    figure.canvas.draw()  # names are no formulas
+    figure.canvas.draw()  # names are not formulas
     with pytest.raises(ValueError, match="label must be one of"):
         found.all_rows.roc_curve("e")
 

@@ -1,4 +1,4 @@
-"""OrientedGradients: what it shows, what it does not see, and that each row is mapped alone."""
+"""OrientedGradients: its features, its invariances, and independence of rows."""
 
 import pickle
 

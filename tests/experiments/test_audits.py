@@ -1,4 +1,4 @@
-"""The audit campaign: nothing is left out, and its lines say what they measured."""
+"""The audit campaign: it is complete, and its lines state what was measured."""
 
 from __future__ import annotations
 

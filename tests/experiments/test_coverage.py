@@ -1,4 +1,4 @@
-"""Confidence intervals cover what they claim to, and planted errors in them are found."""
+"""Confidence intervals have their nominal coverage, and planted errors are detected."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Cluster-robust intervals cover what they claim to, and planted errors in them are found."""
+"""Cluster-robust intervals have their nominal coverage, and planted errors are detected."""
 
 from unittest import mock
 

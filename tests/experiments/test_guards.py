@@ -1,4 +1,4 @@
-"""Trials of guards act on what they name, and leave it as it was."""
+"""Trials of guards change the named setting, and restore it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hard instances: public bounds hold, optima are optima, and floors are below what is possible."""
+"""Hard instances: public bounds hold, optima are optima, and floors are below attained risks."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_floors_know_the_relation_and_fall_with_the_budget():
 
 
 def test_noisy_descent_is_above_the_floor_and_near_it():
-    # The mean over random signs, which is what the floor bounds.
+    # The floor bounds the mean over random signs.
     excess, floors = [], []
     for seed in range(12):
         instance = biased_responses(400, 3, radius=0.5, epsilon=0.2, seed=seed)

@@ -1,4 +1,4 @@
-"""What is measured on networks: sizes, budgets and references are what the pages say."""
+"""Measurements of networks: sizes, budgets and references equal those of the pages."""
 
 from __future__ import annotations
 

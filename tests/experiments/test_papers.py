@@ -1,4 +1,4 @@
-"""What is measured for docs/evidence/papers.md: references are right, and the page is complete."""
+"""Measurements for docs/evidence/papers.md: references are right, and the page is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate experiments: fits are right, bounds are ordered, the page shows what was measured."""
+"""The rate experiments: fits are right, bounds are ordered, the page has the measurements."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_measured_risk_is_between_the_floor_and_the_ceiling():
 
 
 def means(name):
-    """What a figure's file of numbers says: for each panel and curve, sizes and mean risks."""
+    """Contents of a figure's file of numbers: sizes and mean risks for each panel and curve."""
     found = {}
     with (DOCS / "figures" / f"{name}.csv").open() as file:
         for row in csv.DictReader(file):
@@ -119,7 +119,7 @@ def test_the_page_shows_the_slopes_of_the_numbers_beside_it(name):
 
 
 def test_figures_on_the_page_keep_their_promises():
-    # What the text says in words, of the numbers that the command left.
+    # Statements of the text about the numbers that the command wrote.
     low = means("arora2022_rates")
     for curve in ("noisy GD, empirical", "noisy GD, population"):
         sizes, risks = low[arora2022_rates.LOW, curve]

@@ -1,4 +1,4 @@
-"""The comparison of solvers: its problems are solved, and its table says what was measured."""
+"""The comparison of solvers: its problems are solved, and its table has the measurements."""
 
 import numpy as np
 import pytest

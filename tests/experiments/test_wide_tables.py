@@ -1,4 +1,4 @@
-"""One-hot tables: what they claim of themselves, and the same default dense and sparse."""
+"""One-hot tables: their declared facts, and the same default dense and sparse."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_generated_tables_have_as_many_positives_as_they_say():
 
 
 def test_the_default_is_the_same_for_dense_and_sparse_rows():
-    # Without noise, whose draws part where bounds on rounding let one more word be read.
+    # Without noise: its draws differ if bounds on rounding let one more word be read.
     table = SMALL(0, Path())
     with released_sums():
         dense, sparse = (

@@ -51,7 +51,7 @@ def _without_visits(folder):
 
 def test_text_files(table, schema, tmp_path, expected):
     pytest.importorskip("pyarrow")
-    # CSV has no word for what is missing but an empty cell.
+    # In CSV only an empty cell can stand for a missing value.
     text = {
         name: ["" if cell is None or cell != cell else str(cell) for cell in column.tolist()]
         for name, column in table.items()

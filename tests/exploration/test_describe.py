@@ -1,4 +1,4 @@
-"""describe: what is released, what it costs, what it says."""
+"""describe: releases, cost, results."""
 
 import json
 import math
@@ -401,7 +401,7 @@ def _mostly_missing(present, seed):
 
 
 def test_columns_that_may_be_all_missing_have_no_mean():
-    """Where noise hides whether there are values, a standard deviation of 0 [0, 0] is a lie."""
+    """A standard deviation of 0 [0, 0] is wrong if noise dominates the counts."""
     said = [_mostly_missing(np.empty(0), seed) for seed in range(40)]
     silent = [one for one in said if one["a"].mean is None]
     assert len(silent) >= 38

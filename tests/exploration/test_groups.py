@@ -23,7 +23,7 @@ SCHEMA = {
 
 
 def visits():
-    """A table of persons whose rows repeat each other, in the order of persons."""
+    """A table of people with repeated rows, in the order of people."""
     rng = np.random.default_rng(0)
     who = np.repeat(np.arange(PERSONS), EACH)
     age = rng.uniform(20.0, 80.0, PERSONS)[who]

@@ -1,4 +1,4 @@
-"""Fitted estimators, pipelines and model files export what they predict."""
+"""Fitted estimators, pipelines and model files export their predictions."""
 
 import ast
 import builtins

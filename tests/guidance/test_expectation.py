@@ -1,4 +1,4 @@
-"""What a plan promises, in words that hold."""
+"""Expected accuracy of a plan, in words that hold."""
 
 import math
 import re

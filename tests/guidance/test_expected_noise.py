@@ -1,4 +1,4 @@
-"""What a plan expects of the noise in a coefficient, beside what fits show."""
+"""Expected noise of a coefficient, compared with fits."""
 
 import itertools
 
@@ -81,7 +81,7 @@ def test_it_is_so_for_other_sizes(name, n, d, epsilon):
 def test_it_falls_as_budget_and_rows_grow(name):
     """With budget more slowly than its inverse, as bounds on scores widen where noise is little.
 
-    With rows more slowly for codes, whose steps get longer and are clipped less.
+    For codes more slowly with rows: steps get longer and are clipped less.
     """
 
     def noise(n, epsilon):

@@ -1,4 +1,4 @@
-"""A solver whose estimate and covariance are given, so that all that follows can be computed."""
+"""A solver with a given estimate and covariance, so that all later numbers can be computed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dpglm.solvers.uncertainty import Covariance, Uncertainty
 @final
 @dataclass(frozen=True)
 class Given(Solver):
-    """Releases one gradient, and answers with what it was given, in prepared coordinates."""
+    """Release one gradient, and answer with the given numbers, in prepared coordinates."""
 
     w: tuple[float, ...]
     sampling: tuple[tuple[float, ...], ...]

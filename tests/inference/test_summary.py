@@ -88,7 +88,7 @@ def test_binding_of_limits_is_kept_in_model_files(tmp_path):
 
 
 def columns_of(summary):
-    """Return what is written under each heading."""
+    """Return the text under each heading."""
     cells = [row[1:] for row in summary.cells()]
     headings = [one.heading for one in summary.columns]
     return dict(zip(headings, zip(*cells, strict=True), strict=True))

@@ -300,7 +300,7 @@ SOLVERS: tuple[Solver, ...] = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What is planned, and the rows that come then."""
+    """A planned problem, and its rows."""
 
     solver: Solver
     problem: Problem

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 
 def examples(count: int) -> settings:
-    """Settings of a law whose examples are so expensive that ``count`` must do by default."""
+    """Settings of a law with expensive examples: ``count`` of them by default."""
     return settings(
         max_examples=max(1, count * settings.default.max_examples // 100),
         suppress_health_check=[HealthCheck.too_slow],

@@ -1,8 +1,8 @@
 """Public doors through which rows come in, and pairs of neighbouring tables to send through them.
 
 In the manner of Re:cord-play (Cebere and others, arXiv 2602.17454): a run is recorded, and replayed
-on a neighbour with all released values frozen. Then everything that is public must be the same:
-the questions, what comes out, warnings and errors; and what is asked moves no further than was
+on a neighbour with all released values frozen. Then everything public must be the same:
+the questions, results, warnings and errors; and no release moves further than was
 declared.
 """
 
@@ -133,7 +133,7 @@ class World:
         return {name: np.full(n, value) for name, value in found.items()}
 
     def facts(self) -> dict[str, Any]:
-        """Return what an estimator, a description or an evaluation is told of the size."""
+        """Return the declared size of an estimator, a description or an evaluation."""
         known: dict[str, Any] = {"adjacency": self.relation.value}
         if not self.relation.n_is_public:
             known |= {"n_rows": N} | ({"n_groups": len(SIZES)} if self.grouped else {})
@@ -198,7 +198,7 @@ def erasing(every: bool = False) -> Iterator[None]:
 
 
 def compared(door: str, world: World) -> tuple[float, int]:
-    """Return the largest move over what was declared, and how much was asked.
+    """Return the largest move over its declared bound, and the number of releases.
 
     Infinity where questions, results, warnings or errors differ.
     """
@@ -210,7 +210,7 @@ def compared(door: str, world: World) -> tuple[float, int]:
 
 
 def of_erased_rows(door: str, world: World) -> Any:
-    """Return what comes out where every row is erased; raise what is raised."""
+    """Return the result with every row erased; raise its error."""
     with erasing(every=True):
         return DOORS[door](world, world.tables()[0])
 
@@ -222,7 +222,7 @@ def _through(
     earlier: Transcript | None = None,
     erase: bool = False,
 ) -> tuple[Transcript, str]:
-    """Send a table through a door; return what was asked, and all that is public of the rest.
+    """Send a table through a door; return the releases, and all other public outputs.
 
     Neither run knows of the other, so warnings of repeated fits are those of a new process.
     """
@@ -415,7 +415,7 @@ def _evaluated(target: str, **options: Any) -> Any:
 
 
 class Told:
-    """A public model, whose scores are those of a logistic function of the first column."""
+    """A public model with scores that are a logistic function of the first column."""
 
     classes_ = np.array(["no", "yes"])
 
@@ -514,7 +514,7 @@ def suited(door: str, world: World) -> World:
 
 
 def main(pairs: int) -> None:
-    """Send so many pairs through the doors, and say what was seen: the numbers of docs/audit.md."""
+    """Send this many pairs through the doors; print the numbers of docs/audit.md."""
     rng = np.random.default_rng(0)
     questions, worst, refused = 0, 0.0, 0
     for pair in range(pairs):
@@ -533,7 +533,7 @@ def main(pairs: int) -> None:
         questions, worst, refused = questions + asked, max(worst, ratio), refused + (not asked)
     sys.stdout.write(
         f"{pairs} pairs through {len(DOORS)} doors, {questions} releases, {refused} pairs refused; "
-        f"largest move over what was declared: {worst:.4f}\n"
+        f"largest move over its declared bound: {worst:.4f}\n"
     )
 
 

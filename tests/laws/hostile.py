@@ -6,7 +6,7 @@ import math
 from hypothesis import strategies as st
 
 NESTED = "[" * 100 + "]" * 100
-# As JSON text, so that what no value of Python stands for can be among them.
+# As JSON text, so that values without a counterpart in Python can be among them.
 HOSTILE = (
     "null",
     "true",

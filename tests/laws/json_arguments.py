@@ -1,4 +1,4 @@
-"""What users call most, with arguments that it accepts, and JSON-like values that are wrong."""
+"""Frequently used functions with valid arguments, and wrong JSON-like values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JSON: tuple[Any, ...] = (
 
 
 def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
-    """Return the parameters that can be given by name; none if there is no signature."""
+    """Return the parameters that can be given by name; empty without a signature."""
     try:
         known = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -41,7 +41,7 @@ def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def doors() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    """List what users call most, each with arguments that it accepts."""
+    """List frequently used functions, each with valid arguments."""
     import dpglm
     from dpglm.report import load_model
     from dpglm.study.reading import read_study

@@ -76,12 +76,12 @@ EVENTS = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Asked:
-    """One release: the exact value, what was declared of it, and what was answered."""
+    """One release: the exact value, its declaration, and the answer."""
 
     exact: np.ndarray
     declared: Release
     also: tuple[Any, ...]
-    """What else the curator was told; public, so the same on neighbours."""
+    """Further declarations to the curator; public, so the same on neighbours."""
     made_for: Any
     """How far two neighbours may be apart, by the noise that was drawn."""
     answer: Any
@@ -89,23 +89,23 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How one mechanism is told a value, what its noise is then made for, and how values move."""
+    """How one mechanism gets a value, its bound, and how values move."""
 
     read: Callable[..., tuple[np.ndarray, tuple[Any, ...]]]
     module: ModuleType
     draws: str
     """The function of the module that draws."""
     made_for: Callable[..., Any]
-    """From what was declared, what else was told, and the function's arguments: a sensitivity."""
+    """A sensitivity, from the declarations and the function's arguments."""
     move: Callable[[Asked, Asked], float]
-    """Move between neighbours, over what it may be."""
+    """Move between neighbours, over its bound."""
     adds: bool = False
     """Whether answers are values with noise."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A mechanism, a value for it, and what it should cost and how large its noise should be."""
+    """A mechanism, a value for it, and its expected cost and noise."""
 
     mechanism: Mechanism
     value: object
@@ -113,7 +113,7 @@ class Case:
     multiplier: float
     """Scale of the noise over the sensitivity."""
     way: Way | None
-    """None where noise enters a computation, whose result then hides the rows by more."""
+    """None if noise enters a computation with a result that adds protection."""
     std: float = 1.0
     """Standard deviation of a coordinate of noise for three of them, over the scale."""
 
@@ -153,7 +153,7 @@ def _length(a: Asked, b: Asked) -> float:
 
 
 def _projected(a: Asked, b: Asked) -> float:
-    # Seen through a random matrix of so many columns, lengths have a law, with this tail.
+    # Norms after a random projection to this many columns have a law with this tail.
     return _length(a, b) / (1.0 + 7.0 / math.sqrt(a.declared.mechanism.dimension))
 
 

@@ -1,4 +1,4 @@
-"""What the pages of docs/contributing say: an addition works as it is written there."""
+"""Additions work as the pages of docs/contributing describe them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class TestSolver:
         assert verify(model.fit(X, y).privacy_).ok
 
     def test_a_planted_bug_breaks_the_law(self, registered, module, monkeypatch):
-        # A step that asks twice is not what was planned.
+        # A step that asks twice differs from its plan.
         step = module.HeavyBallMethod.step
 
         def twice(self, state, oracle):
@@ -173,7 +173,7 @@ class TestSolver:
 
 class TestLoss:
     PAGE = "adding_a_loss.md"
-    # What the law says of one loss.
+    # The law for one loss.
     LAW = (
         loss_laws.test_global_constants_are_tight,
         loss_laws.test_constants_grow_with_the_range,
@@ -309,7 +309,7 @@ class TestContainer:
 
 @dataclass(frozen=True)
 class Choosing(Method[int]):
-    """Choose among scores that rows have no part in, by a mechanism."""
+    """Choose by a mechanism among scores that do not depend on rows."""
 
     problem: Problem
     data: DataSpec

@@ -50,7 +50,7 @@ SIGNATURES = {
 
 
 def raw_error(call: Callable[..., Any], arguments: dict[str, Any], name: str) -> Exception | None:
-    """Return what a call raises, unless it is an error of ours about an argument."""
+    """Return the exception of a call, unless it is an error of ours about an argument."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -58,9 +58,9 @@ def raw_error(call: Callable[..., Any], arguments: dict[str, Any], name: str) ->
     except (ValueError, OSError, ImportError, PlanMismatchError):
         return None
     except TypeError as error:
-        # As scikit-learn has it for cells that are no numbers.
+        # As in scikit-learn for cells that are not numbers.
         return None if str(error).startswith(f"{name} must ") else error
-    except Exception as error:  # noqa: BLE001 - what a user would see raw
+    except Exception as error:  # noqa: BLE001 - a user would get it raw
         return error
     return None
 

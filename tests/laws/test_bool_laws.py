@@ -1,4 +1,4 @@
-"""What must be true or false is checked wherever a user can give it: "False" is a text."""
+"""Booleans are checked wherever a user can give them: "False" is a text."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def is_refused(kind, name, value):
 CASES = [
     (kind, name)
     for kind, name in settings()
-    # What solvers make for themselves.
+    # Objects that solvers make for themselves.
     if not kind.__name__.startswith("Planned")
 ]
 
@@ -92,7 +92,7 @@ def test_settings_are_checked(kind, name):
 
 @dataclasses.dataclass(frozen=True)
 class Unchecked:
-    """Planted: settings that nobody checks."""
+    """Planted: unchecked settings."""
 
     shrink: bool = False
 

@@ -136,7 +136,7 @@ def interrupted(model, path, X, y, **options):
 
 
 def taken_up(model, path, X, y, **options):
-    """What a copy of a checkpoint says to a fit: None if the fit goes on."""
+    """The error of a fit with a copied checkpoint: None if the fit goes on."""
     copy = path.with_name("copy")
     shutil.copy(path, copy)
     try:
@@ -169,7 +169,7 @@ def test_the_estimator_is_part_of_a_checkpoint(tmp_path, other):
 
 @dataclass
 class Unit:
-    """An object of the user's, told apart by what it holds."""
+    """An object of the user's, distinguished by its contents."""
 
     factor: float
 
@@ -204,7 +204,7 @@ def test_a_parameter_that_nobody_thought_of_counts(tmp_path):
 
 
 def test_a_parameter_that_is_left_out_is_found_out(tmp_path, monkeypatch):
-    # Planted: the list of what does not matter has one name too many.
+    # Planted: the list of ignored names has one too many.
     path, (X, y) = tmp_path / "kept", data()
     planted = _identity._WITHOUT_EFFECT | {"unit"}
     monkeypatch.setattr(_identity, "_WITHOUT_EFFECT", planted)
@@ -253,7 +253,7 @@ def test_what_a_refused_fit_leaves_behind_stands_in_no_way(tmp_path):
         model.fit(X, y, checkpoint=path)
     model.set_params(budget=GaussianDP(0.05)).fit(X, y, checkpoint=path)
     assert len(poor.contents().entries) == 1
-    # What was paid for is another matter.
+    # The charge is another matter.
     with pytest.raises(PlanMismatchError, match="of another fit"):
         model.set_params(budget=GaussianDP(0.04)).fit(X, y, checkpoint=path)
 
@@ -305,7 +305,7 @@ def test_facts_of_the_user_are_part_of_a_checkpoint(tmp_path):
 
 
 def tried(tmp_path, plan, noise=None):
-    """Run a plan that is kept and paid for; whether it was refused, and what was spent."""
+    """Run a plan with checkpoint and ledger; return whether it was refused, and the cost."""
     rng = np.random.default_rng(0)
     data = plan.data
     kinds = {Target.BINARY: np.sign, Target.CLASS: lambda z: (z > 0).astype(int)}
@@ -359,7 +359,7 @@ SHORT = {
     ("name", "wrapped"),
     [
         *((name, False) for name in NAMES),
-        # First one whose state is an array.
+        # First one with an array as its state.
         *some_quickly(
             [(name, True) for name in sorted(NAMES, key="output_perturbation".__ne__)], 4
         ),
@@ -376,7 +376,7 @@ def test_a_state_that_cannot_be_kept_is_found_out_before_anything_is_spent(
 
 
 def test_a_state_that_cannot_be_kept_later_is_found_out(tmp_path, monkeypatch):
-    # Planted: the state after the second step holds what no file can.
+    # Planted: the state after the second step cannot be written.
     step = NoisyGDMethod.step
 
     def late(self, state, oracle):

@@ -1,4 +1,4 @@
-"""Every error about a column of a named table names it, whoever finds what is wrong with it."""
+"""Every error about a column of a named table names the column."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def complaint(reader, names, column, value):
 
 def check_named(reader, names, column, value):
     text = complaint(reader, names, column, value)
-    # What steps make of a column is called after it: 'part__age'.
+    # Columns that steps make are named after their source: 'part__age'.
     assert re.search(rf"column '(\w+__)?{re.escape(repr(names[column])[1:])}", text), text
     assert "row 5" in text, text
     assert "\n" not in text

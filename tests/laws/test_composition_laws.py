@@ -88,5 +88,5 @@ def test_noise_falls_as_the_budget_grows(name, data):
     by_epsilon = [multiplier(epsilon, DELTA) for epsilon in (low, high)]
     by_delta = [multiplier(low, delta) for delta in (1e-9, 1e-3)]
     assert by_epsilon[0] > by_epsilon[1]
-    # Where delta hardly counts, grids of privacy losses may differ by this much.
+    # If delta is negligible, grids of privacy losses may differ by this much.
     assert by_delta[0] >= by_delta[1] * (1.0 - 1e-3)

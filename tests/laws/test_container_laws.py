@@ -45,7 +45,7 @@ def table(numeric: bool) -> tuple[Any, Any, Any]:
 
 
 class CannotHoldError(Exception):
-    """The container has no place for such values."""
+    """The container cannot store such values."""
 
 
 def in_polars(X: Any) -> Any:
@@ -332,7 +332,7 @@ def model_for(numeric: bool, ledger: PrivacyLedger | None) -> Any:
 
 
 def outcome(act: Callable[[], Any]) -> str | None:
-    """Return what an error says, or None where there is none."""
+    """Return the message of an error, or None without an error."""
     try:
         act()
     except ValueError as error:
@@ -439,7 +439,7 @@ def test_the_law_sees_a_container_that_clips_infinite_targets(tmp_path, monkeypa
 
 
 def with_chunks(lengths: tuple[int, ...], values: np.ndarray) -> Any:
-    """An array of Dask whose chunks are not as long as it says."""
+    """A Dask array with wrong chunk lengths."""
     graph = {("wrong", i): part for i, part in enumerate(np.split(values, np.cumsum(lengths)[:-1]))}
     declared = (tuple([N // len(lengths)] * len(lengths)),)
     return da.Array(graph, "wrong", declared, dtype=values.dtype)

@@ -107,7 +107,7 @@ def test_erased_rows_come_through_a_door(door, grouped):
 
 
 def clip_halved():
-    """Noise is made for half of what a row may contribute."""
+    """Noise is calibrated to half of a row's bound."""
     honest = FlatClipping.scale
 
     def doubled(self, slopes, norms):
@@ -120,7 +120,7 @@ def clip_halved():
 
 
 def exact_gradient():
-    """What is returned is the value itself, although its release was asked for and paid."""
+    """The exact value is returned, although its release was declared and charged."""
     honest = Oracle.noisy_mean
 
     def exact(self, declared, kernel, bound, within=1.0):

@@ -93,7 +93,7 @@ def watched_fit(name, kind, child, model):
 
 
 def unwarned(seen, categories):
-    """Return what a fit did without the warning that it deserves."""
+    """Return the fits that lack their warning."""
     found = []
     if any(not one.is_private for one in seen) and SeededNoiseWarning not in categories:
         found.append("seeded noise")

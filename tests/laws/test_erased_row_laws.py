@@ -1,4 +1,4 @@
-"""An erased row contributes nothing: what it holds shows in no question of any solver or step."""
+"""An erased row contributes nothing to any release of any solver or step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHAINS = {
 
 
 def rows_with(problem, spec, row, target):
-    """Rows of which the last is erased."""
+    """Rows, the last one erased."""
     rng = np.random.default_rng(4)
     X, weights = rng.normal(size=(N, 3)), rng.uniform(0.1, 1.0, N)
     kind = problem.loss.target
@@ -73,7 +73,7 @@ def spec_for(problem, groups=None):
 
 
 def shown(solver, problem, groups=None):
-    """How far what the erased row holds moves what is asked; 0 where nothing moves at all."""
+    """Largest move of a release by the contents of the erased row; 0 if nothing moves."""
     spec = spec_for(problem, groups)
     plan = solver.plan(problem, ApproximateDP(5.0, 1e-3), spec)
     first = None
@@ -114,7 +114,7 @@ def test_erased_row_shows_in_no_question_of_a_step(chain, groups):
 
 
 def farthest(chain):
-    """How far the rows of the audit, one erased, move what is asked, over what was declared."""
+    """Largest move of a release by the rows of the audit, one erased, over its declared bound."""
     spec = DataSpec(n_rows=12, n_features=3, intercept=1.0)
     solver = Preprocessed(CHAINS[chain], NoisyGD(n_steps=2))
     plan = solver.plan(Problem(Logistic()), ApproximateDP(20.0, 1e-3), spec, Adjacency.ZERO_OUT)

@@ -234,7 +234,7 @@ def check(model: Any) -> None:
     # A database removes spaces around a cell; cells with other blanks are NULL.
     rows = list(zip(*table.values(), strict=True))
     odd = np.array([any(map(is_odd, row)) for row in rows])
-    # SQLite has no NaN, which is NULL there.
+    # SQLite stores NaN as NULL.
     sql = written(scoring, "sql")
     texts = {name: list(map(as_text, cells)) for name, cells in table.items()}
     for found in (scored.sqlite(sql, texts, kinds), scored.duck(sql, texts, kinds)):

@@ -62,7 +62,7 @@ def folder(tmp_path_factory):
 
 
 def read(name, path):
-    """Read a file as the library does, and use what was read."""
+    """Read a file as the library does, and use the result."""
     return READERS[name](path)
 
 
@@ -109,7 +109,7 @@ DOCUMENTS = ["model.json", "certificate.json", "schema.json"]
 def check(name, path, content):
     """Read changed content: it is refused by a ValueError of one line that names the file.
 
-    Only what is wrong in a form that people fill in is listed, a line for each column.
+    Only errors in a form that people fill in are listed, a line for each column.
     """
     path.write_bytes(content)
     try:
@@ -132,7 +132,7 @@ def replaced_document(name, folder, path, data):
 
 
 def sealed_document(name, folder, path, data):
-    """As somebody does it who makes the digests anew; then what fits together is read."""
+    """A forgery with recomputed digests; consistent contents are read."""
     tree = json.loads((folder / name).read_text())
     tree.pop("digest", None)
     text = data.draw(mutated(tree))

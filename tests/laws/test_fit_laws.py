@@ -1,4 +1,4 @@
-"""A fit changes an estimator when it has succeeded, and nothing else changes what was fitted."""
+"""Only a successful fit changes an estimator."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def outputs(fitted, X, path):
     """All that a fitted estimator says: about rows, of itself, and in a file."""
     said = {}
     for method in METHODS:
-        # As scikit-learn: methods that an estimator has not are no attributes.
+        # As in scikit-learn: unavailable methods are not attributes.
         if getattr(fitted, method, None) is not None:
             said[method] = np.asarray(getattr(fitted, method)(X)).tolist()
     if getattr(fitted, "get_feature_names_out", None) is not None:
@@ -145,7 +145,7 @@ def test_every_estimator_has_a_case():
 
 
 def snapshot(estimator):
-    """What an estimator holds, to the last byte, and which objects these are."""
+    """The contents of an estimator, to the last byte, and the identity of its objects."""
     return {name: id(value) for name, value in vars(estimator).items()}, pickle.dumps(
         {name: value for name, value in vars(estimator).items() if name != "ledger"}
     )
@@ -162,7 +162,7 @@ def interruption(at):
 
     def trace(frame, event, argument):
         nonlocal count
-        # What is raised while a generator is closed is lost.
+        # Errors raised while a generator is closed are lost.
         generates = frame.f_code.co_flags & inspect.CO_GENERATOR
         if frame.f_globals.get("__name__", "").startswith("dpglm.") and not generates:
             count += 1
@@ -281,7 +281,7 @@ def test_keyboard_interrupt_in_a_callback_changes_nothing():
 
 
 class Careless(Ridge):
-    """Planted: installs what it learns as it goes."""
+    """Planted: sets fitted attributes during the fit."""
 
     def fit(self, X, y=None, sample_weight=None, *, checkpoint=None):
         return Ridge.fit.__wrapped__(self, X, y, sample_weight, checkpoint=checkpoint)

@@ -26,7 +26,7 @@ from tests.laws.test_solver_laws import PROBLEMS, SOLVERS, make_data
 from tests.laws.transcripts import listening
 
 LEAST, MOST_ASKED = 4, 8
-"""So many numbers no other release equals by chance; so many releases of a run are compared."""
+"""Numbers that two releases cannot share by chance; number of compared releases of a run."""
 
 
 def plan_of(name):
@@ -65,7 +65,7 @@ def test_steps_classes_and_runs_of_every_solver_have_noise_of_their_own(name):
     assert not repeats(first + second)
     if not first:
         return
-    # What a fixed seed, and a draw that all classes or steps share, would look like.
+    # The pattern of a fixed seed, and of a draw shared by all classes or steps.
     assert repeats(noises(plan, rows, SeededNoise(1)) + noises(plan, rows, SeededNoise(1)))
 
 
@@ -98,7 +98,7 @@ Y = np.arange(60) % 3
 
 
 def shown(model):
-    """What a fit shows, as bytes."""
+    """The visible results of a fit, as bytes."""
     return model.fit(X, Y).coef_.tobytes()
 
 

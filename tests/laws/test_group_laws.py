@@ -1,4 +1,4 @@
-"""No group, with all its rows, moves what a solver asks by more than was declared."""
+"""No group moves a release of a solver by more than was declared."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MOST_ASKED = 20
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Groups of rows, one of which neighbours differ in."""
+    """Groups of rows; neighbours differ in one of them."""
 
     adjacency: Adjacency = Adjacency.ZERO_OUT
     position: int = 3
@@ -129,7 +129,7 @@ class World:
 
 
 def farthest(solver, loss, world, delta=1e-3):
-    """How far the group moves what is asked, over what it may."""
+    """Largest move of a release by the group, over its bound."""
     budget = ApproximateDP(5.0, delta)
     if getattr(solver, "inference", None):
         budget = ApproximateDP(1e4, 1e-3)
@@ -247,7 +247,7 @@ def people():
 
 
 def moved(estimator, given=lambda *rows: rows, **parameters):
-    """How far one person moves what an estimator asks, over what was declared."""
+    """Largest move of an estimator's release by one person, over its declared bound."""
     X, y, ids = people()
 
     def listened(weights, earlier=None):
@@ -308,7 +308,7 @@ def test_no_person_moves_what_an_additive_model_asks_by_more_than_was_declared()
 
 
 def cut_at_chunks(stream):
-    """As if what a chunk has of a group were a group."""
+    """Treat the part of a group in a chunk as a group."""
     first = 0
     for chunk in stream._rows.chunks():
         inner = stream._starts - first

@@ -14,8 +14,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-# From the bottom to the top; a package knows packages before it. Modules of `dpglm` itself whose
-# names begin with an underscore, and `exceptions`, are below all, and know only each other.
+# From the bottom to the top; a package may import packages before it.
+# `exceptions` and underscored modules of `dpglm` itself are below all, and import only each other.
 LAYERS = (
     "pictures",
     "datasets",
@@ -47,7 +47,7 @@ LAYERS = (
     "cli",
 )
 KNOW_NOBODY = ("problem", "privacy", "tables", "datasets")
-# An accountant leaves pure releases beside sampled ones to the best accountant for them.
+# An accountant leaves pure releases among sampled ones to the best accountant for them.
 KNOWN_CIRCLES = (("dpglm.privacy.accounting.accountant", "dpglm.privacy.accounting.accountants"),)
 MOST_FILES = 16
 BACKENDS = ("dask", "stream", "torch")
@@ -55,7 +55,7 @@ BACKENDS = ("dask", "stream", "torch")
 
 @dataclass(frozen=True)
 class Module:
-    """A module: what it imports when, as (module, whether only for types)."""
+    """A module: its imports, as (module, whether only for types)."""
 
     name: str
     imports: frozenset[tuple[str, bool]]

@@ -165,7 +165,7 @@ RANGES = {
     Target.PROPORTION: [(b, 0, 1) for b in (0.0, 0.1, 0.5, 1.0, 1.7, 6.0, INF)]
     + [(1.0, 0.2, 0.7), (2.0, 0, 0), (0.5, 1, 1), (0.0, 0.5, 0.5), (INF, 0, 0.4)],
 }
-# What stands for infinity in a witness: for predictions and for targets.
+# Finite stand-ins for infinity in a witness: for predictions and for targets.
 FAR = 60.0
 FAR_TARGET = 1000.0
 
@@ -558,7 +558,7 @@ def test_a_loss_is_a_value(case: Case) -> None:
 
 
 def score_factors(loss: Loss, variance: Callable[[Array], Array | None]) -> Array | None:
-    """By what slopes differ from ``(mean - y) / variance dmean/dz``: one factor if it is right."""
+    """Ratio of slopes to ``(mean - y) / variance dmean/dz``: constant if it is right."""
     z, y = sample(loss, 400, scale=0.5)
     assert loss.link is not None
     h = 1e-5
@@ -615,7 +615,7 @@ RANGE = {
 
 
 def factor_of_standardized_slopes(loss: Loss, scaled: Loss) -> Array:
-    """By what slopes differ at the scores that the link makes of standardized ones."""
+    """Ratio of slopes at the scores that the link makes of standardized ones."""
     low, high = RANGE[loss.target]
     assert loss.link is not None
     shift, scale = loss.link.standardization(low, high)

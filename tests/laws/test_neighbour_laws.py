@@ -1,4 +1,4 @@
-"""No row moves what a solver asks by more than was declared: all solvers, steps and data."""
+"""No row moves a release by more than was declared: all solvers, steps and data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.planted import unclipped
 MOST_ASKED = 5
 """Questions of each run that are compared; later ones are like these."""
 
-# The first of each list is what examples begin with and shrink to.
+# Examples begin with, and shrink to, the first of each list.
 HUGE = (1e30, 1e6, 1.0, 5e-324, 1e-30, 0.0)
 
 
@@ -105,7 +105,7 @@ class World:
 
 @st.composite
 def worlds(draw, case):
-    """What one solver is tried on; it refuses other relations and types."""
+    """The relations and types that one solver accepts."""
     relations = [one for one in Adjacency if one.n_is_public or not case.needs_public_n]
     adjacency = draw(st.sampled_from(relations[::-1]))
     layout = draw(st.sampled_from(["C", "csr", "F"]))
@@ -150,7 +150,7 @@ def listened(plan, rows, world, earlier=None) -> Transcript:
 
 
 def farthest(solver, problem, world, epsilon=5.0):
-    """How far the row moves what is asked, over what it may."""
+    """Largest move of a release by the row, over its bound."""
     spec = world.spec(problem)
     plan = planned(solver, problem, spec, world.adjacency, epsilon)
     if isinstance(plan, str):
@@ -192,7 +192,7 @@ PLAIN = World(
 
 
 def half_the_noise(name):
-    """Scales that are half of what they should be."""
+    """Scales of half the right size."""
     honest = getattr(additive, name)
 
     def planted(*args):

@@ -1,4 +1,4 @@
-"""No option of anything public lets one row move what is asked by more than was declared."""
+"""No public option lets one row move a release by more than was declared."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Fit:
         return X, y, weights if self.weighted else None
 
     def asked(self, table, earlier=None, ledger=None) -> tuple[Transcript, str]:
-        """What a fit asks, and why it was refused, if it was."""
+        """Releases of a fit, and the reason of a refusal."""
         refused = ""
         where = {"missing": self.n - 1, "n": self.n}
         with listening(earlier, most=MOST_ASKED, reach=self.reach, **where) as seen:
@@ -265,7 +265,7 @@ def fits(draw, rows=ROWS, solvers=ALL_SOLVERS):
 def test_no_row_moves_what_is_asked_by_more_than_was_declared(fit):
     one, other = fit.tables()
     if not len(other[0]) or not other[2].any():
-        # Rows that are none, or have no weight, are refused as scikit-learn asks.
+        # Empty tables and zero weights are refused, as scikit-learn requires.
         return
     seen, refused = fit.asked(one)
     again, refused_again = fit.asked(other, seen)

@@ -1,4 +1,4 @@
-"""What an estimator or a study plans it can run, for any parameter, scale and study key."""
+"""Every plan of an estimator or study can be run, for any parameter, scale and key."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def declared(estimator: Any) -> dict[str, Any]:
 
 
 def planned(model: Any, n: int = N, d: int = D, **options: Any) -> bool:
-    """Whether there is a plan; what is raised otherwise is a ValueError."""
+    """Return whether there is a plan; otherwise the error is a ValueError."""
     try:
         if isinstance(model, AdditiveClassifier | AdditiveRegressor):
             model.plan(n)
@@ -200,7 +200,7 @@ def test_a_study_with_the_least_level_has_a_plan(part):
     assert studied(part, "level", 1e-300).plan(2000).epsilon <= 1.0
 
 
-# Extreme scales within what is admitted.
+# Extreme scales within the admitted range.
 
 SCALES = (1e-15, 1e-12, 1e-10, 1e-9, 1e-6, 1.0, 1e6, 1e15)
 STRENGTHS = (0.0, 1e-300, 1e-12, 1.0, 1e12, 1e300)
@@ -281,7 +281,7 @@ PENALIZED = TweedieRegressor(target_bounds=(0.0, 5.0), alpha=1e12)
 
 
 def short_rows(made: Any, row_norm: float, seed: int, **options: Any) -> Any:
-    """Fit rows whose units make them tiny next to the intercept."""
+    """Fit rows that are tiny next to the intercept."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, D)) * row_norm
     y = rng.integers(0, 2, 300)

@@ -13,7 +13,7 @@ from dpglm.cli.console import CommandPath, Use, guarded
 from dpglm.cli.options import INPUT_FILE, OUTPUT_FILE
 
 SAYS = ("must be another file than", "must be outside of", "is named for two outputs")
-# Options whose value is free text and no path. Whoever adds one says so here.
+# Options with free text as value. Add new ones here.
 _COLUMNS = {"reference", "formula", "interaction", "monotone"}
 _CSV = {"separator", "decimal", "thousands", "encoding"}
 _BESIDE = {"exposure", "offset", "trials"}
@@ -37,7 +37,7 @@ TEXTS = {
     "schema": {"target"} | _CSV,
     "study": {"part"},
 }
-# A valid value of each option that must be given, and is no path.
+# A valid value of each required option that is not a path.
 REQUIRED = {
     "--epsilon": "1",
     "--delta": "1e-6",
@@ -61,7 +61,7 @@ def is_path(option):
 
 
 def hidden_paths(group, texts):
-    """Options that may name a file without the command line knowing what is done with it."""
+    """Options that may name a file, without a declared role."""
     plain = (click.Choice, click.IntRange, click.FloatRange, type(click.FLOAT), type(click.BOOL))
     for name, command in leaves(group):
         for option in command.params:
@@ -106,7 +106,7 @@ def arguments(command, given, folder):
 
 
 def made(option, path):
-    """Make what an option asks for, with contents that no command can use."""
+    """Make the path of an option, with useless contents."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not option.type.file_okay:
         path.mkdir(exist_ok=True)
@@ -188,7 +188,7 @@ def test_nothing_is_written_below_a_folder_of_rows(tmp_path, monkeypatch):
         for target in (*inside, elsewhere, rows / "new.parquet"):
             is_kept = written.type.use is Use.KEPT
             if is_kept and (target.suffix == ".txt" or not target.exists()):
-                continue  # a ledger or a checkpoint may lie beside the rows
+                continue  # a ledger or a checkpoint may lie next to the rows
             path = target.parent if written.name == "report" else target
             if written.name == "report" and target == elsewhere:
                 continue  # a report's files have other names
@@ -198,7 +198,7 @@ def test_nothing_is_written_below_a_folder_of_rows(tmp_path, monkeypatch):
 
 @click.group()
 def careless():
-    """Commands that forget what they were given."""
+    """Commands that ignore their arguments."""
 
 
 @careless.command()

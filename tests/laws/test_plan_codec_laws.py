@@ -119,7 +119,7 @@ def test_every_named_solver_has_a_plan(name):
 
 
 def certified(plan: Plan) -> Certificate:
-    """Run a plan on a few rows, and certify what happened."""
+    """Run a plan on a few rows, and certify the run."""
     rng = np.random.default_rng(0)
     data, loss = plan.data, plan.problem.loss
     X = rng.uniform(-0.5, 0.5, (data.n_rows, data.n_features))
@@ -145,7 +145,7 @@ def is_rebuilt(certificate: Certificate) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", EVERY)
 def test_every_certificate_is_rebuilt_from_its_file_and_verifies(name):
-    # Hostile settings have no plan.
+    # Hostile settings do not have a plan.
     for plan in itertools.islice(plans_of(EVERY[name]), 1):
         is_rebuilt(certified(plan))
 
@@ -223,13 +223,13 @@ def test_losses_and_their_links_come_back(loss):
     assert loss.link is None or decode(Link, through_json(encode(loss.link, Link))) == loss.link
 
 
-# A solver that nobody has heard of.
+# An unknown solver.
 
 
 @final
 @dataclass(frozen=True)
 class Scaled(Solver):
-    """Scales what another solver finds."""
+    """Scales the result of another solver."""
 
     factor: float = 2.0
 
@@ -279,14 +279,14 @@ def test_a_new_solver_gets_certificates_that_verify():
 
 @dataclass(frozen=True)
 class Forgetful(ScaledMethod):
-    """A planted bug: a setting that is no argument of the constructor."""
+    """A planted bug: a setting that is not an argument of the constructor."""
 
     secret: float = field(default=1.0, init=False)
 
 
 @dataclass(frozen=True)
 class Unwritten(ScaledMethod):
-    """A planted bug: a setting that is no data."""
+    """A planted bug: a setting that is not data."""
 
     made_by: Any = None
 

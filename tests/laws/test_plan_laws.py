@@ -1,4 +1,4 @@
-"""No plan is over its budget, and what a plan releases can be asked, whatever the rows are."""
+"""Every plan is within its budget and can be executed, whatever the rows are."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def search(*solvers):
 
 @dataclass(frozen=True)
 class TwoFits(Solver):
-    """What a stranger might write: two fits on the same rows, each with a share of epsilon."""
+    """A third-party solver: two fits on the same rows, each with a share of epsilon."""
 
     first: Solver
     second: Solver
@@ -148,7 +148,7 @@ def test_every_composite_is_within_its_budget_as_a_whole(
     try:
         plan = COMPOSITES[composite](first, second).plan(LOGISTIC, budget, DATA, adjacency)
     except ValueError:
-        # One that does not fit is no plan; that of a stranger may be over.
+        # One that does not fit is refused; that of a third party may exceed the budget.
         return
     assert within_budget(plan.event, adjacency, budget)
     assert plan.privacy()["epsilon"] <= epsilon * (1.0 + 1e-12)
@@ -173,7 +173,7 @@ def test_shares_that_are_never_added_up_are_refused_by_the_plan():
     )
     with unasked, pytest.raises(ValueError, match="budget must be at least what all releases"):
         solver.plan(LOGISTIC, BUDGET, DATA, Adjacency.REPLACE_ONE)
-    # As it was: nobody asked.
+    # The old rule, without a check.
     with unasked, mock.patch.object(base_module, "within_budget", return_value=True):
         plan = solver.plan(LOGISTIC, BUDGET, DATA, Adjacency.REPLACE_ONE)
     assert plan.privacy()["epsilon"] > 1.2
@@ -198,7 +198,7 @@ def test_a_plan_that_is_changed_is_asked_again():
     assert dataclasses.replace(plan) == plan
 
 
-# What a plan releases can be asked.
+# The releases of a plan can be executed.
 
 
 def asked(setting: Setting) -> None:
@@ -220,7 +220,7 @@ def test_what_a_plan_releases_can_be_asked_whatever_the_rows_are(setting):
 
 
 def test_a_search_for_a_multiplier_may_pass_sizes_that_no_grid_holds():
-    # What is refused is a plan, not what a calibration tries on the way to one.
+    # Plans are refused, not the trials of a calibration.
     data = DataSpec(n_rows=100, n_features=3, n_outputs=5, intercept=1.0)
     for mu in (1e-3, 1e-2):
         assert NoisyGD().plan(Problem(Softmax()), GaussianDP(mu), data).method.noise_std > 0.0
@@ -383,7 +383,7 @@ def test_penalties_that_leave_no_noise_end_nothing_that_has_been_paid_for(solver
 
 
 def test_choices_between_scores_that_are_too_large_are_refused_in_the_plan():
-    # The slope of a penalty of 1e300 is part of what rounding adds to each score.
+    # The slope of a penalty of 1e300 is part of the rounding of each score.
     huge = Problem(Logistic(), L2(1e300))
     with pytest.raises(ValueError, match="noise scale of the release 'vertex of the L1 ball'"):
         FrankWolfe(n_steps=3).plan(huge, BUDGET, DataSpec(**facts(3)))

@@ -80,14 +80,14 @@ def accepted(name: str, one: inspect.Parameter) -> Any:
 
 
 def raw_error(call: Callable[..., Any], arguments: dict[str, Any]) -> Exception | None:
-    """Return what a call raises, unless it is an error of ours."""
+    """Return the exception of a call, unless it is an error of ours."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             call(**arguments)
     except (OSError, ImportError, PlanMismatchError):
         return None
-    except Exception as error:  # noqa: BLE001 - what a user would see raw
+    except Exception as error:  # noqa: BLE001 - a user would get it raw
         last = Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts
         return None if isinstance(error, ValueError) and {"dpglm", "sklearn"} & {*last} else error
     return None

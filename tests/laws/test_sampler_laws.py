@@ -23,7 +23,7 @@ from tests.laws.test_solver_laws import SOLVERS, first_problem, make_data
 
 N, RATE = 150, 0.2
 SIGMAS = 5.0
-"""Of each statistic, which is nearly normal; seeds are fixed, so a test that passed passes."""
+"""Bound on each statistic, which is nearly normal; seeds are fixed, so results repeat."""
 
 
 def has(solver, setting):

@@ -56,7 +56,7 @@ def draws(n: int, count: int) -> list[np.ndarray]:
 def assert_others_are_untouched(
     total: Callable[[np.ndarray], np.ndarray], n: int, count: int = 12
 ) -> None:
-    """The sum with a row is the sum without it and what it contributes alone, to the bit."""
+    """The sum with a row is the sum without it plus its own contribution, to the bit."""
     alone = total(np.array([n // 2]))
     assert np.abs(alone).max() > 1e-6
     for drawn in draws(n, count):

@@ -1,4 +1,4 @@
-"""What every solver must do, on every problem it takes: one row for each solver in the table."""
+"""Requirements on every solver, for every problem it accepts: one row for each solver."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Case:
     solver: Solver
     takes: Callable[[Problem], bool] = everything
     gap: float = 0.03
-    """Share of what there is to gain that may remain where privacy is nearly free."""
+    """Share of the possible gain that may be missing if privacy is nearly free."""
     excess: float = 1e-4
     """Excess risk that may remain beyond that share."""
     needs_public_n: bool = False
@@ -229,7 +229,7 @@ SOLVERS = {
         lambda problem: has_smooth_loss(problem) and problem.loss.convex,
     ),
     "wang2017, non-convex": Case(Wang2017NonConvex(n_steps=300), is_smooth, gap=0.1),
-    # What penalties and constraints are about changes with the rows.
+    # The scale of penalties and constraints changes with the rows.
     "preprocessed": Case(Preprocessed([Center()], NoisyGD(clip=10.0)), gap=0.05, excess=2e-3),
     "dpsgd_f, theoretical": Case(dpsgd_f_theoretical(NoisyGD(clip=10.0)), gap=0.25, excess=5e-3),
     "best_iterate": Case(BestIterate(n_steps=400, clip=10.0), is_free, gap=0.1),
@@ -366,7 +366,7 @@ def test_plans_are_within_budget_and_what_happens_is_planned(name, adjacency, ep
     assert canonical(plan.method.mechanisms).terms()
 
 
-# Shares of the releases depend on the budget, and what is not worth its share is not released.
+# Shares of the releases depend on the budget; some releases are left out.
 DIVIDE_BY_BUDGET = {"sufficient_statistics"}
 
 

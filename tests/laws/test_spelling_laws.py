@@ -1,4 +1,4 @@
-"""A law over spellings: what looks alike is one, in every container, for every kind of name."""
+"""A law of spellings: names that look alike are one, in every container, for every kind of name."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ N = 40
 
 
 def spelled(form: str, blank: str = "") -> dict[str, Any]:
-    """A table whose names and texts are in a form of Unicode."""
+    """A table with names and texts in one Unicode form."""
     rng = np.random.default_rng(0)
     texts = [unicodedata.normalize(form, one) + blank for one in (*LABELS, "z")]
     names = [unicodedata.normalize(form, one) + blank for one in (NFC, f"ja {NFC}")]

@@ -1,4 +1,4 @@
-"""What every preprocessing step must do: one row for each step in the table."""
+"""Requirements on every preprocessing step: one row for each step."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_rows_that_do_not_fit_are_refused():
 
 
 def test_a_budget_that_is_not_all_of_it_is_caught():
-    """The rule for bounded range is no rule for what is only pure: it would overspend."""
+    """The rule for bounded range does not hold for all pure mechanisms: it would overspend."""
     planned = ClipToQuantile(unbounded=True).plan(DATA, 0.3, Adjacency.ZERO_OUT)
     (declared,) = planned.releases
     choice = declared.mechanism

@@ -34,13 +34,13 @@ PUBLIC = {"spec", "unit", "watch"}
 NAMES_OF_NOISE = {"Bounded", "Curator", "add_gaussian", "bernoulli", "SampledBlock", "Block"}
 PURE = ("problem", "tables", "exceptions")
 
-# Exceptions: module, what it uses, and why that is safe.
+# Exceptions: module, used name, and why that is safe.
 ALLOWED = {
     ("selection/search.py", "words"): "a public seed",
     ("solvers/gradient/frank_wolfe.py", "clip_entries"): "returns rows, which it cannot read",
     ("solvers/second_order/newton.py", "rotated_rows"): "returns rows, which it cannot read",
     ("solvers/minimizer/objective_perturbation.py", "rows.n_rows"): (
-        "the share of rows that count, whose proof covers a private number of rows"
+        "the share of rows that count; its proof covers a private number of rows"
     ),
     ("solvers/second_order/newton_raphson_method.py", "rows.n_rows"): (
         "parts of the rows are refused where their number is private"
@@ -65,7 +65,7 @@ def _dotted(node: ast.expr) -> str:
 
 @functools.cache
 def _private_functions() -> set[str]:
-    """Functions of the base that say that what they return is private."""
+    """Functions of the base with a result that they declare private."""
     found = set()
     for package in ("oracle", "data"):
         for path in (SOURCE / package).rglob("*.py"):
@@ -78,7 +78,7 @@ def _private_functions() -> set[str]:
 
 
 def violations(name: str, source: str) -> Iterator[str]:
-    """What a module outside the base does that only the base may."""
+    """Actions of a module outside the base that only the base may do."""
     forbidden = NAMES_OF_NOISE | _private_functions()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpglm."):
@@ -115,7 +115,7 @@ def test_other_modules_reach_no_row_and_draw_no_noise():
         (name, what) for name, source in _others().items() for what in violations(name, source)
     }
     assert found <= ALLOWED.keys()
-    assert ALLOWED.keys() <= found  # exceptions that nobody uses any more
+    assert ALLOWED.keys() <= found  # unused exceptions
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_base_files_exist_and_are_few():
 
 
 def _defined_in(module: str, name: str) -> str:
-    """Return the module that defines what another one exports."""
+    """Return the module that defines a name exported by another one."""
     found = getattr(importlib.import_module(module), name)
     owner: str = getattr(found, "__name__" if inspect.ismodule(found) else "__module__", module)
     # Types of other packages have names there.

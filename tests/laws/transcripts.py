@@ -1,8 +1,8 @@
-"""What a fit asks of its rows, and how far one row moves each answer before noise is added.
+"""Releases of a fit, and how far one row moves each of them before noise is added.
 
 A fit on one data set is listened to. A fit on its neighbour then gets the very answers that the
 first one got, noise and choices included, and the same rows enter its samples. So both ask the
-same questions, and what they asked can be compared question by question with what was declared.
+same questions, and each question can be compared with its declared bound.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Transcript:
 
     asked: list[Asked] = dataclasses.field(default_factory=list)
     secret: bool = False
-    """Whether noise entered a computation, whose result then hides the rows by more than noise."""
+    """Whether noise entered a computation with a result that adds protection."""
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def listening(
     reach: float = 1.0,
     own_noise: bool = False,
 ) -> Iterator[Transcript]:
-    """Write down what is asked, at most so often; answer what ``earlier`` says, if it is given.
+    """Record the releases, up to a limit; answer from ``earlier``, if it is given.
 
     Samples are the same in every run, but for the row at ``missing`` among ``n``, which is in all
     of them, and which a run that has one row less lacks; of a part of the rows, all are in them.
@@ -101,7 +101,7 @@ def listening(
 
 
 def excess(one: Transcript, other: Transcript) -> float:
-    """Largest move of anything asked, over what it may be; infinity where questions differ."""
+    """Largest move of a release, over its bound; infinity if questions differ."""
     if len(one.asked) != len(other.asked) or one.secret != other.secret:
         return math.inf
     worst = 0.0

@@ -1,6 +1,6 @@
 """A program that kills spending processes at every moment, and lets others race.
 
-``python crash.py FOLDER`` prints as JSON what each way of spending left behind; ``python crash.py
+``python crash.py FOLDER`` prints the files that each way of spending leaves; ``python crash.py
 FOLDER KILLS`` kills at random moments instead. It is a program of its own because it forks, which
 one with threads, such as a test runner, must not do.
 """
@@ -26,7 +26,7 @@ from tests.ledger.moments import Moments
 EVENT = Gaussian(4.001)  # mu just below 1/4: a budget of mu 1 has room for 16
 ROOM = 16
 TERMS = {"data": "rows", "budget": GaussianDP(1e3)}
-RACERS = 3  # of which the last round has too many
+RACERS = 3  # the last round has too many
 LONGEST_LIFE = 3  # spends
 KILLS_PER_LEDGER = 20
 
@@ -63,7 +63,7 @@ def record_first(spending):
 
 
 def record_afterwards(ledger, token, emit):
-    """Plant a bug: what is released is recorded after it was released."""
+    """Plant a bug: a release is recorded after it was made."""
     emit(token)
     spend(ledger, token)
 
@@ -116,7 +116,7 @@ def ended(child):
 
 
 class Books:
-    """A ledger, and a file of what was released by those that spend from it."""
+    """A ledger, and a file with the releases of its users."""
 
     def __init__(self, folder, name):
         self.path = folder / f"{name}.ledger"
@@ -136,7 +136,7 @@ class Books:
         return os.pread(self.log, 2**20, 0).decode().split("\n")[:-1]
 
     def problems(self):
-        """Compare what was released with the ledger: tokens without a record, faults."""
+        """Compare the releases with the ledger: tokens without a record, faults."""
         try:
             recorded = {entry.what for entry in self.ledger.contents().entries}
             self.ledger.spend(EVENT, "zero_out", what="one more")
@@ -175,7 +175,7 @@ def kill_always(release, folder, moments, recovering):
 
 
 def kill_while_created(folder, moments):
-    """Kill processes that make a ledger; what is there is then a ledger, or may become one."""
+    """Kill processes that make a ledger; the remaining file is a ledger, or may become one."""
     found = {"kills": 0, "made": 0, "unreadable": 0}
 
     def create():
@@ -195,7 +195,7 @@ def kill_while_created(folder, moments):
 
 
 def race(spending, folder, name):
-    """Let processes race for what is left; count those that were let through."""
+    """Let processes race for the remaining budget; count the accepted ones."""
     ledger = PrivacyLedger.create(folder / f"{name}.ledger", data="rows", budget=GaussianDP(1.0))
     out = os.open(folder / f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     start = multiprocessing.get_context("fork").Barrier(RACERS)

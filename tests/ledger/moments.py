@@ -9,7 +9,7 @@ WORD, POINTER, SIZE = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 OFFSET, TEXT = ctypes.c_int64, ctypes.c_char_p
 SET = ctypes.CFUNCTYPE(WORD, POINTER, TEXT, POINTER)
 GET = ctypes.CFUNCTYPE(POINTER, POINTER, TEXT)
-# The system calls that change what another process finds, and their types.
+# The system calls with effects that another process can observe, and their types.
 WRITES = {
     b"write": (ctypes.c_ssize_t, WORD, POINTER, SIZE),
     b"pwrite": (ctypes.c_ssize_t, WORD, POINTER, SIZE, OFFSET),
@@ -23,7 +23,7 @@ OTHERS = {
 
 
 class System(ctypes.Structure):
-    """SQLite's ``sqlite3_vfs``, of which only the way to its system calls is used."""
+    """SQLite's ``sqlite3_vfs``, used only to reach its system calls."""
 
     _fields_ = (
         ("version", WORD),
@@ -72,7 +72,7 @@ class Moments:
         return self.left < 0
 
     def _replaced(self, name, kind, replacement):
-        """Put a function in the place of a system call; return what must outlive the calls."""
+        """Replace a system call by a function; return the objects that must outlive the calls."""
         address = self._system.contents.get_call(self._system, name)
         if not address:  # of another system
             return None

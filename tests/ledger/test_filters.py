@@ -1,4 +1,4 @@
-"""Privacy filters: what they charge, and that choosing as one goes gains nothing."""
+"""Privacy filters: charges, and no gain from adaptive choices."""
 
 import math
 
@@ -114,7 +114,7 @@ class TestRenyi:
 
         best = make_filter("renyi", BUDGET).order
         assert mu_squared(best) >= max(mu_squared(best - 1), mu_squared(best + 1))
-        # What one order loses to the exact accounting of Gaussian noise.
+        # Loss of one Rényi order against the exact accounting of Gaussian noise.
         assert 0.85 < mu_squared(best) / BUDGET.gdp_mu() ** 2 < 1.0
 
     @pytest.mark.parametrize("order", [2, 7, 30, 300])

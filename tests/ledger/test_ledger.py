@@ -1,4 +1,4 @@
-"""The ledger: what it records, what it refuses, and what it sees when somebody changes it."""
+"""The ledger: records, refusals, and detection of changes."""
 
 import copy
 import json
@@ -340,7 +340,7 @@ def test_a_forged_entry_in_a_consistent_chain_is_refused_by_its_field(used, chan
 
 
 def test_a_ledger_of_a_known_text_is_read_and_written_the_same():
-    """What is hashed may never change: the texts of ledgers that are in use."""
+    """Hashed texts may never change: ledgers that contain them are in use."""
     terms = (
         '{"adjacency":"zero_out","created":"2026-01-01T00:00:00.000000+00:00","data":"people",'
         '"filter":{"budget":{"delta":1e-06,"epsilon":1.0,"type":"approximate_dp"},"order":22,'

@@ -1,4 +1,4 @@
-"""What a ledger shows as spent, read at a moment that results have chosen."""
+"""The spent budget of a ledger, read at a time chosen from results."""
 
 import math
 

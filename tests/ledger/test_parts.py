@@ -59,7 +59,7 @@ class TestCharges:
         with pytest.raises(BudgetExceededError):
             ledger.spend(Gaussian(5.0), "zero_out", what="all rows")
         ledger.spend(Gaussian(10.0), "zero_out", what="all rows")
-        # Also to parts that have no entry of their own yet.
+        # Also to parts without an entry of their own.
         spent = ledger.contents().by_part
         assert [len(spent[part]) for part in (None, MONTHS[0])] == [1, 2]
         with pytest.raises(BudgetExceededError):

@@ -42,7 +42,7 @@ TERMS = ["I(x**2)", "x:g", "bs(z, df=6)"]
 
 @pytest.fixture(scope="module")
 def exact():
-    """Moments with next to no noise, of which no row counts less."""
+    """Moments with negligible noise and without down-weighted rows."""
     return dpglm.release_moments(
         TABLE, SCHEMA, terms=TERMS, weighting="none", budget=GaussianDP(1e7), random_state=0
     )

@@ -1,4 +1,4 @@
-"""`dpglm describe`: what is printed, what is written, what is refused."""
+"""`dpglm describe`: printed text, written files, refusals."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`dpglm evaluate`: what is printed, what is written, what is refused."""
+"""`dpglm evaluate`: printed text, written files, refusals."""
 
 import json
 

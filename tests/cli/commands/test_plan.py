@@ -1,4 +1,4 @@
-"""`dpglm plan`: what a fit will do, in words, before any data."""
+"""`dpglm plan`: a fit in words, before any data."""
 
 import json
 import re

@@ -77,7 +77,7 @@ class TestProbabilities:
 
     @pytest.fixture
     def regions(self, files, sample, frame):
-        """A table whose target has three classes."""
+        """A table with a target of three classes."""
         frame["region"] = np.array(["north", "south", "west"])[frame["age"] // 34]
         frame.to_csv("regions.csv", index=False)
         target = {"name": "region", "type": "classes", "classes": ["north", "south", "west"]}

@@ -140,7 +140,7 @@ def test_the_target_must_be_a_column(run, fails, files):
 
 
 def test_values_need_not_even_be_readable(run, tmp_path):
-    """A Parquet file whose column data are cut out still has its head."""
+    """A Parquet file without its column data still has its header."""
     path = tmp_path / "t.parquet"
     expected = form(run, path, FIRST)
     content = path.read_bytes()

@@ -144,6 +144,6 @@ def test_what_is_too_costly_to_check_neither_holds_nor_fails(run, released, monk
     done = run("verify", "certificate.json")
     assert done.exit_code == 2
     assert done.stdout.startswith("THE CERTIFICATE IS TOO COSTLY TO CHECK.")
-    # What can be seen without recomputing it still counts.
+    # Checks without recomputation still count.
     tamper(released / "certificate.json", model_digest="x")
     assert run("verify", "certificate.json").exit_code != 0

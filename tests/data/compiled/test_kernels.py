@@ -1,4 +1,4 @@
-"""The compiled sums: what NumPy gives, wherever a row stands and however rows are stored."""
+"""The compiled sums equal NumPy's, for any place of a row and any storage of rows."""
 
 from __future__ import annotations
 

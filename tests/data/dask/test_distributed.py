@@ -256,7 +256,7 @@ class TestSums:
 
 
 def landed_badly(value):
-    """Send a value, and let the arrays that travel beside the message land at an odd address."""
+    """Send a value, and let the arrays of the message arrive at an odd address."""
     buffers, odd = [], []
     message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     for buffer in buffers:
@@ -288,7 +288,7 @@ class TestBitsOfPartitions:
     def test_do_not_depend_on_where_a_message_is_received(self):
         partition = self.partition(np.asarray)
         assert self.bits(landed_badly(partition).rows) == self.bits(partition.rows)
-        # Planted: rows whose arrays stay where they land.
+        # Planted: rows with arrays that stay at their address.
         assert self.bits(landed_badly(partition.rows)) != self.bits(partition.rows)
 
     def test_do_not_depend_on_where_chunks_are(self):
@@ -576,7 +576,7 @@ class TestOnACluster:
         ours = run(plan, rows, noises[0], progress)
         theirs = run(plan, reference(), noises[1])
         np.testing.assert_array_equal(ours.w, theirs.w)
-        # ``run`` has compared what was recorded with the plan: four releases, no more.
+        # ``run`` has compared the record with the plan: four releases, no more.
         assert noises[0].draws == noises[1].draws
 
     def test_a_source_that_changes_ends_the_fit_before_noise_is_drawn(self, client, tmp_path):

@@ -76,7 +76,7 @@ def test_at_most_so_many_rows_are_kept_and_each_as_often() -> None:
 
 
 def test_a_groups_rows_are_drawn_whatever_the_other_groups_are() -> None:
-    """Stability 1: with the same random words a group's draw is the same beside other groups."""
+    """Stability 1: with the same random words a group's draw is the same with other groups."""
 
     class Words(SeededNoise):  # type: ignore[misc]
         def words(self, count: int) -> NDArray[np.uint64]:

@@ -44,7 +44,7 @@ def table(n=N, seed=0):
 
 
 class Passes:
-    """A source whose passes yield tables in turn; the last one from then on."""
+    """A source that yields tables in turn, one for each pass; the last one from then on."""
 
     def __init__(self, *tables):
         self.tables, self.n = tables, 0

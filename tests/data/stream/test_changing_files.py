@@ -99,7 +99,7 @@ def written_over(path: Path) -> None:
 
 
 def written_over_at_the_same_time(path: Path) -> None:
-    """What nobody can see from outside."""
+    """A change that is invisible from outside."""
     before = os.stat(path)
     written_over(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -325,7 +325,7 @@ def test_predictions_of_a_file_that_changes_are_refused(tmp_path, store, change)
     collection, changes = store(tmp_path), iter([change])
 
     def predict(X):
-        # Not at the try on one row, by which the collection asks for the kind of result.
+        # Not at the trial on one row, which finds the kind of result.
         for one in changes if len(X) > 1 else ():
             one(file_of(tmp_path))
         return X.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Parquet as rows: which columns are features, what is read, and what is refused."""
+"""Parquet as rows: the feature columns, the files that are read, and refusals."""
 
 import datetime
 import sys
@@ -201,7 +201,7 @@ HIDDEN = (
 
 
 def test_pitfall_34_hidden_folders_hold_no_rows(tmp_path):
-    """A row counts once: what notebooks, jobs and file managers keep is left out at any depth."""
+    """A row counts once: files of notebooks, jobs and file managers are left out at any depth."""
     folder = tmp_path / ".home" / "_data"
     for place, name in enumerate(("part.parquet", "deep/part.parquet", *HIDDEN)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

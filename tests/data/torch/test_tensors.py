@@ -332,7 +332,7 @@ def test_the_declared_rounding_covers_what_the_module_derives(n, dtype):
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_errors_of_sums_stay_within_the_bound_and_those_of_plain_products_do_not(n_outputs):
-    # Equal terms, whose rounding errors do not cancel.
+    # Equal terms, so that rounding errors do not cancel.
     n = tensors.MOST_BLOCK_ROWS
     X = torch.full((n, 1), 0.7)
     slopes = torch.tensor([0.3, 0.9])[:n_outputs].repeat(n, 1)
@@ -345,14 +345,14 @@ def test_errors_of_sums_stay_within_the_bound_and_those_of_plain_products_do_not
         bound = ((dense.RUN_ROWS + 1) * u + additions * fine) * exact
         assert abs(got[0, k] - exact) <= bound
         assert abs(got[1, k] - last) <= additions * fine * last
-        # Runs are what keeps the error small.
+        # Runs keep the error small.
         assert abs(np.cumsum(terms.astype(np.float32))[-1] - exact) > 10 * bound
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("loss", "n_outputs"), [(Logistic(), 1), (Softmax(), N_CLASSES)])
 def test_a_row_that_changes_leaves_all_other_bits_alone(loss, n_outputs, dtype):
-    # What the bound rests on: the schedule does not depend on values.
+    # The bound rests on a schedule that does not depend on values.
     rng = np.random.default_rng(5)
     X, y = rng.normal(size=(1500, 33)), targets_for(loss, 1500, rng)
     spec = DataSpec(1500, 33, n_outputs=n_outputs, intercept=1.0, dtype=dtype)
@@ -395,7 +395,7 @@ def test_rows_lie_alike_in_memory_whether_or_not_one_of_them_was_too_long(longes
         np.testing.assert_allclose(features, expected, rtol=1e-6)
 
 
-# What is refused.
+# Refusals.
 
 
 @pytest.fixture

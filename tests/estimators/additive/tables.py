@@ -15,7 +15,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def schema(target: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the schema of ``table``, whose targets are "ill" by default."""
+    """Return the schema of ``table``, with the target "ill" by default."""
     binary = {"name": "ill", "type": "binary", "classes": ["no", "yes"]}
     return {
         "columns": COLUMNS,

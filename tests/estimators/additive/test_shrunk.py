@@ -91,7 +91,7 @@ def test_straight_lines_have_nothing_to_shrink():
 
 
 def test_slopes_are_derivatives_by_which_variances_move_too():
-    """What stands out of noise by little changes by more than the share that is kept of it."""
+    """Components with a low signal-to-noise ratio change by more than their shrinkage factor."""
     rng = np.random.default_rng(8)
     w, root = 1.5 * rng.normal(size=SIZE), np.eye(SIZE) + 0.1 * rng.normal(size=(SIZE, SIZE))
     precision = root @ root.T

@@ -1,4 +1,4 @@
-"""ColumnTransformer and its kin in a PrivatePipeline: what learns is refused, at any depth."""
+"""ColumnTransformer and its kin in a PrivatePipeline: learning parts are refused, at any depth."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_one_row_changes_its_own_image_only(step):
 
 
 def test_the_container_does_not_tell_how_many_entries_are_zero():
-    # The planted bug is scikit-learn's own rule: one row decides what all are stored as.
+    # The planted bug is scikit-learn's own rule: one row decides the storage type of all.
     encoder = OneHotEncoder(categories=[["f", "m", "x", "z"]], handle_unknown="ignore")
     step = columns(("sex", encoder, ["sex"]), ("age", "passthrough", AGE), sparse_threshold=0.3)
     few = pd.DataFrame({"sex": ["?"] * 4, "age": [0.0, 0.0, 1.0, 1.0]})
@@ -286,7 +286,7 @@ def test_no_bound_is_made_up(step):
 
 
 def excess(step):
-    """Largest distance of two neighbours' sums, relative to what the noise was made for."""
+    """Largest distance of two neighbours' sums, relative to the declared bound."""
     X, y = table(40)
     neighbours = []
     for age in (1e6, -1e6):

@@ -1,4 +1,4 @@
-"""Models from formulas: what they fit, how they name it, and where they go from there."""
+"""Models from formulas: fits, names, and later uses."""
 
 import math
 

@@ -79,7 +79,7 @@ def pipeline(*steps, estimator=None, **settings):
     return PrivatePipeline([*steps, classifier() if estimator is None else estimator], **settings)
 
 
-# What is spent
+# Budget
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
@@ -165,7 +165,7 @@ HUGE = [(Center(),), (Normalizer(), Center()), (Normalizer(), Center(), Center()
 
 
 def excess(steps):
-    """Largest distance of two neighbours' sums, relative to what the noise was made for."""
+    """Largest distance of two neighbours' sums, relative to the declared bound."""
     X, y = rows(60)
     neighbours = []
     for sign in (1.0, -1.0):
@@ -479,7 +479,7 @@ def test_check_estimator(estimator, check):
     check(estimator)
 
 
-# What is published
+# Results
 
 
 SCHEMA = Schema.from_dict(

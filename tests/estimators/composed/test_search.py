@@ -1,4 +1,4 @@
-"""Private search: scikit-learn's surface, one budget, public facts, and what is verified."""
+"""Private search: scikit-learn's surface, one budget, public facts, and verification."""
 
 import dataclasses
 import json

@@ -62,7 +62,7 @@ def searching(grid=GRID, pipeline=PIPELINE, **options):
 
 
 def mu_squared(certificate, candidate):
-    """From the definition, for Gaussian releases: what one training is worth."""
+    """The cost of one training, from the definition, for Gaussian releases."""
     return sum(
         one.count / one.noise_multiplier**2
         for one in certificate.releases
@@ -70,7 +70,7 @@ def mu_squared(certificate, candidate):
     )
 
 
-# What is spent
+# Budget
 
 
 @relations
@@ -244,7 +244,7 @@ def test_every_try_starts_from_the_rows_as_they_were(method):
 
 @every_method
 def test_maps_that_tries_share_stop_the_run(method):
-    # The planted bug: what the first try learned serves all of them, and is paid for once.
+    # The planted bug: all tries use the map of the first one, which is charged once.
     step = type(PIPELINE.named_steps.center.plan(DATA, 1.0, Adjacency.ZERO_OUT))
     plain, kept = step.learn, []
 
@@ -414,7 +414,7 @@ def test_random_search_regressors_and_searches_inside():
     assert outer.predict(X).shape == (N,)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(

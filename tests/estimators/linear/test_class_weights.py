@@ -64,7 +64,7 @@ def test_a_key_of_any_type_that_means_a_label_is_that_label(classes, key, tmp_pa
     np.testing.assert_array_equal(
         model(classes, {key(classes[1]): 5}).fit(MappedRows(X, y)).coef_, fitted.coef_
     )
-    # What certificates and model files say of it can be declared again.
+    # The values in certificates and model files can be declared again.
     certificate = Certificate.from_dict(json.loads(json.dumps(fitted.privacy_.to_dict())))
     assert certificate == fitted.privacy_
     assert verify(certificate).ok

@@ -146,7 +146,7 @@ def test_proportions_have_bounds_of_their_own_and_no_others():
     y[3] = 2.0
     with pytest.raises(ValueError, match="give the proportions y / trials"):
         model.fit(X, y)
-    # Declared bounds clip, as of every regressor.
+    # Declared bounds clip, as in every regressor.
     model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)
 
 
@@ -218,7 +218,7 @@ def test_text_is_no_bound_on_targets():
 
 @pytest.mark.parametrize("power", [1.0, 1.01])
 def test_the_scale_of_a_tweedie_variance_is_estimated(power):
-    """At power 1 the variance was taken to be the mean, as of counts."""
+    """At power 1 the variance was taken to be the mean, like that of counts."""
     rng = np.random.default_rng(8)
     X = rng.uniform(-1, 1, size=(20_000, 2))
     mean, excess = np.exp(X @ [0.5, -0.3] + 1.0), 3.0

@@ -96,7 +96,7 @@ def test_no_mean_exceeds_all_targets(tmp_path):
     assert scores.max() > np.log(8.0) + 0.5
     found = model.predict(X)
     np.testing.assert_allclose(found, np.exp(np.minimum(scores, np.log(8.0))))
-    # Exposures multiply what does not exceed it.
+    # Exposures multiply values within the bound.
     exposed = model.predict(X, exposure=np.full(2000, 3.0))
     np.testing.assert_allclose(exposed, 3.0 * found)
     save_model(model, tmp_path / "model.json")

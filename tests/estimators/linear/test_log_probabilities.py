@@ -118,7 +118,7 @@ def test_of_two_classes_likewise(z):
 
 
 def test_the_logarithm_of_a_probability_that_underflows_is_what_it_is_for():
-    # The planted bug: the logarithm of what underflowed.
+    # The planted bug: the logarithm of an underflowed value.
     z = np.array([800.0])
     with np.errstate(divide="ignore"):
         assert not np.isfinite(np.log(LogitLink().probabilities(z))).all()
