@@ -243,7 +243,7 @@ PLANTED: Mapping[str, PlantedBug] = MappingProxyType({bug.name: bug for bug in _
 
 @contextlib.contextmanager
 def pythonic() -> Iterator[None]:
-    """Sums in NumPy only, so that what tests put in the place of Python code is used."""
+    """Sums in NumPy only, so that planted Python code is used."""
     with (
         mock.patch.object(gradients, "compiled_rule", return_value=None),
         mock.patch.object(scores, "has_compiled_scores", return_value=False),
@@ -273,7 +273,7 @@ def not_shortened(rows: Rows, transform: Any, spec: DataSpec) -> DenseRows:
 
 
 def unchecked(plan: Plan, **changes: Any) -> Plan:
-    """Change a plan without asking what a plan is asked when it is made: for bugs only."""
+    """Change a plan without its checks: for bugs only."""
     changed = copy.copy(plan)
     for name, value in changes.items():
         object.__setattr__(changed, name, value)

@@ -1,4 +1,4 @@
-"""What of many cases `make test` tries; the others are left to `make slow`."""
+"""The cases that `make test` tries; the others are left to `make slow`."""
 
 import pytest
 
@@ -6,12 +6,12 @@ __all__ = ["first_quickly", "some_quickly"]
 
 
 def first_quickly(first, *others):
-    """Cases of which the first is quick; the others repeat its evidence with other numbers."""
+    """Cases with a quick first one; the others repeat its evidence with other numbers."""
     return some_quickly([first, *others], 1 + len(others))
 
 
 def some_quickly(cases, step):
-    """Cases of which one in so many is quick."""
+    """Cases with one in n quick."""
     return [
         case if number % step == 0 else pytest.param(*_values(case), marks=pytest.mark.slow)
         for number, case in enumerate(cases)

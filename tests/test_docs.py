@@ -347,7 +347,7 @@ def takes(solver, loss="squared", penalty="none", constraint="none", delta=1e-5)
 
 
 def solvers_table():
-    """What each solver is said to take, by docs/solvers/index.md or by its own page."""
+    """The problems of each solver, by docs/solvers/index.md or by its own page."""
     index = ROOT / "docs/solvers/index.md"
     text = index.read_text().split("## Supported problems")[1].split("## Accounting")[0]
     lines = re.findall(r"^\| \[.*$", text, re.MULTILINE)
@@ -394,12 +394,12 @@ CHECKS = {
 }
 
 
-# A method whose summary line says all there is to say needs no more.
+# For some methods a summary line is enough.
 CHECKS_OF_METHODS = CHECKS - {"PR01"}
 
 
 def documented():
-    """Full names of all that is public, and what is checked of each."""
+    """Full names of all public objects, and the checks of each."""
     found = {}
     for module in map(importlib.import_module, PUBLIC):
         for value in (getattr(module, name) for name in api_pages.public_names(module)):

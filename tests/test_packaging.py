@@ -1,4 +1,4 @@
-"""What is installed: dependencies, package data, the console script, and a docstring everywhere."""
+"""The installed package: dependencies, data, the console script, and docstrings."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""How far work has come: what is told, to whom, and how it is shown."""
+"""Progress of work: its messages, receivers and display."""
 
 import io
 import re
@@ -105,7 +105,7 @@ class TestTelling:
 
     @given(st.lists(st.integers(0, 50), max_size=30), st.integers(0, 900))
     def test_the_same_tenths_are_told_whatever_the_number_of_rows_is(self, sizes, declared):
-        """Neither their number nor how they are cut shows in what is told."""
+        """Messages depend neither on their number nor on their chunks."""
         found = []
         with listening(found.append):
             assert list(tenths("pass", sizes, lambda size: size, sum(sizes))) == sizes
@@ -188,7 +188,7 @@ class Clock:
 
 
 def work(listener, clock, seconds):
-    """Ten steps that take so many seconds each, with a pass in each."""
+    """Ten steps of a fixed number of seconds each, with a pass in each."""
     with listening(listener), stage("Private fit", 10) as advance:
         for _ in range(10):
             with stage("Pass over the rows", 2) as further:

@@ -34,6 +34,7 @@ def test_sources_are_in_plain_english():
 def test_documentation_is_in_plain_english():
     assert prose.score([ROOT / "README.md", ROOT / "docs"]) <= TOGETHER
     assert prose.score([ROOT / "src"]) <= PER_PAGE
+    assert prose.score([ROOT / name for name in ("tests", "benchmarks", "experiments")]) <= 20
 
 
 def test_bad_prose_is_found(tmp_path):

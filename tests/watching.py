@@ -1,4 +1,4 @@
-"""What curators release while a test looks on."""
+"""Releases of curators during a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def watched(
     kinds: type | tuple[type, ...] = Mechanism,
     change: Callable[[Any, Any, Any], Any] = lambda declared, value, answer: answer,
 ) -> Iterator[list[tuple[Any, Any, Any]]]:
-    """List what mechanisms of these kinds release: what was declared, the value, the answer.
+    """List the releases of mechanisms of these kinds: declaration, value, answer.
 
     ``change`` plants another answer.
     """

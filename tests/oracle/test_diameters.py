@@ -1,4 +1,4 @@
-"""Sums whose contributions cannot be opposite: how far a replaced row, or group, moves them."""
+"""Sums of contributions that cannot be opposite: moves by a replaced row, or group."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def spec_of(case: Sum, n_rows: int, groups: GroupBound | None = None) -> DataSpe
 
 
 def contribution(case: Sum, units: list[list[tuple[Any, ...]]], grouped: bool) -> Any:
-    """Return what was declared, and the sum over one unit and another that is always the same."""
+    """Return the declared bound, and the sum over one unit and a fixed one."""
     everyone = [row for unit in units for row in unit]
     X, y, weights = (np.array(part, float) for part in zip(*everyone, strict=True))
     groups = GroupBound(len(units), 2.0) if grouped else None
@@ -298,7 +298,7 @@ def contribution(case: Sum, units: list[list[tuple[Any, ...]]], grouped: bool) -
 
 
 def distance(case: Sum, one: Any, other: Any, *, grouped: bool) -> float:
-    """Distance of two sums that differ in one unit, over what is declared."""
+    """Distance of two sums that differ in one unit, over the declared bound."""
     same = [((0.3, -0.2), 1.0, 0.7)]
     declared, first = contribution(case, [one, same], grouped)
     _, second = contribution(case, [other, same], grouped)
@@ -366,7 +366,7 @@ def test_signed_sum_taken_for_one_of_squares_is_caught(grouped):
 
 
 def test_group_of_opposing_parts_has_no_smaller_diameter():
-    # Scaled down, a group whose scores outweigh its curvature leaves nothing but scores.
+    # A scaled-down group with scores that outweigh its curvature leaves only scores.
     groups = GroupBound(10, 3.0)
     for name in ("scores", "tables with signs", "targets and bins"):
         case = SUMS[name]

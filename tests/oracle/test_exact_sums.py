@@ -1,4 +1,4 @@
-"""Computed sums beside exact ones, in rational arithmetic: errors stay within what is declared."""
+"""Computed and exact sums, in rational arithmetic: errors stay within the declared bound."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def squared(vector):
 
 
 def adversarial(draw, n, n_outputs):
-    """Rows whose partial sums are large where the sum is small, and the like."""
+    """Rows with large partial sums and a small sum, and the like."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     sign = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     kind = draw(st.sampled_from(["cancelling", "halves", "growing", "far apart"]))
@@ -142,7 +142,7 @@ def test_the_distance_of_neighbours_is_within_the_bound_in_exact_arithmetic(back
     n = data.draw(st.sampled_from(SIZES))
     X, y = adversarial(data.draw, n, 1)
     row = data.draw(st.integers(0, n - 1))
-    # A direction and a clip that are no short fractions.
+    # A direction and a clip that are not short fractions.
     X[row], y[row] = data.draw(st.sampled_from([1e30, 1.0, 5e-324])), 1.0
     clip = data.draw(st.sampled_from([1.0 / 3.0, 1e-30, 1e4]))
     spec = spec_of(X, backend, dtype)
@@ -176,7 +176,7 @@ def test_without_the_rounding_term_the_bound_would_not_hold():
     assert beyond
 
 
-# What repairs of one row must not do to the sums over others.
+# Repairs of one row must not change the sums over others.
 
 
 @pytest.mark.parametrize("layout", ["strided", "row slice", "one column of many", "backwards"])
@@ -225,7 +225,7 @@ def test_no_row_weighs_more_than_the_bound(backend, dtype, given_weights, weight
 
 
 def heavy_sum(backend, loss, n_outputs):
-    """Of a row so short that its slope is not clipped, and then 10^15 times as heavy."""
+    """A row too small to be clipped, and then 10^15 times as heavy."""
     X = np.array([[1e-12], [0.5]])
     y = np.array([0, 1]) if n_outputs > 1 else np.zeros(2)
     spec = spec_of(X, backend, "float32", n_outputs, weight_bound=1e15)

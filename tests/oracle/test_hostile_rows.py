@@ -66,7 +66,7 @@ def anywhere(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np
 def hostile_rows(
     rng: np.random.Generator, loss: Loss, outputs: int, layout: str, dtype: str
 ) -> Rows:
-    """Rows no two of which share a column, so that their sum shows each contribution."""
+    """Rows without shared columns, so that their sum contains each contribution."""
     entries = anywhere(rng, (ROWS, ENTRIES), dtype)
     # In some rows all are of the same order of magnitude.
     entries[::2] = entries[::2, :1] * rng.uniform(-1.0, 1.0, entries[::2].shape)
@@ -107,7 +107,7 @@ def hostile_parameter(rng: np.random.Generator, rows: Rows) -> np.ndarray:
 
 
 def largest_excess(rows: Rows, total: np.ndarray, bound: float) -> float:
-    """How many times its bound, with what rounding may add, the longest contribution is."""
+    """Return the largest contribution over its bound, rounding included."""
     spec = rows.spec
     contributions = np.abs(total).reshape(ROWS, -1)
     tops = np.maximum(contributions.max(axis=1), 1e-300)

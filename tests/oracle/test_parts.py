@@ -43,7 +43,7 @@ def test_parts_hold_their_rows_and_know_how_many(layout, weighted):
         np.testing.assert_array_equal(
             clipped_gradient_sum(part.rows, Logistic(), CLIP, w), expected
         )
-    # A selection of rows that stands for all of them keeps what is said of all.
+    # A selection of all rows keeps the facts about all.
     assert oracle.rows.take(indices[0]).spec.n_rows == 10
 
 

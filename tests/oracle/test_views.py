@@ -41,7 +41,7 @@ def test_norm_bounds_hold_and_are_close(scale, intercept):
     (block,) = View(rows, scale).blocks()
     exact = np.linalg.norm(np.column_stack([X, np.full(50, intercept * scale)]), axis=1)
     assert (block.norms >= exact).all()
-    # What cancels is at most a rounding of the old length.
+    # The cancelled part is at most a rounding of the old norm.
     assert (block.norms <= exact * (1.0 + 1e-9) + 1e-7 * intercept).all()
     assert view_spec(rows.spec, scale, 1).intercept == intercept * scale
 

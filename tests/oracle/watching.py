@@ -1,4 +1,4 @@
-"""What a curator is told, written down in the place of an answer."""
+"""Declarations to a curator, recorded in place of an answer."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def watching(reply: Any = None) -> Iterator[Watching]:
 
 
 def move_allowed(declared: AnyRelease) -> float:
-    """Return how far erasing one row may move what is computed; the relation comes on top."""
+    """Return the largest move by one erased row; the relation's factor comes on top."""
     return declared.contribution_bound + declared.rounding

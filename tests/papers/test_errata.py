@@ -1,4 +1,4 @@
-"""Misprints and gaps of the papers that have no better place: each claim of the errata, shown."""
+"""Misprints and gaps of the papers without a better place: each claim of the errata."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_steps_of_song2021_for_losses_that_are_not_convex():
         assert plan.n_steps == T + 1 == plan.theorem.n_steps
         assert plan.method.descent.step_sizes[0] == pytest.approx(1.0 / H)
         assert plan.method.descent.clipping.bound == pytest.approx(G)
-    # What the theorem prints asks for far more steps, in which noise drowns the gradients.
+    # The printed number of steps is far larger, and noise dominates the gradients.
     assert H * at_zero / s**2 > 30 * T
 
 
@@ -323,7 +323,7 @@ def test_the_clip_is_the_largest_gradient_within_the_constraint(solver, problem)
 
 
 def printed_epsilon(closed_form, epsilon, delta=1e-5, T=100, n=1000):
-    """What T gradients of sensitivity 2/n cost with the printed standard deviation."""
+    """Cost of T gradients of sensitivity 2/n with the printed standard deviation."""
     sigma = closed_form(epsilon, delta, T, n)
     return gdp.epsilon(delta, math.sqrt(T) * 2.0 / n / sigma)
 
@@ -524,7 +524,7 @@ def test_an_estimator_takes_them():
     assert bounded.score(X, y) > 0.85
 
 
-# What the theorems print that cannot be followed.
+# Printed settings that cannot be followed.
 
 
 def test_the_step_of_theorem_2_counts_embedded_columns_and_the_ball_twice_as_large():

@@ -42,5 +42,5 @@ def small(n: int = 20, d: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(**options: Any) -> LogisticRegression:
-    """An estimator whose public facts are declared."""
+    """An estimator with declared public facts."""
     return LogisticRegression(**{"classes": [0, 1], "row_norm": 2.0, "solver": SHORT, **options})

@@ -1,4 +1,4 @@
-"""Pitfalls of accounting: what is charged, when, under which relation, and by which formula."""
+"""Pitfalls of accounting: charges, their time, relation and formula."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def two_cannot_spend_what_is_there_for_one(folder):
 
 
 def test_pitfall_15_no_two_spend_the_same_budget(tmp_path):
-    # Without a lock all decide by what was there when the first one looked.
+    # Without a lock all decide by the state that the first one read.
     ledger = importlib.import_module("dpglm.ledger.ledger")
     honest, seen = ledger.read, {}
 
@@ -295,7 +295,7 @@ def what_is_shown_is_what_was_answered(solver):
 
 @pytest.mark.parametrize("solver", SELECTING, ids=lambda solver: type(solver).__name__)
 def test_pitfall_17_the_score_of_the_winner_is_not_shown(solver):
-    # What would show it: the norm, or the mean loss, of what was chosen, as a diagnostic.
+    # A leak would be the norm, or the mean loss, of the choice, as a diagnostic.
     method = type(solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), PLANNED).method)
     honest = method.step
 
@@ -362,7 +362,7 @@ def test_pitfall_20_sampled_epsilon_is_above_an_exact_lower_bound():
     )
 
 
-# 26. A multiplier whose square underflows costs nothing on paper.
+# 26. A multiplier with an underflowing square costs nothing on paper.
 
 
 def noise_is_never_free():
@@ -415,7 +415,7 @@ def a_bound_is_shown_that_holds_whenever_one_looks():
     rule = make_filter("gaussian", ApproximateDP(8.0, 1e-3))
     squares = rule.budget.gdp_mu() ** 2 * np.geomspace(1e-4, 1.0, 100)
     shown = np.array([rule.spent_at_any_time([{"mu": math.sqrt(s)}])["epsilon"] for s in squares])
-    # Stop when the loss is large: the mean of what is then beyond what was shown.
+    # Stop when the loss is large: the mean excess over the stated epsilon.
     rng, steps = np.random.default_rng(5), np.diff(squares, prepend=0.0)
     normal_steps = rng.standard_normal((20_000, steps.size))
     losses = np.cumsum(0.5 * steps + np.sqrt(steps) * normal_steps, axis=1)

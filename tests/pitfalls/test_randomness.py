@@ -1,4 +1,4 @@
-"""Pitfalls of facts and randomness: what is taken from the data, and noise that is not fresh."""
+"""Pitfalls of facts and randomness: facts from the data, and reused noise."""
 
 from __future__ import annotations
 

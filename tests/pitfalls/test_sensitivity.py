@@ -1,4 +1,4 @@
-"""Pitfalls of sensitivity: what one row can do to a sum, and clips that are not there."""
+"""Pitfalls of sensitivity: the effect of one row on a sum, and missing clips."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def density_ratios_stay_under_the_claim(norm):
 
 @pytest.mark.parametrize("norm", [0.01, 1.0, 100.0])
 def test_pitfall_02_exact_densities_stay_under_the_claim_at_any_scale(norm):
-    # What the wrong curvature leads to: a contraction that is not there, and too little noise.
+    # The wrong curvature gives a false contraction, and too little noise.
     honest = planning.calibrate
 
     def too_little(*args, **options):
@@ -394,7 +394,7 @@ def test_pitfall_14_what_was_clipped_is_what_is_summed():
         caught(bug, what_was_clipped_is_summed)
 
 
-# 16. Sums in another order; noise whose low bits reveal the value.
+# 16. Sums in another order; noise with low bits that reveal the value.
 
 
 def rounding_is_in_the_sensitivity():

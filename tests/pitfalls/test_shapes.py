@@ -19,7 +19,7 @@ from tests.laws.transcripts import listening
 from tests.pitfalls.support import caught, model, small
 from tests.planted import pythonic
 
-# 18. Odd sizes: tests/estimators/test_bad_input.py; here what privacy needs of them.
+# 18. Odd sizes: tests/estimators/test_bad_input.py; here for privacy.
 
 
 def sensitivity_holds_for(n):

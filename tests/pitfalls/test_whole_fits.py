@@ -1,4 +1,4 @@
-"""Pitfalls of whole fits: what is planned, refused, taken up again, read and written."""
+"""Pitfalls of whole fits: plans, refusals, resumed fits, files."""
 
 from __future__ import annotations
 

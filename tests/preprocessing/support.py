@@ -60,7 +60,7 @@ def worst_pairs(
 ) -> list[tuple[np.ndarray, np.ndarray, str]]:
     """Neighbours that differ in row 17: by relation, with huge, tiny and opposite rows.
 
-    An erased row contributes nothing to a sum, which is what a row ``erased`` does.
+    An erased row contributes nothing to a sum, like a row ``erased``.
     """
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n, d)) * row_norm

@@ -1,4 +1,4 @@
-"""Centring: the mean goes, error is what noise makes it, and the rule for its share."""
+"""Centring: the mean is removed, the error is that of the noise, and the share follows its rule."""
 
 from __future__ import annotations
 

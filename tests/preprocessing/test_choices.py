@@ -1,4 +1,4 @@
-"""From a share of mu to the epsilon of a choice: what the accountants say of it."""
+"""From a share of mu to the epsilon of a choice, by the accountants."""
 
 from __future__ import annotations
 

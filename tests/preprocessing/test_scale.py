@@ -59,7 +59,7 @@ def test_columns_of_which_nothing_is_seen_stay_small():
     X[:, 0] = RNG.normal(size=3000) * 0.3
     X[:3, 1] = 0.5
     sizes, planned = sizes_of(make_rows(X))
-    # As large as a column may be of which so few rows are seen.
+    # The largest possible column with this few rows.
     np.testing.assert_allclose(sizes[1:], np.sqrt(4.0 * planned.releases[0].noise_std / 3000))
     assert sizes[1] > 0.05
 

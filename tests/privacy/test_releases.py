@@ -1,4 +1,4 @@
-"""Releases: what is declared is what is asked, what it costs, and how much noise it gets."""
+"""Releases: the declaration fixes the question, the cost and the noise."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_mechanism_is_here():
     assert mechanisms_of_dpglm() == set(CASES)
 
 
-# What is declared
+# Declarations
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_the_event_and_the_noise_are_those_of_the_formulas(case, adjacency):
         assert case.event.epsilon <= declared.event.epsilon <= case.event.epsilon * (1 + 1e-15)
     else:
         assert declared.event == case.event
-    # Erasing a row moves the value by its bound and what is rounded; replacing it, by twice that.
+    # Erasing a row moves the value by its bound plus rounding; replacing it, by twice that.
     sensitivity = {ZERO_OUT: 1.75, Adjacency.ADD_REMOVE: 1.75, REPLACE_ONE: 3.5}[adjacency]
     assert declared.sensitivity == sensitivity
     assert declared.noise_multiplier == case.multiplier
     least = case.multiplier * sensitivity
-    # What is snapped to a grid needs a little more.
+    # Values snapped to a grid need a little more.
     assert least <= declared.noise_scale <= least * (1.0 + 1e-6)
     assert declared.noise_std == pytest.approx(case.std * declared.noise_scale, rel=1e-12)
 
@@ -165,7 +165,7 @@ def test_a_magnitude_too_large_for_a_grid_is_refused():
         check_can_be_asked([declared])
 
 
-# What is asked
+# Questions
 
 
 @every_case
@@ -255,7 +255,7 @@ def test_terms_that_stay_secret_have_the_noise_that_was_declared():
             assert one.rounding >= 0.5 * math.sqrt(3.0) * 2.0**exponent
 
 
-# What is written
+# Files
 
 
 @every_case

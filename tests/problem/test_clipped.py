@@ -1,4 +1,4 @@
-"""song2021 Lemma 5.1 and Theorem 5.3: what clipping row gradients minimises, if anything."""
+"""song2021 Lemma 5.1 and Theorem 5.3: the loss that clipped row gradients minimise, if any."""
 
 from __future__ import annotations
 

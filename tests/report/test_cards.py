@@ -1,4 +1,4 @@
-"""What notebooks show: short, true to the object, and safe whatever the names are."""
+"""Display in notebooks: short, true to the object, and safe for any names."""
 
 import copy
 import dataclasses
@@ -21,7 +21,7 @@ ALLOWED = {"div", "strong", "p", "table", "tr", "th", "td", "details", "summary"
 
 
 class Card(HTMLParser):
-    """Elements, and the text between them; refuses what a card must not have."""
+    """Elements, and the text between them; refuse elements that a card must not have."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The page about a description: whole, escaped, and nothing but what was released."""
+"""The page about a description: complete, escaped, and made of releases only."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The page about an evaluation: whole, escaped, and nothing but what was released."""
+"""The page about an evaluation: complete, escaped, and made of releases only."""
 
 import re
 

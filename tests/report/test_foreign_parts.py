@@ -1,4 +1,4 @@
-"""A model whose labels, names, schema or loss are not those of its certificate is refused."""
+"""A model with other labels, names, schema or loss than its certificate is refused."""
 
 import hashlib
 import json

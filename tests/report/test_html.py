@@ -127,7 +127,7 @@ def test_says_what_the_certificate_says(page, binary):
     text = Page(page).text
     certificate = binary.privacy_
     for heading, sentences in certificate.sections():
-        # Who spent what is in a table.
+        # A table has the cost of each part.
         for sentence in () if heading == "Budget by stage" else sentences:
             # Public facts are in a table, one cell for each part.
             for part in re.split(r" = |: (?=declared|public under)", sentence):
@@ -288,7 +288,7 @@ def test_names_cannot_smuggle_in_markup():
     text = html.report_page(
         estimator, title="</title><script>", feature_names=names, scores={"<i>": "<u>"}
     )
-    # What is only text may name an address; nothing may become an element.
+    # Text may contain an address; it must not become an element.
     found = [entry for entry in references(text) if not entry.endswith("//x")]
     assert found == []
     assert "a&b" in Page(text).text

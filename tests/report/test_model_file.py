@@ -1,4 +1,4 @@
-"""A model file predicts what the estimator predicts, and is written whole or not at all."""
+"""A model file predicts like the estimator, and is written completely or not at all."""
 
 import json
 import os

@@ -61,7 +61,7 @@ def written(figure):
 
 
 def faults(figure):
-    """What is wrong with the texts of a picture, in words."""
+    """Errors in the texts of a picture, in words."""
     texts = written(figure)
     renderer = figure.canvas.get_renderer()
     boxes = [text.get_window_extent(renderer) for text in texts]

@@ -87,7 +87,7 @@ class TestTrainingHistory:
         assert drawn(figure, tmp_path) > 10_000
 
     def test_length_of_noise_is_what_noise_has(self, binary):
-        """At the end of this run hardly anything but noise is left in the gradient."""
+        """At the end of this run the gradient is almost only noise."""
         figure = plots.training_history(binary.solution_)
         curve, floor = figure.axes[0].lines
         late = np.sqrt(np.mean(curve.get_ydata()[-50:] ** 2))

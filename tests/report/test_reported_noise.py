@@ -1,4 +1,4 @@
-"""The noise beside a coefficient is what fits of the same rows show, in the units of the table."""
+"""The reported noise of a coefficient is that of repeated fits, in the units of the table."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def targets(name, z, rng):
 def test_noise_is_what_fits_of_the_same_rows_show(name, reference):
     """Indicators of all levels share a shift that no difference of them has.
 
-    Counted as if their noise were independent, differences had 50 to 280 times what they have.
+    With noise taken as independent, differences would have 50 to 280 times their noise.
     """
     X, z, rng = table()
     y = targets(name, z, rng)
@@ -92,7 +92,7 @@ def test_noise_is_what_fits_of_the_same_rows_show(name, reference):
 
 
 def test_what_a_covariance_says_of_differences():
-    # What goes along with the sum of all indicators, less the intercept, is not known at all.
+    # The sum of all indicators less the intercept is not identified.
     shared = np.array([1.0, 1.0, 1.0, -1.0])
     noise = NoiseCovariance(0.01 * np.eye(4) + 100.0 * np.outer(shared, shared), np.array([1.0, 4]))
     apart = noise.mapped(np.array([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]))

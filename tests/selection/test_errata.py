@@ -1,4 +1,4 @@
-"""The papers' defects, shown by exact probabilities; the same for what is done instead."""
+"""The papers' defects by exact probabilities, and the same for the corrections."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def law_of(scores, sensitivities, epsilon):
 
 
 def laws(bounds, epsilon):
-    """Laws of the choice with and without a row whose loss at the larger model is enormous."""
+    """Laws of the choice with and without a row with an enormous loss at the larger model."""
     data = DataSpec(10, 1, target_low=-1.0, target_high=1.0)
     X = np.vstack([[1.0], np.zeros((9, 1))])
     models = [np.array([0.5]), np.array([20.0])]
@@ -88,7 +88,7 @@ def laws(bounds, epsilon):
 
 def test_arora2022_algorithm_4_breaks_where_a_loss_is_above_its_delta():
     epsilon = 1.0
-    # Delta(B) = 2 and 4 are what the losses are said to be with high probability.
+    # Delta(B) = 2 and 4 bound the losses with high probability.
     present, absent = laws([math.inf, math.inf], epsilon)
     assert np.abs(np.log(present / absent)).max() > 10.0 * epsilon
     present, absent = laws([2.0, 4.0], epsilon)

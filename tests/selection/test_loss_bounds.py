@@ -1,4 +1,4 @@
-"""Bounds at which losses are clipped: public, and true where they are said to be."""
+"""Bounds for clipped losses: public, and true where stated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is planned: stages, parts, and shares of the budget, against independent computations."""
+"""Plans: stages, parts, and shares of the budget, compared with independent computations."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_trainings_on_the_same_rows_share_one_mu_exactly(adjacency):
     mu = math.sqrt(count) / gaussian.noise_multiplier
     assert mu == pytest.approx(gdp.mu(1.0, 1e-5), rel=1e-9)
     assert mu <= gdp.mu(1.0, 1e-5)
-    # The choice has the whole budget too, not what is left: its rows are others.
+    # The choice has the whole budget too, as it reads other rows.
     assert choice.epsilon == pytest.approx(1.0, rel=1e-3)
     bounds = [one.plan.problem.constraint for one in plan.method.trainings]
     assert bounds == [L2Ball(1.0), L2Ball(2.0), L2Ball(4.0)]
@@ -252,7 +252,7 @@ def test_cost_and_noise_are_reported():
     best = SOLVERS["best"].plan(LOGISTIC, BUDGET, DATA).method
     assert best.gradient_evaluations == (50 + 51) * 10_000
     assert (boosting.n_steps, grid.n_steps, best.n_steps) == (151, 151, 51)
-    # Fewer rows for each model, and so much more noise.
+    # Fewer rows for each model, and therefore more noise.
     alone = steady.plan(LOGISTIC, BUDGET, DATA)
     assert boosting.coefficient_noise == pytest.approx(
         alone.coefficient_noise * 10_000 / 2666, rel=0.01

@@ -1,4 +1,4 @@
-"""What runs do: rows stay in their part, stages are driven as planned, and choices are useful."""
+"""Runs: rows stay in their part, stages follow the plan, and choices are useful."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_happens_is_planned(solver, adjacency, dtype, layout, n_outputs):
     solution = run(plan, rows, SeededNoise(1), seen.append)
     assert solution.w.shape == rows.spec.coefficient_shape
     assert np.isfinite(solution.w).all()
-    # Steps are numbered from end to end; a choice has no gradient to tell of.
+    # Steps are numbered from end to end; a choice does not have a gradient.
     assert [info.step for info in seen] == list(range(1, plan.n_steps + 1))
     assert np.isnan(seen[-1].gradient_norm)
     assert np.isfinite(seen[0].gradient_norm)
@@ -109,7 +109,7 @@ def test_a_training_sees_the_rows_of_its_part_only():
 
 
 def scores_of_choice(plan, rows, seed):
-    """What the last question of a run is asked with."""
+    """Arguments of the last question of a run."""
     release, told = Curator.release, []
 
     def quiet(self, declared, value):

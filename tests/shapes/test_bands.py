@@ -30,7 +30,7 @@ SCHEMA = Schema.from_dict(
     }
 ).with_additive(Additive(segments=4, reach=1.0))
 FITS = 80
-# Four standard errors of a share of 0.95 in so many fits.
+# Four standard errors of a share of 0.95 in this many fits.
 SLACK = 4.0 * np.sqrt(0.95 * 0.05 / FITS)
 
 
@@ -61,7 +61,7 @@ def fits():
 
 
 def covered(simultaneous):
-    """Shares of fits whose bands hold the whole true curve, by term."""
+    """Shares of fits with bands that contain the whole true curve, by term."""
     expected = dict(truth())
     hits = dict.fromkeys(expected, 0)
     for model in fits():
@@ -141,7 +141,7 @@ def test_projected_ends_that_are_unknown_are_bounded_by_neighbours(direction, mo
     rising = direction * values
     for end in ends:
         assert (np.diff(end) >= 0.0).all()
-    # What is never falling and lies in the known part of the band is still inside.
+    # A curve that never falls and lies in the known part of the band is still inside.
     truth = np.array([rising[0], -0.1, rising[2], rising[3], 9.0])
     assert ((ends[0] <= truth) & (truth <= ends[1])).all()
     curve = isotonic_regression(rising)

@@ -215,7 +215,7 @@ def test_arrows_say_where_a_band_goes_on_beyond_the_panel():
 
 @pytest.mark.parametrize(("name", "which"), [("x0", "y"), ("level", "x")])
 def test_bands_without_an_end_leave_the_panel(name, which):
-    """Matplotlib leaves out what is not finite, which looks like a value without a band."""
+    """Matplotlib leaves out values that are not finite, as if a value had no band."""
     (term,) = [one for one in terms_of(SCHEMA) if one.name == name]
     values = np.zeros((1, *term.shape))
     band = np.stack([values - np.inf, values + np.inf], axis=-1)

@@ -1,4 +1,4 @@
-"""Shapes: they add up to the score, edits are what is predicted, tables are all of it."""
+"""Shapes: they add up to the score, edits change predictions, tables are complete."""
 
 import csv
 
@@ -101,7 +101,7 @@ def test_points_become_predictions(model):
     edited = model.with_shape("age", {0: -1.0, 50: 0.0, 100: 3.0})
     moved = edited.decision_function(X)
     np.testing.assert_allclose(np.diff(moved), [0.5, 1.1, 2.4], atol=1e-9)
-    # All other terms, and what age adds on average, are as before.
+    # All other terms, and the mean effect of age, are as before.
     change = edited.shapes_["age"].values[0] + np.mean([-1.0, -0.5, 0.0, 1.5, 3.0])
     np.testing.assert_allclose(change, [-1.0, -0.5, 0.0, 1.5, 3.0], atol=1e-9)
     for name in ("dose", "region", "dose x region"):

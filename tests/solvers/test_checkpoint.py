@@ -50,7 +50,7 @@ BUDGET = ApproximateDP(1.0, 1e-5)
 
 # A parent whose children die one after the other, each at a moment of its own (around a step that
 # is heard of, a file that is synced or moved), until one of them has finished; they write down,
-# durably, what they hear of each step.
+# durably, the reports of each step.
 KILLING = """
 import json, os, signal, sys
 sys.path[:0] = json.loads(sys.argv[1])
@@ -97,7 +97,7 @@ def child(folder, solver, planted):
         json.dump([info.gradient_norm for info in solution.history], file)
 
 for folder, solver, planted in json.loads(sys.argv[2]):
-    # Planning is done once, before anybody is killed.
+    # Planning is done once, before any child is killed.
     eval(solver).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     kills = 0
     while True:
@@ -144,7 +144,7 @@ def interrupted(path, plan=PLAN, after=3, **options):
         run(plan, rows(), SystemNoise(), interrupt_after(after), checkpoint=path, **options)
 
 
-# Planted: what is written is always one step behind.
+# Planted: the written state is always one step behind.
 LATE = """
 from dpglm.solvers.checkpoint import RunCheckpoint
 save, earlier = RunCheckpoint.save, []
@@ -178,7 +178,7 @@ def killed(tmp_path_factory):
         assert len(norms) == 12
         heard = [line.split() for line in (folder / "heard").read_text().splitlines()]
         steps = [int(step) for step, _ in heard]
-        # As text: a step that learns a map has no gradient, so NaN for its norm.
+        # As text: a step that learns a map lacks a gradient, so its norm is NaN.
         kept = [repr(norms[step - 1]) for step in steps]
         results[name] = steps, [norm for _, norm in heard], kept
     return results
@@ -229,7 +229,7 @@ def test_states_of_all_kinds_are_kept(tmp_path, solver, loss):
     with pytest.warns(UserWarning, match="complete"):
         again = run(plan, rows(), SystemNoise(), heard.append, checkpoint=path)
     np.testing.assert_array_equal(again.w, solution.w)
-    # As NaN is not NaN, compare what is written.
+    # As NaN is not NaN, compare the written text.
     assert repr(again.history) == repr(solution.history)
     assert again.chosen == solution.chosen
     assert len(heard) == plan.n_steps - plan.n_steps // 2

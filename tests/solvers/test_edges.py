@@ -292,7 +292,7 @@ def test_intercepts_have_a_share_of_their_own(pace, in_basis):
         np.testing.assert_allclose(alone - start, 0.1 * way)
     seen = shrunk(start + far, start, 1.0, **given, own_intercept=True) - start
     share = seen[0] / far[0]
-    # Along the intercept all is kept, of what is orthogonal to it a share.
+    # The part along the intercept is kept, and a share of the orthogonal part.
     along = inverse[:, -1]
     np.testing.assert_allclose(along @ (inverse @ seen), along @ (inverse @ far), rtol=0.02)
     np.testing.assert_allclose(seen[:-1], share * far[:-1])
@@ -312,7 +312,7 @@ def test_shrunk_classes_rank_as_before(in_basis):
 
 
 def test_a_frequent_class_does_not_have_every_row():
-    """Half of the rows in one of six classes, which slopes in noise tell apart."""
+    """Half of the rows in one of six classes, with slopes in noise."""
     rng = np.random.default_rng(0)
     y = rng.choice(6, size=10_000, p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
     X = rng.normal(size=(6, 80))[y] + 1.5 * rng.normal(size=(10_000, 80))

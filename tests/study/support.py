@@ -25,7 +25,7 @@ PARTS = ("exploration", "model", "evaluation")
 
 
 def table(n_rows=600, seed=0):
-    """Ages differ, so that they tell rows apart."""
+    """Ages differ, so that they identify rows."""
     rng = np.random.default_rng(seed)
     age = rng.permutation(np.linspace(0.0, 100.0, n_rows))
     sex = rng.choice(["f", "m"], n_rows)

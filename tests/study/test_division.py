@@ -11,7 +11,7 @@ from tests.study.support import SCHEMA
 
 
 def precisions(purpose, n_rows):
-    """How far what each part is about will be off; of the evaluation with sampling."""
+    """Expected error of each part; that of the evaluation includes sampling."""
     made = Study(SCHEMA, 0.5, 1e-5, purpose=purpose).explore().fit().evaluate()
     plan = made.plan(n_rows)
     (_, reach), *_ = plan.evaluation.precision()

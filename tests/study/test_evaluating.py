@@ -156,7 +156,7 @@ class TestRefusals:
             (PrivatePipeline([SchemaEncoder(SCHEMA), LinearSVC()]), {"formula": "x"}, "formula"),
             ("forest", {}, "estimator must be"),
             ("additive", {"interaction": []}, "interaction must be a parameter of Additive"),
-            # What would be spent, or recorded elsewhere, beside what the study says.
+            # Arguments that would spend, or record, outside the study.
             ("additive", {"epsilon": 3.0}, "epsilon must be set on the Study"),
             (LogisticRegression(ledger="mine"), {}, "ledger must be set on the Study"),
             (LinearSVC(random_state=0), {}, "random_state must be set on the Study"),

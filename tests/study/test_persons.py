@@ -73,7 +73,7 @@ def test_a_person_with_two_spellings_is_in_one_part(spelled):
     for seed in range(9):
         mask = Split(0.5, "id").draw(40, Adjacency.ADD_REMOVE, SeededNoise(seed), ids)
         assert len(set(mask[:6].tolist())) == 1
-    # What a part protects are the same persons.
+    # All parts protect the same people.
     assert Groups.of(ids, 40).n_groups == 35
 
 

@@ -1,4 +1,4 @@
-"""Studies from files: what is said is done, and what is wrong is named."""
+"""Studies from files: settings are followed, and errors are named."""
 
 import json
 import re

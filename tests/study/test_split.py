@@ -26,7 +26,7 @@ def test_public_n_gives_fixed_sizes(adjacency):
 def test_private_n_gives_independent_coins():
     masks = np.array([Split(0.25).draw(40, ADD_REMOVE, SeededNoise(s)) for s in range(400)])
     sizes = masks.sum(axis=1)
-    # Planted bug: fixed sizes, whose variance is 0.
+    # Planted bug: fixed sizes, with variance 0.
     assert sizes.var() == pytest.approx(40 * 0.25 * 0.75, rel=0.3)
     assert sizes.mean() == pytest.approx(10.0, abs=0.6)
 
@@ -79,7 +79,7 @@ def test_empty_parts_are_refused():
 def least_delta(shifts, epsilon, sigma):
     """Delta of a half-plane of noisy (sum to learn from, sum to evaluate on), D against D'.
 
-    ``shifts`` lists what D' is beside D: probabilities, and changes of the two sums.
+    ``shifts`` lists the changes from D to D': probabilities, and changes of the two sums.
     """
     direction = np.array([-2.0, 1.0]) / math.sqrt(5.0)
     thresholds = np.linspace(-8.0, 8.0, 4001)

@@ -1,4 +1,4 @@
-"""A study: what it plans it does, a row pays in its own part, and what was begun goes on."""
+"""A study: it follows its plan, rows are charged in their part, and it can be resumed."""
 
 import dataclasses
 import itertools

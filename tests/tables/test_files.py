@@ -148,6 +148,6 @@ def test_blank_lines_of_one_column_are_rows(tmp_path):
     # As they are written, and read again.
     write_table({"a": pa.array(["1", None, "3"])}, path)
     assert read_table(path, ["a"])["a"].to_pylist() == ["1", "", "3"]
-    # Between rows of several columns they are no cells.
+    # Between rows of several columns they are not cells.
     path.write_text("a,b\n1,2\n\n3,4\n\n")
     assert read_table(path, ["a"])["a"].to_pylist() == ["1", "3"]

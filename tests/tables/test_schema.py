@@ -1,4 +1,4 @@
-"""The schema: what its JSON form may say, and the row-local, bounded encoding that follows."""
+"""The schema: its JSON form, and the row-local, bounded encoding."""
 
 import copy
 import json

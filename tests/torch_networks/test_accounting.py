@@ -1,4 +1,4 @@
-"""What networks cost, by accountants that share nothing with the library's."""
+"""Costs of networks, by accountants that share nothing with the library's."""
 
 from __future__ import annotations
 

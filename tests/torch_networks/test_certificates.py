@@ -130,7 +130,7 @@ def certificates():
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forge: forge.__name__)
 def test_forged_certificates_are_found(certificates, forgery):
-    # An unprojected network has no columns, and one block.
+    # An unprojected network has one block, without columns.
     found = certificates[forgery.__name__ == "plan.method.blocks"]
     assert verify(found).ok
     assert not verify(forged(found, forgery)).ok

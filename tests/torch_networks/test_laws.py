@@ -1,4 +1,4 @@
-"""What a plan for a network returns, a run can do, whatever the rows are."""
+"""Every plan for a network can be executed, whatever the rows are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is spent, and what may happen between steps."""
+"""Refusals before anything is spent, and allowed actions between steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one row can change, on worst cases, and the law of its projection."""
+"""The effect of one row in worst cases, and the law of its projection."""
 
 from __future__ import annotations
 

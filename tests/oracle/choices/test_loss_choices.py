@@ -220,7 +220,7 @@ SCORES = np.array([0.2, 0.0, 0.5])
 
 
 def chosen_often(choose):
-    """Frequencies over many runs; rows of zeros whose losses are those of their intercept."""
+    """Frequencies over many runs; rows of zeros, with the losses of their intercept."""
     rows = make_rows(np.zeros((1, 1)), np.zeros(1))
     candidates = [np.array([0.0, math.sqrt(2.0 * score)]) for score in SCORES]
     picks = [choose(oracle_for(rows, Squared(), seed), candidates) for seed in range(RUNS)]

@@ -152,12 +152,12 @@ def test_the_bound_is_attained_and_a_forgotten_clip_would_be_seen():
             return slopes
 
     with mock.patch.object(differences_module, "FlatClipping", Forgotten):
-        # The function then no longer keeps to what it is told to keep to.
+        # The function then breaks its declared bound.
         assert distance(*rows, Logistic(), 0.5, 0.1, w, anchor) > 0.1 * 4.0
 
 
 def test_two_clipped_gradients_differ_by_no_more_than_twice_the_clip_or_the_smoothness():
-    # What the solvers' bound rests on for accuracy; a clip is a projection, hence nonexpansive.
+    # The solvers' bound rests on this; a clip is a projection, hence nonexpansive.
     rng = np.random.default_rng(4)
     for (loss, n_outputs), clip in itertools.product(LOSSES, (0.1, 1.0)):
         for _ in range(20):

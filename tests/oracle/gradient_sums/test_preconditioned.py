@@ -106,7 +106,7 @@ def test_one_row_stays_within_the_declared_sensitivity(layout, dtype, turned, ro
 
 
 def test_sums_in_single_precision_need_the_rounding_that_is_declared_for_them():
-    # A row that brings exactly the clip moves the others' sum by what single precision loses.
+    # A row of exactly the clip moves the others' sum by the rounding of single precision.
     rng = np.random.default_rng(3)
     X, y, clip = rng.normal(size=(64, 4)), rng.choice([-1.0, 1.0], 64), 0.3
     excess = {}

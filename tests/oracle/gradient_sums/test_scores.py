@@ -173,7 +173,7 @@ def test_one_row_stays_within_the_declared_sensitivity_and_can_reach_it(loss, la
     options = {"layout": layout, "dtype": dtype}
     if binary:
         options |= {"low": -1.0, "high": 1.0}
-    # Scores are longest for rows whose length in the basis is between clip and square over clip.
+    # Scores are longest for rows with a norm in the basis between clip and square over clip.
     longest = float(np.linalg.norm(BASIS[0] + BASIS[4]))
     reached = np.zeros(5)
     for row in (*np.eye(4), -np.eye(4)[0], 1e-30 * np.ones(4), 1e6 * np.ones(4)):
@@ -217,7 +217,7 @@ def test_a_missing_weight_is_found():
 
 
 def test_counts_of_limits_without_a_bound_are_found(monkeypatch):
-    """Planted: what long rows lose counts as much as clipped residuals."""
+    """Planted: the loss of large rows counts as much as clipped residuals."""
     X, y = np.zeros((50, 4)), np.full(50, 3.0)
     heavy, gone = np.full(50, 2.0), np.full(50, 2.0)
     gone[0] = 0.0

@@ -64,7 +64,7 @@ def test_the_worst_row_reaches_the_bound_and_one_count_for_all_columns_would_not
     moved = np.linalg.norm(a - b)
     bound = declared_for(make_rows(X)).contribution_bound
     assert moved == math.sqrt(3.0) == bound <= std < 1.001 * math.sqrt(3)
-    # As if a row had one entry: what a forgotten factor looks like.
+    # As if a row had one entry: the effect of a forgotten factor.
     assert moved > 1.7 * declared_for(make_rows(X[:, :1])).contribution_bound
 
 

@@ -101,7 +101,7 @@ def test_packing_keeps_lengths_and_can_be_undone():
 
 @pytest.mark.parametrize("row", [[1.0, 0.0, 0.0], [0.5, -0.5, math.sqrt(0.5)]])
 def test_length_of_a_row_s_matrix_is_the_squared_length_of_the_row(row):
-    # Sparse rows and dense ones alike: the Frobenius norm has no worst direction.
+    # Sparse and dense rows alike: the Frobenius norm is the same in every direction.
     assert np.linalg.norm(pack_symmetric(np.outer(row, row))) == pytest.approx(1.0, rel=1e-15)
 
 
@@ -250,7 +250,7 @@ def test_the_bounds_are_attained_and_smaller_ones_would_be_seen():
         assert attained == pytest.approx(1.0, rel=1e-12)
         for cap in (1.0, 25.0, 100.0, 400.0):
             assert np.linalg.norm(second_sum(rows, np.eye(2), cap, shares=shares)) <= 1.0
-        # Of a row within its cap a level makes longer what is divided by the sum of both.
+        # A level lengthens the part of a row within its cap that is divided by both sums.
         view = view_of(np.eye(2), 100.0, 5.0)
         attained = np.linalg.norm(second_sum(rows, np.eye(2), 100.0, shares=shares, level=5.0))
         assert attained == pytest.approx(1.0, rel=1e-12)

@@ -1,4 +1,4 @@
-"""The noisy sum of clipped losses: what one row changes in it, and the noise that it gets."""
+"""The noisy sum of clipped losses: the effect of one row, and the noise."""
 
 import math
 

@@ -103,7 +103,7 @@ def test_counts_are_those_of_a_histogram(level):
     assert (expected > 0.0).sum() >= 10
     for row_by_row in (False, True):
         np.testing.assert_allclose(counted(rows, view, row_by_row), expected, atol=1e-9)
-    # The last shell has no end.
+    # The last shell is unbounded.
     far = make_rows(np.full((3, 3), 0.5), np.ones(3), intercept=0.7)
     view = view_of(1e9 * np.eye(4), 1e30)
     assert counted(far, view)[-1] == 3.0

@@ -53,7 +53,7 @@ def test_sizes_of_both_kinds_leave_offsets_in_and_out():
 
 
 def moved(y, offset=None):
-    """Return how far the sums move when one row is erased, and what is declared."""
+    """Return the move of the sums when one row is erased, and the declared bound."""
     loss, y = Poisson(), np.array([y, 3.0])
     if offset is not None:
         y, loss = np.column_stack([y, [offset, 0.0]]), WithOffset(loss, 3.0)
@@ -83,7 +83,7 @@ def test_planted_counts_of_all_smaller_sizes_are_found(monkeypatch):
 
 
 class _Nested(np.ndarray):
-    """Numbers of which only the lower end of a size is asked."""
+    """Numbers with only the lower end of their size."""
 
     @classmethod
     def of(cls, values):

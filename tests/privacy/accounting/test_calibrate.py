@@ -1,4 +1,4 @@
-"""Calibration: never over budget, hardly under it, less noise for more epsilon."""
+"""Calibration: never over budget, close to it, less noise for more epsilon."""
 
 import functools
 import math
@@ -71,7 +71,7 @@ def test_sampled_calibration_is_tight_and_never_over(name, epsilon, delta, adjac
     assert not within_budget(make_event(multiplier * 0.995), adjacency, budget)
 
 
-# What earlier versions returned for q = 0.001 and T = 100000, found by many slow calls.
+# The result for q = 0.001 and T = 100000, found by many slow calls.
 FORMER = {
     (0.01, 1e-5, Adjacency.ZERO_OUT): 77.56492,
     (1.0, 1e-5, Adjacency.ADD_REMOVE): 1.369927,

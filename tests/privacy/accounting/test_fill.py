@@ -1,4 +1,4 @@
-"""The largest share of a budget that fits: never over it, hardly under it, in few tries."""
+"""The largest share of a budget that fits: never over it, close to it, in few tries."""
 
 import math
 

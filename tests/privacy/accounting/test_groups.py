@@ -1,4 +1,4 @@
-"""Pure releases beside sampled ones under replace-one are not charged twice."""
+"""Pure releases composed with sampled ones under replace-one are not charged twice."""
 
 import pytest
 

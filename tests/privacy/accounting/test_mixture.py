@@ -1,4 +1,4 @@
-"""Delta as a contour integral: against closed forms, and from which errors it is safe."""
+"""Delta as a contour integral: compared with closed forms, and safe from errors."""
 
 import math
 

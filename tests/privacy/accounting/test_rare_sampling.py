@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_in(3)
 
 ZERO_OUT = Adjacency.ZERO_OUT
 RATES = (1e-3, 1e-4, 1e-5, 3e-5, 1e-6, 1e-7, 1e-8)
-# Sigma, steps and a delta at which epsilon is above 0 for every rate.
+# Sigma, steps and a delta with positive epsilon for every rate.
 SETTINGS = ((0.5, 60, 1e-9), (1.0, 1, 1e-12), (1.0, 10, 1e-10), (2.0, 30, 1e-11), (0.3, 20, 1e-8))
 
 

@@ -99,7 +99,7 @@ def test_curvature_without_the_square_of_the_norm_is_caught():
 
 
 def test_bound_is_reached_and_the_gaussian_mechanism_is_no_bound():
-    # Adding a row whose slope has the sign of w. The planted bug: loss s^2/2 + s u, not s |u|.
+    # Adding a row with a slope of the sign of w. The planted bug: loss s^2/2 + s u, not s |u|.
     sigma, s = 1.0, 0.7
     grid = np.linspace(-12.0, 12.0, 1_000_001)
     with_row, without = densities([steep(s, 1e-4), NONE], [NONE], 1.0, sigma, grid)

@@ -1,4 +1,4 @@
-"""Gaussian noise after a random projection: the mixture over chi-squares, and what is not it."""
+"""Gaussian noise after a random projection: the mixture over chi-squares, and wrong ones."""
 
 import math
 
@@ -207,7 +207,7 @@ def test_many_columns_are_the_gaussian_mechanism():
 
 def test_published_accounting_of_batches_from_a_partition_is_refuted():
     # d2p2 draws batches from a partition and accounts for Poisson samples. Over one epoch the row
-    # is in exactly one batch: one Gaussian release, much dearer than what is claimed.
+    # is in exactly one batch: one Gaussian release, much dearer than the claim.
     batches, multiplier = 100, 1.0
     claimed = PLD(2).epsilon(
         Repeated(PoissonSampled(1.0 / batches, Gaussian(multiplier)), batches), ZERO_OUT, 1e-5

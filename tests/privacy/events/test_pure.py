@@ -1,4 +1,4 @@
-"""Pure events and exponential mechanisms: their losses, their compositions, what is cheaper."""
+"""Pure events and exponential mechanisms: their losses, compositions, and costs."""
 
 import itertools
 import math
@@ -79,7 +79,7 @@ def test_epsilons_that_are_no_multiples_of_each_other():
 
 @pytest.mark.parametrize("accountant", [ORACLE, FOURIER], ids=lambda one: one.name)
 def test_a_pure_event_beside_a_sample_is_charged_once(accountant):
-    # Sampling forces the way through the erased row, where a pure event has no multiplier to
+    # Sampling forces the way through the erased row, and a pure event has no multiplier to
     # double and would be charged for each of two rows; as a group of its own it is not.
     event = Composed((Pure(0.5), PoissonSampled(0.01, Gaussian(50.0))))
     found = accountant.epsilon(event, REPLACE_ONE, 1e-6)
@@ -88,7 +88,7 @@ def test_a_pure_event_beside_a_sample_is_charged_once(accountant):
 
 
 def choice_delta(top, t, epsilon):
-    """Exact delta of the choice whose losses are t and t - top."""
+    """Exact delta of the choice with losses t and t - top."""
     upper = (math.exp(top) - math.exp(t)) / math.expm1(top)
     lower = 1.0 - upper
     return upper * max(0.0, -math.expm1(epsilon - t)) + lower * max(
@@ -110,7 +110,7 @@ def test_one_choice_is_the_worst_of_bounded_range(top):
 
 @pytest.mark.parametrize("accountant", [FOURIER, RENYI], ids=lambda one: one.name)
 def test_choices_that_adapt_are_covered(accountant):
-    # The worst three choices in a row, the second's and third's ranges set by what came before.
+    # The worst three choices in a row; earlier ones set the ranges of the second and third.
     top, grid = 0.8, np.linspace(0.0, 0.8, 9)
 
     def worst(epsilon, left):

@@ -95,7 +95,7 @@ def test_releases_are_recorded_before_they_are_drawn():
 
 
 def local_release(curator, value, multiplier, senders, **facts):
-    """Declare a sum of messages, of so many at most, and release it."""
+    """Declare a sum of messages, with a largest number, and release it."""
     noise = LocalGaussianNoise(multiplier, senders)
     declared = declared_for(noise, value.size, adjacency=curator.adjacency, **facts)
     bound = declared.contribution_bound

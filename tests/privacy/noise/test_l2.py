@@ -61,7 +61,7 @@ class FixedRefinement(NoiseSource):
 
 @final
 class SilentNoise(NoiseSource):
-    """Words whose noise rounds to zero on a coarse grid: the value shows through."""
+    """Words with noise that rounds to zero on a coarse grid: the value becomes visible."""
 
     name: ClassVar[str] = "silent"
     is_private: ClassVar[bool] = False
@@ -166,7 +166,7 @@ BOUNDARY_HALF = 62_000_000
 
 
 def boundary_scale() -> float:
-    """Scale at which the cells of the first bits straddle ``BOUNDARY_HALF + 1/2``."""
+    """Scale for which the cells of the first bits straddle ``BOUNDARY_HALF + 1/2``."""
     with mpmath.workdps(120):
         w, u = (mpmath.ldexp(mpmath.mpf(2 * a + 1), -54) for a in (W_FIRST, U_FIRST))
         return float(
@@ -263,7 +263,7 @@ def test_a_uniform_whose_first_bits_are_zero_is_refined(place: int) -> None:
     # In turn W, then U of the pair: 64 more zeros, then the bits that count.
     w, u = (0, 1 << 63) if place == 0 else (1 << 62, 0)
     if place == 0:
-        # The pair has what it needs after the first words; the length asks until it has.
+        # The pair is decided after the first words; the norm draws until it is.
         more, ws, us = [5, 0, 0, 9 << 58], [0, 9 << 58], [5]
     else:
         # The pair asks twice before it looks at the length, which then catches up.
@@ -441,7 +441,7 @@ def test_laplace_on_a_coarse_grid_is_rounded_not_cut() -> None:
     assert rounded_laplace_p_value(np.trunc(x).astype(np.int64), 2.5) < SIGNIFICANCE
 
 
-# Privacy of what is released: the exact law on a grid.
+# Privacy of the release: the exact law on a grid.
 
 
 def cell_probability(m: Any, centre: int, scale: Any) -> Any:

@@ -20,7 +20,7 @@ CELL_LOG2 = -24
 Release = Callable[[float, int], NDArray[np.float64]]
 """``release(value, n)``: the value n times, each with fresh noise of scale 1."""
 
-# What one release of a value that is 0 or 1 costs: pure for Laplace noise, at delta for Gaussian.
+# Cost of one release of a value that is 0 or 1: pure for Laplace noise, at delta for Gaussian.
 DELTA = 1e-5
 LAPLACE_COST, GAUSSIAN_COST = 1.0, gdp.epsilon(DELTA, 1.0)
 

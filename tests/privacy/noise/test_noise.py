@@ -47,7 +47,7 @@ ALL_ONES = 2**64 - 1
 
 @final
 class FixedRefinement(NoiseSource):
-    """A seeded stream whose short requests, those of the slow path, always give the same."""
+    """A seeded stream with constant answers to short requests, those of the slow path."""
 
     name: ClassVar[str] = "fixed refinement"
     is_private: ClassVar[bool] = False
@@ -257,7 +257,7 @@ BOUNDARY_HALF = 62_000_000
 
 
 def boundary_scale() -> float:
-    """Scale at which the cell of ``BOUNDARY_FIRST`` straddles ``BOUNDARY_HALF + 1/2``."""
+    """Scale for which the cell of ``BOUNDARY_FIRST`` straddles ``BOUNDARY_HALF + 1/2``."""
     with mpmath.workdps(120):
         middle = mpmath.ldexp(mpmath.mpf(2 * BOUNDARY_FIRST + 1), -54)
         return float((BOUNDARY_HALF + mpmath.mpf(1) / 2) / mpmath.sqrt(-2 * mpmath.log(middle)))
@@ -578,7 +578,7 @@ def test_grid_sensitivity_bounds_the_witnessed_change_and_is_reached() -> None:
 
 @final
 class SilentNoise(NoiseSource):
-    """Words whose Gaussian noise rounds to zero on a coarse grid: the value shows through."""
+    """Words with Gaussian noise that rounds to zero on a coarse grid: the value becomes visible."""
 
     name: ClassVar[str] = "silent"
     is_private: ClassVar[bool] = False

@@ -32,7 +32,7 @@ Mechanism = Callable[[Any, float, float, NoiseSource], int]
 
 
 def pack(values: Sequence[int]) -> list[int]:
-    """Words whose bytes are the given ones."""
+    """Words made of the given bytes."""
     padded = np.zeros(-(-len(values) // 8) * 8, dtype=np.uint8)
     padded[: len(values)] = values
     return [int(word) for word in padded.view(np.uint64)]
@@ -211,7 +211,7 @@ def test_no_neighbour_reaches_epsilon(epsilon: float) -> None:
             assert loss <= length <= epsilon
             assert loss_and_range(flip_law, a, b, sensitivity, epsilon)[0] <= epsilon
             greatest = max(greatest, length)
-    # The bound is reached, but for what rounding may cost.
+    # The bound is reached, up to the cost of rounding.
     assert greatest >= epsilon * (1 - 2.0**-45) - 2.0**-38
 
 
@@ -338,7 +338,7 @@ def test_proposals_go_on_until_one_is_accepted() -> None:
 
 
 def test_a_draw_among_heads_is_repeated_until_it_is_one_of_them() -> None:
-    # Three heads, so two bits; 3 is no index.
+    # Three heads, so two bits; 3 is not an index.
     assert permute_and_flip([0.0, 0.0, 0.0], 1.0, 1.0, Script([*pack([0] * 3), 3, 2])) == 2
 
 

@@ -1,4 +1,4 @@
-"""A direction, then its scale: shares, what either may show, and scores of the right size."""
+"""A direction, then its scale: shares, releases, and scores of the right size."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_shares_are_of_mu_squared_and_nothing_is_left(adjacency):
 
 
 def longest_changes(adjacency, solver=SMALL):
-    """Yield how far the longest row there is moves each sum, and what its noise is made for.
+    """Yield the move of each sum by the largest row, and the declared bound.
 
     Against no row, or its opposite, through the same public values.
     """
@@ -88,7 +88,7 @@ def test_no_row_moves_a_sum_by_more_than_its_noise_is_made_for(adjacency, solver
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("stage", ["direction", "scale"])
 def test_rows_that_count_more_than_once_in_a_stage_are_caught(adjacency, stage):
-    """Planted: what a row adds to the sums of one stage, times two or four."""
+    """Planted: contributions to the sums of one stage, times two or four."""
     # Of one column no two rows have opposite gradients, so half of the bound is not reached.
     times = 4.0 if adjacency is Adjacency.REPLACE_ONE else 2.0
     noisy_sum, seen = Oracle.noisy_sum, []

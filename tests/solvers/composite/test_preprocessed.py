@@ -1,4 +1,4 @@
-"""Steps and a solver under one budget: shares, order, ways back, and what is refused."""
+"""Steps and a solver under one budget: shares, order, inverse maps, and refusals."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_random_bits_of_stages_are_their_own():
 
 
 def test_one_huge_row_shows_in_no_release():
-    """Every sum that is released, stage after stage, on neighbours; the noise is what it needs."""
+    """Every released sum, stage after stage, on neighbours, with its noise."""
     X, y = make_data(n=300)
     data = dataclasses.replace(DATA, n_rows=300)
     other = X.copy()

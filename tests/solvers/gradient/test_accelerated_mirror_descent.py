@@ -187,7 +187,7 @@ def test_coefficient_noise_is_what_coefficients_show(penalty):
 
 
 def output_attack(plan, runs):
-    """Guess from what is returned: at T = 1 a linear function of the one release."""
+    """Guess from the result: at T = 1 a linear function of the one release."""
     first = one_row(plan.data, np.array([1e6, 0.0]), 1.0)
     second = one_row(plan.data, np.array([1e6, 0.0]), 1.0, present=False)
     a, b = (

@@ -1,4 +1,4 @@
-"""Amplification by iteration: every condition is needed, and what it gives is used."""
+"""Amplification by iteration: every condition is necessary, and its gain is used."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ HOLDS = {
 
 @dataclass(frozen=True)
 class Dip(Schedule):
-    """A schedule whose ends are equal but whose middle is not."""
+    """A schedule with equal ends and another middle."""
 
     def factors(self, n_steps):
         factors = np.full(n_steps, 0.01)
@@ -134,7 +134,7 @@ FAILS = {
         "problem": Problem(Poisson(), L2(0.5)),
         "spec": dataclasses.replace(SPEC, target_low=0.0, target_high=1.0),
     },
-    # Song et al. 2021, Theorem 5.3: clipped softmax is no gradient field.
+    # Song et al. 2021, Theorem 5.3: clipped softmax is not a gradient field.
     "clipped softmax": {
         "problem": Problem(Softmax(), L2(0.5)),
         "spec": dataclasses.replace(SPEC, n_outputs=3),

@@ -1,4 +1,4 @@
-"""D2P2-SGD: the paper's steps, exactly the planned noise, and what its accounting left out."""
+"""D2P2-SGD: the paper's steps, exactly the planned noise, and gaps of its accounting."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_least_squares_needs_a_matrix_that_is_not_nearly_square(dimension):
 
 def test_projecting_does_not_reduce_the_noise_of_an_update():
     # The paper's claim: noise in p dimensions in place of d. But A spreads it over all d again,
-    # and what is left of the gradient shrinks alike: the ratio does not depend on p.
+    # and the remaining gradient shrinks alike: the ratio does not depend on p.
     g = np.random.default_rng(0).normal(size=60)
     for columns in (2, 10, 60):
         signal = noise = 0.0
@@ -293,7 +293,7 @@ def test_fading_noise_is_more_noise_in_all_at_equal_privacy(steps, ratio):
     factors = InverseSqrt().factors(steps)
 
     def least(factors):
-        """Sum of the variances at which such noises are 1-GDP."""
+        """Sum of the variances for which such noises are 1-GDP."""
         exact = accountant_for(Gaussian(1.0), ZERO_OUT)
         mu = exact.mu(Composed(tuple(Gaussian(float(f)) for f in factors)), ZERO_OUT)
         return float(np.sum((mu * factors) ** 2))
@@ -371,7 +371,7 @@ def test_equal_noise_costs_what_the_integral_says(dimension, adjacency):
     plan = D2P2.dp2_sgd(dimension=dimension, **SHORT).plan(LOGISTIC, BUDGET, make()[2], adjacency)
     sigma = plan.method.noise_multiplier
     exact = chi_square_delta(1.0, 5 * dimension, dimension * sigma**2)
-    # Never above the claim, and hardly below it.
+    # Never above the claim, and close to it.
     assert (1.0 - 1e-4) * 1e-5 <= exact <= 1e-5 * (1.0 + 1e-9)
     assert within_budget(plan.event, adjacency, BUDGET)
     # Half the noise, or a length of projections taken as fixed, would not be within the budget.
@@ -432,7 +432,7 @@ def test_sampled_projections_cost_what_drawing_says():
         assert drawn.mean() - error <= claimed(event, epsilon) <= 1.05 * drawn.mean() + error
 
 
-# 5. What the paper's accounting left out.
+# 5. Gaps of the paper's accounting.
 
 
 @pytest.mark.parametrize("dimension", [2, 10])
@@ -475,7 +475,7 @@ def test_one_matrix_for_all_steps_costs_more_than_new_ones():
     # The gradient of a row of a scalar GLM always points along the row: one draw of its length,
     # which costs a single release with the noise of all steps together.
     once = ProjectedGaussian(sigma / math.sqrt(steps), dimension)
-    # Where directions can follow A, as for several outputs or replaced rows, even more.
+    # If directions can follow A, with several outputs or replaced rows, even more.
     longest = np.array(
         [np.linalg.norm(GaussianMatrix(30, dimension, (0, k)).dense(), 2) for k in range(500)]
     )

@@ -1,4 +1,4 @@
-"""Projected descent along noisy gradients: its steps, its output, what becomes of noise."""
+"""Projected descent along noisy gradients: steps, output, and noise."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_the_default_radius():
     # 0.44 sqrt(T) slope units over curvature and entry bound.
     assert free.radius == pytest.approx(0.44 * 10.0 * 4.0 / 0.5)
     assert plan_of(Problem(Logistic()), n_steps=100, radius=7.0).method.radius == 7.0
-    # The hinge loss has no curvature.
+    # The hinge loss is without curvature.
     kinked = plan_of(Problem(Hinge()), n_steps=100).method
     assert kinked.radius == pytest.approx(0.44 * 10.0 / 0.5)
 

@@ -233,7 +233,7 @@ class TestEstimator:
             put("plan.method.noise_multiplier", double),
             put("plan.method.descent.step_sizes", lambda sizes: sizes[1:]),
             put("plan.method.descent.data.n_rows", double),
-            # One after the other in place of side by side: dearer than what is claimed.
+            # Sequential in place of parallel blocks: dearer than the claim.
             both(put("event", composed), put("mechanisms", composed)),
             everywhere("adjacency", "add_remove"),
         ):

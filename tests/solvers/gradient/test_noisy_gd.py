@@ -474,7 +474,7 @@ def test_estimators_find_scikit_learn_s_coefficients(private, known, kind):
     np.testing.assert_allclose(intercepts[1], intercepts[0], atol=atol)
 
 
-# 3. The noise is what the plan says.
+# 3. The noise is that of the plan.
 
 
 def chi_square_rejects(samples, std):
@@ -505,7 +505,7 @@ def test_noise_in_released_gradients_is_noise_std(adjacency, settings):
     assert not chi_square_rejects(samples, claimed)
     assert chi_square_rejects(samples, 1.02 * claimed)
     assert chi_square_rejects(samples, 0.98 * claimed)
-    # And it is what the accountant was told: multiplier times sensitivity, over q n.
+    # And it is the accounted one: multiplier times sensitivity, over q n.
     bound = 0.3 * 3.0 * (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0)
     expected = plan.method.noise_multiplier * bound / (settings.get("sampling_rate", 1.0) * 7)
     assert expected <= claimed <= expected * (1.0 + 1e-2)
@@ -570,7 +570,7 @@ def test_coefficient_noise_of_extreme_steps_neither_overflows_nor_vanishes(
 @pytest.mark.parametrize("penalty", [NoPenalty(), L2(0.3)], ids=repr)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_coefficient_noise_is_what_coefficients_show(settings, penalty):
-    # Zero rows have no curvature, and coordinates are alike: 30000 samples in one run. The free
+    # Zero rows are without curvature, and coordinates are alike: 30000 samples in one run. The free
     # intercept keeps amplification, which projects on a ball, from applying.
     d = 30_000
     spec = DataSpec(n_rows=5, n_features=d, intercept=1.0)

@@ -172,7 +172,7 @@ def test_a_random_iterate_is_drawn_anew_for_each_epoch_and_run():
     assert all(plan.method.init(seed).weights.sum() == 6.0 for seed in range(3))
 
 
-# 2. What is released, and what it costs.
+# 2. Releases and their cost.
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_steps_at_the_anchor_release_no_difference(solver, anchors, differences)
     assert terms.pop(Gaussian(method.anchor_noise_multiplier)) == anchors
     sampled = PoissonSampled(0.3, Gaussian(method.difference_noise_multiplier))
     assert terms == ({sampled: differences} if differences else {})
-    run(plan, rows, SeededNoise(0))  # compares what happened with this
+    run(plan, rows, SeededNoise(0))  # compares the run with this
     passes = anchors + 2 * 0.3 * differences
     assert method.gradient_evaluations == pytest.approx(passes * spec.n_rows)
 
@@ -338,7 +338,7 @@ def test_noise_shrinks_with_the_distance_from_the_anchor_while_the_multiplier_st
         assert method.difference_bound(distance) == pytest.approx(smooth * distance)
     assert method.difference_bound(1e6) == 2.0 * method.clip
     assert method.difference_bound(0.0) == method.least_bound > 0.0
-    # In a run whose iterates come to rest, the noise falls by orders of magnitude.
+    # In a run with converging iterates, the noise falls by orders of magnitude.
     _, _, spec, rows = make()
     solver = SVRG(n_epochs=6, inner_steps=30, sampling_rate=rate, clip=2.0, step_size=2.0)
     plan = solver.plan(Problem(Logistic(), L2(0.3), penalize_intercept=True), BUDGET, spec)
@@ -431,7 +431,7 @@ def test_coefficient_noise_is_an_upper_estimate_of_what_coefficients_show(solver
     assert 0.5 * plan.coefficient_noise <= shown <= 1.02 * plan.coefficient_noise
 
 
-# 4. What the paper prints, and what is done here.
+# 4. The printed algorithm, and ours.
 
 
 @pytest.mark.parametrize("sigma", [0.001, 0.01, 0.3, 3.0])
@@ -446,7 +446,7 @@ def test_as_printed_the_first_step_shows_every_row_where_sampling_was_accounted_
     assert accounted <= 1.0 / n
     if sigma == 0.001:
         assert printed > 0.38
-    # Ours is accounted for as what it is: a Gaussian release of a sum over all rows.
+    # Ours is accounted for as a Gaussian release of a sum over all rows.
     spec = DataSpec(n_rows=n, n_features=1)
     plan = SVRG(n_epochs=1, inner_steps=1, sampling_rate=1.0 / n).plan(
         Problem(Logistic()), BUDGET, spec
@@ -456,7 +456,7 @@ def test_as_printed_the_first_step_shows_every_row_where_sampling_was_accounted_
 
 
 def test_every_anchor_is_released_once_with_noise_of_its_own():
-    # No step uses what was not released: the estimate is the sum of two releases.
+    # Every step uses releases only: the estimate is the sum of two releases.
     _, _, spec, rows = make()
     plan = SVRG(**SMALL).plan(Problem(Logistic()), GaussianDP(1.0), spec)
     released = []

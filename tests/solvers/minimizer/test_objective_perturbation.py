@@ -65,7 +65,7 @@ def spec_of(n_features=1, row_norm=1.0, n_rows=1):
 
 
 def plan_of(loss, spec, adjacency=Adjacency.ZERO_OUT, ratio=1.0, budget=BUDGET, **settings):
-    """A plan whose curvature ratio is as given."""
+    """A plan with the given curvature ratio."""
     options = {"clip": 0.5 * spec.row_norm, **settings}
     curvature = spec.weight_bound * loss.smoothness * spec.row_norm**2
     solver = ObjectivePerturbation(strength=curvature / ratio / spec.n_rows, **options)
@@ -243,12 +243,12 @@ def test_planted_bugs_are_refuted_by_exact_densities(norm):
 
 
 def afresh(plan):
-    """The same plan, whose releases have not been worked out yet."""
+    """The same plan, before its releases are computed."""
     return unchecked(plan, method=dataclasses.replace(plan.method))
 
 
 def released_delta(plan, rows, others, epsilon, noise):
-    """As above, of what is released: minimisers as far off as allowed, apart, plus noise."""
+    """As above, for the release: minimisers with the largest allowed errors, plus noise."""
     method, strength = plan.method, plan.method.objective.strength
     reach = (8.0 * method.std + 2.0 * method.objective.clip) / strength + 9.0 * noise
     grid = np.linspace(-reach, reach, 4001)
@@ -265,21 +265,21 @@ def released_delta(plan, rows, others, epsilon, noise):
 @pytest.mark.parametrize("norm", NORMS)
 def test_exact_densities_of_what_is_released_stay_under_the_claim(norm):
     plan = plan_of(Logistic(), spec_of(row_norm=norm), ratio=0.01, budget=SHARP)
-    # A tolerance larger than what a row does, so that it matters.
+    # A tolerance larger than the effect of a row, so that it matters.
     method = dataclasses.replace(plan.method, tolerance=3.0 * plan.method.objective.movement)
     plan = dataclasses.replace(plan, method=method)
     noise = method.releases[1].noise_scale
     row = [(np.full(1, norm), 1.0)]
     for pair in ((row, []), ([], row)):
         assert released_delta(plan, *pair, SHARP.epsilon, noise) <= SHARP.delta
-    # Planted bug: hardly any noise for the error.
+    # Planted bug: far too little noise for the error.
     found = [
         released_delta(plan, *pair, SHARP.epsilon, 0.01 * noise) for pair in ((row, []), ([], row))
     ]
     assert max(found) > SHARP.delta
 
 
-# What is computed, and what is released.
+# The computed minimiser and the release.
 
 
 def secrets(plan, rows, seed=0):
@@ -332,7 +332,7 @@ def test_noise_covers_the_error_of_two_neighbours():
         assert error.contribution_bound == 2.0 * plan.method.error
         # Whatever the relation: the errors of both minimisers, in opposite directions.
         assert error.noise_scale >= error.noise_multiplier * 2.0 * plan.method.error
-        # And it hardly matters beside the least noise that the minimiser can have.
+        # And it is negligible compared with the least noise of the minimiser.
         objective = plan.method.objective
         damped = plan.method.std / (objective.strength + 8 * objective.curvature)
         assert error.noise_scale < 0.01 * damped
@@ -442,7 +442,7 @@ def test_pitfall_03_the_strength_is_that_in_all_coefficients():
     method = ObjectivePerturbation(strength=0.0).plan(tied, BUDGET, spec).method
     assert method.objective.strength == pytest.approx(500.0)
     assert method.objective.curvature_ratio == pytest.approx(0.25 * 2.0 / 500.0)
-    # An intercept of weak penalty moves as if there were no other: the exact density agrees.
+    # An intercept of weak penalty moves as if it were alone: the exact density agrees.
     spec = DataSpec(n_rows=1, n_features=1, row_norm=1e-9, intercept=1.0)
     plan = ObjectivePerturbation(strength=0.2).plan(
         Problem(Squared(), L2(50.0)),

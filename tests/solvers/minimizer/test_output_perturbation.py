@@ -134,7 +134,7 @@ def test_minimisers_of_neighbours_are_as_close_as_declared(name, adjacency, row_
 
 
 def constant_slope_plan(adjacency=Adjacency.ZERO_OUT, n=1, **settings):
-    """A row whose clipped slope is constant, so that its minimiser moves as far as any can."""
+    """A row with a constant clipped slope, so that its minimiser moves as far as possible."""
     spec = DataSpec(n_rows=n, n_features=1, row_norm=1.0, target_low=-9.0, target_high=9.0)
     solver = OutputPerturbation(**{"clip": 0.5, "strength": 1.0, **settings})
     return solver.plan(Problem(Squared()), GaussianDP(2.0), spec, adjacency)

@@ -54,7 +54,7 @@ def pure_plan(loss, spec, adjacency=Adjacency.ZERO_OUT, ratio=1.0, **settings):
     return plan_of(loss, spec, adjacency, ratio, BUDGET, **settings)
 
 
-# What the exact minimiser costs.
+# Cost of the exact minimiser.
 
 
 def worst_loss(plan, norm):
@@ -193,7 +193,7 @@ def test_other_budgets_have_gaussian_noise():
     assert isinstance(plan.method, ObjectivePerturbationMethod)
 
 
-# What is computed: for every linear term, however long.
+# The computed minimiser, for every linear term of any norm.
 
 
 def build(plan, rows, b):
@@ -201,7 +201,7 @@ def build(plan, rows, b):
 
 
 def projected(plan, rows, b):
-    """What is released, before its noise."""
+    """The release, before its noise."""
     radius = plan.method.radius
     w = certified_minimizer(build(plan, rows, b), plan.method.tolerance, 2 * radius, 2 * radius)
     return w / max(1.0, np.linalg.norm(w) / radius)

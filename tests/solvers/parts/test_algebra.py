@@ -23,7 +23,7 @@ def test_definite_matrices_are_inverted_in_any_units():
     [
         np.zeros((2, 2)),
         np.ones((2, 2)),
-        # The direction of curvature 1 is lost beside the other.
+        # The direction of curvature 1 is lost next to the other.
         np.eye(2) + 1e32 * np.outer([0.6, 0.8], [0.6, 0.8]),
         np.diag([1.0, np.inf]),
         np.diag([1.0, np.nan]),

@@ -62,7 +62,7 @@ def decided(loss, spec, mu=1.0, **settings):
 
 
 def test_no_default_can_see_a_row():
-    # Every argument is a public fact or a setting; there is no parameter to give rows to.
+    # Every argument is a public fact or a setting; rows cannot be passed.
     for function in (defaults.clip, defaults.slope_unit, defaults.steps, NoisyGD.plan):
         names = set(inspect.signature(function).parameters)
         assert not names & {"X", "y", "rows", "w", "oracle"}
@@ -129,7 +129,7 @@ def travel(loss, data, mu=1.0):
 
 
 def test_many_columns_let_the_iterate_travel_less_far():
-    # Noise in the prediction of a long row, in units of what is allowed where data damp it.
+    # Noise in the prediction of a large row, in units of the noise allowed with data.
     for columns, share in ((9, 1.0), (199, 0.625), (999, 0.25), (159_999, 0.125)):
         data = DataSpec(n_rows=10_000, n_features=columns, intercept=1.0)
         assert travel(Logistic(), data) == pytest.approx(share * 0.7 * 4.0 * 10_000, rel=1e-3)
@@ -172,7 +172,7 @@ def test_the_clip_leaves_balanced_logistic_slopes_alone():
 
 
 def test_twice_the_sensitivity_is_met_by_half_the_travel():
-    # What limits the travel is the noise in coefficients, whatever relation asks for it.
+    # The noise in coefficients limits the travel, under every relation.
     spec = spec_for(n_rows=1000)
     one, two = (
         NoisyGD().plan(Problem(Logistic()), ApproximateDP(0.1, 1e-5), spec, a).method

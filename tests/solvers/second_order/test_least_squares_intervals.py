@@ -58,7 +58,7 @@ def studied(
 
 
 def coverage(found, covariance=lambda one: one.covariance):
-    """Share of runs whose nominal 95 % interval covers, by coefficient."""
+    """Share of runs with a covering 95 % interval, by coefficient."""
     inside = []
     for error, one in found:
         quantile = stats.t.ppf(0.975, one.degrees_of_freedom)
@@ -90,7 +90,7 @@ def test_an_interval_that_forgets_privacy_noise_does_not_cover():
 
 
 def noise_over_claim():
-    """Mean square of what noise makes of estimates on the same rows, over what is said of it."""
+    """Mean squared noise of estimates on the same rows, over the reported variance."""
     plan = SufficientStatistics(inference="model").plan(Problem(Squared()), GaussianDP(1.0), SPEC)
     X, y = make_data(np.random.default_rng(2))
     rows = prepare_rows(X, y, SPEC)
@@ -109,7 +109,7 @@ def test_noise_in_the_matrix_that_is_forgotten_is_found(monkeypatch):
 
 
 def test_only_the_sandwich_covers_where_errors_are_uneven():
-    # With less budget privacy noise, which is known, hides most of what the model gets wrong.
+    # With less budget, known privacy noise dominates the error of the model.
     options = {"uneven": True, "budget": GaussianDP(3.0)}
     assert coverage(studied("robust", **options))[2] >= 0.92
     assert coverage(studied("model", **options))[2] < 0.85

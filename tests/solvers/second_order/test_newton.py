@@ -117,7 +117,7 @@ def gradient_norm(w, X, y, spec, penalty):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_logistic_regression_on_badly_scaled_columns(dtype, adjacency):
-    # Scales 1 to 1/300, turned: what gradient descent would need thousands of steps for.
+    # Scales 1 to 1/300, rotated: gradient descent would need thousands of steps.
     X, y = make_data()
     X = (
         X
@@ -199,7 +199,7 @@ def test_adult_at_epsilon_a_tenth():
     assert roc_auc_score(y[~fit] == model.classes_[1], model.decision_function(X[~fit])) > 0.87
 
 
-# 3. What is released is what was declared, and nothing else is used.
+# 3. Releases are as declared, and nothing else is used.
 
 
 def test_rows_in_single_precision_give_the_same_result(monkeypatch):
@@ -410,7 +410,7 @@ def test_plans_are_values():
 
 
 def test_what_is_known_of_a_parameter_is_about_right():
-    """Rows are drawn anew in every run, as it counts their sampling beside the noise."""
+    """Rows are drawn anew in every run, as it counts their sampling and the noise."""
     spec, claimed, found = DataSpec(2000, 3, row_norm=2.0, intercept=2.0), [], []
     plan = Newton().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), spec)
     for seed in range(40):

@@ -190,7 +190,7 @@ def test_rows_that_do_not_approach_still_count(monkeypatch):
     assert solution.plan.method.n_first_rows == 500
     w, inverse, _ = likelihood(X, y, Logistic())
     errors = np.sqrt(np.diag(inverse))
-    # Far nearer to what all rows say than 500 of them could be.
+    # Far nearer to the estimate of all rows than 500 of them could be.
     assert abs(solution.w - w).max() < 0.5 * errors.max()
     found = np.sqrt(np.diag(solution.uncertainty.covariance))
     np.testing.assert_allclose(found, errors, rtol=0.15)

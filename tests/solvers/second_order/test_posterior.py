@@ -73,7 +73,7 @@ def test_posterior_tends_to_the_prior_and_to_the_likelihood():
 
 
 def test_direction_without_curvature_keeps_its_prior():
-    # The second direction has no curvature, and noise alone shows some.
+    # The second direction is without curvature, but noise suggests some.
     hessian = NoisyMatrix(np.diag([1.0, 0.02]), np.full((2, 2), 0.03**2))
     prior = Prior(4.0 * np.eye(2), 4.0 * np.eye(2))
     error, pooled = 1e-4 * np.eye(2), np.array([1.0, 0.0])

@@ -68,7 +68,7 @@ def test_only_codes_have_prototypes():
 
 
 def test_noisy_numbers_of_rows_do_not_decide():
-    """A hundred classes of some hundred rows each, whose numbers have about as much noise."""
+    """A hundred classes of some hundred rows each, with about as much noise in their counts."""
     rng = np.random.default_rng(0)
     y = rng.integers(100, size=12_000)
     X = rng.normal(size=(100, 64))[y] + rng.normal(size=(12_000, 64))

@@ -35,7 +35,7 @@ PENALTIES = [
 ]
 BALLS = [Unconstrained(), L2Ball(0.5), L2Ball(50.0)]
 CORNERED = [L1Ball(0.7), Box(-0.2, 0.3)]
-# The pairs whose prox is a prox followed by a projection, as Problem says.
+# The pairs with a prox that is a prox followed by a projection, as in Problem.
 PAIRS = [
     *itertools.product(PENALTIES, BALLS),
     *itertools.product(PENALTIES[:4], CORNERED),

@@ -191,11 +191,11 @@ def test_better_than_a_constant_on_california_housing():
     assert model.score(X[1::2], y[1::2]) > 0.6
 
 
-# 3. What is released is what was declared, and nothing else is used.
+# 3. Releases are as declared, and nothing else is used.
 
 
 def results_of_the_same_releases():
-    """Run on two data sets, with the same values released; what was to be released, and w."""
+    """Run on two data sets with the same released values; return the exact values, and w."""
     plan = SufficientStatistics().plan(Problem(Squared()), GaussianDP(1.0), SPEC)
     for seed in (0, 1):
         with scripted_releases(5, 10.0) as seen:
@@ -247,7 +247,7 @@ def test_accounting_is_exact(adjacency, first_share):
 @pytest.mark.parametrize("weight_bound", [1.0, 3.0])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_noise_drawn_is_noise_declared(adjacency, weight_bound):
-    # Rows of weight zero: what is released is noise, 13000 values.
+    # Rows of weight zero: the release is noise, 13000 values.
     spec = DataSpec(5, 80, weight_bound=weight_bound, target_low=0.0, target_high=1.0)
     rows = prepare_rows(np.ones((5, 80)), np.ones(5), spec, weights=np.zeros(5))
     plan = SufficientStatistics(clip=2.0).plan(Problem(Squared()), GaussianDP(1.0), spec, adjacency)
@@ -384,7 +384,7 @@ def test_where_slopes_would_be_noise_all_is_spent_on_the_mean():
     )
     assert len(few.releases) == 1
     assert len(enough.releases) == 5
-    # What is left for slopes grows from nothing.
+    # The share for slopes grows from nothing.
     assert enough.releases[0].noise_multiplier < 1.2 * few.releases[0].noise_multiplier
 
 
@@ -415,7 +415,7 @@ def test_the_default_becomes_least_squares():
 
 
 def behind_least_squares(epsilon, **settings):
-    """R2 of least squares less ours, on rows of which few are long and decide a wrong model."""
+    """R2 of least squares less ours, on rows with few large ones that decide a wrong model."""
     rng = np.random.default_rng(10)
     n, d = 16_000, 5
     X = np.clip(np.exp(rng.normal(size=(n, d))) / 20.0 - 0.5, -1.0, 1.0)
@@ -482,8 +482,8 @@ def test_moment_noise_is_that_of_the_plan(inference):
 
     method = planned(SPEC, GaussianDP(3.0))
     last = solver_module._FINAL[inference].matrix
-    # Three columns of mean square 1 beside a level of a third; the largest of the noise's
-    # eigenvalues is about the square root of twice the size times what its diagonal has.
+    # Three columns of mean square 1 and a level of a third; the largest of the noise's
+    # eigenvalues is about the square root of twice the size times those of its diagonal.
     noise = 4.0 * method.releases[-1].noise_std / math.sqrt(last) * math.sqrt(8.0) / 400
     assert method.moment_noise == pytest.approx(noise)
     few, more = GaussianDP(1.0), dataclasses.replace(SPEC, n_rows=4000)
@@ -544,7 +544,7 @@ def test_plans_are_values():
 
 
 def test_a_column_that_says_little_does_not_cost_the_others():
-    # Noise in its coefficient is hundreds of times that in the first, and hardly matters.
+    # Noise in its coefficient is hundreds of times that in the first, and has little effect.
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(5000, 3)) * [1.0, 0.1, 0.01]
     y = X @ [1.0, 5.0, 0.0] + 0.1 * rng.normal(size=5000)

@@ -74,7 +74,7 @@ def test_repeated_column_is_not_told_from_the_first():
 
 
 def rare_reference(seed, n_levels=8, n=20_000, **options):
-    """Fit a factor whose reference level 0.64 % of the rows have, beside ten other columns."""
+    """Fit a factor with a reference level of 0.64 % of the rows, and ten other columns."""
     rng = np.random.default_rng(seed)
     shares = [0.0064, *np.full(n_levels - 1, 0.9936 / (n_levels - 1))]
     levels = rng.choice(n_levels, size=n, p=shares)

@@ -1,4 +1,4 @@
-"""Bounds a hundred times too wide hardly lengthen intervals; rare indicators stay as they are."""
+"""Bounds a hundred times too wide lengthen intervals little; rare indicators stay as they are."""
 
 import warnings
 
@@ -23,7 +23,7 @@ N = 10_000
 
 
 def columns_found(X, noise=3.0):
-    """Return what releases with this noise find of columns within [-1, 1]."""
+    """Return the scales that releases with this noise find for columns within [-1, 1]."""
     spec = DataSpec(len(X), X.shape[1], row_norm=np.sqrt(X.shape[1]), intercept=1.0)
     rows = prepare_rows(X, np.zeros(len(X)), spec)
     oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))

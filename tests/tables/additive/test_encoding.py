@@ -104,7 +104,7 @@ def test_one_segment_is_the_linear_encoding() -> None:
     straight = linear.with_additive(Additive(1, 1.0))
     np.testing.assert_allclose(straight.encode(TABLE), linear.encode(TABLE), atol=1e-12)
     assert straight.row_norm == linear.row_norm
-    # Levels beside curves are centred, so that their mean is left to the intercept.
+    # Levels are centred if a model also has curves, so that the intercept has their mean.
     assert len(linear.with_additive(Additive(2, 1.0)).feature_names) == 4
 
 
@@ -231,7 +231,7 @@ def test_a_formula_and_curves_exclude_each_other() -> None:
 
 
 def test_curves_alone_are_sparse_on_demand():
-    """As for 200 columns with 20 knots, of which no term is sparse by itself."""
+    """As for 200 columns with 20 knots; a single term is not sparse by itself."""
     columns = {name: {"type": "numeric", "low": 0, "high": 1} for name in ("a", "b")}
     curves = Schema.from_dict({"columns": columns, "provenance": "made up"}).with_additive(
         Additive(20, 1.0)

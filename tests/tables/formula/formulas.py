@@ -86,7 +86,7 @@ y ~ np.maximum(x, 0) + np.minimum(age, 65)*sex
 y ~ np.maximum(x, z - 1) + pow(age, 2) + np.power(z, -1)
 y ~ bs(x, None, [0.5, 1.5], 2)
 """.strip().splitlines()
-"""Formulas whose columns depend on nothing but one row, here and in formulaic."""
+"""Formulas with columns that depend on one row only, here and in formulaic."""
 
 OWN_FORMULAS = """
 y ~ bs(x, df=6) + . - x
@@ -101,7 +101,7 @@ y ~ z + is.na(z)*x + g
 def learned_from_others(encode, table, other):
     """Whether a row's encoding depends on others: in value, in place, or in number.
 
-    Every row is encoded among others, beside another neighbour, and shifted by the removal of
+    Every row is encoded among others, with another neighbour, and shifted by the removal of
     one; bits count.
     """
     row = len(table) // 2

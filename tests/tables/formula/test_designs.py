@@ -1,4 +1,4 @@
-"""What formulas make of a table: formulaic's columns, bounded, each row by itself."""
+"""Design matrices of formulas: formulaic's columns, bounded, each row by itself."""
 
 import pickle
 

@@ -72,7 +72,7 @@ HOSTILE = [
 
 @pytest.fixture
 def tripwire(monkeypatch):
-    """Count what is fired, evaluated or executed."""
+    """Count fired, evaluated or executed code."""
     # Importing modules executes them.
     SCHEMA.with_formula("y ~ bs(x, df=5)").encode(table_of(10))
     fired = []

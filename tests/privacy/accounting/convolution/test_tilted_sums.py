@@ -107,7 +107,7 @@ def test_rounding_is_within_its_bound(case, monkeypatch):
 
 
 def wrong(place, size):
-    """A sum so far on a fine grid, and one with an error, as large as it says, at one place."""
+    """A partial sum on a fine grid, and one with an error of the stated size at one place."""
     losses = 0.01 * np.arange(-150.0, 151.0)
     masses = np.exp(-0.5 * (losses / 0.3) ** 2)
     right = LossPart(losses, masses / masses.sum(), 0.0, 0.0)
@@ -126,7 +126,7 @@ def test_what_was_wrong_before_is_within_its_bound(place, theta):
     assert holds(part, first, masses)
     assert not holds(dataclasses.replace(part, inherited=0.0), first, masses)
     if place == -1:
-        # An error at the top is above most of what it is compared with.
+        # An error at the top exceeds most of the other values.
         assert not holds(dataclasses.replace(part, blur=0.0), first, masses)
         assert not holds(dataclasses.replace(part, relative=0.0), first, masses)
     if theta == 4.0 and place != 150:
