@@ -109,7 +109,7 @@ class TestConstraints:
         assert len(set(names)) == len(names)
 
     @pytest.mark.parametrize("requirement", _requirements(), ids=str)
-    def test_each_declared_requirement_is_pinned_to_an_allowed_version(self, requirement):
+    def test_each_requirement_is_pinned_to_an_allowed_version(self, requirement):
         pins = {canonicalize_name(pin.name): pin for pin in _pins()}
         (spec,) = pins[canonicalize_name(requirement.name)].specifier
         assert Version(spec.version) in requirement.specifier
@@ -138,7 +138,7 @@ class TestPackageData:
                 assert f"`{entry.name}`" in terms
 
     @pytest.mark.slow
-    def test_wheel_holds_code_types_data_and_licences_and_nothing_else(self, tmp_path):
+    def test_wheel_has_code_types_data_and_licences_only(self, tmp_path):
         from hatchling.builders.wheel import WheelBuilder
 
         (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))

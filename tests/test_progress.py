@@ -142,7 +142,7 @@ class TestWhatTells:
         assert [one.done for one in passes if not one.is_over] == 2 * list(range(11))
         assert {one.depth for one in passes} == {1}
 
-    def test_what_is_told_of_a_pass_does_not_depend_on_a_private_number_of_rows(self, tmp_path):
+    def test_progress_is_independent_of_private_number_of_rows(self, tmp_path):
         def messages(n_rows):
             rows, found = mapped(tmp_path, n_rows), []
             with listening(found.append):

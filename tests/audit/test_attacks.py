@@ -148,13 +148,13 @@ def amplified_plan(n_steps):
     return plan_of(problem=problem, step_size=0.8, n_steps=n_steps, schedule=Constant())
 
 
-def test_the_last_iterate_is_as_private_as_amplification_claims_and_no_more():
+def test_last_iterate_attains_amplification_claim():
     plan = amplified_plan(5)
     assert not plan.method.releases_iterates
     assert 0.7 * MU <= last_iterate_attack(plan, RUNS) <= MU
 
 
-def test_showing_all_iterates_at_the_price_of_the_last_is_refuted():
+def test_releasing_all_iterates_at_last_iterate_cost_is_refuted():
     plan = amplified_plan(12)
     assert sum_attack(plan, FEW) > MU
 

@@ -44,7 +44,7 @@ def plan_of(solver=ONE_STEP, adjacency=Adjacency.ZERO_OUT, data=DATA, budget=Non
 
 
 @pytest.mark.parametrize("adjacency", first_quickly(*Adjacency), ids=str)
-def test_gradient_descent_with_all_iterates_is_as_private_as_claimed_and_no_more(adjacency):
+def test_gradient_descent_with_all_iterates_attains_claim(adjacency):
     plan = plan_of(dataclasses.replace(ONE_STEP, n_steps=2, momentum=0.9), adjacency)
     report = audit(plan, neighbours=worst_neighbours(plan)[:1], runs=250, pilot_runs=30, seed=2)
     assert not report.refuted
@@ -162,7 +162,7 @@ def test_the_likelihood_ratio_is_that_of_the_noise(first):
     assert seen.log_ratio == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_model_that_is_not_made_from_releases_alone_gives_the_data_away():
+def test_model_from_unreleased_values_is_detected():
     plan = plan_of()
     assert abs(observed(plan, True, 0).log_ratio) < 100.0
     with planted("unnoised_step_size"):

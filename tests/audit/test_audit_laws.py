@@ -29,7 +29,7 @@ def test_choices_follow_their_law(law, choose):
     assert ((counts - wrong) ** 2 / wrong).sum() > 20.0
 
 
-def test_runs_of_equal_candidates_share_what_they_would_have_together():
+def test_runs_of_equal_candidates_share_their_budget():
     together = choice_law([0.0, 1.0], SENSITIVITY, EPSILON, [2, 3])
     apart = choice_law([0.0, 0.0, 1.0, 1.0, 1.0], SENSITIVITY, EPSILON)
     for position in range(5):

@@ -171,7 +171,7 @@ def test_the_intercept_is_protected_like_the_rest(penalize_intercept):
     assert 0.0 < found <= claimed_delta(plan)
 
 
-def test_an_intercept_larger_than_the_bound_on_entries_is_refuted():
+def test_intercept_above_entry_bound_is_refuted():
     # The bound of the features taken for the intercept's column, which is ten times as large.
     with mock.patch.object(coordinates, "largest_entry", coordinates.entry_bound):
         plan = plan_of(data=WITH_INTERCEPT, penalize_intercept=True)

@@ -62,7 +62,7 @@ def output_attack(plan, runs):
 
 
 @pytest.mark.parametrize("adjacency", first_quickly(*Adjacency))
-def test_output_perturbation_is_as_private_as_claimed_and_no_more(adjacency):
+def test_output_perturbation_attains_claim(adjacency):
     assert 0.7 * MU <= output_attack(output_plan(adjacency), RUNS) <= MU
 
 

@@ -85,7 +85,7 @@ def around_attack(runs):
     return mu_at_least(*guesses), 1.0 / planned.releases[-1].noise_multiplier
 
 
-def test_a_mean_around_a_point_is_as_private_as_claimed_and_no_more():
+def test_mean_around_a_point_attains_claim():
     found, claimed = around_attack(2 * RUNS)
     assert 0.7 * claimed <= found <= claimed
 
@@ -183,7 +183,7 @@ def test_a_choice_with_eight_times_the_epsilon_is_refuted():
     assert delta_at_least(*radius_attack(RUNS, ask, erased), EPSILON) > 0.0
 
 
-def test_an_unbounded_radius_without_noise_on_the_threshold_is_refuted():
+def test_unbounded_radius_without_threshold_noise_is_refuted():
     def ask(oracle):
         return unbounded_radius(oracle, 0.5, 8.0 * EPSILON)
 

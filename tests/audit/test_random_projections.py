@@ -174,7 +174,7 @@ def test_half_the_noise_on_projections_is_refuted():
         assert projected_attack(plan, FEW) > claimed_delta(plan)
 
 
-def test_noise_that_fades_but_is_accounted_as_constant_is_refuted():
+def test_fading_noise_accounted_as_constant_is_refuted():
     # Two steps: the second has a tenth of the noise that its event claims.
     plan = projected_plan(n_steps=2)
     assert projected_attack(plan, FEW) <= claimed_delta(plan)

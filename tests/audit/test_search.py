@@ -55,7 +55,7 @@ def largest_of(law, mean, rng):
     [NegativeBinomialNumber(0.02), NegativeBinomialNumber(0.05, 2), PoissonNumber(30.0)],
     ids=repr,
 )
-def test_the_best_of_gaussian_tries_leaks_less_than_claimed_and_more_than_one_try(law):
+def test_best_of_gaussian_tries_leaks_between_one_try_and_claim(law):
     rng = np.random.default_rng(2)
     moved, still = largest_of(law, MU, rng), largest_of(law, 0.0, rng)
     threshold = np.median(still) + 0.5

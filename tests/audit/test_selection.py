@@ -114,7 +114,7 @@ def test_a_row_in_two_parts_is_refused_and_would_be_refuted():
         assert training_attack(plan, FEW, 8) > MU
 
 
-def test_trainings_that_each_spend_the_whole_budget_on_the_same_rows_are_refuted():
+def test_trainings_that_each_spend_the_budget_are_refuted():
     solver = NormGridSearch(SMALL_STEPS, (1.0, 2.0, 4.0, 8.0))
     with (
         mock.patch.object(shares_module, "shared_budget", lambda budget, *_, **__: budget),
@@ -197,7 +197,7 @@ def iterate_attack(runs):
     return epsilon_at_least(chosen["absent"], chosen["present"])
 
 
-def test_the_choice_of_an_iterate_is_as_private_as_claimed_and_no_more():
+def test_iterate_choice_attains_claim():
     assert 0.5 * SHARE * EPSILON <= iterate_attack(600) <= SHARE * EPSILON
 
 
@@ -206,7 +206,7 @@ def test_a_choice_of_an_iterate_without_noise_is_refuted():
         assert iterate_attack(400) > EPSILON
 
 
-def test_a_choice_of_an_iterate_with_half_the_sensitivity_is_refuted():
+def test_iterate_choice_with_half_sensitivity_is_refuted():
     def halved(scores, sensitivity, epsilon, source):
         return permute_and_flip(scores, sensitivity / 2.0, epsilon, source)
 

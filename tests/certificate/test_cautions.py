@@ -43,7 +43,7 @@ class TestRules:
         assert list(BREAKS) == list(RULES)
 
     @pytest.mark.parametrize("name", RULES)
-    def test_each_rule_says_nothing_of_a_good_fit_and_one_thing_of_its_break(self, binary, name):
+    def test_each_rule_warns_of_its_violation_only(self, binary, name):
         change, says = BREAKS[name]
         assert RULES[name].says(binary.privacy_) is None
         broken = change(binary.privacy_)
@@ -56,7 +56,7 @@ class TestRules:
     def test_each_rule_has_a_reason(self, rule):
         assert len(rule.reason) > 60
 
-    def test_issue_14_a_delta_of_one_half_and_a_huge_epsilon_are_cautioned_against(self):
+    def test_issue_14_huge_delta_and_epsilon_get_cautions(self):
         """They had no caveat, and a green page."""
         said = fit_classifier(epsilon=1e5, delta=0.5).privacy_.caveats()
         assert [one.split()[2] for one in said] == ["epsilon", "delta"]
@@ -129,7 +129,7 @@ def law_of_green_pages(certificate, phases=tuple(Phase)):
 
 
 class TestVerdict:
-    def test_green_just_if_the_certificate_holds_and_nothing_weakens_it(self, binary):
+    def test_badge_is_green_only_for_valid_claims_without_cautions(self, binary):
         law_of_green_pages(binary.privacy_)
 
     @pytest.mark.parametrize("name", RULES)

@@ -129,7 +129,7 @@ class TestFiles:
         assert Certificate.from_json(path) == certificate
         assert [entry.name for entry in tmp_path.iterdir()] == ["certificate.json"]
 
-    def test_of_a_search_is_checked_by_a_program_that_imports_nothing_else(self, tmp_path):
+    def test_search_is_checked_by_a_standalone_program(self, tmp_path):
         path = tmp_path / "certificate.json"
         fit_classifier(solver=NormGridSearch(), epsilon=4.0).privacy_.to_json(path)
         program = (

@@ -44,7 +44,7 @@ def test_true_certificates_hold_also_when_read_from_a_file(fits, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["best", "grid", "boosting"])
-def test_true_certificates_hold_for_replaced_rows_and_with_weights(name):
+def test_true_certificates_hold_under_replace_one_with_weights(name):
     solver, _ = SOLVERS[name]
     options = {"adjacency": "replace_one", "class_weight": {0: 3.0}}
     verification = verify(fit_classifier(solver=solver, **options).privacy_)

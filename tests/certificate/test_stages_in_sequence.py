@@ -51,7 +51,7 @@ def test_true_certificates_hold_also_when_read_from_a_file(fits, name, tmp_path)
 
 @pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
 @pytest.mark.parametrize("name", ["center twice", "medians", "scale and whiten", "unbounded"])
-def test_true_certificates_hold_under_every_relation_and_with_weights(name, adjacency):
+def test_true_certificates_hold_under_all_relations_with_weights(name, adjacency):
     options = {"adjacency": adjacency, "n_rows": N_ROWS, "class_weight": {0: 3.0}}
     verification = verify(fit_classifier(solver=SOLVERS[name], **options).privacy_)
     assert verification.ok, verification.summary()

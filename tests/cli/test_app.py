@@ -73,7 +73,7 @@ def test_without_a_command_the_help_is_shown(run):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_commands_help_explains_each_option_and_has_an_example(run, command):
+def test_every_help_explains_options_and_has_an_example(run, command):
     done = run(command, "-h")
     assert done.exit_code == 0
     assert f"Examples:\n    dpglm {command}" in done.stdout

@@ -148,7 +148,7 @@ def overlapping(path):
 
 
 @pytest.mark.parametrize("make", [packed, overlapping], ids=lambda make: make.__name__)
-def test_a_checkpoint_that_unpacks_to_more_than_it_is_is_not_unpacked(fit, files, fails, make):
+def test_checkpoint_bomb_is_not_unpacked(fit, files, fails, make):
     make(files / "kept")
     done = fit("--checkpoint", "kept")
     message = fails_after_progress(done)
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_fit_gives_one_line(fit, files):
     assert "kept is the checkpoint of another fit" in fails_after_progress(done)
 
 
-def test_a_lone_surrogate_in_a_schema_is_refused_before_anything_is_spent(run, fit, files, sample):
+def test_lone_surrogate_in_schema_is_refused_before_spending(run, fit, files, sample):
     run("ledger", "create", "a.ledger", "--data", "rows", "--epsilon", 9, "--delta", 1e-4)
     text = json.dumps(sample.schema | {"provenance": "a \ud800 b"})
     (files / "schema.json").write_text(text)

@@ -58,7 +58,7 @@ def test_derived_rows_are_those_that_prepare_rows_makes(row_norm):
     assert (found[2] <= np.float32(np.hypot(row_norm, SPEC.intercept)) * (1 + 1e-6)).all()
 
 
-def test_memory_of_rows_is_used_again_only_if_they_are_given_up_and_fit():
+def test_row_memory_is_reused_only_if_released_and_large_enough():
     X, y, weights = _given()
     rows = prepare_rows(X, y, dataclasses.replace(SPEC, row_norm=1e3), weights=weights)
     before = X.copy()

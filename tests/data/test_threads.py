@@ -51,7 +51,7 @@ def _used(rows):
 
 
 @linux
-def test_each_thread_has_a_processor_of_its_own_where_all_are_used(rows, monkeypatch):
+def test_each_thread_has_its_processor_if_all_are_used(rows, monkeypatch):
     asked = {}
     monkeypatch.setattr(
         os,
@@ -65,7 +65,7 @@ def test_each_thread_has_a_processor_of_its_own_where_all_are_used(rows, monkeyp
 
 
 @linux
-def test_where_there_are_more_processors_than_threads_the_system_chooses(rows, monkeypatch):
+def test_system_places_threads_if_processors_are_spare(rows, monkeypatch):
     def never(pid, cpus):
         raise AssertionError("no thread may be kept on a processor")
 

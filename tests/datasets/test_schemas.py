@@ -57,7 +57,7 @@ def test_provenance_names_every_numeric_column_of_a_table():
                 assert name in provenance, name
 
 
-def test_documented_categories_keep_the_order_of_the_documentation():
+def test_documented_categories_keep_their_documented_order():
     education = load_adult().schema["columns"]["education"]["categories"]
     assert education[:4] == ["Bachelors", "Some-college", "11th", "HS-grad"]
     assert not all(a < b for a, b in pairwise(education))

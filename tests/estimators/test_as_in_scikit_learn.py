@@ -91,7 +91,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_models_can_be_copied_pickled_calibrated_and_put_into_plain_pipelines(make):
+def test_models_can_be_copied_pickled_calibrated_and_piped(make):
     X, y = rows()
     model = make().fit(X, y)
     for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
@@ -109,7 +109,7 @@ def test_models_can_be_copied_pickled_calibrated_and_put_into_plain_pipelines(ma
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_what_a_model_file_can_hold_is_written_and_read_whoever_fitted_it(make, tmp_path):
+def test_model_file_round_trip_for_every_estimator(make, tmp_path):
     X, y = rows()
     model = make().fit(X, y)
     linear = getattr(model, "best_estimator_", getattr(model, "estimator_", model))

@@ -485,12 +485,12 @@ def test_strange_but_valid_target_bounds(estimator, bounds):
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1e-300), (0.0, 1e300)], ids=str)
-def test_target_bounds_whose_squares_leave_the_floats_are_refused(bounds, no_release):
+def test_target_bounds_with_overflowing_squares_are_refused(bounds, no_release):
     X, y = data()
     refused(declared(LinearRegression(), target_bounds=bounds), X, y, "bounds on targets")
 
 
-def test_negative_counts_are_refused_where_no_bounds_say_how_to_clip(no_release):
+def test_negative_counts_without_bounds_are_refused(no_release):
     X, y = data()
     refused(declared(GammaRegressor(), target_bounds=None), X, y, "y must be numbers above 0")
     refused(
@@ -662,7 +662,7 @@ def test_gamma_targets_are_above_zero(value):
         other(row_norm=1.0, target_bounds=(0.0, 2.0), random_state=0).fit(np.ones((20, 2)), abs(y))
 
 
-def test_labels_beyond_floats_are_refused_where_they_run_together():
+def test_labels_that_collide_as_floats_are_refused():
     X, large = np.ones((20, 2)), 2**53
     classes = [large, large + 1]
     y = np.array(classes * 10)

@@ -300,7 +300,7 @@ class TestPredictions:
         assert model.score(MappedRows(X, y)) == model.score(X, y) == 0.0
 
 
-def test_pipelines_and_searches_take_collections_but_for_fixed_transformers(folder):
+def test_pipelines_and_searches_take_collections(folder):
     X, y = data(LogisticRegression())
     model = LogisticRegression(classes=["a", "b", "c"], row_norm=2.0, weight_bound=1.0)
     pipeline = PrivatePipeline([("center", Center()), ("model", model)])

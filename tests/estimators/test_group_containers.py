@@ -156,7 +156,7 @@ def test_a_person_is_recognised_in_partitions_of_other_types(one, other, message
         groups_of_partitions((1, 1), ids, None, SeededNoise(0))
 
 
-def test_large_numbers_of_persons_stay_apart_whatever_their_type_in_a_file(tmp_path):
+def test_large_ids_stay_distinct_for_every_file_type(tmp_path):
     ids = np.array([2**62, 2**62 + 1], np.int64), np.array([2**62 + 2, 2**62], np.uint64)
     for number, who in enumerate(ids):
         table = pyarrow.table({"x": [0.0, 1.0], "y": [0, 1], "who": who})

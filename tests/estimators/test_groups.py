@@ -99,9 +99,7 @@ def test_text_names_persons_too():
         ({"solver": "local_sgd"}, "ids", "groups must be None for 'local_sgd'"),
     ],
 )
-def test_what_cannot_be_protected_is_refused_before_anything_is_spent(
-    parameters, groups, message, tmp_path
-):
+def test_unprotectable_fit_is_refused_before_spending(parameters, groups, message, tmp_path):
     X, y, ids = people()
     ledger = PrivacyLedger.create(
         tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(9, 0.1)
@@ -122,7 +120,7 @@ def test_without_a_delta_gradients_get_l2_noise():
     ("adjacency", "private"),
     [("zero_out", []), ("replace_one", ["n_rows"]), ("add_remove", ["n_rows", "n_groups"])],
 )
-def test_numbers_that_the_relation_keeps_private_must_be_declared(adjacency, private):
+def test_private_numbers_of_units_must_be_declared(adjacency, private):
     X, y, ids = people()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -189,7 +187,7 @@ def test_a_checkpoint_of_other_groups_is_refused(tmp_path):
         model(**facts).fit(X, y, groups=ids // 2, checkpoint=tmp_path / "fit")
 
 
-def test_a_ledger_of_rows_takes_no_fit_of_groups_nor_the_other_way(tmp_path):
+def test_ledgers_of_rows_and_groups_refuse_each_other(tmp_path):
     X, y, ids = people()
     for unit, groups in (("row", ids), ("group", None)):
         ledger = PrivacyLedger.create(

@@ -72,7 +72,7 @@ def test_a_private_source_is_used_named_and_verified(source, tmp_path, monkeypat
     assert (again.coef_ != model.coef_).all()
 
 
-def test_a_seeded_source_is_not_private_and_no_ledger_pays_for_it(tmp_path):
+def test_seeded_source_is_not_private_and_ledgers_refuse_it(tmp_path):
     model = logistic(SeededNoise(3)).fit(*rows())
     assert not model.privacy_.noise_is_private
     assert "NOT PRIVATE" in model.privacy_.statement()

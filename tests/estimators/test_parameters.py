@@ -58,7 +58,7 @@ def test_positional_parameters_are_those_of_before():
             wrong()
 
 
-def test_types_are_shown_as_they_are_written_and_read_where_they_are_known():
+def test_known_types_are_shown_as_written():
     assert inspect.signature(Ridge).parameters["budget"].annotation == "PrivacyBudget | None"
     assert typing.get_type_hints(Ridge.__init__)["budget"] == PrivacyBudget | None
 
@@ -114,7 +114,7 @@ class ByHand(Own):
         self.extra = extra
 
 
-def test_sections_and_entries_are_inherited_unless_a_class_has_its_own():
+def test_sections_and_entries_are_inherited_unless_overridden():
     assert described(Own) == ["first", "own", "shared"]
     assert "Notes of the base." in Own.__doc__
     assert described(Overriding) == ["first", "shared", "own"]

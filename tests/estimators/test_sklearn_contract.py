@@ -160,7 +160,7 @@ def test_nothing_is_taken_from_the_data_when_all_is_declared(estimator):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
-def test_every_fact_taken_from_the_data_is_warned_about_and_recorded(estimator):
+def test_facts_from_the_data_cause_warnings_and_are_recorded(estimator):
     X, y = data(estimator)
     with pytest.warns(PublicInformationWarning) as caught:
         model = clone(estimator).fit(X, y, sample_weight=np.ones(len(y)))
@@ -172,7 +172,7 @@ def test_every_fact_taken_from_the_data_is_warned_about_and_recorded(estimator):
     assert len([w for w in caught if w.category is PublicInformationWarning]) == len(expected)
 
 
-def test_duplicate_sparse_entries_are_added_up_before_they_are_clipped():
+def test_duplicate_sparse_entries_are_summed_before_clipping():
     X, y = data(LogisticRegression())
     model = LogisticRegression(classes=[0, 1, 2], feature_bounds=(-1, 1), random_state=0).fit(X, y)
     twice = sparse.csr_array(([0.8, 0.8], [0, 0], [0, 2]), shape=(1, 3))

@@ -60,7 +60,7 @@ def test_rows_in_storage_likewise(no_compiler):
     assert len(fits(2, MappedRows(*rows()))) == 1
 
 
-def test_nothing_is_said_where_sums_are_compiled_or_are_not_numpy_s(no_compiler, monkeypatch):
+def test_compiled_or_foreign_sums_give_no_warning(no_compiler, monkeypatch):
     X, y = rows()
     assert fits(1, torch.tensor(X), torch.tensor(y)) == []
     monkeypatch.setattr(_private, "COMPILED", True)

@@ -62,9 +62,7 @@ def test_what_would_hide_a_cost_is_refused(rows):
         ("neg_brier", LinearSVC(epsilon=9.0, row_norm=9.0, classes=["ill", "well"])),
     ],
 )
-def test_a_metric_that_the_model_lacks_is_refused_before_it_is_paid_for(
-    ledger, rows, metric, model
-):
+def test_unavailable_metric_is_refused_before_spending(ledger, rows, metric, model):
     X, y = rows
     target = X.ravel() if isinstance(model, LinearRegression) else y
     scorer = private_scorer(metric, epsilon=0.5, ledger=ledger, target_bounds=(-9.0, 9.0))

@@ -33,7 +33,7 @@ def test_a_single_noisy_mean_is_not_enough_far_away():
     assert np.mean(practical) <= example.MOST_WITHOUT
 
 
-def test_half_of_the_rows_have_either_label_and_swapping_them_is_no_help():
+def test_labels_are_balanced_and_swapping_gains_nothing():
     for flip in (False, True):
         X, y = example.clusters(7.0, flip)
         assert y.mean() == 0.0

@@ -8,7 +8,7 @@ NAMES = [name for name, _ in layer_widths.MAPS.values()]
 
 
 class TestTable:
-    def test_a_line_takes_the_place_of_the_older_one_and_the_order_is_fixed(self, tmp_path):
+    def test_new_line_replaces_old_one_in_fixed_order(self, tmp_path):
         page = tmp_path / "page.md"
         mark = f"measured: {layer_widths.NAME} -->"
         page.write_text(f"head\n<!-- begin {mark}\n\n<!-- end {mark}\ntail")
@@ -20,7 +20,7 @@ class TestTable:
         assert (lines[0], lines[-1]) == ("head", "tail")
 
 
-def test_known_moments_see_classes_through_noise_that_epsilon_allows(capsys):
+def test_known_moments_separate_classes_at_the_allowed_noise(capsys):
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=4000)
     X = np.eye(20, dtype=np.float32)[y] + 0.1 * rng.standard_normal((4000, 20), dtype=np.float32)

@@ -46,7 +46,7 @@ class TestNetworks:
         data = Images("classes as they are", logits, y, logits, (y + (y > 6)) % 10)
         assert accuracy(torch.nn.Flatten(), data) == pytest.approx(0.7)
 
-    def test_the_published_settings_are_forty_epochs_of_batches_of_2048(self):
+    def test_published_settings_are_40_epochs_of_batches_of_2048(self):
         solver = papernot(40, 60_000)
         assert (solver.n_steps, solver.clip, solver.step_size) == (1172, 0.1, 4.0)
         assert solver.sampling_rate * 60_000 == pytest.approx(2048)
@@ -66,7 +66,7 @@ class TestMethods:
         assert (solver.step_size < 4.0) == solver.projected
         assert solver.normalize == (name != "DP-SGD")
 
-    def test_fading_noise_of_the_same_first_size_costs_several_times_as_much(self):
+    def test_fading_noise_of_equal_first_scale_costs_far_more(self):
         constant, fading = d2p2_networks.privacy_loss(QUICK)
         assert constant.mean[-1] == pytest.approx(EPSILON, rel=1e-3)
         assert fading.mean[-1] > 2.0 * constant.mean[-1]

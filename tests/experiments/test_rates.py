@@ -33,7 +33,7 @@ def test_slopes_of_power_laws_and_their_errors():
     assert np.mean(errors) == pytest.approx(slopes.std(), rel=0.2)
 
 
-def test_the_best_in_a_ball_is_where_the_gradient_points_outwards():
+def test_optimum_in_a_ball_has_outward_gradient():
     task = arora2022_rates.low_task()
     X, y = task.sample(500, 0)
     assert np.linalg.norm(X, axis=1) == pytest.approx(1.0)

@@ -55,7 +55,7 @@ def test_interval_of_difference_covers_the_population():
     assert np.mean(covered) >= 0.85
 
 
-def test_spread_agrees_with_the_histogram_where_sums_do_not_tell_it():
+def test_spread_follows_histogram_if_sums_are_noise():
     for seed in range(10):
         found = dpglm.describe(made(seed), SCHEMA, by="g", epsilon=0.3, random_state=seed)
         for level in ("one", "two"):

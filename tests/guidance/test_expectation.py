@@ -124,7 +124,7 @@ class TestGuidance:
         target = guidance(Ridge(row_norm=1.0, target_bounds=(0, 9)).plan(500, 3)).noise
         assert "half ranges of the target per unit" in target
 
-    def test_of_a_fitted_model_only_intervals_say_what_differs_from_zero(self, binary):
+    def test_only_intervals_state_differences_from_zero(self, binary):
         said = guidance(binary.solution_.plan, coefficient_table(binary)).noise
         assert said.startswith("There are no confidence intervals")
         model = fit_classifier(solver=given((0.7, -90.0, 0.2, 0.1)), inference=True)

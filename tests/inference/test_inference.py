@@ -60,7 +60,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_means_and_their_variances_are_the_same_in_prepared_and_in_the_users_units(name):
+def test_means_and_variances_are_equal_in_both_units(name):
     """The map of the covariance is that of the coefficients: prepared rows are the witness."""
     kind, options = MODELS[name]
     model = fitted(kind, **options)
@@ -163,7 +163,7 @@ def test_levels_are_probabilities(level):
         inference.prediction_interval(rows()[0], level)
 
 
-def test_intervals_of_means_stay_in_range_and_hold_the_prediction():
+def test_mean_intervals_stay_in_range_and_contain_prediction():
     X, _ = rows()
     wide = given(W)
     wide = dataclasses.replace(wide, sampling=tuple(map(tuple, np.eye(4) * 9.0)))
@@ -335,7 +335,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_has_no_intervals_is_refused_before_anything_is_spent(case, tmp_path):
+def test_model_without_intervals_is_refused_before_spending(case, tmp_path):
     how, options, message = REFUSED[case]
     ledger = PrivacyLedger.create(
         tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(10.0, 1e-3)
@@ -347,7 +347,7 @@ def test_what_has_no_intervals_is_refused_before_anything_is_spent(case, tmp_pat
     assert len(ledger.contents().entries) == 0
 
 
-def test_budgets_too_small_for_intervals_are_refused_before_anything_is_spent(tmp_path):
+def test_budget_too_small_for_intervals_is_refused_unspent(tmp_path):
     ledger = PrivacyLedger.create(
         tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(10.0, 1e-3)
     )
@@ -418,7 +418,7 @@ COMPLETE = pytest.mark.filterwarnings("ignore:.*complete")
 
 
 @COMPLETE
-def test_a_checkpoint_of_a_fit_without_inference_is_that_of_another_fit(tmp_path):
+def test_checkpoint_without_inference_belongs_to_another_fit(tmp_path):
     def interrupt(info):
         raise InterruptionError
 

@@ -120,9 +120,7 @@ FIXED, SCIENTIFIC = r"-?\d+(\.\d+)?", r"-?\d(\.\d+)?e[+-]\d+"
         ([1e14, 0.01, 0.0, 3.0], [1e11, 1e-3, 1.0, 0.2], SCIENTIFIC),
     ],
 )
-def test_estimates_are_written_in_one_notation_with_three_digits_of_their_errors(
-    params, errors, notation
-):
+def test_estimates_have_one_notation_and_three_error_digits(params, errors, notation):
     shown = columns_of(with_estimates(params, errors).summary())
     for heading in ("coef", "std err", "[0.025", "0.975]"):
         assert all(re.fullmatch(notation, cell) for cell in shown[heading])

@@ -61,7 +61,7 @@ def rows(kind, n=3000):
 # Noise makes a known effect unknown once in some hundred fits: this noise does not.
 @pytest.mark.parametrize("epsilon", [1.0, 3e4])
 @pytest.mark.parametrize("name", LOSSES)
-def test_whether_a_column_matters_has_one_answer_whatever_effects_are_compared_to(name, epsilon):
+def test_test_of_a_column_is_independent_of_its_coding(name, epsilon):
     kind = LOSSES[name]
     steps = [SchemaEncoder(SCHEMA), kind.__sklearn_clone__().set_params(inference="robust")]
     inference = PrivatePipeline(steps, epsilon=epsilon, delta=1e-6).fit(*rows(kind)).inference_

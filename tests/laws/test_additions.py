@@ -281,9 +281,7 @@ class TestContainer:
         certified = clone(model).set_params(random_state=None).fit(parts)
         codec_laws.is_rebuilt(certified.privacy_)
 
-    def test_objects_of_another_package_are_taken_by_the_module_of_its_name(
-        self, module, monkeypatch, tmp_path
-    ):
+    def test_foreign_objects_are_handled_by_their_module(self, module, monkeypatch, tmp_path):
         (tmp_path / "parted.py").write_text(
             "import array_parts\n"
             "def collection_of(X, y, weights):\n"
@@ -588,7 +586,7 @@ class TestMechanism:
             release_laws.test_multipliers_can_be_changed_where_they_decide_the_cost,
             release_laws.test_a_release_is_recorded_and_answered,
             release_laws.test_a_value_that_was_not_declared_is_refused,
-            release_laws.test_an_observer_answers_everything_and_everything_is_recorded,
+            release_laws.test_observer_answers_and_records_everything,
         ):
             law(case)
         for adjacency in Adjacency:
@@ -610,7 +608,7 @@ class TestMechanism:
 
     @pytest.mark.parametrize("adjacency", Adjacency)
     def test_keeps_the_law_of_events(self, make, adjacency):
-        event_laws.test_every_event_has_accountants_except_parallel_parts_where_n_is_private()
+        event_laws.test_every_event_has_accountants_except_private_parts()
         event_laws.test_accountants_agree("randomized response", adjacency)
         for accountant in event_laws.ACCOUNTANTS:
             if accountant.supports(make(1.0), adjacency):

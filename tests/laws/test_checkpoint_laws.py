@@ -258,7 +258,7 @@ def test_what_a_refused_fit_leaves_behind_stands_in_no_way(tmp_path):
         model.set_params(budget=GaussianDP(0.04)).fit(X, y, checkpoint=path)
 
 
-def test_names_of_columns_and_weights_of_rows_are_part_of_a_checkpoint(tmp_path):
+def test_checkpoint_contains_column_names_and_weights(tmp_path):
     pd = pytest.importorskip("pandas")
     path, (X, y) = tmp_path / "kept", data()
     model = declared(LogisticRegression())
@@ -365,9 +365,7 @@ SHORT = {
         ),
     ],
 )
-def test_a_state_that_cannot_be_kept_is_found_out_before_anything_is_spent(
-    tmp_path, monkeypatch, name, wrapped
-):
+def test_state_that_cannot_be_kept_is_refused_before_spending(tmp_path, monkeypatch, name, wrapped):
     # Only time would be lost by waiting for the disk.
     monkeypatch.setattr(os, "fsync", lambda file: None)
     solver = SHORT[name] if name in SHORT else SOLVERS[name]()
@@ -389,7 +387,7 @@ def test_a_state_that_cannot_be_kept_later_is_found_out(tmp_path, monkeypatch):
     assert spends_for_nothing(tried(tmp_path, plan_of(STEPS)))
 
 
-def test_what_cannot_be_told_apart_is_refused_before_anything_is_spent(tmp_path):
+def test_indistinguishable_facts_are_refused_before_spending(tmp_path):
     path, (X, y) = tmp_path / "kept", data()
     ledger = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=GaussianDP(9.0))
     model = declared(LogisticRegression()).set_params(ledger=ledger)

@@ -56,7 +56,7 @@ def epsilon(accountant, event, adjacency):
     return accountant.epsilon(event, adjacency, DELTA)
 
 
-def test_every_event_has_accountants_except_parallel_parts_where_n_is_private():
+def test_every_event_has_accountants_except_private_parts():
     for (name, make), adjacency in itertools.product(EVENTS.items(), Adjacency):
         supporting = [one for one in (*ACCOUNTANTS, CHECK) if one.supports(make(1.0), adjacency)]
         if "parallel" in name and adjacency is Adjacency.ADD_REMOVE:
@@ -155,7 +155,7 @@ def test_sampling_more_rows_costs_more_and_never_more_than_all(accountant, adjac
 
 
 @every_case
-def test_zero_out_and_add_remove_cost_the_same_for_equal_multipliers(make, accountant, adjacency):
+def test_zero_out_and_add_remove_have_equal_cost(make, accountant, adjacency):
     event = Repeated(make(3.0), 6)
     if adjacency is Adjacency.ADD_REMOVE:
         assert epsilon(accountant, event, Adjacency.ZERO_OUT) == pytest.approx(

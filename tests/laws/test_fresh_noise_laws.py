@@ -59,7 +59,7 @@ def repeats(pieces):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_steps_classes_and_runs_of_every_solver_have_noise_of_their_own(name):
+def test_steps_classes_and_runs_have_fresh_noise(name):
     plan, rows = plan_of(name)
     first, second = (noises(plan, rows, SystemNoise()) for _ in range(2))
     assert not repeats(first + second)

@@ -164,7 +164,7 @@ WORLDS = st.builds(
 @pytest.mark.parametrize("name", CASES)
 @examples(3)
 @given(world=WORLDS)
-def test_no_group_moves_what_a_solver_asks_by_more_than_was_declared(name, world):
+def test_groups_move_solver_releases_within_bounds(name, world):
     solver, loss = CASES[name]
     if world.adjacency is not Adjacency.ZERO_OUT and (name == "centred" or not world.is_sparse):
         # Neighbours shift dense rows, for which single precision is refused.
@@ -180,7 +180,7 @@ def test_no_group_moves_prototypes_by_more_than_was_declared(world):
 
 
 @pytest.mark.parametrize("name", REFUSING)
-def test_solvers_that_bound_single_rows_refuse_groups_when_they_plan(name):
+def test_solvers_of_row_bounds_refuse_groups_in_the_plan(name):
     solver, world = SOLVERS[name].solver, World()
     with pytest.raises(ValueError, match="must"):
         solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), world.spec(Logistic()))
@@ -296,11 +296,11 @@ def neighbouring_ids(cls, ids, n_rows):
 
 @pytest.mark.parametrize("estimator", [model, pipeline])
 @pytest.mark.parametrize("limit", [None, 2])
-def test_no_person_moves_what_an_estimator_asks_by_more_than_was_declared(estimator, limit):
+def test_people_move_estimator_releases_within_bounds(estimator, limit):
     assert moved(estimator, max_rows_per_group=limit) <= 1.0
 
 
-def test_no_person_moves_what_an_additive_model_asks_by_more_than_was_declared():
+def test_people_move_additive_releases_within_bounds():
     def table(X, y, weights):
         return {"a": X[:, 0], "b": X[:, 1]}, y.astype(str), weights
 
@@ -317,7 +317,7 @@ def cut_at_chunks(stream):
         first += chunk.n_rows
 
 
-def test_no_person_in_several_chunks_moves_what_is_asked_by_more_than_was_declared(monkeypatch):
+def test_people_in_several_chunks_move_releases_within_bounds(monkeypatch):
     monkeypatch.setattr(streamed, "_CHUNK_BYTES", 1)
     monkeypatch.setattr(streamed, "RUN_ROWS", 3)
 

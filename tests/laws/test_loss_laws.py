@@ -591,7 +591,7 @@ def test_the_variance_is_that_of_the_likelihood(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", FAMILIES, ids=name)
-def test_a_link_is_canonical_if_and_only_if_the_curvature_knows_no_target(case: Case) -> None:
+def test_link_is_canonical_iff_curvature_ignores_target(case: Case) -> None:
     loss = case.loss
     assert loss.link is not None
     z, y = sample(loss, 400, scale=1.0)

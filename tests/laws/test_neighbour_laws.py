@@ -163,7 +163,7 @@ def farthest(solver, problem, world, epsilon=5.0):
 @pytest.mark.parametrize("name", SOLVERS)
 @examples(2)
 @given(data=st.data())
-def test_no_row_moves_what_a_solver_asks_by_more_than_was_declared(name, data):
+def test_rows_move_solver_releases_within_bounds(name, data):
     case = SOLVERS[name]
     problem = data.draw(st.sampled_from([one for one in PROBLEMS if case.takes(one)]))
     assert farthest(case.solver, problem, data.draw(worlds(case))) <= 1.0

@@ -280,7 +280,7 @@ def test_no_row_moves_what_is_asked_by_more_than_was_declared(fit):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @examples(6)
 @given(fit=fits(rows=REFUSED, solvers=("noisy_gd", "newton")))
-def test_rows_that_are_not_finite_are_refused_before_anything_is_asked_or_recorded(fit):
+def test_non_finite_rows_are_refused_before_any_release(fit):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.ledger"
         ledger = PrivacyLedger.create(

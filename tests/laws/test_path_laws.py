@@ -160,7 +160,7 @@ def violations(group, folder):
                     )
 
 
-def test_every_option_says_what_is_done_with_the_file_that_it_names():
+def test_every_option_declares_the_role_of_its_file():
     assert list(hidden_paths(app, TEXTS)) == []
 
 

@@ -192,7 +192,7 @@ COMPOSED = {
 
 
 @pytest.mark.parametrize("kind", LINEAR, ids=lambda kind: kind.__name__)
-def test_certificates_of_estimators_are_rebuilt_and_saved_models_predict_alike(kind, tmp_path):
+def test_certificates_and_models_survive_a_round_trip(kind, tmp_path):
     X, y = rows()
     model = estimator(kind)
     model.fit(X, admitted_targets(model, y))

@@ -155,7 +155,7 @@ def test_every_composite_is_within_its_budget_as_a_whole(
 
 
 @pytest.mark.parametrize("epsilon", first_quickly(1.0, 4.0, 8.0))
-def test_a_search_over_mixed_solvers_fits_its_budget_under_replace_one(epsilon):
+def test_mixed_search_fits_budget_under_replace_one(epsilon):
     # It asked for 1.0 and stated 1.249, for 4.0 and stated 5.454, for 8.0 and stated 14.99.
     solver = HeldOutSearch(search(NoisyGD(sampling_rate=0.05), pure_gd(), FrankWolfe()), 0.2)
     budget = ApproximateDP(epsilon, 1e-5)
@@ -181,7 +181,7 @@ def test_shares_that_are_never_added_up_are_refused_by_the_plan():
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("solver", PARTS, ids=lambda solver: type(solver).__name__)
-def test_a_solver_of_a_stranger_that_spends_the_budget_twice_has_no_plan(solver, adjacency):
+def test_third_party_solver_over_budget_gets_no_plan(solver, adjacency):
     twice = TwoFits(solver, FEW, share=1.0)
     with pytest.raises(ValueError, match="budget must be at least what all releases"):
         twice.plan(LOGISTIC, BUDGET, DATA, adjacency)
@@ -219,7 +219,7 @@ def test_what_a_plan_releases_can_be_asked_whatever_the_rows_are(setting):
     asked(setting)
 
 
-def test_a_search_for_a_multiplier_may_pass_sizes_that_no_grid_holds():
+def test_calibration_may_try_scales_beyond_all_grids():
     # Plans are refused, not the trials of a calibration.
     data = DataSpec(n_rows=100, n_features=3, n_outputs=5, intercept=1.0)
     for mu in (1e-3, 1e-2):
@@ -302,7 +302,7 @@ def test_no_private_number_of_rows_is_refused(solver, delta, n):
     assert np.isfinite(w).all()
 
 
-def test_all_rows_count_in_full_where_there_are_about_as_many_as_declared():
+def test_rows_count_fully_if_about_as_many_as_declared():
     counted = counts.CountedRows(16 * 200, 20.0 * 4.0)
     for n, noise, full in ((200, 0.0, True), (3_200, 3_190.0, True), (10**6, 0.0, False)):
         oracle = mock.Mock()
@@ -313,14 +313,14 @@ def test_all_rows_count_in_full_where_there_are_about_as_many_as_declared():
 
 
 @given(n=st.integers(1, 2**31 - 1), most=st.integers(1, 2**31))
-def test_a_share_that_falls_with_the_rows_moves_no_sum_by_more_than_a_row(n, most):
+def test_share_that_falls_with_rows_keeps_row_bound(n, most):
     share, next_share = (counts.shrinking_share(m, most) for m in (n, n + 1))
     assert 0.0 < next_share <= share <= 1.0
     assert share * n <= most
     assert next_share + n * (share - next_share) <= 1.0
 
 
-def test_a_share_that_stays_in_full_until_there_are_too_many_would_be_refuted():
+def test_share_with_a_jump_would_be_refuted():
     late, later = (min(1.0, 100 / n) for n in (100, 101))
     assert later + 100 * (late - later) > 1.9
 
@@ -360,7 +360,7 @@ def test_a_refusal_that_depends_on_the_rows_is_caught():
         asked(MANY)
 
 
-def test_coefficients_that_are_not_finite_are_caught_and_never_returned():
+def test_non_finite_coefficients_are_never_returned():
     far = Setting(
         NoisyGD(n_steps=3, step_size=1e300), Problem(Logistic(), L2(0.1)), BUDGET,
         facts(row_norm=1e15, intercept=1e15), Adjacency.ZERO_OUT, 40, "tiny", 1,
@@ -375,21 +375,21 @@ def test_coefficients_that_are_not_finite_are_caught_and_never_returned():
 
 
 @pytest.mark.parametrize("solver", [NoisyGD(n_steps=2, shrink=True), Newton(), pure_gd(n_steps=2)])
-def test_penalties_that_leave_no_noise_end_nothing_that_has_been_paid_for(solver):
+def test_penalties_without_noise_do_not_end_a_charged_fit(solver):
     few = facts(2, intercept=0.0)
     for penalty in (L2(1e300), ElasticNetPenalty(1e300, 0.5)):
         problem = Problem(Logistic(), penalty)
         asked(Setting(solver, problem, BUDGET, few, Adjacency.ZERO_OUT, 2, "usual", 1))
 
 
-def test_choices_between_scores_that_are_too_large_are_refused_in_the_plan():
+def test_choices_between_huge_scores_are_refused_in_the_plan():
     # The slope of a penalty of 1e300 is part of the rounding of each score.
     huge = Problem(Logistic(), L2(1e300))
     with pytest.raises(ValueError, match="noise scale of the release 'vertex of the L1 ball'"):
         FrankWolfe(n_steps=3).plan(huge, BUDGET, DataSpec(**facts(3)))
 
 
-def test_arithmetic_that_overflows_ends_nothing_that_has_been_paid_for():
+def test_overflow_does_not_end_a_charged_fit():
     problem = Problem(Squared(), constraint=L1Ball(1.0))
     far = Setting(
         FEW, problem, GaussianDP(0.5), facts(target_low=-1e15, target_high=1e15),

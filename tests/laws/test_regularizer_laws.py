@@ -168,7 +168,7 @@ def test_a_wrong_constant_is_caught(r: Regularizer) -> None:
 
 @every_regularizer
 @every_shape
-def test_value_is_zero_at_zero_nonnegative_and_as_large_in_float32(
+def test_value_is_nonnegative_zero_at_zero_and_equal_in_float32(
     r: Regularizer, shape: tuple[int, ...]
 ) -> None:
     w = np.random.default_rng(2).normal(size=shape)

@@ -85,7 +85,7 @@ def test_what_happens_is_what_was_planned(name, layout, dtype, adjacency):
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("mu", [1e-6, 1e-3, 10.0])
-def test_maps_are_sound_however_large_the_noise_is_and_whatever_the_rows(name, mu):
+def test_maps_are_sound_for_all_noise_scales_and_rows(name, mu):
     rng = np.random.default_rng(0)
     kinds = [np.zeros((50, 3)), np.full((50, 3), 1e30), rng.normal(size=(50, 3)) * 1e-12]
     for X in (*kinds, np.where(np.arange(50)[:, None] == 7, 1e30, kinds[2]), np.eye(3)[:1]):

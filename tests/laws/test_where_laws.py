@@ -116,7 +116,7 @@ def test_where_is_a_weight_of_zero_or_one(name):
 
 @pytest.mark.parametrize("loss", [Logistic(), Poisson(), Softmax()], ids=repr)
 @pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
-def test_one_more_row_that_counts_moves_a_sum_by_its_bound_at_most(loss, store):
+def test_one_more_row_moves_a_sum_by_its_bound_at_most(loss, store):
     outputs = 3 if isinstance(loss, Softmax) else 1
     spec = DataSpec(
         N, D, n_outputs=outputs, row_norm=2.0, intercept=2.0, sparse=store is not np.asarray,

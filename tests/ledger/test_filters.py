@@ -50,14 +50,14 @@ class TestGaussian:
 
     @pytest.mark.parametrize("adjacency", Adjacency)
     @pytest.mark.parametrize("budget", [BUDGET, GaussianDP(0.5), ZeroConcentratedDP(0.1)], ids=repr)
-    def test_says_exactly_what_the_accountant_says_of_everything_composed(self, adjacency, budget):
+    def test_total_equals_accountant_of_the_composition(self, adjacency, budget):
         rule = GaussianFilter(budget)
         charges = [charge(rule, event, adjacency) for event in self.EVENTS]
         whole = spent(Composed(self.EVENTS), adjacency, budget)
         for name, value in rule.spent(charges).items():
             assert value == pytest.approx(whole[name], rel=1e-12)
 
-    def test_a_fit_of_the_whole_budget_is_let_through_and_nothing_after_it(self):
+    def test_fit_of_the_whole_budget_is_accepted_and_is_the_last(self):
         for epsilon in np.geomspace(0.01, 30.0, 23):
             budget = ApproximateDP(float(epsilon), 1e-6)
             rule = GaussianFilter(budget)
@@ -128,7 +128,7 @@ class TestRenyi:
         ours = renyi_divergence(PoissonSampled(rate, Gaussian(sigma)), ZERO_OUT, order)
         assert ours == pytest.approx(float(theirs._rdp[0]), rel=1e-4)
 
-    def test_a_sample_of_nearly_everything_costs_what_everything_does(self):
+    def test_sample_of_nearly_all_rows_costs_as_all_rows(self):
         sampled = renyi_divergence(PoissonSampled(1.0 - 1e-12, Gaussian(3.0)), ZERO_OUT, 20)
         assert sampled == pytest.approx(renyi_divergence(Gaussian(3.0), ZERO_OUT, 20), rel=1e-9)
         assert renyi_divergence(Gaussian(3.0), ZERO_OUT, 20) == pytest.approx(20 / 18, rel=1e-9)

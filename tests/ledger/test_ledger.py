@@ -332,7 +332,7 @@ def rechained(document):
         ({"more": 1}, r"unknown: \['more'\]"),
     ],
 )
-def test_a_forged_entry_in_a_consistent_chain_is_refused_by_its_field(used, changes, says):
+def test_forged_entry_in_consistent_chain_is_refused_by_field(used, changes, says):
     document = used.export()
     document["records"][2]["record"].update(changes)
     with pytest.raises(LedgerError, match=says):

@@ -255,9 +255,7 @@ def test_prepared_rows_keep_the_norm_bound(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("value", "row_norm"), [(1e31, 1e-8), (1e30, 1e-12), (3e37, 3e-8)])
-def test_rows_far_beyond_the_bound_are_not_scaled_by_a_factor_that_is_not_normal(
-    layout, value, row_norm
-):
+def test_rows_far_beyond_bound_have_normal_scale_factors(layout, value, row_norm):
     # Such a factor has few digits: the row was up to 1.4 times longer than its declared norm.
     rows = make_rows(
         np.full((1, 1), value), np.ones(1), layout=layout, dtype="float32", row_norm=row_norm

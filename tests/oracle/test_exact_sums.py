@@ -138,7 +138,7 @@ def test_a_sum_errs_by_no_more_than_was_declared(backend, dtype, n_outputs, data
 @every_dtype
 @examples(3)
 @given(data=st.data())
-def test_the_distance_of_neighbours_is_within_the_bound_in_exact_arithmetic(backend, dtype, data):
+def test_neighbour_distance_is_within_bound_in_exact_arithmetic(backend, dtype, data):
     n = data.draw(st.sampled_from(SIZES))
     X, y = adversarial(data.draw, n, 1)
     row = data.draw(st.integers(0, n - 1))
@@ -181,7 +181,7 @@ def test_without_the_rounding_term_the_bound_would_not_hold():
 
 @pytest.mark.parametrize("layout", ["strided", "row slice", "one column of many", "backwards"])
 @every_dtype
-def test_a_row_that_is_shortened_leaves_all_other_contributions_as_they_were(layout, dtype):
+def test_shortened_row_leaves_other_contributions_unchanged(layout, dtype):
     """Another layout once took sums over all rows another way: 0.003 of a clip for 10^6 rows."""
     rng = np.random.default_rng(0)
     base = rng.uniform(0.2, 0.3, size=(3000, 10)).astype(dtype)
@@ -252,7 +252,7 @@ def test_an_overflow_that_is_kept_would_be_seen():
         assert not np.isfinite(heavy_sum("NumPy, C", Squared(), 1)).all()
 
 
-def test_contributions_that_float32_sums_cannot_hold_are_refused_when_planned():
+def test_contributions_beyond_float32_are_refused_in_the_plan():
     facts = {"row_norm": 1e15, "weight_bound": 1e15, "target_low": -1e15, "target_high": 1e15}
     X = np.full((3, 2), 1e15)
     task = Problem(Squared()), ApproximateDP(1.0, 1e-5)

@@ -47,7 +47,7 @@ def test_parts_hold_their_rows_and_know_how_many(layout, weighted):
     assert oracle.rows.take(indices[0]).spec.n_rows == 10
 
 
-def test_releases_of_parts_are_parallel_and_those_before_and_after_compose():
+def test_parts_compose_in_parallel_and_the_rest_in_sequence():
     def ask(oracle, multiplier):
         noise = GaussianNoise(multiplier)
         declared = gradient_release(oracle.rows.spec, oracle.curator.adjacency, CLIP, noise)
@@ -65,7 +65,7 @@ def test_releases_of_parts_are_parallel_and_those_before_and_after_compose():
 
 
 @pytest.mark.parametrize("parts", [([0, 1], [1, 2]), ([3, 3], [4])])
-def test_a_row_in_two_places_is_refused_before_anything_is_released(parts):
+def test_row_in_two_places_is_refused_before_any_release(parts):
     oracle = oracle_of()
     with pytest.raises(ValueError, match="disjoint"):
         part_oracles(oracle, [np.array(part) for part in parts])

@@ -336,7 +336,7 @@ def arora_sigma(epsilon, delta, T, n):
     return math.sqrt(8 * T * math.log(1 / delta)) / (n * epsilon)
 
 
-def test_the_printed_variance_of_song2021_costs_too_much_and_ours_does_not():
+def test_song2021_variance_is_too_small_and_ours_suffices():
     assert printed_epsilon(song_sigma, 1.0) > 1.6
     plan = Song2021().plan(
         Problem(Logistic()), ApproximateDP(1.0, 1e-5), DATA, Adjacency.REPLACE_ONE
@@ -346,7 +346,7 @@ def test_the_printed_variance_of_song2021_costs_too_much_and_ours_does_not():
     assert plan.method.noise_std > 1.5 * sigma
 
 
-def test_the_printed_variance_of_arora2022_costs_too_much_above_epsilon_8():
+def test_arora2022_variance_is_too_small_above_epsilon_8():
     assert printed_epsilon(arora_sigma, 7.0) < 7.0
     assert printed_epsilon(arora_sigma, 10.0) > 10.4
     problem = Problem(Squared(), constraint=BALL)
@@ -355,7 +355,7 @@ def test_the_printed_variance_of_arora2022_costs_too_much_above_epsilon_8():
 
 
 @pytest.mark.parametrize("c", [2.0, 8.0, 100.0])
-def test_no_constant_makes_the_variance_of_wang2017_enough_for_every_epsilon(c):
+def test_no_constant_suffices_in_wang2017_for_every_epsilon(c):
     def sigma(epsilon, delta, T, n):
         return math.sqrt(c * T * math.log(1 / delta)) / (n * epsilon)
 
@@ -527,7 +527,7 @@ def test_an_estimator_takes_them():
 # Printed settings that cannot be followed.
 
 
-def test_the_step_of_theorem_2_counts_embedded_columns_and_the_ball_twice_as_large():
+def test_theorem_2_step_uses_embedded_columns_and_double_ball():
     # Noise acts on the k columns of embedded rows, and iterates are in a ball of radius 2 B. With
     # sqrt(d) and B, as printed, the step is too small, and the bound has the dimension in it.
     n, d, k, B = 400, 10_000, 16, 0.5
@@ -547,7 +547,7 @@ def test_the_step_of_theorem_2_counts_embedded_columns_and_the_ball_twice_as_lar
     assert bound(printed) > 0.99 * math.sqrt(d / k) * bound(right)
 
 
-def test_no_step_size_above_1_over_24_l_satisfies_inequality_4_of_wang2017():
+def test_wang2017_inequality_4_needs_steps_below_1_over_24_l():
     def left(eta_l, m_mu_over_l, m):
         first = 1.0 / (eta_l * (1.0 - 8.0 * eta_l) * m_mu_over_l)
         return first + 8.0 * eta_l * (m + 1) / (m * (1.0 - 8.0 * eta_l))
@@ -585,7 +585,7 @@ def test_theorem_4_1_of_song2021_bounds_no_gradient(n):
 
 
 @pytest.mark.parametrize("n", [500, 2000, 8000, 32_000])
-def test_a_plan_says_where_its_theorem_needs_more_steps_than_are_run(n):
+def test_plan_states_if_theorem_needs_more_steps(n):
     data = DataSpec(n_rows=n, n_features=10)
     plan = Song2021(rank=4).plan(Problem(Hinge()), BUDGET, data)
     needed = math.ceil((MU * n) ** 2 / 4)

@@ -94,7 +94,7 @@ def test_theorem_5_of_arora2022():
         planned(Arora2022OutputPerturbation(True), Problem(Hinge(), constraint=L2Ball(2.0)))
 
 
-def test_the_grid_of_theorem_8_of_arora2022_does_not_depend_on_units():
+def test_arora2022_theorem_8_grid_is_independent_of_units():
     plan = planned(Arora2022GridSearch(), Problem(Squared()))
     radii = [one.problem.constraint.radius for one in plan.method.children]
     assert radii[0] == pytest.approx(2.0 * math.sqrt(0.5))

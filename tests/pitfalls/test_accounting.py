@@ -138,7 +138,7 @@ def test_pitfall_12_replace_one_has_twice_the_sensitivity():
     caught(bug, replace_one_has_twice_the_sensitivity)
 
 
-def test_pitfall_12_replace_one_is_not_add_remove_inside_an_accountant():
+def test_pitfall_12_accountant_separates_replace_one():
     kind = type(accountant_for(PoissonSampled(0.5, Gaussian(0.7)), Adjacency.REPLACE_ONE))
     honest = kind.delta
 
@@ -349,7 +349,7 @@ def a_sampled_step_costs_what_it_exactly_does():
     assert exact <= accountant.delta(event, Adjacency.ADD_REMOVE, epsilon) <= exact * 1.05
 
 
-def test_pitfall_20_sampled_epsilon_is_above_an_exact_lower_bound():
+def test_pitfall_20_sampled_epsilon_is_above_exact_lower_bound():
     kind = type(accountant_for(PoissonSampled(0.1, Gaussian(0.8)), Adjacency.ADD_REMOVE))
 
     def central_limit(self, event, adjacency, epsilon):
@@ -399,7 +399,7 @@ def costly_claims_are_not_begun():
     pytest.fail("a grid of a hundred million points was made")
 
 
-def test_pitfall_29_honest_claims_hold_and_costly_ones_are_not_begun():
+def test_pitfall_29_honest_claims_hold_and_costly_are_declined():
     def whole(law, count, width, *others):
         return [(law, width)]
 
@@ -425,7 +425,7 @@ def a_bound_is_shown_that_holds_whenever_one_looks():
     assert np.mean(-np.expm1(-np.maximum(beyond, 0.0))) <= 1e-3
 
 
-def test_pitfall_30_a_bound_is_shown_that_holds_whenever_one_looks():
+def test_pitfall_30_bound_holds_at_any_stopping_time():
     kind = type(make_filter("gaussian", ApproximateDP(8.0, 1e-3)))
     bug = mock.patch.object(kind, "spent_at_any_time", kind.spent)
     caught(bug, a_bound_is_shown_that_holds_whenever_one_looks)

@@ -77,7 +77,7 @@ def test_pitfall_07_facts_from_the_data_are_warned_about():
     caught(bug, facts_from_the_data_are_warned_about)
 
 
-def test_pitfall_07_step_sizes_are_functions_of_public_numbers_alone():
+def test_pitfall_07_step_sizes_follow_public_numbers_only():
     # A gradient that is normalised before noise is added has a step size of the data's making.
     honest = Oracle.noisy_gradient
 

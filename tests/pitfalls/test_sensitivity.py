@@ -104,7 +104,7 @@ def steps_are_amplified_up_to_two_over_the_curvature(norm):
 
 
 @pytest.mark.parametrize("norm", [0.01, 100.0])
-def test_pitfall_02_curvature_grows_with_the_square_of_the_row_norm(norm):
+def test_pitfall_02_curvature_grows_with_squared_row_norm(norm):
     honest = Logistic.smoothness_on
 
     def for_linear(self, *args):
@@ -154,7 +154,7 @@ def density_ratios_stay_under_the_claim(norm):
 
 
 @pytest.mark.parametrize("norm", [0.01, 1.0, 100.0])
-def test_pitfall_02_exact_densities_stay_under_the_claim_at_any_scale(norm):
+def test_pitfall_02_exact_densities_stay_under_the_claim(norm):
     # The wrong curvature gives a false contraction, and too little noise.
     honest = planning.calibrate
 
@@ -211,7 +211,7 @@ def a_huge_row_is_clipped(fit_intercept, layout):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_pitfall_04_a_row_of_1e6_without_an_intercept_is_clipped_too(fit_intercept, layout):
+def test_pitfall_04_row_of_1e6_without_intercept_is_clipped(fit_intercept, layout):
     caught(unclipped(), a_huge_row_is_clipped, fit_intercept, layout)
 
 
@@ -222,7 +222,7 @@ def no_row_weighs_more_than_declared():
     assert np.linalg.norm(first.exact) <= first.made_for
 
 
-def test_pitfall_04_rows_without_weights_are_held_to_the_bound_too():
+def test_pitfall_04_unweighted_rows_are_clipped():
     # dpglm's own: such rows counted as 1 where less was declared.
     honest = prepare.prepare_rows
 
@@ -251,7 +251,7 @@ def clipping_holds(dtype, norm, ratio):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("norm", [1e-15, 1.0, 1e15])
 @pytest.mark.parametrize("ratio", [1e-15, 0.5])
-def test_pitfall_04_clipping_holds_where_squares_and_factors_underflow(dtype, norm, ratio):
+def test_pitfall_04_clipping_holds_under_underflow(dtype, norm, ratio):
     caught(unclipped(), clipping_holds, dtype, norm, ratio)
 
 
@@ -310,7 +310,7 @@ def released_minimisers_are_exact():
     assert np.linalg.norm(released.exact - exact) <= 1e-3 * released.made_for
 
 
-def test_pitfall_06_minimisers_are_certified_and_not_just_stopped():
+def test_pitfall_06_minimisers_are_certified():
     # With the rule "stop when the gradient is small":
     # tests/solvers/minimizer/test_output_perturbation.py.
     honest = minimizers.certify
@@ -335,7 +335,7 @@ def softmax_gradients_are_clipped_at_their_true_length():
     assert Softmax().slope_bound == pytest.approx(math.sqrt(2.0))
 
 
-def test_pitfall_11_softmax_slopes_are_clipped_at_their_true_length():
+def test_pitfall_11_softmax_slopes_are_clipped_at_true_norm():
     def largest(slopes):
         return abs(slopes).max(axis=1) if slopes.ndim > 1 else abs(slopes)
 
@@ -448,7 +448,7 @@ def no_repair_changes_how_others_are_summed():
     np.testing.assert_array_equal(*sums)
 
 
-def test_pitfall_16_a_shortened_row_does_not_change_the_order_of_other_sums():
+def test_pitfall_16_shortened_row_keeps_order_of_other_sums():
     # dpglm's own: another layout in memory took sums over all rows another way.
     bug = mock.patch.object(prepare, "_in_order", lambda X: X)
     caught(bug, no_repair_changes_how_others_are_summed)

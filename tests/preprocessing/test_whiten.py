@@ -45,14 +45,14 @@ def test_what_is_below_the_noise_is_not_stretched_further():
     assert values[0] < 1e-9
 
 
-def test_the_map_is_symmetric_so_that_columns_stay_what_they_were():
+def test_map_is_symmetric_and_keeps_the_columns():
     _, learned = spread_after(Whiten(), RNG.normal(size=(5000, 3)) * 0.2, 50.0)
     np.testing.assert_allclose(learned.matrix, learned.matrix.T, atol=1e-12)
     away = learned.matrix / learned.matrix[0, 0] - np.eye(3)
     assert np.abs(away).max() < 0.2
 
 
-def test_a_projection_keeps_lengths_and_depends_on_the_seed_alone():
+def test_projection_keeps_norms_and_depends_on_seed_alone():
     X = RNG.normal(size=(300, 200))
     rows = make_rows(X, row_norm=20.0)
     planned = RandomProjection(100).plan(rows.spec, 0.0, Adjacency.ZERO_OUT)

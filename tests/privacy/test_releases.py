@@ -326,7 +326,7 @@ def test_sources_have_no_observer_unless_they_say_so():
 
 
 @every_case
-def test_an_observer_answers_everything_and_everything_is_recorded(case):
+def test_observer_answers_and_records_everything(case):
     noise = Watched()
     asked, declared = curator(noise=noise), declare(case.mechanism)
     (part,) = asked.parts(1)

@@ -99,7 +99,7 @@ def test_value_is_the_largest_lipschitz_minorant(loss: ConvexScalarLoss, c: floa
 
 
 @every_clip
-def test_value_is_convex_continuous_and_the_original_where_the_clip_does_not_bind(
+def test_clipped_loss_is_convex_and_original_if_clip_is_slack(
     loss: ConvexScalarLoss, c: float
 ) -> None:
     clipped = ClippedLoss(loss, c)
@@ -186,7 +186,7 @@ def numeric_gradient(f: Callable[[Array], float], w: Array) -> Array:
     return np.array([(f(w + h * e) - f(w - h * e)) / (2 * h) for e in np.eye(w.size)])
 
 
-def test_mean_of_clipped_row_gradients_is_the_gradient_of_the_mean_clipped_loss() -> None:
+def test_mean_clipped_gradient_is_gradient_of_clipped_loss() -> None:
     rng = np.random.default_rng(5)
     X = rng.normal(size=(30, 3)) * rng.uniform(0.1, 6, size=(30, 1))
     X[7] = 0

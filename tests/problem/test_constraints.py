@@ -68,7 +68,7 @@ def test_noise_counts_in_few_directions_of_a_thin_set() -> None:
         assert thin.effective_dimension(1) == 1
 
 
-def test_a_box_with_zero_outside_has_a_norm_bound_beyond_half_its_diameter() -> None:
+def test_box_without_zero_has_norm_bound_above_half_diameter() -> None:
     assert Box(1, 3).norm_bound(4) == 6
     assert Box(-3, -1).norm_bound(4) == 6
 

@@ -69,7 +69,7 @@ def test_softmax_saturates() -> None:
     np.testing.assert_allclose(Softmax().value(z, [1, 1]), [1e4, 0.0])
 
 
-def test_softmax_of_two_classes_is_the_logistic_loss_of_the_difference() -> None:
+def test_softmax_of_two_classes_is_logistic_loss_of_difference() -> None:
     rng = np.random.default_rng(1)
     z, y = rng.normal(size=(50, 2)) * 3, rng.integers(0, 2, 50)
     difference, sign = z[:, 1] - z[:, 0], 2 * y - 1

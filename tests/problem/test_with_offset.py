@@ -59,7 +59,7 @@ def test_constants_hold_for_every_offset_within_the_bound(loss, bound):
         assert slopes.max() > loss.slope_bound_on(2.0, 0.1, 1.0)
 
 
-def test_without_a_bound_nothing_bounds_a_slope_that_predictions_bound():
+def test_slope_without_prediction_bound_is_unbounded():
     assert Poisson().slope_bound_on(1.0, 0.0, 1.0) < 3.0
     assert WithOffset(Poisson()).slope_bound_on(1.0, 0.0, 1.0) == math.inf
     assert WithOffset(Binomial()).slope_bound == 1.0

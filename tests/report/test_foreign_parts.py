@@ -133,7 +133,7 @@ def test_a_layout_of_ones_own_is_the_same_file(path):
     np.testing.assert_array_equal(load_model(path).classes_, [0, 1])
 
 
-def test_labels_that_cannot_be_written_are_refused_before_anything_is_spent(tmp_path):
+def test_unwritable_labels_are_refused_before_spending(tmp_path):
     ledger = PrivacyLedger.create(tmp_path / "l", data="people", budget=ApproximateDP(9.0, 1e-4))
     X, y = make_rows()
     labels = ["a", "b\ud800"]

@@ -114,7 +114,7 @@ def fitted_with(loss):
     return LinearSVC(loss=loss, classes=[0, 1], row_norm=2.0, solver=solver).fit(X, y), X
 
 
-def test_losses_of_the_users_own_predict_by_the_link_that_they_declare(tmp_path):
+def test_custom_losses_predict_by_their_declared_link(tmp_path):
     for loss in (Mine(), Mine(LogitLink())):
         estimator, X = fitted_with(loss)
         save_model(estimator, tmp_path / "model.json")

@@ -80,7 +80,7 @@ def test_the_page_of_a_pipeline_or_a_search_says_who_spent_what(make, tmp_path):
     )
 
 
-def test_a_pipeline_of_scikit_learn_has_names_and_is_told_what_counts_entries():
+def test_scikit_learn_pipeline_has_names_and_counts_entries():
     X, y = table()
     page = report_page(make_pipeline(columns(sparse_threshold=0), classifier()).fit(X, y))
     assert all(name in page for name in NAMES)

@@ -44,7 +44,7 @@ def test_song2021_theorem_4_1_does_not_depend_on_epsilon(epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.25, 3.0])
-def test_our_choice_of_an_iterate_depends_on_epsilon_and_keeps_it(epsilon):
+def test_iterate_choice_depends_on_epsilon_and_keeps_it(epsilon):
     # The two probabilities of permute-and-flip for two candidates, in closed form.
     sensitivity = 2.0 / 50
 
@@ -86,7 +86,7 @@ def laws(bounds, epsilon):
     return found
 
 
-def test_arora2022_algorithm_4_breaks_where_a_loss_is_above_its_delta():
+def test_arora2022_algorithm_4_fails_for_losses_above_delta():
     epsilon = 1.0
     # Delta(B) = 2 and 4 bound the losses with high probability.
     present, absent = laws([math.inf, math.inf], epsilon)

@@ -47,7 +47,7 @@ TAKE_A_BALL = {name: solver for name, solver in ALL.items() if takes_a_ball(solv
 
 @pytest.mark.parametrize("name", TAKE_A_BALL)
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
-def test_every_solver_that_takes_a_ball_is_planned_on_each_and_runs(name, adjacency):
+def test_every_solver_with_a_ball_is_planned_and_runs(name, adjacency):
     plan = NormGridSearch(ALL[name], BOUNDS).plan(PROBLEM, BUDGET, DATA, adjacency)
     assert within_budget(plan.event, adjacency, BUDGET)
     assert [one.problem.constraint for one in plan.method.children] == list(map(L2Ball, BOUNDS))

@@ -229,7 +229,7 @@ def test_wrappers_take_the_rows_that_their_solver_takes():
         assert ConfidenceBoosting(wrapper(Fine())).needs_float64(problem, budget)
 
 
-def test_default_steps_are_those_of_the_theorem_and_as_many_as_the_budget_pays_for():
+def test_default_steps_follow_theorem_and_budget():
     problem = Problem(Savage(), L2(0.01))
     plan = BestIterate().plan(problem, ApproximateDP(0.1, 1e-5), DATA)
     beta = Savage().smoothness * DATA.augmented_row_norm**2 + 0.01

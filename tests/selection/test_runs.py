@@ -185,7 +185,7 @@ class Halving(Solver):
         return facts.plan(Halved(facts.problem, facts.data))
 
 
-def test_each_stage_prepares_its_rows_with_its_own_public_randomness():
+def test_each_stage_prepares_rows_with_own_public_randomness():
     rows, _, _ = make_data(30)
     plan = ConfidenceBoosting(Halving(), n_models=2).plan(Problem(Logistic()), BUDGET, rows.spec)
     seed = int(SeededNoise(5).words(1)[0])
@@ -273,7 +273,7 @@ def test_best_iterate_beats_the_last_where_the_last_is_bad(loss):
     assert (chosen <= np.quantile(norms, 0.3, axis=1)).all()
 
 
-def test_best_iterate_returns_an_iterate_and_counts_the_penalty_in():
+def test_best_iterate_returns_an_iterate_with_its_penalty():
     rows, X, y = make_data(500)
     problem = Problem(Squared(), L2(0.5))
     spec = dataclasses.replace(rows.spec, target_low=-1.0, target_high=1.0)

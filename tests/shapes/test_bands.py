@@ -123,7 +123,7 @@ def test_band_of_a_level_without_rows_is_that_of_its_prior():
 
 
 @pytest.mark.parametrize("direction", [1, -1])
-def test_projected_ends_that_are_unknown_are_bounded_by_neighbours(direction, monkeypatch):
+def test_unknown_projected_ends_are_bounded_by_neighbours(direction, monkeypatch):
     (term, *_) = terms_of(SCHEMA)
     weights, size = public_weights(term.axes), len(SCHEMA.feature_names)
     values = direction * np.array([-1.0, 0.5, -0.2, 0.4, 1.0])

@@ -148,7 +148,7 @@ def test_choice(loss, budget, data, expected):
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", COMPARED), ("float64", CENTERED)])
-def test_sparse_rows_are_centered_where_sums_of_dense_ones_are_bounded(dtype, expected):
+def test_sparse_rows_are_centered_with_bounded_dense_sums(dtype, expected):
     data = DataSpec(1000, 400, intercept=1.0, sparse=True, dtype=dtype)
     problem = Problem(Logistic())
     assert choose(problem, BUDGET, data, Adjacency.ADD_REMOVE) == Calibrated(expected)
@@ -214,7 +214,7 @@ def test_a_delta_of_zero_is_pure_differential_privacy():
     assert model.score(X, (X[:, 0] > 0).astype(int)) > 0.9
 
 
-def test_single_precision_is_no_reason_for_a_lesser_solver_where_delta_is_zero():
+def test_single_precision_keeps_the_solver_at_delta_zero():
     X = np.random.default_rng(0).uniform(-1, 1, size=(5000, 2)).astype(np.float32)
     y = (X[:, 0] > 0).astype(int)
     model = LogisticRegression(epsilon=2.0, delta=0.0, classes=[0, 1], feature_bounds=(-1, 1))

@@ -185,7 +185,7 @@ def killed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["descent", "preprocessed"])
-def test_processes_that_are_killed_tell_of_one_outcome_of_each_step(killed, name):
+def test_killed_processes_have_one_outcome_for_each_step(killed, name):
     steps, heard, kept = killed[name]
     assert steps == sorted(set(steps))
     assert heard == kept

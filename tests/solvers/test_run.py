@@ -131,7 +131,7 @@ def test_a_noisy_gd_that_declares_less_than_it_does_is_refused():
     ],
     ids=str,
 )
-def test_other_facts_than_planned_are_refused_before_anything_is_drawn(change, monkeypatch):
+def test_unplanned_facts_are_refused_before_noise(change, monkeypatch):
     plan = NoisyGD(n_steps=3, clip=1.0).plan(Problem(Logistic()), GaussianDP(1.0), SPEC)
     monkeypatch.setattr(SystemNoise, "words", None)
     with pytest.raises(PlanMismatchError, match="plan is for"):

@@ -96,13 +96,13 @@ def test_a_plan_whose_persons_could_be_in_two_parts_is_refused(persons):
         dataclasses.replace(made, split=Split(0.25, persons)).plan()
 
 
-def test_a_certificate_whose_rows_were_split_one_by_one_is_refused(result):
+def test_certificate_of_rows_split_singly_is_refused(result):
     """Planted: a person would be in both parts, and pay for both."""
     with pytest.raises(ValueError, match="split must be by person"):
         dataclasses.replace(result.privacy_, split=Split(0.2))
 
 
-def test_a_certificate_of_parts_for_other_persons_is_not_verified(result):
+def test_certificate_of_parts_for_other_people_is_invalid(result):
     other = Study(SCHEMA, epsilon=4.0, **OPTIONS | {"n_groups": 290}).explore(["age"]).fit()
     other = other.evaluate().run(visits()).privacy_
     parts = {**result.privacy_.parts, "exploration": other.parts["exploration"]}

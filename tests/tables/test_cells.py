@@ -62,7 +62,7 @@ class TestNumbers:
         ],
         ids=readable,
     )
-    def test_missing_values_are_an_error_unless_they_count_as_something(self, values):
+    def test_missing_values_are_an_error_unless_declared(self, values):
         with pytest.raises(ValueError, match=f"{COLUMN}, {GAP}.*fixed number"):
             as_numbers(values, COLUMN)
         assert as_numbers(values, COLUMN, missing=7.0).tolist() == [1.0, 7.0]

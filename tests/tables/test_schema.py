@@ -238,7 +238,7 @@ class TestPrivacy:
         norms = np.linalg.norm(encoded.astype(np.float64), axis=1)
         assert (norms <= schema.row_norm * (1 + 1e-15)).all()
 
-    def test_the_norm_is_the_root_of_the_number_of_columns_and_is_reached(self, schema):
+    def test_norm_is_root_of_number_of_columns_and_attained(self, schema):
         corner = {"age": [60], "job": ["a"], "size": [-1.5], "room": [1]}
         assert schema.row_norm == 2.0 == np.linalg.norm(schema.encode(corner))
 

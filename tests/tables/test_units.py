@@ -68,7 +68,7 @@ def test_scores_in_the_tables_units_are_those_of_the_fit(schema):
     np.testing.assert_allclose(by_hand, encoded, rtol=1e-12, atol=1e-12)
 
 
-def test_effects_from_the_mean_have_mean_zero_and_ignore_what_the_intercept_can_take():
+def test_effects_from_the_mean_average_to_zero():
     units = schema_of(AGE, SEX, REGION).units
     w = np.array([0.5, 1.0, 3.0, 2.0, 5.0, 8.0, -1.0])
     effects = units.coefficients(w)
@@ -117,7 +117,7 @@ def test_a_million_columns_take_no_square_matrix():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 10, 100])
-def test_the_ball_of_indicators_holds_them_and_no_smaller_one_does(n):
+def test_ball_of_indicators_is_the_smallest(n):
     ball, corners = IndicatorBall(n), np.vstack([np.zeros(n), np.eye(n)])
 
     def needed(t):

@@ -40,7 +40,7 @@ def test_fading_noise_costs_what_dp_accounting_says():
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=2e-3)
 
 
-def test_projections_in_blocks_cost_the_integral_over_all_their_columns():
+def test_block_projections_cost_the_integral_over_all_columns():
     plan = planned(D2P2.dp2_sgd(n_steps=10, dimension=4, **SETTINGS), block_size=16)
     method = plan.method
     columns = 4 * method.blocks

@@ -115,7 +115,7 @@ def test_normalisation_by_public_statistics_is_fine():
         ({"adjacency": "nearby"}, "nearby"),
     ],
 )
-def test_settings_and_rows_are_checked_before_anything_is_released(settings, message):
+def test_settings_and_rows_are_checked_before_any_release(settings, message):
     if message is None:
         optimizer(**settings)
         return
@@ -126,7 +126,7 @@ def test_settings_and_rows_are_checked_before_anything_is_released(settings, mes
         optimizer(**settings).run()
 
 
-def test_what_a_network_draws_is_public_and_leaves_the_callers_generator_alone():
+def test_network_draws_are_public_and_keep_callers_generator():
     module, rows = with_layer(torch.nn.Dropout(0.5)), tensors()
     solver = D2P2.dp_sgd(sampling_rate=0.5, **SHORT)
     ends, draws = [], []
@@ -174,7 +174,7 @@ def test_dropout_needs_a_public_number_of_rows():
         optimizer(with_layer(torch.nn.Dropout(0.5)), adjacency="add_remove", n_rows=40)
 
 
-def test_the_network_is_stepped_in_place_and_what_happens_to_it_is_overwritten():
+def test_network_is_stepped_in_place_and_changes_overwritten():
     module = network()
     made = optimizer(module, noise=SeededNoise(0))
     first = made.step()
@@ -243,7 +243,7 @@ def test_steps_that_overflow_leave_the_initial_parameters():
     assert network_digest(module) == network_digest(network())
 
 
-def test_rows_that_are_not_finite_contribute_nothing_and_stop_nothing():
+def test_non_finite_rows_contribute_nothing_and_stop_nothing():
     X, y = tensors()
     X[3], X[5] = torch.nan, torch.inf
     certificate = optimizer(rows=(X, y)).run()

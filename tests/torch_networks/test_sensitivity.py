@@ -98,7 +98,7 @@ def test_gradients_whose_squares_underflow_are_bounded(stability, value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-def test_a_gradient_that_is_not_finite_is_bounded_and_hurts_no_other(value):
+def test_non_finite_gradient_is_bounded_and_harmless(value):
     rows = torch.ones(3, 4, dtype=torch.float64)
     rows[1, 2] = value
     bounded = _bounded(rows, FlatClipping(0.5).factor, 1)
@@ -109,7 +109,7 @@ def test_a_gradient_that_is_not_finite_is_bounded_and_hurts_no_other(value):
 
 @pytest.mark.parametrize("block_size", [5, None])
 @pytest.mark.parametrize("adjacency", list(Adjacency), ids=str)
-def test_worst_neighbours_reach_the_declared_sensitivity_and_not_more(adjacency, block_size):
+def test_worst_neighbours_attain_declared_sensitivity(adjacency, block_size):
     torch.manual_seed(0)
     module = torch.nn.Linear(7, 1, bias=False).double()
     facts = {"module": module, "loss": squared}
@@ -153,7 +153,7 @@ def test_other_rows_contribute_the_same_bits_whatever_one_row_is():
         assert torch.equal(other[others], seen[0][others])
 
 
-def test_one_row_more_changes_no_bits_of_others_where_their_number_is_private():
+def test_added_row_keeps_bits_of_others_if_n_is_private():
     plan, (X, y) = planned(adjacency="add_remove"), tensors(dtype=torch.float32)
     module, seen = network(torch.float32), []
 
@@ -184,7 +184,7 @@ def lengths_of_projections(change, blocks, columns, draws=600):
     return np.array(lengths) / np.linalg.norm(change) ** 2 * blocks * columns
 
 
-def test_the_law_of_a_change_that_fills_its_blocks_is_the_accounted_one():
+def test_law_of_a_change_that_fills_blocks_is_accounted():
     change = np.concatenate([np.eye(7)[0], -np.ones(7) / math.sqrt(7), np.eye(6)[3]])
     found = lengths_of_projections(change, 3, 2)
     assert stats.kstest(found, stats.chi2(6).cdf).pvalue > 0.01
@@ -196,7 +196,7 @@ def test_a_change_bounded_as_a_whole_only_would_have_a_wider_law():
     assert stats.kstest(found / 3, stats.chi2(2).cdf).pvalue > 0.01
 
 
-def test_blocks_cost_less_rounding_than_one_matrix_of_their_columns():
+def test_blocks_cost_less_rounding_than_one_matrix():
     plan = planned(D2P2.dp2_sgd(dimension=3, **SHORT))
     data, blocks = plan.data, plan.method.blocks
     one = projected_rounding(data, plan.adjacency, 0.5, 3 * blocks, 1.0)

@@ -70,7 +70,7 @@ def test_true_claims_pass_and_claims_a_little_too_good_do_not(event, count, adja
         assert one.delta > delta * (1.0 + one.tolerance)
 
 
-def test_tilted_dots_are_those_of_dp_accounting_where_that_resolves_them():
+def test_tilted_dots_equal_dp_accounting_within_its_resolution():
     event = Composed(
         (Repeated(PoissonSampled(0.01, Gaussian(0.9)), 300), Repeated(Laplace(8.0), 5))
     )
@@ -81,7 +81,7 @@ def test_tilted_dots_are_those_of_dp_accounting_where_that_resolves_them():
             assert found == pytest.approx(exact, rel=1e-3)
 
 
-def test_tilted_dots_of_gaussian_releases_are_the_closed_form_at_any_delta():
+def test_tilted_dots_of_gaussians_are_closed_form_at_any_delta():
     event = Composed((Repeated(Gaussian(10.0), 30), Gaussian(3.0)))
     mu = math.sqrt(30 / 100 + 1 / 9)
     for epsilon in (3.0, 4.0, 5.5):
@@ -145,7 +145,7 @@ def test_random_repetitions_composed_with_others_are_recomputed(event):
     assert one.delta > 2.0 * delta
 
 
-def test_random_repetitions_of_what_has_no_known_divergence_are_not_recomputed():
+def test_repetitions_without_known_divergence_are_not_recomputed():
     event = Composed(
         (
             RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1)),
@@ -257,7 +257,7 @@ def test_honest_claims_under_sparse_sampling_hold(event):
     assert all(one.delta <= 1e-7 * (1.0 + one.tolerance) for one in found)
 
 
-def test_what_is_too_costly_is_refused_before_anything_is_computed():
+def test_costly_claim_is_refused_before_computation():
     many = Composed(tuple(PoissonSampled(1e-3 + 1e-6 * i, Gaussian(1.0)) for i in range(49)))
     with pytest.raises(TooCostlyError, match="at most 48"):
         check_cost(many)

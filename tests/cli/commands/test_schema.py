@@ -47,13 +47,13 @@ def form(run, path, frame, *options):
     return done.stdout
 
 
-def test_same_header_and_types_give_the_same_form_whatever_the_values(run, tmp_path):
+def test_form_depends_on_header_and_types_only(run, tmp_path):
     parquet, text = tmp_path / "t.parquet", tmp_path / "t.csv"
     assert form(run, parquet, FIRST) == form(run, parquet, OTHER)
     assert form(run, text, FIRST) == form(run, text, OTHER) == form(run, text, NUMBERS)
 
 
-def test_not_even_undecodable_values_change_the_form_of_a_csv_file(run, tmp_path):
+def test_undecodable_values_do_not_change_form_of_csv(run, tmp_path):
     path = tmp_path / "t.csv"
     expected = form(run, path, FIRST)
     path.write_bytes(b"age,job,paid,ok,ill\n\xff\xfe,\x00,,,,,,,\n")

@@ -110,7 +110,7 @@ def test_a_certificate_with_a_part_of_the_wrong_kind_is_none(run, released, fail
         ("certificate.json", {"versions": {"numpy": 2}}, 2, "versions.numpy must be text, got 2"),
     ],
 )
-def test_one_means_that_it_does_not_hold_and_two_that_it_is_no_claim(
+def test_exit_code_is_1_for_false_claims_and_2_for_non_claims(
     run, released, name, change, status, says
 ):
     tamper(released / name, **change)

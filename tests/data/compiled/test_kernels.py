@@ -101,9 +101,7 @@ def test_a_row_contributes_the_same_bits_wherever_it_stands(dtype, order, column
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("clipping", CLIPPINGS, ids=repr)
-def test_no_row_contributes_more_than_the_bound_even_where_predictions_overflow(
-    dtype, loss, clipping
-):
+def test_contributions_stay_bounded_when_predictions_overflow(dtype, loss, clipping):
     rng = np.random.default_rng(1)
     w = np.array([1e300, -1e300, 1e30, 1.0])
     for scale in (1e-30, 1.0, 1e15):
@@ -302,7 +300,7 @@ def test_intercept_and_chosen_rows_of_classes(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 8, 13, 100])
 @pytest.mark.parametrize("n_classes", [3, 10, 61])
-def test_a_row_of_a_class_contributes_the_same_bits_wherever_it_stands(dtype, columns, n_classes):
+def test_contribution_of_a_class_row_is_independent_of_place(dtype, columns, n_classes):
     X, y, norms, w, weights = _classes(200, columns, n_classes, dtype)
     rule = compiled_rule(Softmax(), FlatClipping(0.5))
     sums = []
@@ -431,7 +429,7 @@ def test_sparse_sum_is_that_of_numpy(loss, clipping, dtype, index):
         np.testing.assert_allclose(total, expected, atol=tolerance, rtol=0)
 
 
-def test_a_sparse_row_contributes_the_same_bits_wherever_it_stands():
+def test_contribution_of_a_sparse_row_is_independent_of_place():
     _, y, norms, w, _ = _problem(100, 30, np.float64)
     X = sparse.csr_array(
         sparse.random_array((100, 30), density=0.4, format="csr", rng=np.random.default_rng(0))

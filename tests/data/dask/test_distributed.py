@@ -156,7 +156,7 @@ class TestSums:
         theirs = gradient(prepare_rows(X, classes, spec), w, Softmax())
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
-    def test_columns_are_clipped_and_scaled_and_labels_mapped_on_the_workers(self):
+    def test_workers_clip_and_scale_columns_and_map_labels(self):
         X, y, _ = table()
         spec, scaling = facts(weight_bound=3.0), column_scaling((-1.0, 2.0), N_FEATURES)
 
@@ -507,7 +507,7 @@ class TestOnACluster:
         assert {value.shape for value in values} == {(6,)}
         assert len(holders(client, rows)) > 1
 
-    def test_a_worker_that_dies_in_the_middle_of_a_sum_changes_nothing(self, client, tmp_path):
+    def test_worker_that_dies_within_a_sum_changes_nothing(self, client, tmp_path):
         rows, w = on_workers(*table()[:2], facts()), np.linspace(-1.0, 1.0, 6)
         dead, log = tmp_path / "dead", tmp_path / "log"
 
@@ -579,7 +579,7 @@ class TestOnACluster:
         # ``run`` has compared the record with the plan: four releases, no more.
         assert noises[0].draws == noises[1].draws
 
-    def test_a_source_that_changes_ends_the_fit_before_noise_is_drawn(self, client, tmp_path):
+    def test_changed_source_ends_fit_before_noise(self, client, tmp_path):
         X, y, _ = table()
         path = str(tmp_path / "X.npy")
         np.save(path, X)

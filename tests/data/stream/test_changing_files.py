@@ -230,7 +230,7 @@ def every_row_in_bounds(rows) -> bool:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("way", ["parts", "scaled", "clipped entries", "all"])
-def test_rows_that_are_read_anew_keep_their_bound_whatever_is_read(tmp_path, store, way):
+def test_rows_read_again_keep_their_bound(tmp_path, store, way):
     scaling = column_scaling((-1.0, 1.0), D) if way == "scaled" else None
     rows = store(tmp_path).prepared(spec_of(row_norm=2.0), scaling, as_they_are)
     written_over_at_the_same_time(file_of(tmp_path))
@@ -280,9 +280,7 @@ def changing_fit(folder: Path, store, change):
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("store", STORES)
-def test_a_fit_whose_file_changes_after_step_1_ends_with_its_ledger_entry_kept(
-    tmp_path, store, change
-):
+def test_file_changed_after_step_1_ends_fit_and_keeps_entry(tmp_path, store, change):
     model, ledger, message = changing_fit(tmp_path, store, change)
     assert not hasattr(model, "coef_")
     assert len(ledger.contents().entries) == 1

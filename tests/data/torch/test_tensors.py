@@ -150,7 +150,7 @@ def test_rows_are_prepared_as_numpy_prepares_them(dtype, scaled):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_kernels_for_numpy_get_copies_on_the_host_in_blocks_of_the_usual_size(dtype):
+def test_numpy_kernels_get_host_copies_in_usual_blocks(dtype):
     rng = np.random.default_rng(1)
     n = dense.BLOCK_ROWS + 100
     spec = DataSpec(n, 2, n_outputs=3, dtype=dtype, weight_bound=2.0)
@@ -331,7 +331,7 @@ def test_the_declared_rounding_covers_what_the_module_derives(n, dtype):
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
-def test_errors_of_sums_stay_within_the_bound_and_those_of_plain_products_do_not(n_outputs):
+def test_errors_of_sums_stay_within_bound_unlike_plain_products(n_outputs):
     # Equal terms, so that rounding errors do not cancel.
     n = tensors.MOST_BLOCK_ROWS
     X = torch.full((n, 1), 0.7)
@@ -381,7 +381,7 @@ def test_a_row_that_changes_leaves_all_other_bits_alone(loss, n_outputs, dtype):
 
 
 @pytest.mark.parametrize("longest", [1.0, 1e3])
-def test_rows_lie_alike_in_memory_whether_or_not_one_of_them_was_too_long(longest):
+def test_memory_layout_is_independent_of_clipped_rows(longest):
     stored = torch.zeros((40, 7))
     stored[:, 1] = 0.5
     stored[3, 1] = longest
@@ -407,7 +407,7 @@ def deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("deterministic")
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_less_than_float32_in_products_is_refused_while_it_is_set(device):
+def test_products_below_float32_are_refused(device):
     check_exact(torch.device(device))
     try:
         for precision in ("high", "medium"):
@@ -423,7 +423,7 @@ def test_less_than_float32_in_products_is_refused_while_it_is_set(device):
 
 
 @pytest.mark.usefixtures("deterministic")
-def test_sums_on_a_gpu_that_may_differ_from_run_to_run_are_refused(monkeypatch):
+def test_nondeterministic_gpu_sums_are_refused(monkeypatch):
     cuda = torch.device("cuda")
     check_exact(cuda)
     for device, names in (("cuda", tensors._EMULATIONS), ("cpu", tensors._FAST_MATHS)):
@@ -464,7 +464,7 @@ def test_what_is_no_dense_matrix_of_numbers_is_refused():
             as_collection(X, *arguments)
 
 
-def test_values_that_are_not_finite_are_refused_before_anything_is_released():
+def test_non_finite_values_are_refused_before_any_release():
     model = LogisticRegression(classes=[0, 1], row_norm=1.0, weight_bound=1.0)
     X, y = torch.ones((3, 2)), torch.tensor([0, 1, 1])
     for bad in (math.nan, math.inf, -math.inf):
@@ -587,7 +587,7 @@ def test_estimators_fit_tensors_as_they_fit_arrays(case, dtype, weighted):
     assert got.privacy_.epsilon <= 1.0
 
 
-def test_narrow_and_whole_numbers_are_stored_in_a_type_that_holds_them():
+def test_narrow_and_integer_types_are_stored_exactly():
     X = torch.ones((2, 1))
     stored = {
         torch.float16: "float32",

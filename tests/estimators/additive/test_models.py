@@ -273,7 +273,7 @@ class TestResolution:
         assert model.shapes_["age"].values.size == 7
         assert classifier(segments={"age": 1}).resolve(6000).settings.segments > 1
 
-    def test_sums_of_money_get_fine_curves_where_there_is_much_to_see(self) -> None:
+    def test_amounts_of_money_get_fine_curves_with_enough_signal(self) -> None:
         little, much = (classifier(delta=1e-6).resolve(n).settings for n in (1000, 10**6))
         assert little.log_segments is None
         assert much.log_segments == 80 > much.segments
@@ -417,7 +417,7 @@ def test_the_encoder_goes_into_pipelines() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_means_that_are_factors_do_not_explode_where_few_rows_are(epsilon):
+def test_multiplicative_means_stay_finite_with_few_rows(epsilon):
     """At the end of a curve; predictions were hundreds and more, for counts to 20."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"a": rng.uniform(0, 10, 6000), "b": rng.normal(0, 1, 6000)})

@@ -44,7 +44,7 @@ def test_a_bend_beyond_noise_stays():
     assert np.linalg.norm(curve(shrunk) - curve(bent)) < 0.05 * np.linalg.norm(curve(bent))
 
 
-def test_bends_of_ordered_levels_are_shrunk_and_a_missing_level_is_not():
+def test_ordered_levels_are_shrunk_except_missing():
     levels = ["", *range(9)]
     entry = {"type": "categorical", "categories": levels, "ordered": True}
     column = {"columns": {"band": entry}, "provenance": "made up"}
@@ -67,7 +67,7 @@ def test_bends_of_ordered_levels_are_shrunk_and_a_missing_level_is_not():
         assert np.mean(off, axis=0)[1] < 0.7 * np.mean(off, axis=0)[0]
 
 
-def test_what_is_not_bent_follows_only_where_errors_are_correlated():
+def test_linear_parts_change_only_with_correlated_errors():
     rng = np.random.default_rng(1)
     w, root = rng.normal(size=SIZE), rng.normal(size=(SIZE, 2 * SIZE))
     levels = next(term for term in TERMS if term.name == "sex").features

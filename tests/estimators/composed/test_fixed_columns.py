@@ -199,7 +199,7 @@ class TestALearner:
         with pytest.raises(ValueError, match=r"'a' must list its columns.*single cells"):
             pipeline(LEARNERS["types of columns"]).plan(N, 4)
 
-    def test_that_is_declared_frozen_but_looks_at_several_rows_is_found_out(self):
+    def test_transformer_falsely_declared_frozen_is_detected(self):
         X, y = table()
         centring = FrozenEstimator(FunctionTransformer(lambda X: X - X.mean(axis=0)))
         with pytest.raises(ValueError, match="among others"):

@@ -67,7 +67,7 @@ def test_effects_are_those_of_the_formulas_columns(model):
     assert model.coefficient_names().tolist() == list(TRUTH)
 
 
-def test_predicts_and_scores_tables_with_and_without_their_target(model, table):
+def test_tables_are_scored_with_and_without_target(model, table):
     held_out = table_of(50, seed=1)
     features = {name: held_out[name] for name in ("age", "sex")}
     predicted = model.predict(pd.DataFrame(features))
@@ -165,7 +165,7 @@ def test_searches_over_a_formula_model(table):
     assert coefficient_table(search).features == ("age", "sex[T.male]")
 
 
-def test_pipelines_take_targets_from_tables_that_a_schema_describes(table):
+def test_pipelines_take_targets_from_described_tables(table):
     steps = [
         SchemaEncoder(SCHEMA, formula="~ age"),
         dpglm.LinearRegression(target_bounds=(-20, 20)),

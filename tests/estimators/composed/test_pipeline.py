@@ -300,7 +300,7 @@ def test_encoders_with_public_categories():
     assert hashed.fit(X.tolist(), y).coef_.shape == (1, 8)
 
 
-def test_a_frozen_transformer_that_looks_at_several_rows_is_found_out():
+def test_frozen_transformer_of_several_rows_is_detected():
     X, y = rows()
     centring = FrozenEstimator(FunctionTransformer(lambda X: X - X.mean(axis=0)))
     with pytest.raises(ValueError, match="among others"):
@@ -339,14 +339,14 @@ def test_wrong_steps_are_refused(steps, message):
         ("random_state", 1),
     ],
 )
-def test_what_is_the_pipeline_s_to_say_is_refused_from_the_estimator(name, theirs):
+def test_pipeline_settings_on_the_estimator_are_refused(name, theirs):
     with pytest.raises(ValueError, match=f"{name} must be set on the pipeline"):
         pipeline(estimator=classifier(**{name: theirs})).plan(N, 4)
     both = pipeline(estimator=classifier(**{name: theirs}), **{name: theirs})
     assert both.plan(N if name != "n_rows" else 17, 4)
 
 
-def test_the_row_norm_of_the_last_transformer_is_used_where_none_is_declared():
+def test_row_norm_defaults_to_that_of_last_transformer():
     X, y = rows()
     with warnings.catch_warnings():
         warnings.simplefilter("error", PublicInformationWarning)

@@ -208,7 +208,7 @@ def test_claims_that_forget_the_search_are_found_by_verify():
         assert not verify(forged(certificate, forge)).ok
 
 
-def test_the_budget_of_the_search_is_shared_and_more_tries_get_less_each():
+def test_search_budget_is_shared_among_tries():
     def multiplier(**options):
         search = PrivateGridSearchCV(MODEL, GRID, **options)
         return search.plan(600, 3).method.trainings[0].plan.event.terms()[0][0].noise_multiplier
@@ -266,7 +266,7 @@ def test_candidates_are_checked_before_the_data():
 
 
 @every_method
-def test_facts_that_are_not_declared_come_from_the_data_with_a_warning(method):
+def test_undeclared_facts_come_from_data_with_a_warning(method):
     search = PrivateGridSearchCV(LinearRegression(), {"solver": ["noisy_gd"]}, method=method)
     with pytest.warns(PublicInformationWarning) as caught:
         search.fit(X, TARGET)

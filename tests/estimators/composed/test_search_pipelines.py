@@ -125,7 +125,7 @@ def test_candidates_have_the_events_of_their_pipelines():
 
 
 @every_method
-def test_no_candidate_costs_more_than_the_budget_where_events_are_not_alike(method):
+def test_candidates_with_unlike_events_stay_within_budget(method):
     grid = [{"scale": [Scale(), ClipToQuantile()]}, {"center": ["passthrough"]}]
     search = searching(grid, MIXED, epsilon=2.0, method=method).fit(X, Y)
     certificate = search.privacy_
@@ -171,7 +171,7 @@ def test_preprocessing_that_is_left_out_of_the_account_is_found(method):
 
 
 @every_method
-def test_the_ledger_has_one_entry_for_everything_before_anything_is_asked(tmp_path, method):
+def test_ledger_entry_is_written_before_any_release(tmp_path, method):
     ledger = PrivacyLedger.create(
         tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(9.0, 1e-4), filter="basic"
     )
@@ -444,7 +444,7 @@ def test_random_search_regressors_and_searches_inside():
         ([], "at least one candidate"),
     ],
 )
-def test_candidates_that_mean_nothing_are_refused_before_anything_is_spent(tmp_path, grid, message):
+def test_invalid_candidates_are_refused_before_spending(tmp_path, grid, message):
     ledger = PrivacyLedger.create(
         tmp_path / "rows.ledger", data="rows", budget=ApproximateDP(9.0, 1e-4), filter="basic"
     )

@@ -99,9 +99,7 @@ def test_a_key_of_any_type_that_means_a_label_is_that_label(classes, key, tmp_pa
         ([0, 1], "balanced", "private class counts"),
     ],
 )
-def test_what_is_no_weight_of_a_class_is_refused_before_anything_is_spent(
-    kind, classes, wrong, message
-):
+def test_invalid_class_weight_is_refused_before_spending(kind, classes, wrong, message):
     X, y = rows(classes)
     for call in (lambda one: one.plan(N, 3), lambda one: one.fit(X, y)):
         one = model(classes, wrong, kind)

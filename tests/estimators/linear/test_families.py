@@ -150,7 +150,7 @@ def test_proportions_have_bounds_of_their_own_and_no_others():
     model.set_params(target_bounds=(0.0, 1.0)).fit(X, y)
 
 
-def test_penalties_are_those_of_scikit_learn_on_columns_as_they_are_scaled():
+def test_penalties_equal_scikit_learn_on_scaled_columns():
     rng, X, z = rows()
     scale = np.array([1.0, 10.0, 0.1])
     y = np.exp(z) * rng.gamma(4.0, 0.25, N)

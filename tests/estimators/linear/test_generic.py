@@ -87,7 +87,7 @@ def test_losses_of_classes_need_three_of_them(loss):
         GeneralizedLinearClassifier(loss=loss, classes=[0, 1], **FACTS).plan(100, 3)
 
 
-def test_a_loss_of_another_number_of_classes_is_refused_before_anything_is_spent():
+def test_loss_of_other_class_number_is_refused_before_spending():
     loss = OneVsRest(Logistic(), 4)
     with pytest.raises(ValueError, match=r"shape \(n, K\) with K = 4"):
         GeneralizedLinearClassifier(loss=loss, **FACTS).plan(100, 3, n_classes=3)
@@ -174,7 +174,7 @@ def test_a_loss_of_the_users_own(tmp_path):
     assert model.score(X, y) > 0.8
 
 
-def test_a_loss_of_numbers_without_a_link_is_refused_before_anything_is_spent():
+def test_numeric_loss_without_link_is_refused_before_spending():
     model = GeneralizedLinearRegressor(loss=LogCosh(None), row_norm=1.0, target_bounds=(0.0, 1.0))
     X, y = rows(50)
     for attempt in (lambda: model.plan(50, 3), lambda: model.fit(X, y)):
@@ -196,7 +196,7 @@ def test_search_over_losses_with_other_links(tmp_path):
     )
 
 
-def test_search_over_losses_that_standardize_targets_otherwise_is_refused():
+def test_search_over_losses_with_other_target_scales_is_refused():
     X, y = rows()
     model = GeneralizedLinearRegressor(row_norm=1.8, target_bounds=(0.0, 4.5))
     search = PrivateGridSearchCV(model, {"loss": ["squared", "poisson"]})

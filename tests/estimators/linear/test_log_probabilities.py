@@ -117,7 +117,7 @@ def test_of_two_classes_likewise(z):
     np.testing.assert_allclose(np.exp(found), LogitLink().probabilities(z), rtol=1e-9, atol=1e-300)
 
 
-def test_the_logarithm_of_a_probability_that_underflows_is_what_it_is_for():
+def test_log_probability_is_finite_if_probability_underflows():
     # The planted bug: the logarithm of an underflowed value.
     z = np.array([800.0])
     with np.errstate(divide="ignore"):
@@ -125,7 +125,7 @@ def test_the_logarithm_of_a_probability_that_underflows_is_what_it_is_for():
     assert LogitLink().log_probabilities(z).tolist() == [[-800.0, 0.0]]
 
 
-def test_what_the_tangent_link_excludes_has_probability_0_and_shares_add_up_to_1():
+def test_tangent_link_excludes_with_probability_0_and_sums_to_1():
     z = np.array([[5.0, -5.0, 0.1], [-5.0, -3.0, -4.0]])
     shares = OneVsRestLink(TangentLink()).probabilities(z)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)

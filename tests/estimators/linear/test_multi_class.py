@@ -19,7 +19,7 @@ def model(**options):
     return LogisticRegression(multi_class="ovr", random_state=0, **options)
 
 
-def test_is_one_model_for_each_class_with_probabilities_that_add_up_to_one(tmp_path):
+def test_one_model_for_each_class_with_probabilities_of_sum_1(tmp_path):
     X, y = three_classes()
     fitted = model().fit(X, y)
     assert isinstance(fitted.solution_.plan.problem.loss, OneVsRest)

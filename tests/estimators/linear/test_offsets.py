@@ -250,7 +250,7 @@ def test_offsets_beyond_their_bounds_are_clipped():
 
 
 @pytest.mark.parametrize("offset", [1e300, -1e300, 800.0])
-def test_a_row_with_a_huge_offset_moves_a_sum_by_no_more_than_the_clip(offset):
+def test_row_with_huge_offset_moves_sum_by_at_most_the_clip(offset):
     _, X, exposure, y = rows()
     step = NoisyGD(n_steps=1, step_size=1.0, clip=0.5, momentum=0.0, schedule=Constant())
     found = []
@@ -271,7 +271,7 @@ def test_a_loss_that_is_not_convex_takes_none():
 
 
 @pytest.mark.parametrize("unit", [1.0, 500.0])
-def test_the_default_is_near_maximum_likelihood_in_any_unit_of_exposure(unit):
+def test_default_is_near_likelihood_in_any_exposure_unit(unit):
     _, X, exposure, y = rows()
     known = KnownPoisson(alpha=0.0, tol=1e-10).fit(X, y / exposure, sample_weight=exposure)
     model = PoissonRegressor(

@@ -180,7 +180,7 @@ def test_worst_neighbours_stay_within_what_the_curator_is_told(
             assert (np.abs(moves) <= [relation.sum_sensitivity(d) for d in declared[1:]]).all()
 
 
-def test_the_bounds_are_attained_and_a_missing_clip_would_be_seen():
+def test_bounds_are_attained_and_a_missing_clip_is_detected():
     X = np.array([[1.0], [0.0]])
     present = make_rows(X, np.ones(2), weights=np.array([2.0, 1.0]))
     absent = make_rows(X, np.ones(2), weights=np.array([0.0, 1.0]))
@@ -252,7 +252,7 @@ def test_the_least_loss_is_chosen_with_the_probability_claimed():
     assert p_value(counts, permute_and_flip_law(SCORES, 0.6, 2.0)) < 1e-9
 
 
-def test_the_generalized_choice_is_made_with_the_probability_claimed():
+def test_generalized_choice_has_the_claimed_probability():
     def choose(oracle, candidates):
         return choose_generalized(oracle, candidates[1:], [0.1, 0.6], 0.2, 3.0, 0.5)
 

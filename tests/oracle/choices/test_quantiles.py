@@ -59,7 +59,7 @@ def medians(oracle, basis, epsilon):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_scores_are_distances_of_the_rank_from_what_a_cell_offers(seed):
+def test_scores_are_distances_of_the_rank_from_a_cell(seed):
     rng = np.random.default_rng(seed)
     cells = rng.integers(0, 12, size=rng.integers(0, 15))
     for rank in (0, 3, 20):
@@ -159,7 +159,7 @@ def test_a_huge_row_is_one_row(row_norm):
         assert np.abs(moved).max() <= 1.0
 
 
-def test_under_add_remove_a_row_more_leaves_the_cells_of_others_alone():
+def test_added_row_leaves_cells_of_others_unchanged():
     X = RNG.normal(size=(301, 40))
     basis = np.linalg.qr(RNG.normal(size=(40, 40)))[0]
     cells = [

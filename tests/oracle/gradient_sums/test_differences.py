@@ -74,7 +74,7 @@ def test_equals_the_definition(layout, dtype, loss, n_outputs, bound):
 
 
 @pytest.mark.parametrize("layout", ["C", "csr"])
-def test_without_a_binding_clip_it_is_the_difference_of_two_gradient_sums(layout):
+def test_unclipped_result_is_difference_of_gradient_sums(layout):
     rng = np.random.default_rng(2)
     rows = make_rows(rng.normal(size=(300, 4)), rng.choice([-1, 1], 300), layout=layout)
     w, anchor = rng.normal(size=(2, 5))
@@ -131,7 +131,7 @@ def test_one_row_stays_within_the_declared_sensitivity(layout, dtype, loss, n_ou
                 assert distance(a, second, loss, clip, bound, w, anchor) <= most
 
 
-def test_the_bound_is_attained_and_a_forgotten_clip_would_be_seen():
+def test_bound_is_attained_and_a_forgotten_clip_is_detected():
     X = np.zeros((40, 2))
     X[3] = [1.0, 0.0]
     weights = np.ones(40)
@@ -156,7 +156,7 @@ def test_the_bound_is_attained_and_a_forgotten_clip_would_be_seen():
         assert distance(*rows, Logistic(), 0.5, 0.1, w, anchor) > 0.1 * 4.0
 
 
-def test_two_clipped_gradients_differ_by_no_more_than_twice_the_clip_or_the_smoothness():
+def test_clipped_differences_are_bounded_by_clip_and_smoothness():
     # The solvers' bound rests on this; a clip is a projection, hence nonexpansive.
     rng = np.random.default_rng(4)
     for (loss, n_outputs), clip in itertools.product(LOSSES, (0.1, 1.0)):
@@ -193,7 +193,7 @@ def ask(oracle, w, anchor, clipping, bound, multiplier, rate):
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("rate", [1.0, 0.3])
-def test_the_release_is_recorded_and_its_noise_is_proportional_to_the_bound(adjacency, rate):
+def test_release_is_recorded_with_noise_proportional_to_bound(adjacency, rate):
     rng = np.random.default_rng(5)
     rows = make_rows(rng.normal(size=(50, 3)), rng.choice([-1, 1], 50), weight_bound=2.0)
     w, anchor = rng.normal(size=(2, 4))

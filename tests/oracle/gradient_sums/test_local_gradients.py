@@ -61,7 +61,7 @@ def test_worst_neighbours_stay_within_what_the_curator_is_told(
             assert np.linalg.norm(one.total) <= declared.magnitude
 
 
-def test_blocks_of_different_sizes_get_messages_of_the_same_noise():
+def test_blocks_of_all_sizes_have_messages_of_equal_noise():
     rng = np.random.default_rng(0)
     rows = make_rows(rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], 20))
     clipping, relation = FlatClipping(0.25), Adjacency.REPLACE_ONE
@@ -76,7 +76,7 @@ def test_blocks_of_different_sizes_get_messages_of_the_same_noise():
     assert bounds[0].rounding == sum_rounding(largest, relation, 0.25)
 
 
-def test_the_mean_is_over_the_block_and_the_event_is_that_of_one_message():
+def test_mean_is_over_block_with_the_event_of_one_message():
     rng = np.random.default_rng(0)
     rows = make_rows(rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], 20)).part(np.arange(8))
     oracle = oracle_for(rows, Logistic())

@@ -105,7 +105,7 @@ def test_one_row_stays_within_the_declared_sensitivity(layout, dtype, turned, ro
                 assert np.linalg.norm(sums[0] - sums[1]) <= adjacency.sum_sensitivity(bound)
 
 
-def test_sums_in_single_precision_need_the_rounding_that_is_declared_for_them():
+def test_single_precision_sums_need_their_declared_rounding():
     # A row of exactly the clip moves the others' sum by the rounding of single precision.
     rng = np.random.default_rng(3)
     X, y, clip = rng.normal(size=(64, 4)), rng.choice([-1.0, 1.0], 64), 0.3
@@ -131,7 +131,7 @@ def test_sums_in_single_precision_need_the_rounding_that_is_declared_for_them():
     assert allowed["float32"] < 1e-3 * clip
 
 
-def test_rows_are_in_single_precision_where_it_pays_and_can_be_declared():
+def test_single_precision_is_used_if_faster_and_declared():
     many = DataSpec(40_000, 110, intercept=1.0)
     in_groups = dataclasses.replace(many, groups=GroupBound(1_000, 40.0))
     binary, several = Logistic(), Softmax()
@@ -160,7 +160,7 @@ def test_no_basis_makes_rows_overflow(size):
     assert np.linalg.norm(total) <= 20.0 * 0.3 * (1.0 + 1e-3)
 
 
-def test_the_bound_is_attained_in_the_basis_and_a_clip_elsewhere_would_be_seen():
+def test_bound_is_attained_in_basis_and_other_clips_are_detected():
     # A row that the basis makes 1000 times as long; clipped before, it would stay so.
     rows = make_rows(np.array([[1.0, 0.0]]), np.ones(1), intercept=0.0)
     basis = np.diag([1000.0, 1.0])
@@ -183,7 +183,7 @@ def test_the_release_is_recorded_with_noise_for_its_bound(adjacency):
     np.testing.assert_allclose(g, sums[0][0] / 5.0)
 
 
-def test_rows_in_a_basis_are_computed_once_and_forgotten_with_the_run(monkeypatch):
+def test_rows_in_a_basis_are_computed_once_for_a_run(monkeypatch):
     kept = []
 
     def noting(*asked):

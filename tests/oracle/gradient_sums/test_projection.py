@@ -142,7 +142,7 @@ def test_rounding_of_products_is_within_the_bound(rows, columns):
     assert 0.0 < most <= 1.0
 
 
-def test_rounding_is_small_at_practical_sizes_and_refused_at_one_column():
+def test_rounding_is_small_in_practice_and_refused_at_one_column():
     large = DataSpec(60_000, 784, n_outputs=10, intercept=1.0)
     for adjacency, most in ((Adjacency.ZERO_OUT, 1e-4), (Adjacency.ADD_REMOVE, 0.2)):
         for columns in (2, 500, 8000):
@@ -184,7 +184,7 @@ def mean_delta(epsilon, columns, change):
 @pytest.mark.parametrize("columns", [2, 3, 20])
 @pytest.mark.parametrize("multiplier", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("rate", [1.0, 0.2])
-def test_an_error_of_the_released_value_is_covered_by_its_allowance(columns, multiplier, rate):
+def test_error_of_released_value_is_within_its_allowance(columns, multiplier, rate):
     # docs/solvers/d2p2.md: sigma (1 + sqrt(kappa) e) of noise for a change of chi/sqrt(p) + e.
     kappa = (columns + 0.25 / multiplier**2) / (columns - 1)
     bare = 0.0
@@ -214,9 +214,7 @@ def test_an_error_of_the_released_value_is_covered_by_its_allowance(columns, mul
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_it_is_the_projected_clipped_gradient_with_the_declared_noise(
-    layout, dtype, n_outputs, adjacency
-):
+def test_release_is_projected_clipped_gradient_with_its_noise(layout, dtype, n_outputs, adjacency):
     rows = make(layout=layout, dtype=dtype, n_outputs=n_outputs, weight_bound=2.0)
     w = np.random.default_rng(2).normal(size=rows.spec.coefficient_shape)
     matrix = GaussianMatrix(w.size, 6, (3, 0))
@@ -237,7 +235,7 @@ def test_it_is_the_projected_clipped_gradient_with_the_declared_noise(
     assert oracle.curator.event == ProjectedGaussian(1.5, 6)
 
 
-def test_sampled_releases_are_recorded_as_such_and_divided_by_the_expected_size():
+def test_sampled_releases_are_divided_by_the_expected_size():
     rows = make()
     oracle = oracle_of(rows)
     w, matrix = np.zeros(5), GaussianMatrix(5, 6, (3, 0))

@@ -165,7 +165,7 @@ def test_what_has_no_compiled_scores_is_left_to_numpy():
 
 @pytest.mark.parametrize("loss", [Logistic(), Poisson(), Gamma()])
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
-def test_one_row_stays_within_the_declared_sensitivity_and_can_reach_it(loss, layout, dtype):
+def test_one_row_attains_the_declared_sensitivity(loss, layout, dtype):
     rng = np.random.default_rng(2)
     X = rng.uniform(-0.5, 0.5, size=(200, 4))
     binary = isinstance(loss, Logistic)

@@ -113,7 +113,7 @@ def test_the_declared_error_of_a_gradient_covers_the_true_one(loss, layout, row_
 
 @pytest.mark.parametrize("loss", SCALAR, ids=lambda loss: type(loss).__name__)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_point_is_nearer_to_the_minimiser_than_its_certificate_says(loss, shape):
+def test_certificates_bound_distance_to_the_minimiser(loss, shape):
     prox, options = SHAPES[shape]
     objective = make_objective(loss, prox=prox)
     reference = ExactObjective.of(objective, **options)
@@ -134,7 +134,7 @@ def test_no_point_is_nearer_to_the_minimiser_than_its_certificate_says(loss, sha
         assert certified.distance <= limit
 
 
-def test_a_certificate_with_the_smoothness_in_place_of_the_strength_is_refuted():
+def test_certificate_with_smoothness_for_strength_is_refuted():
     objective = make_objective(Logistic(), n=100, ridge=1e-3)
     best = certified_minimizer(objective, 1e-7, 1e3)
     w = best + 1e-2 * np.linalg.eigh(objective.hessian(best))[1][:, 0]

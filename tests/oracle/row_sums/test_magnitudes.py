@@ -58,7 +58,7 @@ def test_one_row_moves_the_counts_by_no_more_than_declared(layout, dtype, row_no
         assert np.linalg.norm(a - b) <= std
 
 
-def test_the_worst_row_reaches_the_bound_and_one_count_for_all_columns_would_not_do():
+def test_worst_case_row_attains_bound():
     X = np.tile([0.5, 0.25, 0.125], (20, 1))
     (a, std), (b, _) = counts_of(make_rows(X)), counts_of(make_rows(X[1:], n_rows=20))
     moved = np.linalg.norm(a - b)

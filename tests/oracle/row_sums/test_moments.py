@@ -100,7 +100,7 @@ def test_packing_keeps_lengths_and_can_be_undone():
 
 
 @pytest.mark.parametrize("row", [[1.0, 0.0, 0.0], [0.5, -0.5, math.sqrt(0.5)]])
-def test_length_of_a_row_s_matrix_is_the_squared_length_of_the_row(row):
+def test_norm_of_row_matrix_is_squared_row_norm(row):
     # Sparse and dense rows alike: the Frobenius norm is the same in every direction.
     assert np.linalg.norm(pack_symmetric(np.outer(row, row))) == pytest.approx(1.0, rel=1e-15)
 
@@ -228,7 +228,7 @@ def test_a_row_more_stays_within_the_declared_sensitivity(true_n):
         assert np.linalg.norm(moved) <= declared(rows, Adjacency.ADD_REMOVE, 1.0)
 
 
-def test_rows_do_not_depend_on_their_place_where_that_is_asked_for():
+def test_rows_are_independent_of_place_on_request():
     rng = np.random.default_rng(5)
     rows = make_rows(rng.normal(size=(1001, 7)), rng.uniform(size=1001))
     basis = rng.normal(size=(8, 8)) * 1e5
@@ -344,7 +344,7 @@ def test_releases_are_recorded_with_noise_for_their_bounds(adjacency, shares):
     assert [value.shape for value, _ in sums] == [(6,), (4 if shares.kind == "none" else 10,)]
 
 
-def test_noise_off_the_diagonal_is_smaller_by_sqrt_two_and_symmetric():
+def test_off_diagonal_noise_is_smaller_by_sqrt_2_and_symmetric():
     # Rows of weight zero leave nothing but noise: 20 matrices of 2016 values.
     rows = make_rows(np.ones((2, 62)), np.ones(2), weights=np.zeros(2))
     draws = np.array([ask_first(make_oracle(rows, seed=seed), 0.5, 2.0) for seed in range(20)])

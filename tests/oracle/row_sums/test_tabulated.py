@@ -85,7 +85,7 @@ def oracle_of(rows, adjacency=Adjacency.ZERO_OUT):
     return Oracle(prepared, Squared(), Curator(adjacency, SeededNoise(0)))
 
 
-def test_what_is_released_is_the_tables_and_noise_of_the_declared_size():
+def test_release_is_tables_with_noise_of_declared_scale():
     rows = rows_of_all_kinds(200)
     release = table_sum(TABLES).release(DATA, Adjacency.ZERO_OUT, GaussianNoise(2.0))
     oracle = oracle_of(rows)

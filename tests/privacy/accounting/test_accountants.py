@@ -103,7 +103,7 @@ def test_laplace_is_the_closed_form(accountant):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_laplace_noise_on_several_numbers_costs_no_more_than_on_one(share):
+def test_laplace_noise_on_several_numbers_costs_as_on_one(share):
     # Why one event covers vectors: all of the L1 sensitivity in one number is the worst case.
     split = Composed((Laplace(1.0 / (1.2 * share)), Laplace(1.0 / (1.2 * (1.0 - share)))))
     for epsilon in (0.0, 0.3, 0.8, 1.1):

@@ -120,7 +120,7 @@ def test_a_search_asks_on_a_fine_grid_three_times_at_most(monkeypatch, adjacency
         assert counts[FourierAccountant, 0.25] <= 9
 
 
-def test_levels_of_noise_are_composed_on_a_fine_grid_three_times_at_most(monkeypatch):
+def test_noise_levels_are_composed_at_most_three_times(monkeypatch):
     def make_event(s):
         step = lambda level: PoissonSampled(0.01, ProjectedGaussian(s * 0.8**level, 20))  # noqa: E731
         return Composed(tuple(Repeated(step(level), 100) for level in range(4)))
@@ -138,7 +138,7 @@ def test_exact_searches_take_few_integrals(monkeypatch, adjacency):
         assert counts[MixtureAccountant, None] <= 16
 
 
-def test_renyi_accounting_of_dp_accounting_never_needs_less_noise():
+def test_renyi_accounting_never_needs_less_noise():
     from dp_accounting import dp_event, rdp
 
     multiplier = calibrate(
@@ -257,7 +257,7 @@ def test_what_cannot_be_is_refused(make_event, budget, message):
         calibrate(make_event, budget, Adjacency.ZERO_OUT)
 
 
-def test_budget_that_does_not_fit_the_event_is_refused_by_every_question():
+def test_unfit_budget_is_refused_by_every_question():
     event = SAMPLED["poisson"](1.0)
     for ask in (within_budget, spent):
         with pytest.raises(ValueError, match=r"\(epsilon, delta\)"):

@@ -23,7 +23,7 @@ def epsilon(accountant, event, count=1):
     return made.compose(event, count).get_epsilon(1e-5)
 
 
-def test_its_pld_accountant_forgets_the_count_of_randomized_response():
+def test_pld_accountant_forgets_randomized_response_counts():
     once = epsilon(pld.PLDAccountant, RESPONSE)
     repeated = epsilon(pld.PLDAccountant, dp_accounting.SelfComposedDpEvent(RESPONSE, 20))
     listed = epsilon(pld.PLDAccountant, dp_accounting.ComposedDpEvent([RESPONSE] * 20))
@@ -31,7 +31,7 @@ def test_its_pld_accountant_forgets_the_count_of_randomized_response():
     assert listed > 19.0 * once
 
 
-def test_its_rdp_accountant_halves_the_sensitivity_under_replace_one():
+def test_rdp_accountant_halves_replace_one_sensitivity():
     # Its multipliers are relative to the clip C; the sum moves by 2 C. Its own PLD knows.
     gaussian = dp_accounting.GaussianDpEvent(2.0)
     exact = gdp.epsilon(1e-5, 2.0 / 2.0)
@@ -39,7 +39,7 @@ def test_its_rdp_accountant_halves_the_sensitivity_under_replace_one():
     assert epsilon(rdp.RdpAccountant, gaussian) < 0.5 * exact
 
 
-def test_its_subsampled_replace_one_claim_is_refuted_by_one_exact_step():
+def test_subsampled_replace_one_claim_is_refuted_by_one_step():
     q, sigma = 0.5, 2.0
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         100, 50, dp_accounting.GaussianDpEvent(sigma)

@@ -44,7 +44,7 @@ def test_a_sampled_step_beside_pure_ones_does_not_double_them(pure, most):
     assert accountant.epsilon(loud, REPLACE_ONE, DELTA) > alone + 0.5
 
 
-def test_groups_are_only_made_where_something_would_be_charged_twice():
+def test_groups_exist_only_to_avoid_double_charges():
     event = Composed((Pure(0.5), Gaussian(2.0), QUIET))
     assert pure_group(event, REPLACE_ONE) == (Composed((Gaussian(2.0), QUIET)), Pure(0.5))
     assert pure_group(event, Adjacency.ZERO_OUT) is None

@@ -64,7 +64,7 @@ def chi_square_mean(epsilon, scale, degrees):
     return float(np.trapezoid(density * deltas, chi) / np.trapezoid(density, chi))
 
 
-def test_moments_are_those_of_chi_squares_and_their_modulus_falls():
+def test_moments_are_those_of_chi_squares_with_falling_modulus():
     one = profile(Repeated(ProjectedGaussian(math.sqrt(5.0), 4), 1), ProjectedGaussian(5.0**0.5, 1))
     rng = np.random.default_rng(0)
     squares = 0.05 * rng.chisquare(4, 1_000_000) + 0.2 * rng.chisquare(1, 1_000_000)

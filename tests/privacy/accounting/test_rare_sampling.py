@@ -32,7 +32,7 @@ def event(rate, sigma, steps):
     ("rate", "sigma", "steps", "delta"),
     some_quickly([(rate, *setting) for rate in RATES for setting in SETTINGS], 4),
 )
-def test_epsilon_is_at_most_two_per_cent_above_the_truth_and_never_below(rate, sigma, steps, delta):
+def test_epsilon_exceeds_the_truth_by_at_most_two_per_cent(rate, sigma, steps, delta):
     found = FourierAccountant().epsilon(event(rate, sigma, steps), ZERO_OUT, delta)
     if found == 0.0:
         assert least_delta(rate, sigma, steps, 0.0) <= delta

@@ -42,7 +42,7 @@ def test_reduced_under_zero_out():
     assert reduced.plain_mu == reduced.pure_epsilon == math.inf
 
 
-def test_reduced_under_replace_one_are_those_of_two_rows_with_doubled_multipliers():
+def test_replace_one_reduces_to_two_rows_of_doubled_multipliers():
     one, two = (reduce_event(MIXED, a) for a in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE))
     assert two.mu == pytest.approx(0.5 * one.mu)
     assert two.others == ((PoissonSampled(0.1, Gaussian(3.0)), 7), (Laplace(4.0), 3))

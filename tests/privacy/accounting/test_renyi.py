@@ -85,7 +85,7 @@ def test_projection_has_no_divergence_beyond_its_last_order():
 
 @pytest.mark.parametrize("mu", [0.002, 0.1, 1.0, 4.0])
 @pytest.mark.parametrize("delta", [1e-15, 1e-9, 1e-5, 1e-2])
-def test_conversion_is_close_to_the_exact_gaussian_and_never_below(mu, delta):
+def test_conversion_is_close_to_exact_gaussian_and_not_below(mu, delta):
     event = Composed((Gaussian(1.0 / mu), WHISPER))
     exact, found = gdp.epsilon(delta, mu), RENYI.epsilon(event, ZERO_OUT, delta)
     assert exact <= found <= 1.25 * exact + 0.5 * mu

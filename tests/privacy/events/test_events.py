@@ -176,7 +176,7 @@ def test_last_iterate_formula_against_many_digits(contraction, steps):
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.0, 1.0), st.integers(1, 10**12))
-def test_last_iterate_never_exceeds_composition_or_undercuts_one_step(contraction, steps):
+def test_last_iterate_is_between_one_step_and_composition(contraction, steps):
     mu = LastIterate(1.0, contraction, steps).mu
     assert 1.0 - 1e-15 <= mu <= math.sqrt(steps)
 

@@ -122,7 +122,7 @@ def test_bound_is_reached_by_quadratics(curvature, steps):
         assert hockey_stick(grid, p, q, 0.3) < gdp.delta(0.3, mu)
 
 
-def test_bound_nearly_reached_by_clipped_logistic_regression_in_epsilon():
+def test_clipped_logistic_regression_nearly_attains_epsilon():
     # Slopes beyond the clip everywhere: the objective is linear plus the ridge.
     n, clip, ridge, steps, multiplier = 2, 0.02, 0.02, 10, 1.0
     x, y = ROWS[n]

@@ -60,7 +60,7 @@ def test_tails_against_draws(name):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_hockey_stick_divergence_is_between_zero_and_one_and_convex(name):
+def test_hockey_stick_divergence_is_convex_within_0_and_1(name):
     law = LAWS[name][0]
     t = np.linspace(-3.0, 3.0, 601)
     p, q = law.tails(t)

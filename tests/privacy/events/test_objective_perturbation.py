@@ -239,7 +239,7 @@ def test_never_above_the_published_renyi_bound(adjacency, multiplier, ratio):
     assert exact < published.min()
 
 
-def test_replace_one_costs_less_than_going_through_the_erased_row():
+def test_replace_one_costs_less_than_via_the_erased_row():
     event = PerturbedObjective(4.0, 0.3)
     direct = FOURIER.epsilon(event, REPLACE_ONE, 1e-6)
     step = FOURIER.epsilon(PerturbedObjective(8.0, 0.3), ZERO_OUT, 1e-7)

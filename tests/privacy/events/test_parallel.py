@@ -170,7 +170,7 @@ def test_calibration_and_budgets():
     assert not within_budget(mixed(0.99 * multiplier), ZERO_OUT, budget)
 
 
-def test_coins_leave_other_rows_where_they_were_under_every_relation():
+def test_coins_leave_other_rows_in_place_under_all_relations():
     parts = (Repeated(Gaussian(5.0), 4), Gaussian(3.0))
     event = Composed((SplitByCoins(parts), Gaussian(1.0)))
     for adjacency in Adjacency:
@@ -182,7 +182,7 @@ def test_coins_leave_other_rows_where_they_were_under_every_relation():
     assert event_from_dict(event.to_dict()) == canonical(event)
 
 
-def test_parts_of_fixed_sizes_are_refused_where_n_is_private_at_any_depth():
+def test_parts_of_fixed_sizes_are_refused_if_n_is_private():
     fixed = Parallel((Gaussian(1.0), Gaussian(2.0)))
     for event in (fixed, SplitByCoins((fixed, Pure(0.1))), Composed((Pure(0.1), fixed))):
         assert needs_public_n(event)

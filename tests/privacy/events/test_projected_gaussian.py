@@ -187,7 +187,7 @@ def test_one_sampled_step_is_a_mean_of_sampled_gaussians(adjacency):
         )
 
 
-def test_sampling_costs_less_than_all_rows_and_more_than_without_projection():
+def test_sampling_costs_between_all_rows_and_no_projection():
     projected, plain = ProjectedGaussian(1.0, 30), Gaussian(1.0)
     for adjacency in (ZERO_OUT, REPLACE_ONE):
         sampled = Repeated(PoissonSampled(0.05, projected), 50)
@@ -205,7 +205,7 @@ def test_many_columns_are_the_gaussian_mechanism():
     )
 
 
-def test_published_accounting_of_batches_from_a_partition_is_refuted():
+def test_published_accounting_of_partition_batches_is_refuted():
     # d2p2 draws batches from a partition and accounts for Poisson samples. Over one epoch the row
     # is in exactly one batch: one Gaussian release, much dearer than the claim.
     batches, multiplier = 100, 1.0

@@ -45,7 +45,7 @@ def response_delta(top, count, epsilon):
 
 @pytest.mark.parametrize("accountant", [ORACLE, FOURIER], ids=lambda one: one.name)
 @pytest.mark.parametrize(("top", "count"), [(0.05, 40), (0.7, 5), (3.0, 2), (2.0, 1)])
-def test_composition_of_pure_events_is_that_of_randomised_response(accountant, top, count):
+def test_pure_events_compose_like_randomised_response(accountant, top, count):
     for share in (0.0, 0.3, 0.6, 0.9):
         epsilon = share * top * count
         exact = response_delta(top, count, epsilon)

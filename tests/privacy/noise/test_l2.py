@@ -145,7 +145,7 @@ def test_draws_do_not_depend_on_the_errors_of_the_functions(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("draw", [many_vectors, many_laplace])
-def test_functions_worse_than_assumed_or_a_missing_bound_are_seen(
+def test_inaccurate_functions_or_missing_bounds_are_detected(
     draw: Draw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _ = draws_with_bad_functions(draw, 0.0)

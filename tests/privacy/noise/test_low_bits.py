@@ -121,7 +121,7 @@ def test_naive_noise_betrays_the_value(kind: str) -> None:
     assert proven_loss(of_zero, of_one) > cost + 0.5
 
 
-def test_the_uniforms_behind_laplace_noise_betray_every_other_value() -> None:
+def test_uniforms_of_naive_laplace_noise_reveal_values() -> None:
     for value, other in ((0.0, 1.0), (1.0, 0.0), (1.0, 1.0 + 2.0**-40)):
         y = numpy_laplace(value, 2_000)
         assert not is_impossible_for(value, y).any()
@@ -147,9 +147,7 @@ def test_our_noise_betrays_no_more_than_was_paid_for(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OURS)
 @pytest.mark.parametrize("value", [0.0, 1.0, 1.0 / 3.0, 1e-9])
-def test_our_noise_leaves_the_same_floats_possible_whatever_the_value(
-    kind: str, value: float
-) -> None:
+def test_possible_floats_are_independent_of_the_value(kind: str, value: float) -> None:
     y = OURS[kind][0](value, 500)
     assert (np.ldexp(y, -CELL_LOG2) % 1.0 == 0.0).all()
     assert not is_impossible_for_one(y).any()

@@ -239,7 +239,7 @@ def test_draws_do_not_depend_on_the_errors_of_the_functions() -> None:
     np.testing.assert_array_equal(got, expected)
 
 
-def test_functions_worse_than_assumed_or_a_missing_bound_are_seen(
+def test_inaccurate_functions_or_missing_bounds_are_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected, _ = draws_with_bad_functions(0.0)
@@ -561,7 +561,7 @@ def test_std_without_a_grid_is_refused(std: Any) -> None:
         granularity_exponent(std)
 
 
-def test_grid_sensitivity_bounds_the_witnessed_change_and_is_reached() -> None:
+def test_grid_sensitivity_is_attained() -> None:
     k, size = -3, 50
     cell = 2.0**k
     bound = grid_sensitivity(size, k)

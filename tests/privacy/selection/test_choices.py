@@ -217,7 +217,7 @@ def test_no_neighbour_reaches_epsilon(epsilon: float) -> None:
 
 @pytest.mark.parametrize("law", [exponential_law, flip_law])
 @pytest.mark.usefixtures("digits")
-def test_the_worst_neighbour_comes_close_and_planted_bugs_are_seen(law: Law) -> None:
+def test_worst_neighbour_is_close_and_bugs_are_detected(law: Law) -> None:
     epsilon, rare = 1.0, 30.0
     scores = np.array([rare, 0.0, 5.0])
     moved = scores + np.array([1.0, -1.0, -1.0])
@@ -476,7 +476,7 @@ def test_the_generalized_mechanism_is_as_accurate_as_promised() -> None:
     assert bound < q.min() + 4.0 * d.max() * math.log(20 / failure) / epsilon
 
 
-def test_the_generalized_mechanism_is_the_exponential_one_on_its_scores() -> None:
+def test_generalized_mechanism_is_exponential_on_its_scores() -> None:
     q, d = [0.3, 0.1, 0.2], [0.01, 0.2, 0.1]
     scores = generalized_scores(q, d, 2.0, 0.1)
     for seed in range(50):

@@ -99,7 +99,7 @@ def test_one_row_more_changes_no_chance_by_more_than_epsilon(epsilon):
     assert 0.9 * epsilon < worst <= epsilon * (1.0 + 1e-9)
 
 
-def test_sets_that_are_not_nested_are_refused_and_rows_that_count_twice_are_caught():
+def test_unnested_sets_are_refused_and_double_counts_detected():
     with pytest.raises(ValueError, match="never fall"):
         first_above([3, 2], 1, 1.0, SystemNoise())
     # Rows that count twice.

@@ -188,7 +188,7 @@ def papernot_and_steinke(mu, law, delta):
 
 @pytest.mark.parametrize("mu", [0.05, 0.2, 0.7])
 @pytest.mark.parametrize("law", LAWS[:3], ids=repr)
-def test_the_claim_is_below_the_published_bound_and_above_a_single_try(law, mu):
+def test_claim_is_between_a_single_try_and_the_published_bound(law, mu):
     event = RandomlyRepeated((Gaussian(1.0 / mu),), law)
     tight = accountant_for(event, ZERO_OUT)
     assert tight == RepetitionAccountant()

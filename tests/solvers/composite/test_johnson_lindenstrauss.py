@@ -135,7 +135,7 @@ def test_the_matrix_is_the_same_for_rows_and_for_the_result():
     np.testing.assert_array_equal(dense(used), dense(plan.method.init(seed).transform))
 
 
-def test_a_penalty_on_v_is_one_on_the_returned_norm_up_to_distortion():
+def test_penalty_on_v_is_a_penalty_on_norm_up_to_distortion():
     # v in the range of Phi: |Phi^T v| is close to |v| when there are many columns.
     matrix = dense(SparseEmbedding().draw(20, 4000, 0))
     u = np.random.default_rng(0).normal(size=20)
@@ -202,7 +202,7 @@ def test_settings_are_plain_and_say_what_was_done():
     assert plan.method.releases_iterates
 
 
-def test_float32_rows_become_float64_where_one_row_more_shifts_all_others():
+def test_float32_becomes_float64_if_an_added_row_shifts_others():
     spec = dataclasses.replace(make(layout="csr")[1], dtype="float32")
     for adjacency, dtype in zip(Adjacency, ("float32", "float64", "float32"), strict=True):
         plan = JohnsonLindenstrauss(9).plan(LOGISTIC, BUDGET, spec, adjacency)

@@ -63,7 +63,7 @@ def test_shares_are_of_mu_squared_and_nothing_is_left(adjacency):
     assert plan.event.terms()
 
 
-def test_without_shares_steps_have_rules_that_may_be_mixed_with_numbers():
+def test_step_rules_may_be_mixed_with_given_shares():
     mu = BUDGET.gdp_mu()
     plans = [
         Preprocessed([Center(), Whiten()], GD, shares=shares).plan(PROBLEM, BUDGET, DATA)
@@ -82,7 +82,7 @@ def test_a_budget_in_mu_is_spent_to_the_last_bit():
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 @pytest.mark.parametrize("step", [ClipToQuantile(), ClipToQuantile(unbounded=True)], ids=str)
-def test_what_a_choice_spends_less_than_its_share_goes_to_the_solver(step, epsilon, adjacency):
+def test_unspent_share_of_a_choice_goes_to_the_solver(step, epsilon, adjacency):
     budget = ApproximateDP(epsilon, 1e-5)
     plan = Preprocessed([step], GD, shares=[0.3]).plan(PROBLEM, budget, DATA, adjacency)
     assert within_budget(plan.event, adjacency, budget)
@@ -171,7 +171,7 @@ def test_coefficients_are_for_the_rows_before_all_steps(name, outputs):
     assert w.shape == data.coefficient_shape
 
 
-def test_columns_of_different_size_are_learned_only_when_they_are_scaled():
+def test_columns_of_unequal_size_are_learned_only_if_scaled():
     X, y = make_data()
     accuracy = []
     for solver in (NoisyGD(), Preprocessed([Center(), Scale()])):

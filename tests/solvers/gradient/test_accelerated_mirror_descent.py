@@ -203,7 +203,7 @@ def one_step():
     return solver.plan(Problem(Logistic()), GaussianDP(2.0), DataSpec(3, 2, row_norm=1.0))
 
 
-def test_the_output_of_one_step_is_as_private_as_claimed_and_no_more():
+def test_output_of_one_step_attains_claim():
     assert 1.4 <= output_attack(one_step(), 400) <= 2.0
     with planted_noise(half_noise):
         assert output_attack(one_step(), 150) > 2.0
@@ -224,7 +224,7 @@ def printed(X, y, steps, noise, seed, radius=0.8, smooth=0.25):
     return v
 
 
-def test_as_printed_one_step_returns_the_exact_gradient_and_ours_does_not():
+def test_printed_single_step_returns_exact_gradient_unlike_ours():
     X, y, spec, rows = augmented(intercept=0.0)
     other = y.copy()
     other[0] = -other[0]

@@ -227,7 +227,7 @@ def test_nothing_but_the_last_iterate_is_shown():
     assert not {"history", "w"} & plan.document["method"].keys()
 
 
-def test_iterates_stay_in_the_ball_and_the_ball_costs_no_accuracy():
+def test_iterates_stay_in_the_ball_at_equal_accuracy():
     # Opposite labels on equal rows: without a ball noise alone would carry iterates far.
     spec = dataclasses.replace(SPEC, n_features=2)
     rows = prepare_rows(np.zeros((50, 2)), np.ones(50), spec)

@@ -255,7 +255,7 @@ def test_levels_keep_the_ends_and_the_shape():
     assert sum(count for _, count in plan.event.terms()) == 400
 
 
-def test_at_equal_privacy_fading_noise_pays_only_where_steps_forget():
+def test_fading_noise_gains_only_if_steps_forget():
     spec = DataSpec(10_000, 20)
 
     def noise(noise_schedule, strength, schedule):
@@ -303,7 +303,7 @@ def test_fading_noise_is_more_noise_in_all_at_equal_privacy(steps, ratio):
     assert found == pytest.approx(ratio, abs=0.05)
 
 
-def test_the_average_that_theorem_2_bounds_is_worse_for_fading_noise():
+def test_theorem_2_average_is_worse_for_fading_noise():
     n, d, steps = 2000, 10, 400
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d))
@@ -505,7 +505,7 @@ def test_every_step_and_every_run_has_a_matrix_of_its_own():
     assert len(np.unique(entries)) == entries.size
 
 
-def test_fading_noise_with_the_first_size_of_constant_noise_is_not_the_same_epsilon():
+def test_fading_noise_of_equal_first_scale_has_other_epsilon():
     # The paper compares at one sigma: 0.95 of constant noise against 2.75 of fading noise there.
     sigma = math.sqrt(20.0) / ApproximateDP(0.95, 1e-5).gdp_mu()
     constant = Repeated(Gaussian(sigma), 20)

@@ -23,7 +23,7 @@ def returned(descent, gradients, seed=0):
     return state
 
 
-def test_steps_are_prox_and_projection_of_the_penalized_coefficients():
+def test_steps_are_prox_and_projection_of_coefficients():
     problem = Problem(Logistic(), L1(0.5), L2Ball(1.0))
     state = returned(Descent(problem, DATA, (1.0, 2.0), Last()), [np.array([-3.0, 0.2, -9.0])])
     np.testing.assert_allclose(state.w, [1.0, 0.0, 9.0])

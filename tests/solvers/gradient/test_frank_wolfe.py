@@ -121,7 +121,7 @@ def test_the_default_slope_clip():
     assert plan_of(slope_clip=0.25).method.slope_clip == 0.25
 
 
-def test_the_largest_entry_is_that_of_the_columns_that_share_the_ball():
+def test_largest_entry_is_that_of_columns_sharing_the_ball():
     def largest(*facts, **options):
         method = plan_of(*facts, **options).method
         return method.releases[0].contribution_bound / method.slope_clip
@@ -135,7 +135,7 @@ def test_the_largest_entry_is_that_of_the_columns_that_share_the_ball():
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_accounting_agrees_with_concentrated_and_pure_differential_privacy(delta, adjacency):
+def test_accounting_agrees_with_concentrated_and_pure_dp(delta, adjacency):
     plan = plan_of(budget=ApproximateDP(1.0, delta), adjacency=adjacency, n_steps=40)
     (release,) = plan.method.releases
     epsilon = plan.method.choice_epsilon
@@ -151,7 +151,7 @@ def test_accounting_agrees_with_concentrated_and_pure_differential_privacy(delta
     assert 0.99 <= accountant.epsilon(plan.event, adjacency, delta) <= 1.0
 
 
-def test_noise_is_twice_as_large_for_replace_one_at_the_same_epsilon():
+def test_noise_is_doubled_for_replace_one_at_equal_epsilon():
     def sensitivity(adjacency):
         method = plan_of(adjacency=adjacency, n_steps=10).method
         return method.releases[0].noise_scale * method.choice_epsilon

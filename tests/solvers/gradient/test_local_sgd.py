@@ -85,7 +85,7 @@ def test_a_row_pays_for_one_message(adjacency, n_blocks):
     assert exact.method.noise_multiplier == pytest.approx(2.0, rel=1e-9)
 
 
-def test_noise_of_a_message_does_not_fall_with_the_number_of_rows():
+def test_message_noise_is_independent_of_number_of_rows():
     def noise(n_rows, adjacency=Adjacency.ZERO_OUT):
         data = dataclasses.replace(DATA, n_rows=n_rows)
         (release,) = plan_of(data=data, adjacency=adjacency, clip=0.5).method.releases
@@ -97,7 +97,7 @@ def test_noise_of_a_message_does_not_fall_with_the_number_of_rows():
     assert noise(1000, REPLACE_ONE) == pytest.approx(2.0 * noise(1000), rel=1e-5)
 
 
-def test_coefficients_have_sqrt_n_times_the_noise_of_the_central_model():
+def test_local_noise_is_sqrt_n_times_the_central_noise():
     sizes = {"step_size": 0.5, "clip": 0.5, "schedule": Constant()}
     local = plan_of(n_blocks=100, **sizes)
     central = NoisyGD(n_steps=100, momentum=0.0, **sizes).plan(Problem(Logistic()), BUDGET, DATA)

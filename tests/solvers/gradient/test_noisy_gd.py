@@ -556,9 +556,7 @@ SETTINGS = [
         (L2(1e10), 1e300, 1e5, 1.0),
     ],
 )
-def test_coefficient_noise_of_extreme_steps_neither_overflows_nor_vanishes(
-    penalty, size, like, ratio
-):
+def test_coefficient_noise_of_extreme_steps_stays_finite(penalty, size, like, ratio):
     def noise(size):
         solver, data = NoisyGD(n_steps=3, step_size=size, schedule=Constant()), DataSpec(40, 3)
         plan = solver.plan(Problem(Logistic(), penalty), ApproximateDP(1.0, 1e-5), data)
@@ -648,7 +646,7 @@ def test_events_of_a_plan():
     assert sampled.method.gradient_evaluations == 125.0
 
 
-def test_batches_are_poisson_the_divisor_is_public_and_empty_batches_count():
+def test_batches_are_poisson_with_public_divisor():
     n, q, steps = 40, 0.05, 400
     spec = DataSpec(n_rows=n, n_features=1)
     rows = prepare_rows(np.ones((n, 1)), np.ones(n), spec)
@@ -672,7 +670,7 @@ def test_batches_are_poisson_the_divisor_is_public_and_empty_batches_count():
     )
 
 
-def test_under_add_remove_nothing_but_the_sum_depends_on_the_true_n():
+def test_only_the_sum_depends_on_true_n_under_add_remove():
     spec = DataSpec(n_rows=50, n_features=1)
     for true_n in (1, 49, 50, 51, 73):
         rows = prepare_rows(np.ones((true_n, 1)), np.ones(true_n), spec)
@@ -687,7 +685,7 @@ def test_under_add_remove_nothing_but_the_sum_depends_on_the_true_n():
         assert std == pytest.approx(plan.method.noise_std * 50.0, rel=1e-12)
 
 
-def test_weights_multiply_the_clipped_gradient_and_raise_the_noise():
+def test_weights_multiply_clipped_gradients_and_raise_noise():
     spec = DataSpec(n_rows=4, n_features=1, weight_bound=5.0)
     plan = NoisyGD(n_steps=1, clip=0.1, step_size=1.0).plan(
         Problem(Logistic()), GaussianDP(1.0), spec

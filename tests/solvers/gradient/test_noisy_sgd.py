@@ -40,7 +40,7 @@ def test_the_default_rate(epsilon, n_steps):
     )
 
 
-def test_noise_is_close_to_that_of_the_full_batch_at_a_small_part_of_its_cost():
+def test_noise_is_close_to_full_batch_at_small_cost():
     # The claim of its docstring, in its regime: multipliers well above 1.
     for epsilon in (0.1, 1.0):
         budget = ApproximateDP(epsilon, 1e-6)
@@ -111,7 +111,7 @@ def test_large_budgets_take_the_full_batch():
     assert method.event == Repeated(Gaussian(method.noise_multiplier), 500)
 
 
-def test_a_budget_that_sampling_cannot_be_compared_with_is_refused():
+def test_budget_incomparable_with_sampling_is_refused():
     with pytest.raises(ValueError, match="budget"):
         NoisySGD().plan(PROBLEM, GaussianDP(0.5), DATA)
 

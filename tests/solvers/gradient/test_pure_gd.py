@@ -110,7 +110,7 @@ def test_noise_grows_with_steps_and_columns():
     assert gaussian[1] == pytest.approx(gaussian[0], rel=1e-5)
 
 
-def test_default_numbers_of_steps_are_small_and_follow_public_facts():
+def test_default_steps_are_few_and_follow_public_facts():
     def steps(epsilon, n_rows=10_000, n_features=20, adjacency=Adjacency.ZERO_OUT):
         data = dataclasses.replace(DATA, n_rows=n_rows, n_features=n_features)
         return plan_of(budget=ApproximateDP(epsilon, 0.0), data=data, adjacency=adjacency).n_steps

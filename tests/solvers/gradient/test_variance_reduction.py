@@ -217,7 +217,7 @@ def test_gradient_evaluations_are_those_that_happen(kind):
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("share", [0.2, 0.8])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_full_batches_spend_the_budget_exactly_and_in_the_stated_shares(kind, share, adjacency):
+def test_full_batches_spend_the_budget_in_stated_shares(kind, share, adjacency):
     _, _, spec, _ = make()
     plan = kind(**SMALL, anchor_share=share).plan(
         Problem(Logistic()), GaussianDP(0.7), spec, adjacency
@@ -232,7 +232,7 @@ def test_full_batches_spend_the_budget_exactly_and_in_the_stated_shares(kind, sh
 
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
-def test_sampled_runs_are_within_budget_by_an_independent_computation(kind, epsilon):
+def test_sampled_runs_are_within_budget_independently(kind, epsilon):
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
@@ -330,7 +330,7 @@ def test_half_the_noise_is_noticed():
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_noise_shrinks_with_the_distance_from_the_anchor_while_the_multiplier_stays(rate):
+def test_noise_shrinks_with_anchor_distance_at_equal_multiplier(rate):
     _, _, spec, _ = make()
     method = SVRG(**{**SMALL, "sampling_rate": rate}).plan(Problem(Logistic()), BUDGET, spec).method
     smooth = 0.25 * 2.0  # of the loss, and the squared norm of a row with its intercept
@@ -422,7 +422,7 @@ def test_momentum_saves_steps_on_a_large_condition():
     ids=repr,
 )
 @pytest.mark.parametrize("penalty", [NoPenalty(), L2(0.3)], ids=repr)
-def test_coefficient_noise_is_an_upper_estimate_of_what_coefficients_show(solver, penalty):
+def test_coefficient_noise_is_an_upper_estimate(solver, penalty):
     d = 20_000
     spec = DataSpec(n_rows=500, n_features=d)
     rows = prepare_rows(np.zeros((500, d)), np.ones(500), spec)
@@ -435,7 +435,7 @@ def test_coefficient_noise_is_an_upper_estimate_of_what_coefficients_show(solver
 
 
 @pytest.mark.parametrize("sigma", [0.001, 0.01, 0.3, 3.0])
-def test_as_printed_the_first_step_shows_every_row_where_sampling_was_accounted_for(sigma):
+def test_printed_first_step_reveals_rows_despite_sampling_claim(sigma):
     # Algorithm 1's first step releases grad F(a) + u, u ~ N(0, (sigma G)^2), the difference being
     # zero: one row moves grad F by up to G / n. Theorem 4.1 accounts for a row that is seen with
     # probability 1/n only. Total variation (delta at epsilon 0), exact for both:
@@ -503,7 +503,7 @@ def test_bad_settings_are_named(kind, name, value):
         kind(**{name: value})
 
 
-def test_a_first_epoch_of_one_step_would_start_the_second_at_its_anchor():
+def test_one_step_epoch_would_restart_at_its_anchor():
     assert SVRG(inner_steps=1).inner_steps == 1
     with pytest.raises(ValueError, match="inner_steps"):
         SVRGPlusPlus(inner_steps=1)
@@ -523,14 +523,14 @@ def test_clips_beyond_the_range_of_floats_are_refused(clip):
         SVRG(clip=clip).plan(Problem(Logistic()), BUDGET, DataSpec(100, 3))
 
 
-def test_budgets_that_sampling_cannot_be_accounted_in_are_refused():
+def test_budgets_without_sampling_accounting_are_refused():
     _, _, spec, _ = make()
     with pytest.raises(ValueError, match="budget"):
         SVRG(sampling_rate=0.5).plan(Problem(Logistic()), GaussianDP(1.0), spec)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_given_settings_are_kept_and_the_rest_decided_from_public_facts(kind):
+def test_given_settings_are_kept_and_others_decided_publicly(kind):
     problem = Problem(SquaredHinge())
     for n, norm, epsilon in itertools.product((1, 50, 10**6), (1e-3, 1e3), (0.05, 5.0)):
         spec = DataSpec(n, 5, row_norm=norm, intercept=norm)
@@ -565,7 +565,7 @@ def test_plans_are_values_and_settings_plain(kind):
 # 6. On a strongly convex problem it needs few gradients; certificates hold.
 
 
-def test_fewer_gradients_than_noisy_gradient_descent_reach_its_risk():
+def test_fewer_gradients_reach_the_risk_of_noisy_gd():
     rng = np.random.default_rng(2)
     n, d = 8_000, 5
     X = rng.normal(size=(n, d)) * [1.0, 0.8, 0.6, 0.4, 0.2]

@@ -206,7 +206,7 @@ SHARP = ApproximateDP(0.3, 1e-4)
 
 @pytest.mark.parametrize("norm", [30.0, 100.0])
 @pytest.mark.parametrize("name", LOSSES)
-def test_pitfall_02_a_curvature_bound_that_is_linear_in_the_norm_is_refuted(name, norm):
+def test_pitfall_02_curvature_linear_in_norm_is_refuted(name, norm):
     def linear(self):
         return self.data.weight_bound * self.curvature / norm / self.strength
 
@@ -263,7 +263,7 @@ def released_delta(plan, rows, others, epsilon, noise):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_exact_densities_of_what_is_released_stay_under_the_claim(norm):
+def test_exact_densities_of_releases_stay_under_the_claim(norm):
     plan = plan_of(Logistic(), spec_of(row_norm=norm), ratio=0.01, budget=SHARP)
     # A tolerance larger than the effect of a row, so that it matters.
     method = dataclasses.replace(plan.method, tolerance=3.0 * plan.method.objective.movement)

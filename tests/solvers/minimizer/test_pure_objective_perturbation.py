@@ -124,7 +124,7 @@ def test_the_claim_is_reached_and_nothing_less_would_do(ratio):
 
 
 @pytest.mark.parametrize("norm", [30.0, 100.0])
-def test_pitfall_02_a_curvature_bound_that_is_linear_in_the_norm_is_refuted(norm):
+def test_pitfall_02_curvature_linear_in_norm_is_refuted(norm):
     def linear(self):
         return self.data.weight_bound * self.curvature / norm / self.strength
 
@@ -247,7 +247,7 @@ def test_plain_steps_keep_the_promise_by_themselves(factor):
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("value", [1e30, 1.0, 1e-30])
 @pytest.mark.parametrize("factor", [1.0, 1e3, 1e9])
-def test_neighbours_with_the_same_exact_minimiser_release_nearly_the_same(adjacency, value, factor):
+def test_neighbours_of_equal_minimiser_have_close_releases(adjacency, value, factor):
     spec = DataSpec(n_rows=20, n_features=2, intercept=1.0, weight_bound=2.0)
     plan = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, spec, adjacency)
     method = plan.method
@@ -412,7 +412,7 @@ def test_certificates_hold_and_tampered_ones_do_not(adjacency):
         assert not verify(forged(certificate, forge)).ok, key
 
 
-def test_its_event_does_not_pay_for_what_is_released_before_the_end():
+def test_event_does_not_cover_releases_before_the_end():
     plan = pure_plan(Squared(), spec_of())
     assert not pays_for_all(plan)
     assert all(isinstance(basic, Pure) for basic, _ in plan.event.terms())
@@ -424,7 +424,7 @@ def test_curvature_alone_can_cost_too_much():
 
 
 @pytest.mark.parametrize("n_rows", [10**6, 10**7])
-def test_the_strength_grows_where_rounding_would_hide_what_a_row_does(n_rows):
+def test_strength_grows_if_rounding_dominates_a_row(n_rows):
     data = DataSpec(n_rows, 20, row_norm=4.0, intercept=4.0)
     objective = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, data).method.objective
     assert objective.strength < 0.06 * n_rows * objective.curvature / 20

@@ -101,7 +101,7 @@ def test_given_settings_are_kept():
     assert decided(Logistic(), spec, n_steps=1, step_size=5.0, clip=9.0) == (1, 5.0, 9.0)
 
 
-def test_a_larger_budget_or_more_rows_let_the_iterate_travel_further():
+def test_travel_grows_with_budget_and_rows():
     def travel(mu, n):
         n_steps, step_size, clip = decided(Logistic(), spec_for(n_rows=n), mu)
         return clip * step_size * float(LinearDecay().factors(n_steps).sum())
@@ -135,7 +135,7 @@ def test_many_columns_let_the_iterate_travel_less_far():
         assert travel(Logistic(), data) == pytest.approx(share * 0.7 * 4.0 * 10_000, rel=1e-3)
 
 
-def test_a_thin_constraint_takes_most_of_the_noise_of_many_columns_away():
+def test_thin_constraint_removes_most_noise_of_many_columns():
     def travel(constraint):
         data = DataSpec(n_rows=10_000, n_features=999, intercept=1.0)
         problem = Problem(Logistic(), constraint=constraint)
@@ -146,7 +146,7 @@ def test_a_thin_constraint_takes_most_of_the_noise_of_many_columns_away():
     assert travel(L2Ball(4.0)) == pytest.approx(travel(Unconstrained()))
 
 
-def test_only_convex_losses_with_one_output_that_pull_both_ways_travel_less_far():
+def test_only_convex_two_sided_losses_travel_less():
     few, many = (DataSpec(10_000, d, target_low=0.0, target_high=1.0) for d in (10, 1000))
     for loss in (Savage(), Poisson()):
         assert travel(loss, many) == pytest.approx(travel(loss, few))
@@ -191,7 +191,7 @@ def test_step_sizes_follow_the_schedule():
     np.testing.assert_allclose(method.step_sizes, [2.0, 1.5, 1.0, 0.5])
 
 
-def test_targets_without_bounds_are_refused_where_slopes_need_them():
+def test_unbounded_targets_are_refused_if_slopes_need_bounds():
     spec = DataSpec(n_rows=100, n_features=2)
     with pytest.raises(ValueError, match="clip"):
         NoisyGD().plan(Problem(Squared()), GaussianDP(1.0), spec)

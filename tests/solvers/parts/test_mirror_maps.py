@@ -105,7 +105,7 @@ def test_steps_stay_in_the_set(geometry, norm, shape):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("geometry", "norm"), MAPS, ids=repr)
-def test_divergences_are_strongly_convex_in_a_norm_above_the_euclidean(geometry, norm, shape):
+def test_divergences_are_strongly_convex_above_euclidean_norm(geometry, norm, shape):
     rng = np.random.default_rng(2)
     p = order(np.prod(shape)) if norm is None else norm
     for _ in range(50):

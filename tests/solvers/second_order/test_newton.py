@@ -145,7 +145,7 @@ def test_penalties_and_constraints_of_the_problem():
     assert (w[:3] == 0.0).sum() == 2
 
 
-def test_the_default_clip_and_number_of_steps_grow_with_the_budget():
+def test_default_clip_and_steps_grow_with_budget():
     methods = [
         Newton()
         .plan(Problem(Logistic()), GaussianDP(mu), dataclasses.replace(SPEC, n_rows=n))
@@ -286,7 +286,7 @@ def test_certificates_can_be_verified_and_lies_are_found():
 
 
 @pytest.mark.parametrize(("n_steps", "least"), [(1, 0.9), (20, 0.05)])
-def test_coefficient_noise_is_that_of_rows_alike_in_all_directions(n_steps, least):
+def test_coefficient_noise_is_that_of_isotropic_rows(n_steps, least):
     rng = np.random.default_rng(7)
     X = rng.normal(size=(3000, 10))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -372,7 +372,7 @@ def test_a_start_outside_the_constraint_is_moved_inside():
 
 
 @pytest.mark.parametrize(("loss", "curvature"), [(Logistic(), 0.25), (Huber(0.5), 1.0)], ids=repr)
-def test_steps_are_in_units_of_the_loss_s_curvature_and_of_weights(loss, curvature):
+def test_steps_have_units_of_curvature_and_weights(loss, curvature):
     """A heavier half doubles curvature in the basis; a bound that no row reaches does nothing."""
     X, y = make_data()
     for weights, mean in ((None, 1.0), (np.repeat([1.0, 3.0], 300), 2.0)):

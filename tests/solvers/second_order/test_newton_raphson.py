@@ -82,7 +82,7 @@ def likelihood(X, y, loss, strength=0.0):
 
 @pytest.mark.parametrize("loss", [Logistic(), Poisson(), Gamma()])
 @pytest.mark.parametrize("strength", [0.0, 0.05])
-def test_nearly_free_it_is_maximum_likelihood_with_its_covariance(loss, strength):
+def test_fit_at_huge_epsilon_is_maximum_likelihood(loss, strength):
     X, y = make_data(loss)
     problem = Problem(loss, L2(strength) if strength else NoPenalty())
     # At a mu of 1e4 noise in sums of squared scores moves standard errors of counts by 5 %.
@@ -97,7 +97,7 @@ def test_nearly_free_it_is_maximum_likelihood_with_its_covariance(loss, strength
     np.testing.assert_array_equal(found.center, solution.w)
 
 
-def test_a_model_with_a_dispersion_estimates_it_and_one_without_assumes_it():
+def test_dispersion_is_estimated_only_if_the_model_has_one():
     for loss, factor in ((Gamma(), 0.5), (Poisson(), 1.0), (Logistic(), 1.0)):
         X, y = make_data(loss)
         found = solve(X, y, Problem(loss), inference="model").uncertainty

@@ -50,7 +50,7 @@ def test_the_limit_is_the_nearest_mean(fit_intercept, delta):
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_what_is_spent_is_the_budget_whatever_the_number_of_classes(adjacency):
+def test_budget_is_spent_for_any_number_of_classes(adjacency):
     factor = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
     for count in (3, 100):
         data = dataclasses.replace(SPEC, n_outputs=count)

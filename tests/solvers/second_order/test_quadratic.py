@@ -90,7 +90,7 @@ def test_a_number_stands_for_so_many_identities(penalized, penalty, constraint):
     np.testing.assert_allclose(minimize_quadratic(1.7, *arguments), expected, atol=1e-9)
 
 
-def test_what_no_penalty_acts_on_is_left_alone_however_strong_it_is():
+def test_unpenalised_part_is_kept_under_any_penalty():
     _, vector, basis, _ = example()
     problem = Problem(Squared(), L2(1e20))
     w = minimize_quadratic(1.7, vector, basis, problem, D - 1, np.zeros(D))

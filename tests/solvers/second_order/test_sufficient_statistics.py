@@ -116,7 +116,7 @@ def test_constraints_and_penalties_of_the_problem(constraint, penalize_intercept
     assert objective(w) - found.fun < 1e-5
 
 
-def test_the_default_clip_grows_so_that_more_data_lead_to_least_squares():
+def test_default_clip_grows_towards_least_squares():
     clips = [
         SufficientStatistics().plan(Problem(Squared()), budget, spec).method.clip
         for spec, budget in (
@@ -282,7 +282,7 @@ def test_certificates_can_be_verified_and_lies_are_found():
             assert not verify(forged).ok
 
 
-def test_coefficient_noise_is_an_upper_estimate_for_rows_alike_in_all_directions():
+def test_coefficient_noise_is_upper_estimate_for_isotropic_rows():
     rng = np.random.default_rng(7)
     X = rng.normal(size=(3000, 10))
     X /= np.linalg.norm(X, axis=1, keepdims=True)

@@ -154,7 +154,7 @@ def test_strong_effects_are_reached_with_much_budget(slope):
 
 
 @pytest.mark.slow
-def test_errors_of_rare_columns_are_as_large_as_they_are_said_to_be(monkeypatch):
+def test_errors_of_rare_columns_equal_reported_errors(monkeypatch):
     """A row counts less than its Hessian says where it is weighed down for its length."""
     shares, slopes = (0.5, 0.02, 0.01), (0.5, 1.0, 1.0)
 

@@ -110,9 +110,7 @@ def test_one_segment_is_the_linear_encoding() -> None:
 
 @pytest.mark.parametrize("segments", [1, 3, 40])
 @pytest.mark.parametrize("reach", [0.0, 0.3, 100.0])
-def test_no_row_is_longer_than_the_bound_and_none_than_the_linear_one(
-    segments: int, reach: float
-) -> None:
+def test_row_norms_stay_within_bound_and_linear_bound(segments: int, reach: float) -> None:
     rng = np.random.default_rng(0)
     cells = {name: rng.normal(0.0, 1e3, 500) for name in ("age", "pay", "size")}
     cells["sex"] = rng.choice(["f", "m", ""], 500)
@@ -159,7 +157,7 @@ def test_coefficients_become_effects_at_knots_and_of_levels() -> None:
     assert encoded.units.coefficients(w)[-1] == w[-1]
 
 
-def test_missing_numbers_are_a_level_where_the_schema_allows_them() -> None:
+def test_missing_numbers_are_a_level_if_the_schema_allows() -> None:
     pay = schema().additive_encoding.terms[1]
     at = pay.basis([np.nan, 0.0])
     assert at[0].tolist() == [0.0] * (at.shape[1] - 1) + [1.0]

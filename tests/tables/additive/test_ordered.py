@@ -63,7 +63,7 @@ def test_of_a_row_levels_take_no_more_than_those_without_order() -> None:
     np.testing.assert_array_equal(effects, school.root)
 
 
-def test_without_an_order_or_with_too_many_levels_they_are_independent() -> None:
+def test_unordered_or_many_levels_are_independent() -> None:
     plain = axis(SCHOOL, ordered=False)
     np.testing.assert_array_equal(plain.root, independent_levels(5))
     assert plain.line is None

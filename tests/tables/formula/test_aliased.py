@@ -83,7 +83,7 @@ def is_read(formula):
     return True
 
 
-def test_a_column_of_many_categories_is_independent_by_its_coding():
+def test_column_of_many_categories_is_coded_independently():
     many = {"type": "categorical", "categories": [f"c{i}" for i in range(3000)]}
     schema = Schema.from_dict({"columns": {"many": many}, "provenance": "made up"})
     assert len(schema.with_formula("~ many").feature_names) == 2999

@@ -99,7 +99,7 @@ def test_references_of_the_schema_are_kept():
     assert schema.feature_names == ("g[T.a]", "g[T.c]", "C(sex)[T.male]")
 
 
-def test_indicators_are_centred_where_the_intercept_takes_their_center():
+def test_indicators_are_centred_with_an_intercept():
     assert SCHEMA.with_formula("y ~ sex").row_norm == 0.5
     assert SCHEMA.with_formula("y ~ g").row_norm == np.sqrt(0.5)
     assert SCHEMA.with_formula("y ~ bs(x, df=4)").row_norm == np.sqrt(0.75)
@@ -143,7 +143,7 @@ def test_missing_indicator_is_one_for_missing_cells_only(written):
     np.testing.assert_allclose(effects, [2.0, 2.0, -4.0])
 
 
-def test_missing_indicator_of_a_category_is_that_of_the_empty_one():
+def test_missing_indicator_of_a_category_is_the_empty_category():
     column = {"type": "categorical", "categories": ["a", "", "b"]}
     schema = Schema.from_dict({"columns": {"c": column}, "provenance": "made up"})
     encoded = schema.with_formula("~ is.na(c)").encode({"c": ["a", None, "b", ""]})

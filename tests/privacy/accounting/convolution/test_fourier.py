@@ -51,7 +51,7 @@ def test_a_single_choice_is_the_closed_form(top, delta):
 
 
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.001, 0.7, 2000), (0.01, 0.5, 30)])
-def test_cells_that_grow_cost_nothing_and_never_make_a_bound_smaller(q, sigma, steps):
+def test_growing_cells_cost_nothing_and_never_shrink_bounds(q, sigma, steps):
     event = Repeated(PoissonSampled(q, Gaussian(sigma)), steps)
     even, growing, coarse = (
         FourierAccountant(even_cells=cells).epsilon(event, Adjacency.ZERO_OUT, 1e-6)
