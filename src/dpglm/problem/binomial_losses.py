@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from dpglm._validation import namespace
@@ -58,16 +57,15 @@ class Binomial(ConvexScalarLoss):
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean * (1 - mean)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = np.logaddexp(0, z) - y * z
-        return result
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return np.logaddexp(0, z) - y * z
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         mean = sigmoid(z)
         mean -= y
         return mean
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return sigmoid(z) * sigmoid(-z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -79,8 +77,7 @@ class Binomial(ConvexScalarLoss):
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         mean = slope + y
-        result: FloatArray = np.log(mean) - np.log1p(-mean)
-        return result
+        return np.log(mean) - np.log1p(-mean)
 
 
 @final
@@ -106,16 +103,15 @@ class Probit(ConvexScalarLoss):
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean * (1 - mean)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = -y * log_ndtr(z) - (1 - y) * log_ndtr(-z)
-        return result
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return -y * log_ndtr(z) - (1 - y) * log_ndtr(-z)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         result = (1 - y) * _hazard(z)
         result -= y * _hazard(-z)
         return result
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return y * _hazard_slope(-z) + (1 - y) * _hazard_slope(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -165,26 +161,24 @@ class ComplementaryLogLog(ConvexScalarLoss):
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean * (1 - mean)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         u = limited_exp(z)
         near = -np.expm1(-np.where(z < _FAR_BELOW, 1, u))
         happened = np.where(z < _FAR_BELOW, u / 2 - z, -np.log(near))
-        result: FloatArray = y * happened + (1 - y) * exp_with_tangent(z)
-        return result
+        return y * happened + (1 - y) * exp_with_tangent(z)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         u = limited_exp(z)
         share = _share(u)
         share *= -y
         share += (1 - y) * u
         return share
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         u = limited_exp(z)
         share = _share(u)
         happened = np.maximum(share * (u + share - 1), 0)
-        result: FloatArray = y * happened + (1 - y) * exp_or_zero(z)
-        return result
+        return y * happened + (1 - y) * exp_or_zero(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         # The slope grows with z and falls with y.
@@ -218,8 +212,7 @@ def _hazard(z: FloatArray) -> FloatArray:
     """``phi(z) / (1 - Phi(z))``, the hazard rate of a standard normal variable, in a new array."""
     ratio = scaled_erfc(z / math.sqrt(2))
     # It overflows far below 0, where the hazard is 0.
-    result: FloatArray = math.sqrt(2 / math.pi) / ratio
-    return result
+    return math.sqrt(2 / math.pi) / ratio
 
 
 def _hazard_slope(z: FloatArray) -> FloatArray:

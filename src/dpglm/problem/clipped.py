@@ -90,13 +90,13 @@ class ClippedLoss(ConvexScalarLoss):
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
         return self.loss._inputs(z, y)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return clipped_value(self.loss, z, y, self.clip_slope)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return clipped_slope(self.loss, z, y, self.clip_slope)
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         curvature = self.loss.curvature(z, y)
         curvature *= np.abs(self.loss.slope(z, y)) <= self.clip_slope
         return curvature
@@ -252,26 +252,25 @@ class WithOffset(ConvexScalarLoss):
         if not isinstance(self.link, LogLink):
             return targets
         # Finite, so that a target of zero stays zero.
-        rates: NDArray[Any] = targets * limited_exp(-offsets)
-        return rates
+        return targets * limited_exp(-offsets)
 
     def variance(self, mean: FloatArray) -> FloatArray | None:
         return self.loss.variance(mean)
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         targets, offsets = _split(y)
-        z: FloatArray = self.loss.slope_inverse(slope, targets) - offsets
-        return z
+        result: FloatArray = self.loss.slope_inverse(slope, targets) - offsets
+        return result
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         targets, offsets = _split(y)
         return self.loss.value(z + offsets, targets)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         targets, offsets = _split(y)
         return self.loss.slope(z + offsets, targets)
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         targets, offsets = _split(y)
         return self.loss.curvature(z + offsets, targets)
 

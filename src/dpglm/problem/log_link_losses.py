@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_real, namespace
 from dpglm.problem.links import (
@@ -73,16 +72,15 @@ class Poisson(ConvexScalarLoss):
     def for_scaled_targets(self, scale: float) -> Poisson:
         return self if self.dispersion is None else Poisson(self.dispersion / scale)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = exp_with_tangent(z) - y * z
-        return result
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return exp_with_tangent(z) - y * z
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         e = limited_exp(z)
         e -= y
         return e
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return exp_or_zero(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -134,17 +132,16 @@ class Gamma(ConvexScalarLoss):
     def for_scaled_targets(self, scale: float) -> Gamma:
         return self
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = z + y * exp_with_tangent(-z)
-        return result
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return z + y * exp_with_tangent(-z)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         e = limited_exp(-z)
         e *= -y
         e += 1
         return e
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         e = exp_or_zero(-z)
         e *= y
         return e
@@ -161,8 +158,7 @@ class Gamma(ConvexScalarLoss):
         return 1 + slope_limit
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = np.log(y) - np.log1p(-slope)
-        return result
+        return np.log(y) - np.log1p(-slope)
 
 
 @final
@@ -201,24 +197,23 @@ class Tweedie(ConvexScalarLoss):
         check_real("power", self.power, above=1.0, below=2.0)
 
     def variance(self, mean: FloatArray) -> FloatArray:
-        result: FloatArray = mean**self.power
-        return result
+        return mean**self.power
 
     def for_scaled_targets(self, scale: float) -> Tweedie:
         return self
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         up, down = 2 - self.power, self.power - 1
         result: FloatArray = exp_with_tangent(up * z) / up
         result += y * exp_with_tangent(-down * z) / down
         return result
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         e = limited_exp((2 - self.power) * z)
         e -= y * limited_exp((1 - self.power) * z)
         return e
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         up, down = 2 - self.power, self.power - 1
         result: FloatArray = up * exp_or_zero(up * z)
         result += down * y * exp_or_zero(-down * z)
@@ -313,12 +308,12 @@ class NegativeBinomial(ConvexScalarLoss):
     def for_scaled_targets(self, scale: float) -> NegativeBinomial:
         return NegativeBinomial(self.alpha * scale, self.dispersion / scale)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         result: FloatArray = (y + 1 / self.alpha) * np.logaddexp(0, z + math.log(self.alpha))
         result -= y * z
         return result
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         # Without the sum z + log(alpha), with a rounding error that grows with the logarithm.
         xp = namespace(z)
         share: FloatArray = xp.negative(z)
@@ -331,7 +326,7 @@ class NegativeBinomial(ConvexScalarLoss):
         share -= y
         return share
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         u = z + math.log(self.alpha)
         result: FloatArray = sigmoid(u) * sigmoid(-u)
         result *= y + 1 / self.alpha

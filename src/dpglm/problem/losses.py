@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,10 @@ class Logistic(ConvexScalarLoss):
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean * (1 - mean)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.logaddexp(0, -y * z)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         xp = namespace(z)
         g: FloatArray = y * z
         # Overflow to inf gives the right limit 0, to full relative precision on the way.
@@ -51,7 +51,7 @@ class Logistic(ConvexScalarLoss):
             xp.divide(y, g, out=g)
         return g
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return sigmoid(z) * sigmoid(-z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -99,17 +99,16 @@ class Squared(ConvexScalarLoss):
     def for_scaled_targets(self, scale: float) -> Squared:
         return self
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         r: FloatArray = z - y
         r *= r
         r *= 0.5
         return r
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
-        result: FloatArray = z - y
-        return result
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        return z - y
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.ones_like(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -152,18 +151,17 @@ class Huber(ConvexScalarLoss):
     def for_scaled_targets(self, scale: float) -> Huber:
         return Huber(self.threshold / scale)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         r = z - y
         s = np.clip(r, -self.threshold, self.threshold)
-        result: FloatArray = s * (r - s / 2)
-        return result
+        return s * (r - s / 2)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         r: FloatArray = z - y
         namespace(z).clip(r, -self.threshold, self.threshold, out=r)
         return r
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         inside: NDArray[np.bool_] = np.abs(z - y) <= self.threshold
         return inside.astype(z.dtype)
 
@@ -212,12 +210,11 @@ class Pinball(ConvexScalarLoss):
     def for_scaled_targets(self, scale: float) -> Pinball:
         return self
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         r = z - y
-        result: FloatArray = np.maximum((1 - self.quantile) * r, -self.quantile * r)
-        return result
+        return np.maximum((1 - self.quantile) * r, -self.quantile * r)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         xp = namespace(z)
         r = z - y
         slope: FloatArray = xp.astype(r > 0, z.dtype)
@@ -225,7 +222,7 @@ class Pinball(ConvexScalarLoss):
         slope -= self.quantile * xp.astype(r < 0, z.dtype)
         return slope
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.zeros_like(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -259,13 +256,13 @@ class Hinge(ConvexScalarLoss):
     link = None
     nonnegative = True
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.maximum(1 - y * z, 0)
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return -y * (y * z < 1)
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.zeros_like(z)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -293,17 +290,17 @@ class SquaredHinge(ConvexScalarLoss):
     link = None
     nonnegative = True
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         result: FloatArray = np.maximum(1 - y * z, 0)
         result *= result
         return result
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         result: FloatArray = namespace(z).maximum(1 - y * z, 0)
         result *= -2 * y
         return result
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return 2 * (y * z <= 1).astype(z.dtype)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:
@@ -349,19 +346,19 @@ class SmoothedHinge(ConvexScalarLoss):
     def __post_init__(self) -> None:
         check_real("width", self.width, above=0.0)
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         r = 1 - y * z
         s = np.clip(r, 0, self.width)
         return s * (r - s / 2) / self.width
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         s: FloatArray = 1 - y * z
         namespace(z).clip(s, 0, self.width, out=s)
         s *= y
         s /= -self.width
         return s
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         r = 1 - y * z
         result: FloatArray = ((r >= 0) & (r <= self.width)).astype(z.dtype)
         result /= self.width

@@ -6,10 +6,9 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm._validation import namespace
@@ -47,12 +46,12 @@ class Savage(Loss):
     convex = False
     nonnegative = True
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         u = sigmoid(-y * z)
         u *= u
         return u
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         g, u = _probabilities(y * z)
         g *= u
         g *= u
@@ -60,7 +59,7 @@ class Savage(Loss):
         g *= -2
         return g
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         p, u = _probabilities(y * z)
         return 2 * u * u * p * (2 - 3 * u)
 
@@ -108,17 +107,17 @@ class Tangent(Loss):
     convex = False
     nonnegative = True
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         a: FloatArray = 2 * np.arctan(y * z) - 1
         a *= a
         return a
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         m = y * z
         result: FloatArray = 4 * y * (2 * namespace(m).arctan(m) - 1) / (1 + m * m)
         return result
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         m = y * z
         q = 1 / (1 + m * m)
         result: FloatArray = 8 * (1 - m * (2 * np.arctan(m) - 1)) * q * q
@@ -181,7 +180,7 @@ class Tempered(Loss):
         if not 0 <= self.temperature < 1:
             raise ValueError(f"temperature must lie in [0, 1), got {self.temperature!r}")
 
-    def _value(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         t = self.temperature
         p, u = _probabilities(y * z)
         result: FloatArray = (1 - p ** (1 - t)) / (1 - t)
@@ -190,10 +189,10 @@ class Tempered(Loss):
         np.maximum(result, 0, out=result)
         return result
 
-    def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _slope(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return -y * _tempered_steepness(y * z, self.temperature)
 
-    def _curvature(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
+    def _curvature(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return _tempered_curvature(y * z, self.temperature)
 
     def _slope_bound_on(self, z_bound: float, y_low: float, y_high: float) -> float:

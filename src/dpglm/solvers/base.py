@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm._codec import Format
@@ -28,6 +27,7 @@ from dpglm.privacy.budget import PrivacyBudget, weak_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class Outcome:
     Privacy: post-processing of released values.
     """
 
-    w: NDArray[np.float64]
+    w: Floats
     noise_covariance: NoiseCovariance | None = None
     chosen: int | None = None
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
-    precision: NDArray[np.float64] | None = None
+    precision: Floats | None = None
     response: Response | None = None
 
 

@@ -30,6 +30,7 @@ from dpglm.ledger.store import replacing
 from dpglm.privacy.events import Composed, DisjointParts, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
+from dpglm.solvers.parts.algebra import Floats
 
 # Errors of zipfile and NumPy for damaged files.
 _DAMAGES = (ValueError, TypeError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile)
@@ -58,7 +59,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 _KINDS: ContextVar[tuple[type, ...]] = ContextVar("dpglm_states", default=())
 AnyState: TypeAlias = (
-    NDArray[np.float64]
+    Floats
     | Annotated[
         Any, named("state of this plan", _KINDS.get, lambda value: type(value) in _KINDS.get())
     ]

@@ -26,6 +26,7 @@ from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo
 from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.schedules import Lift, NoiseLevels, Output
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ class BlockMatrices:
     columns: int
     seed: tuple[int, ...]
 
-    def project(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    def project(self, vector: Floats) -> Floats:
         """Return ``A_b^T v_b / sqrt(p)`` of all blocks in sequence."""
         pieces = np.array_split(vector, self.blocks)
         matrices = self._matrices([piece.size for piece in pieces])
         return np.concatenate([A.project(v) for A, v in zip(matrices, pieces, strict=True)])
 
-    def lift(self, values: NDArray[np.float64], size: int, lift: Lift) -> NDArray[np.float64]:
+    def lift(self, values: Floats, size: int, lift: Lift) -> Floats:
         """Lift each block's values, to ``size`` coordinates together."""
         pieces = np.split(values, self.blocks)
         sizes = [len(part) for part in np.array_split(np.empty(size), self.blocks)]
@@ -177,14 +178,14 @@ class NetworkMethod(NoiseLevels[DescentState]):
     def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
         return self.descent.step(state, self._gradient(state, oracle), self.noise_std(state.step))
 
-    def _gradient(self, state: DescentState, oracle: Oracle) -> NDArray[np.float64]:
+    def _gradient(self, state: DescentState, oracle: Oracle) -> Floats:
         declared = self.by_level[self.noise_factors[state.step]]
         matrices = None
         if self.dimension is not None:
             seed = (state.seed, state.step, _MATRICES)
             matrices = BlockMatrices(self.blocks, self.dimension, seed)
 
-        def kernel(rows: Any) -> NDArray[np.float64]:
+        def kernel(rows: Any) -> Floats:
             network: NetworkRows = rows
             total = network.clipped_gradient_sum(
                 state.w,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._words import card
 from dpglm.problem import Problem, Unconstrained
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.tables.encoding import LinearUnits
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ class NoiseCovariance:
     [[0.45]]
     """
 
-    columns: NDArray[np.float64]
-    outputs: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))
+    columns: Floats
+    outputs: Floats = field(default_factory=lambda: np.ones(1))
 
     @property
-    def deviations(self) -> NDArray[np.float64]:
+    def deviations(self) -> Floats:
         """Standard deviations of the noise, of shape (n_columns, n_outputs)."""
         variances = np.multiply.outer(np.maximum(np.diag(self.columns), 0.0), self.outputs)
         return np.asarray(np.sqrt(variances))
@@ -69,7 +69,7 @@ class NoiseCovariance:
         capped = (directions * np.minimum(values, variance)) @ directions.T
         return type(self)(capped, self.outputs)
 
-    def mapped(self, matrix: NDArray[np.float64]) -> Self:
+    def mapped(self, matrix: Floats) -> Self:
         """Return the covariance of ``matrix @ coefficients``; the matrix is public, or released."""
         return type(self)(matrix @ self.columns @ matrix.T, self.outputs)
 
@@ -109,7 +109,7 @@ class Binding:
     columns: tuple[float, ...]
 
     @classmethod
-    def of(cls, shares: NDArray[np.float64], noise: NDArray[np.float64]) -> Binding:
+    def of(cls, shares: Floats, noise: Floats) -> Binding:
         """Make it from the released shares."""
         long, lost, clipped = np.clip(shares[:3], 0.0, 1.0).tolist()
         in_long, in_lost, in_clipped, in_columns = noise[:4].tolist()
@@ -168,21 +168,20 @@ class Uncertainty:
     Privacy: computed from released values.
     """
 
-    center: NDArray[np.float64]
-    sampling: NDArray[np.float64]
-    privacy: NDArray[np.float64]
+    center: Floats
+    sampling: Floats
+    privacy: Floats
     degrees_of_freedom: float = math.inf
     kind: Covariance = "model"
     dispersion: float | None = None
     binding: Binding | None = None
-    prior: NDArray[np.float64] | None = None
+    prior: Floats | None = None
     components: tuple[VarianceComponent, ...] = ()
 
     @property
-    def covariance(self) -> NDArray[np.float64]:
+    def covariance(self) -> Floats:
         """Covariance of the estimate, from sampling and noise together."""
-        total: NDArray[np.float64] = self.sampling + self.privacy
-        return total
+        return self.sampling + self.privacy
 
 
 def check_normal(problem: Problem) -> None:
@@ -227,7 +226,7 @@ class Solution:
         where only the last iterate is paid for, or if no noisy sum was released.
     """
 
-    w: NDArray[np.float64]
+    w: Floats
     plan: Plan
     history: tuple[StepInfo, ...]
     noise: str
@@ -236,7 +235,7 @@ class Solution:
     ledger_entry: LedgerReference | None = None
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
-    precision: NDArray[np.float64] | None = None
+    precision: Floats | None = None
     response: Response | None = None
     signal: float | None = None
 
@@ -246,7 +245,7 @@ class Solution:
         return self.plan.n_steps
 
     @property
-    def coefficient_noise(self) -> NDArray[np.float64] | None:
+    def coefficient_noise(self) -> Floats | None:
         """Standard deviations of the noise in ``w``, of its shape, where they are known."""
         known = self.noise_covariance
         return None if known is None else known.deviations.reshape(self.w.shape)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
@@ -29,6 +28,7 @@ from dpglm.solvers.base import (
 )
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import (
     MARGIN,
     is_weakly_regularized,
@@ -224,10 +224,9 @@ class CalibratedMethod(Composite["CalibratedState"]):
             state = dataclasses.replace(state, step=number, scale=scale)
         return state, dataclasses.replace(info, step=number)
 
-    def _found(self, state: Any) -> NDArray[np.float64]:
+    def _found(self, state: Any) -> Floats:
         """Return the direction: the parameter, Newton's before it is shrunk."""
-        w: NDArray[np.float64] = state.w if self._newton else self.direction.method.finish(state).w
-        return w
+        return state.w if self._newton else self.direction.method.finish(state).w
 
     def _map(self, state: Any) -> RowMap:
         """Return the map of rows to scores: Newton's about 0, in standard deviations."""
@@ -287,7 +286,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         return Outcome(w, noise, precision=precision, response=direction.response)
 
     def _noise(
-        self, state: CalibratedState, slopes: NDArray[np.float64], of_scale: NoiseCovariance | None
+        self, state: CalibratedState, slopes: Floats, of_scale: NoiseCovariance | None
     ) -> NoiseCovariance | None:
         """Return the covariance of the noise in the coefficients, where it is known."""
         method, data = self._newton, self.direction.data

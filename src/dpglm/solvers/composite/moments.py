@@ -32,9 +32,9 @@ from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitStage, Method, Outcome, Plan, StepInfo, calibrated
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.second_order.posterior import NoisyMatrix, column_moments, whitened
 
-Floats: TypeAlias = NDArray[np.float64]
 State: TypeAlias = tuple[Floats, ...]
 
 # Shares of the squared budget for the sums of columns, the first moments, and the counts of large

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,12 @@ from dpglm.privacy import Adjacency, Repeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitStage, Method, Outcome, StepInfo
-
-_State: TypeAlias = NDArray[np.float64]
+from dpglm.solvers.parts.algebra import Floats
 
 
 @final
 @dataclass(frozen=True)
-class Tabulation(Method[_State]):
+class Tabulation(Method[Floats]):
     """Counts of rows in the cells of several tables, and sums of their numbers there.
 
     The result holds the cells of all tables in sequence, weights and noise included.
@@ -71,19 +70,18 @@ class Tabulation(Method[_State]):
     def coefficient_noise(self) -> float:
         return self.release.noise_std
 
-    def init(self, seed: int) -> _State:
+    def init(self, seed: int) -> Floats:
         return np.zeros(self.release.coordinates)
 
-    def step(self, state: _State, oracle: Oracle) -> tuple[_State, StepInfo]:
+    def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
         return noisy_tables(oracle, self.release, self.tables), StepInfo(1, math.nan)
 
-    def finish(self, state: _State) -> Outcome:
+    def finish(self, state: Floats) -> Outcome:
         return Outcome(state)
 
 
 # Tables of scores in cells of nearly equal mass, which earlier releases find.
 
-Floats: TypeAlias = NDArray[np.float64]
 KEY_UNIT = 2.0**-20
 """Columns hold keys times this, so that rows have moderate norms; a power of two is exact."""
 N_ROUNDS = 8
@@ -123,8 +121,8 @@ class Grid:
     @property
     def single(self) -> NDArray[np.bool_]:
         """Cells of one key, with equal scores."""
-        alone: NDArray[np.bool_] = np.diff(self.bounds) == 1
-        return alone
+        result: NDArray[np.bool_] = np.diff(self.bounds) == 1
+        return result
 
     def places(self, keys: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the cell of each key."""
@@ -195,8 +193,7 @@ class Grid:
         cell = self.places(keys)
         upto = np.concatenate([[0.0], np.cumsum(shares)])
         part = (keys - self.bounds[cell]) / np.diff(self.bounds)[cell]
-        below: Floats = upto[cell] + part * shares[cell]
-        return below
+        return upto[cell] + part * shares[cell]
 
 
 @final
@@ -313,8 +310,8 @@ class Refined:
         upto = upto / upto[-1] if upto[-1] > 0.0 else (places + 1) / len(places)
         even = np.clip(np.ceil(upto * n_even - 1e-9).astype(np.intp), 1, n_even) - 1
         begins = np.unique([*grid.places(np.array(self.cuts, np.int64)), *heavy, *(heavy + 1)])
-        cells: NDArray[np.intp] = even + np.searchsorted(begins, places, side="right")
-        return cells
+        result: NDArray[np.intp] = even + np.searchsorted(begins, places, side="right")
+        return result
 
 
 @final
@@ -521,8 +518,7 @@ class FoundCells:
     def middles(self) -> Floats:
         """Position of the middle of each fine cell within its merged cell, from -1 to 1."""
         begins, shares = self._within
-        middles: Floats = 2.0 * begins + shares - 1.0
-        return middles
+        return 2.0 * begins + shares - 1.0
 
     def positions(self, keys: NDArray[np.int64]) -> Floats:
         """Return the position of keys within their merged cells, from -1 to 1."""

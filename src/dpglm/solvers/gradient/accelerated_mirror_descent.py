@@ -31,6 +31,7 @@ from dpglm.problem import (
 )
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given, n_penalized
 
 # Mirror maps: the geometries in which accelerated mirror descent takes its steps.
@@ -102,7 +103,7 @@ class EntropyMap(MirrorMap):
         logits = np.log(np.maximum(z, _TINY)) - step_size / self.radius * gradient
         with np.errstate(under="ignore"):
             weights = np.exp(logits - logits.max())
-        result: Array = self.radius * (weights / weights.sum())
+        result: Floats = self.radius * (weights / weights.sum())
         return result
 
     def divergence(self, v: Array, z: Array) -> float:
@@ -146,7 +147,7 @@ class PNormMap(MirrorMap):
         if not v.any():
             # All but the largest entries of a huge dual vanish by rounding.
             v = np.where(np.abs(dual) == largest, np.sign(dual), 0.0)
-        result: Array = self.radius * (v / np.abs(v).sum())
+        result: Floats = self.radius * (v / np.abs(v).sum())
         return result
 
     def divergence(self, v: Array, z: Array) -> float:
@@ -316,8 +317,8 @@ class AcceleratedMirrorDescentState:
     """The average y that will be returned, and the point z of mirror steps."""
 
     step: int
-    y: NDArray[np.float64]
-    z: NDArray[np.float64]
+    y: Floats
+    z: Floats
 
 
 @final
@@ -392,9 +393,7 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
         return AcceleratedMirrorDescentState(state.step + 1, y, z), info
 
-    def _mirror_step(
-        self, z: NDArray[np.float64], g: NDArray[np.float64], eta: float
-    ) -> NDArray[np.float64]:
+    def _mirror_step(self, z: Floats, g: Floats, eta: float) -> Floats:
         rows = n_penalized(self.problem, self.data)
         head = self.geometry.step(z[:rows], g[:rows], eta)
         return np.concatenate([head, z[rows:] - eta * g[rows:]])

@@ -6,9 +6,6 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Self, final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
@@ -22,6 +19,7 @@ from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import (
     MOST_LEVELS,
@@ -250,9 +248,7 @@ class D2P2Method(NoiseLevels[DescentState]):
         g = self._gradient(state.step, state.w, state.seed, oracle)
         return self.descent.step(state, g, self.noise_std(state.step))
 
-    def _gradient(
-        self, step: int, w: NDArray[np.float64], seed: int, oracle: Oracle
-    ) -> NDArray[np.float64]:
+    def _gradient(self, step: int, w: Floats, seed: int, oracle: Oracle) -> Floats:
         declared = self.by_level[self.noise_factors[step]]
         if self.dimension is None:
             return oracle.noisy_gradient(declared, w, self.clipping)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.rows import Rows
@@ -22,6 +21,7 @@ from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to
@@ -162,7 +162,7 @@ class FrankWolfeState:
     """Iterate after some steps, the intercept in the units of the view."""
 
     step: int
-    w: NDArray[np.float64]
+    w: Floats
 
 
 @final

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.memory import dense, sparse
 from dpglm.data.spec import DataSpec
@@ -25,6 +24,7 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import Method, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import (
     feasible,
     is_neutral,
@@ -43,10 +43,10 @@ class DescentState:
     """Iterate and velocity, weighted sum of the iterates so far, share to return, public seed."""
 
     step: int
-    w: NDArray[np.float64]
-    velocity: NDArray[np.float64]
-    returned: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    w: Floats
+    velocity: Floats
+    returned: Floats
+    weights: Floats
     share: float = 1.0
     seed: int = 0
 
@@ -78,7 +78,7 @@ class Descent:
         return 1.0 - self.momentum if self.dampened else 1.0
 
     def step(
-        self, state: DescentState, g: NDArray[np.float64], noise_std: float
+        self, state: DescentState, g: Floats, noise_std: float
     ) -> tuple[DescentState, StepInfo]:
         """Take a step along a released gradient with this noise in each coordinate."""
         eta = self.step_sizes[state.step]
@@ -90,7 +90,7 @@ class Descent:
         after = dataclasses.replace(state, step=state.step + 1, w=w, velocity=v, returned=returned)
         return after, info
 
-    def _feasible(self, w: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
+    def _feasible(self, w: Floats, eta: float) -> Floats:
         problem = self.problem
         if problem.regularizer == NoPenalty() and problem.constraint == Unconstrained():
             return w
@@ -412,7 +412,7 @@ class NoisyGDMethod(Method[DescentState]):
             state = dataclasses.replace(state, share=self._compared(state.returned, oracle))
         return state, info
 
-    def _compared(self, w: NDArray[np.float64], oracle: Oracle) -> float:
+    def _compared(self, w: Floats, oracle: Oracle) -> float:
         """Return the share of the way from the start to ``w`` to keep, after a paid comparison."""
         assert self.comparison is not None
         declared, bound = self.comparison.release(self.data, self.adjacency), self.comparison.bound

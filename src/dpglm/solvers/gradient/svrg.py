@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import SMALLEST, DataSpec
@@ -22,6 +21,7 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given, feasible, n_penalized
 from dpglm.solvers.parts.schedules import Last, Output, UniformAverage
 
@@ -174,12 +174,12 @@ class VarianceReducedState:
     """
 
     step: int
-    w: NDArray[np.float64]
-    iterate: NDArray[np.float64]
-    anchor: NDArray[np.float64]
-    anchor_gradient: NDArray[np.float64]
-    average: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    w: Floats
+    iterate: Floats
+    anchor: Floats
+    anchor_gradient: Floats
+    average: Floats
+    weights: Floats
 
 
 @final

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows, shrinking_share
@@ -41,6 +40,7 @@ from dpglm.solvers.minimizer.strongly_convex import (
     wanted_strengths,
     with_strength,
 )
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import is_neutral, n_penalized, shrunk
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
@@ -154,7 +154,7 @@ class ObjectivePerturbation(Solver):
 
 @final
 @dataclass(frozen=True)
-class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
+class ObjectivePerturbationMethod(Method[Floats]):
     """Objective perturbation with every setting decided.
 
     Privacy: ``docs/proofs/objective-perturbation.md``; for L2 noise Theorem 2 for the exact
@@ -262,12 +262,10 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
         """
         return self.std / (self.objective.strength + row_curvature(self.objective, self.original))
 
-    def init(self, seed: int) -> NDArray[np.float64]:
+    def init(self, seed: int) -> Floats:
         return np.zeros(self.original.coefficient_shape)
 
-    def step(
-        self, state: NDArray[np.float64], oracle: Oracle
-    ) -> tuple[NDArray[np.float64], StepInfo]:
+    def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
         share = self._share(oracle)
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
         shape = self.objective.data.coefficient_shape
@@ -300,7 +298,7 @@ class ObjectivePerturbationMethod(Method[NDArray[np.float64]]):
             return 1.0
         return shrinking_share(oracle.rows.n_rows, self.objective.most_rows)
 
-    def finish(self, state: NDArray[np.float64]) -> Outcome:
+    def finish(self, state: Floats) -> Outcome:
         w, problem = state, self.objective.problem
         if self.pure and is_neutral(self.objective.loss, self.original):
             own_intercept = n_penalized(problem, self.original) < self.original.n_columns

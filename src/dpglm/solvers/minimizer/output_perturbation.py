@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import CountedRows
@@ -28,6 +27,7 @@ from dpglm.solvers.minimizer.strongly_convex import (
     plan_objective,
     with_strength,
 )
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import slope_unit
 
 # Radius that stands in for a ball's, in units of slope over curvature and row norm: chosen on
@@ -134,7 +134,7 @@ class OutputPerturbation(Solver):
 
 @final
 @dataclass(frozen=True)
-class OutputPerturbationMethod(Method[NDArray[np.float64]]):
+class OutputPerturbationMethod(Method[Floats]):
     """Output perturbation with every setting decided."""
 
     problem: Problem
@@ -184,12 +184,10 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
     def coefficient_noise(self) -> float:
         return self.minimizer.noise_std
 
-    def init(self, seed: int) -> NDArray[np.float64]:
+    def init(self, seed: int) -> Floats:
         return np.zeros(self.original.coefficient_shape)
 
-    def step(
-        self, state: NDArray[np.float64], oracle: Oracle
-    ) -> tuple[NDArray[np.float64], StepInfo]:
+    def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
         share = 1.0 if self.counted is None else self.counted.share(oracle)
         w = noisy_minimizer(
             oracle.curator,
@@ -201,7 +199,7 @@ class OutputPerturbationMethod(Method[NDArray[np.float64]]):
         )
         return self.objective.unscaled(w), StepInfo(1, 1.0)
 
-    def finish(self, state: NDArray[np.float64]) -> Outcome:
+    def finish(self, state: Floats) -> Outcome:
         return Outcome(state)
 
 

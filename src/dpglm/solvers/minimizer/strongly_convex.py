@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_real
 from dpglm.data.rows import BlockMap, Rows
@@ -23,9 +22,9 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Target, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan, check_same
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import slope_unit
 
-Vector = NDArray[np.float64]
 ROOM = 16
 """Factor on the public stand-in up to which rows count in full under add_remove."""
 TYPICAL_PASSES = 30
@@ -95,7 +94,7 @@ class PlannedObjective:
         )
 
     @property
-    def ridge(self) -> Vector:
+    def ridge(self) -> Floats:
         """Coefficients of the quadratic, in units of a sum over rows."""
         ridge = np.full(self.data.n_columns, self.added)
         if self._is_quadratic:
@@ -185,7 +184,7 @@ class PlannedObjective:
         rows: Rows,
         map_blocks: BlockMap,
         *,
-        linear: Vector | None = None,
+        linear: Floats | None = None,
         positive_class: int | None = None,
         share: float = 1.0,
     ) -> Objective:
@@ -210,7 +209,7 @@ class PlannedObjective:
             share,
         )
 
-    def unscaled(self, w: Vector) -> Vector:
+    def unscaled(self, w: Floats) -> Floats:
         """Return the coefficients for the original rows."""
         if self.data.intercept == 0.0:
             return w
@@ -226,7 +225,7 @@ class PlannedObjective:
     def _prox(self) -> Prox:
         problem, n_rows, free = self.problem, self.data.n_rows, self._n_free
 
-        def prox(w: Vector, step: float) -> Vector:
+        def prox(w: Floats, step: float) -> Floats:
             penalized = problem.regularizer.prox(w[: len(w) - free], step * n_rows)
             penalized = problem.constraint.project(penalized)
             return np.concatenate([penalized, w[len(w) - free :]])

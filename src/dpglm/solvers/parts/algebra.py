@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
+Floats: TypeAlias = NDArray[np.float64]
+"""An array of double precision."""
 _MOST_ERROR = 0.1
 
 
-def solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def solved(matrix: Floats, vector: Floats) -> Floats:
     """Solve a linear system; the solution is zero along directions within rounding of singular.
 
     NaN if arithmetic overflowed.
@@ -21,7 +25,7 @@ def solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[
     return np.full(vector.shape, np.nan)
 
 
-def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def inverted(matrix: Floats) -> Floats:
     """Return the inverse of a curvature matrix, or NaN if rounding or overflow make it inaccurate.
 
     A covariance that is computed with it is then unknown, and not too small.
@@ -38,7 +42,7 @@ def inverted(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return inverse
 
 
-def eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def eigen(matrix: Floats) -> tuple[Floats, Floats]:
     """Return eigenvalues and eigenvectors of a symmetric matrix, or NaN if it is not finite."""
     try:
         values, directions = np.linalg.eigh(matrix)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_count, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
@@ -17,6 +16,7 @@ from dpglm.privacy.events import Composed, Event, Gaussian, canonical
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.schedules import Schedule
 
 # Public random bits for each stage of a run.
@@ -48,9 +48,7 @@ def is_weakly_regularized(problem: Problem, data: DataSpec) -> bool:
     return weak and problem.constraint == Unconstrained()
 
 
-def feasible(
-    problem: Problem, penalized: int, w: NDArray[np.float64], step: float
-) -> NDArray[np.float64]:
+def feasible(problem: Problem, penalized: int, w: Floats, step: float) -> Floats:
     """Apply the penalty's prox, then the projection, to the rows of ``w`` that they act on."""
     acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
     return np.concatenate([acted_on, w[penalized:]])
@@ -182,7 +180,7 @@ def shrinkage_factor(size: float, noise: float, coordinates: int, *, alike: bool
     return min(max((1.0 - least / squares) / (1.0 - least / enough), _LEAST_SHARE), 1.0)
 
 
-def relative_length(after: NDArray[np.float64], before: NDArray[np.float64]) -> float:
+def relative_length(after: Floats, before: Floats) -> float:
     """Return the ratio of the norms of coefficients; at least 1e-9, and 1 if the second is 0."""
     length = float(np.linalg.norm(before))
     return max(float(np.linalg.norm(after)) / length, 1.0 / _FAR) if length > 0.0 else 1.0
@@ -202,14 +200,14 @@ def share_of_comparison(worse: float, noise: float) -> float:
 
 
 def shrunk(
-    w: NDArray[np.float64],
-    start: NDArray[np.float64],
+    w: Floats,
+    start: Floats,
     noise: float,
     *,
-    inverse: NDArray[np.float64] | None = None,
+    inverse: Floats | None = None,
     own_intercept: bool,
     pace: float = 1.0,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Shrink a noisy parameter towards its start if it is not much farther from it than noise.
 
     ``inverse @ w`` are coordinates in which rows look alike in every direction, and in which the
@@ -231,12 +229,7 @@ def shrunk(
 
 
 def shrunk_by(
-    way: NDArray[np.float64],
-    noise: float,
-    *,
-    inverse: NDArray[np.float64] | None,
-    own_intercept: bool,
-    pace: float = 1.0,
+    way: Floats, noise: float, *, inverse: Floats | None, own_intercept: bool, pace: float = 1.0
 ) -> tuple[float, float]:
     """Return the share of the way that ``shrunk`` keeps, and more of the mean prediction."""
     v = way if inverse is None else inverse @ way
@@ -256,20 +249,17 @@ def shrunk_by(
 
 
 def move_partway(
-    start: NDArray[np.float64],
-    way: NDArray[np.float64],
-    kept: tuple[float, float],
-    inverse: NDArray[np.float64] | None,
-) -> NDArray[np.float64]:
+    start: Floats, way: Floats, kept: tuple[float, float], inverse: Floats | None
+) -> Floats:
     """Move by a share of the way, and more of the mean prediction, see ``shrunk_by``."""
     share, more = kept
-    moved: NDArray[np.float64] = start + share * way
+    moved: Floats = start + share * way
     if more:
         moved[-1] += more * (mean_prediction(len(way), inverse) @ way)
     return moved
 
 
-def mean_prediction(size: int, inverse: NDArray[np.float64] | None) -> NDArray[np.float64]:
+def mean_prediction(size: int, inverse: Floats | None) -> Floats:
     """Return the intercept that predicts the average prediction of w, as a linear function of w.
 
     Where rows look alike, directions orthogonal to the intercept's predict 0 on average.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm._validation import check_integer, check_real
@@ -23,6 +22,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import Method, S
+from dpglm.solvers.parts.algebra import Floats
 
 MOST_LEVELS = 32
 """Largest number of distinct noises of a run."""
@@ -32,7 +32,7 @@ class Schedule(abc.ABC):
     """The change of step sizes, or of noise, over a run; it never depends on data."""
 
     @abc.abstractmethod
-    def factors(self, n_steps: int) -> NDArray[np.float64]:
+    def factors(self, n_steps: int) -> Floats:
         """Return factors for steps 1, ..., n_steps, each in (0, 1], the largest one 1."""
 
 
@@ -47,7 +47,7 @@ class Constant(Schedule):
     array([1., 1.])
     """
 
-    def factors(self, n_steps: int) -> NDArray[np.float64]:
+    def factors(self, n_steps: int) -> Floats:
         return np.ones(n_steps)
 
 
@@ -74,10 +74,9 @@ class LinearDecay(Schedule):
     def __post_init__(self) -> None:
         check_real("fraction", self.fraction, above=0.0, most=1.0)
 
-    def factors(self, n_steps: int) -> NDArray[np.float64]:
+    def factors(self, n_steps: int) -> Floats:
         left = 1.0 - np.arange(n_steps) / n_steps
-        factors: NDArray[np.float64] = np.minimum(left / self.fraction, 1.0)
-        return factors
+        return np.minimum(left / self.fraction, 1.0)
 
 
 @final
@@ -91,9 +90,8 @@ class InverseSqrt(Schedule):
     array([1. , 0.5])
     """
 
-    def factors(self, n_steps: int) -> NDArray[np.float64]:
-        factors: NDArray[np.float64] = 1.0 / np.sqrt(np.arange(1, n_steps + 1))
-        return factors
+    def factors(self, n_steps: int) -> Floats:
+        return 1.0 / np.sqrt(np.arange(1, n_steps + 1))
 
 
 @final
@@ -117,7 +115,7 @@ class Exponential(Schedule):
     def __post_init__(self) -> None:
         check_real("final", self.final, above=0.0, most=1.0)
 
-    def factors(self, n_steps: int) -> NDArray[np.float64]:
+    def factors(self, n_steps: int) -> Floats:
         return np.geomspace(1.0, self.final, n_steps) if n_steps > 1 else np.ones(1)
 
 
@@ -144,17 +142,17 @@ class Given(Schedule):
         values = tuple(check_real("values", value, above=0.0) for value in self.values)
         object.__setattr__(self, "values", values)
 
-    def factors(self, n_steps: int) -> NDArray[np.float64]:
+    def factors(self, n_steps: int) -> Floats:
         if len(self.values) != n_steps:
             raise ValueError(
                 f"values must be one for each of the {n_steps} steps, got {len(self.values)}"
             )
         values = np.array(self.values)
-        factors: NDArray[np.float64] = values / values.max()
-        return factors
+        result: Floats = values / values.max()
+        return result
 
 
-def in_levels(factors: NDArray[np.float64], levels: int) -> NDArray[np.float64]:
+def in_levels(factors: Floats, levels: int) -> Floats:
     """Round factors above 0 to at most this many levels, a constant ratio apart.
 
     Each stays within half a ratio; the smallest and the largest are kept, and all if they are few
@@ -178,7 +176,7 @@ class Output(abc.ABC):
     """The weights of iterates 1, ..., T in the returned parameter."""
 
     @abc.abstractmethod
-    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+    def weights(self, n_steps: int, uniform: float) -> Floats:
         """Weights that sum to one.
 
         Parameters
@@ -205,7 +203,7 @@ class Last(Output):
     array([0., 0., 1.])
     """
 
-    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+    def weights(self, n_steps: int, uniform: float) -> Floats:
         weights = np.zeros(n_steps)
         weights[-1] = 1.0
         return weights
@@ -222,7 +220,7 @@ class UniformAverage(Output):
     array([0.25, 0.25, 0.25, 0.25])
     """
 
-    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+    def weights(self, n_steps: int, uniform: float) -> Floats:
         return np.full(n_steps, 1.0 / n_steps)
 
 
@@ -247,7 +245,7 @@ class TailAverage(Output):
     def __post_init__(self) -> None:
         check_real("fraction", self.fraction, above=0.0, most=1.0)
 
-    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+    def weights(self, n_steps: int, uniform: float) -> Floats:
         count = math.ceil(self.fraction * n_steps)
         weights = np.zeros(n_steps)
         weights[n_steps - count :] = 1.0 / count
@@ -270,7 +268,7 @@ class RandomIterate(Output):
     array([0., 0., 1., 0.])
     """
 
-    def weights(self, n_steps: int, uniform: float) -> NDArray[np.float64]:
+    def weights(self, n_steps: int, uniform: float) -> Floats:
         weights = np.zeros(n_steps)
         weights[int(uniform * n_steps)] = 1.0
         return weights
@@ -283,7 +281,7 @@ class Lift(abc.ABC):
     """An unbiased estimate of a gradient from its random projection."""
 
     @abc.abstractmethod
-    def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
         """Estimate g, without bias, from ``values``: ``A^T g / sqrt(p)`` and noise.
 
         Parameters
@@ -313,7 +311,7 @@ class Lift(abc.ABC):
 class Transpose(Lift):
     """``A r / sqrt(p)``, as D2P2-SGD does; needs no memory for A."""
 
-    def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
         return matrix.lift(values)
 
     def noise_growth(self, rows: int, columns: int) -> float:
@@ -334,7 +332,7 @@ class LeastSquares(Lift):
     distributed learning", UAI 2021, has a convex set in place of "shortest".
     """
 
-    def gradient(self, matrix: GaussianMatrix, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
         seen = math.sqrt(matrix.columns) * values
         shortest = np.asarray(np.linalg.lstsq(matrix.dense().T, seen)[0], dtype=np.float64)
         return max(1.0, matrix.rows / matrix.columns) * shortest

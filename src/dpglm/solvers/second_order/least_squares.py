@@ -16,7 +16,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.losses import ScoreSums
 from dpglm.oracle.moments import LinearView, MomentSums, constant_column
 from dpglm.oracle.targets import N_SHELLS, Shells, TargetSums
-from dpglm.solvers.parts.algebra import eigen, solved
+from dpglm.solvers.parts.algebra import Floats, eigen, solved
 from dpglm.solvers.second_order.posterior import (
     LEAST_SQUARE,
     PRIOR,
@@ -120,7 +120,7 @@ def targets_of(sums: TargetSums, data: DataSpec, slack: float) -> Targets:
     return Targets(weight, found, low, high)
 
 
-def _shortest(counts: NDArray[np.float64], noise: float, weight: float) -> tuple[int, int]:
+def _shortest(counts: Floats, noise: float, weight: float) -> tuple[int, int]:
     """Find the ends of the shortest run of bins with nearly all weight."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     for length in range(1, len(counts)):
@@ -144,9 +144,9 @@ class Coordinates:
     level: float  # 0 without an intercept.
     mean_square: float
     most: float  # The largest squared norm of a row.
-    means: NDArray[np.float64]  # Means of the columns.
-    deviations: NDArray[np.float64]  # Their standard deviations.
-    units: NDArray[np.float64]  # Parts of their bounds that columns need.
+    means: Floats  # Means of the columns.
+    deviations: Floats  # Their standard deviations.
+    units: Floats  # Parts of their bounds that columns need.
     alike: NDArray[np.bool_]  # Coordinates with second moments that exceed their noise.
 
     def of_rows(self, by: Columns, data: DataSpec) -> Coordinates:
@@ -168,7 +168,7 @@ class Coordinates:
 
 
 def centered_coordinates(
-    moments: NDArray[np.float64], noise_std: float, data: DataSpec, clip: float
+    moments: Floats, noise_std: float, data: DataSpec, clip: float
 ) -> Coordinates:
     """Find coordinates with mean 0 and mean square 1, and a last one that is constant.
 
@@ -214,7 +214,7 @@ def centered_coordinates(
     )
 
 
-def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+def _james_stein(x: Floats, noise: float) -> Floats:
     """Shrink a vector that is no longer than its noise to zero (positive part)."""
     squares = float(x @ x)
     alone = float(special.chdtri(len(x), BY_CHANCE)) * noise**2
@@ -226,8 +226,8 @@ def _james_stein(x: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
 class Slopes:
     """Weighted second moments of the coordinates about their mean, without the level."""
 
-    matrix: NDArray[np.float64]  # Positive definite.
-    mean: NDArray[np.float64]
+    matrix: Floats  # Positive definite.
+    mean: Floats
     weight: float  # The sum of all weights f.
     weight_noise: float
     mean_noise: float  # In each entry of the mean times the weight.
@@ -240,9 +240,7 @@ class Slopes:
         )
         return NoisyValue(prediction + shift, noise)
 
-    def beside_level(
-        self, v: NDArray[np.float64], mean: float, level: float
-    ) -> NDArray[np.float64]:
+    def beside_level(self, v: Floats, mean: float, level: float) -> Floats:
         """Append to slopes the constant coordinate with this mean prediction, if there is one."""
         return np.append(v, (mean - self.mean @ v) / level) if level > 0.0 else v
 
@@ -267,7 +265,7 @@ def slopes_of(sums: MomentSums, view: LinearView, weight: float) -> Slopes:
     return Slopes(tempered, mean, total, min(noise, total), in_mean)
 
 
-def _tempered(matrix: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+def _tempered(matrix: Floats, noise: float) -> Floats:
     size = len(matrix)
     middle = float(np.trace(matrix)) / size
     distance = float(((matrix - middle * np.eye(size)) ** 2).sum())
@@ -287,14 +285,14 @@ def _tempered(matrix: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
 class Estimate:
     """Regularised slopes: the solution of ``(S + ridge) v = g``, the ridge a matrix."""
 
-    v: NDArray[np.float64]
-    matrix: NDArray[np.float64]  # S + ridge.
-    g: NDArray[np.float64]  # Zero if all may be noise.
+    v: Floats
+    matrix: Floats  # S + ridge.
+    g: Floats  # Zero if all may be noise.
 
 
 def shrunk_slopes(
-    matrix: NDArray[np.float64],
-    g: NDArray[np.float64],
+    matrix: Floats,
+    g: Floats,
     noise: float,
     variance: float,
     weight: float,
@@ -327,7 +325,7 @@ def shrunk_slopes(
 class Fit:
     """A fit, and the bound within which its residuals are not clipped."""
 
-    v: NDArray[np.float64]  # All coordinates, the constant one last.
+    v: Floats  # All coordinates, the constant one last.
     mean: NoisyValue  # Mean prediction, less the view's center; 0 without an intercept.
     variance: float  # Variance of the residuals.
     reach: float
@@ -345,9 +343,7 @@ class FirstFit:
     fit: Fit
 
 
-def noise_in_equations(
-    vector_noise: float, matrix_noise: float, q: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def noise_in_equations(vector_noise: float, matrix_noise: float, q: Floats) -> Floats:
     """Return the covariance of the noise in normal equations with their matrix multiplied by q.
 
     The noise E in a matrix has deviation s on its diagonal and ``s / sqrt(2)`` off it, so E q has
@@ -370,7 +366,7 @@ def score_shells(at: Coordinates, fit: Fit) -> Shells:
     return Shells(math.sqrt((at.mean_square + at.level**2) * fit.variance), _RATIO)
 
 
-def first_empty(shells: Shells, counts: NDArray[np.float64], noise: float) -> float:
+def first_empty(shells: Shells, counts: Floats, noise: float) -> float:
     """Find the least norm such that noise explains all longer shells."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     for k in range(N_SHELLS):
@@ -400,8 +396,8 @@ class PooledScores:
     h the curvature over S.
     """
 
-    steps: NDArray[np.float64]  # Sum of the implied slopes over their noise variance.
-    places: NDArray[np.float64]  # The same of the points of the scores.
+    steps: Floats  # Sum of the implied slopes over their noise variance.
+    places: Floats  # The same of the points of the scores.
     precision: float  # Sum of inverse variances.
     level: NoisyValue | None  # Mean target, less the view's center.
     slopes: Estimate
@@ -466,7 +462,7 @@ class PooledScores:
         )
         return PooledScores(steps, places, precision, level, shrunk, fit)
 
-    def noise(self, first: FirstFit) -> NDArray[np.float64]:
+    def noise(self, first: FirstFit) -> Floats:
         """Return the covariance of the noise in the equations ``S v = g`` of the slopes.
 
         Noise E in S is multiplied by the distance of the slopes from the points of the scores.
@@ -499,7 +495,7 @@ def declared_prior(
         declared = np.minimum(declared, scales)
     usual = np.minimum(PRIOR / np.maximum(at.deviations, bounds), declared)
 
-    def in_coordinates(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_coordinates(scales: Floats) -> Floats:
         root = at.basis.inverse[:d, :d] * (deviation * scales)
         found = np.zeros((data.n_columns,) * 2)
         found[:d, :d] = root @ root.T
@@ -517,7 +513,7 @@ def intervals(
     prior: Prior,
     weight: float,
     data: DataSpec,
-    penalty: NDArray[np.float64],
+    penalty: Floats,
     kind: Covariance,
 ) -> Uncertainty:
     """Return the posterior given a score at the fit of a view, and noisy second moments.
@@ -534,7 +530,7 @@ def intervals(
     pooled = hessian.mean @ view.v + sums.vector - basis.vectors.T @ (penalty * constant)
     one, freedom = np.eye(len(pooled)), max(data.n_rows - len(pooled), 1)
 
-    def updated(mean: NDArray[np.float64]) -> tuple[Posterior, NDArray[np.float64], float | None]:
+    def updated(mean: Floats) -> tuple[Posterior, Floats, float | None]:
         """Return the posterior, the covariance of the score, and the residual variance."""
         if sums.products is None:
             trace = max(float(np.trace(sums.matrix)), sums.matrix_noise)

@@ -29,7 +29,7 @@ from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import present
-from dpglm.solvers.parts.algebra import eigen, solved
+from dpglm.solvers.parts.algebra import Floats, eigen, solved
 from dpglm.solvers.parts.defaults import curvature, feasible, is_neutral, n_penalized, slope_unit
 from dpglm.solvers.second_order.preconditioner import Basis
 
@@ -39,13 +39,13 @@ _MOST_STEPS, _TOLERANCE = 20_000, 1e-10
 
 
 def minimize_quadratic(
-    matrix: NDArray[np.float64] | float,
-    vector: NDArray[np.float64],
+    matrix: Floats | float,
+    vector: Floats,
     basis: Basis,
     problem: Problem,
     penalized: int,
-    center: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    center: Floats,
+) -> Floats:
     """Minimise ``<v, A v> / 2 - <b, v>`` plus the penalty of ``w = center + basis v``.
 
     A number in place of the matrix A is that multiple of the identity, and is faster. Exact if the
@@ -94,14 +94,11 @@ def is_quadratic(problem: Problem) -> bool:
 
 
 def _solved_along(
-    spectrum: tuple[NDArray[np.float64], NDArray[np.float64]],
-    multiple: float,
-    strength: float,
-    vector: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    spectrum: tuple[Floats, Floats], multiple: float, strength: float, vector: Floats
+) -> Floats:
     """Solve ``(multiple I + strength P) v = vector``, given eigenvalues and eigenvectors of P."""
     values, directions = spectrum
-    along: NDArray[np.float64] = (directions.T @ vector).T / (multiple + strength * values)
+    along: Floats = (directions.T @ vector).T / (multiple + strength * values)
     return np.asarray(directions @ along.T)
 
 
@@ -151,9 +148,7 @@ def constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[fl
     return score, max(float(bends @ np.array([1.0 - wanted, wanted])), _LEAST_BEND)
 
 
-def stabilized(
-    matrix: NDArray[np.float64], noise: float, v: NDArray[np.float64], level: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def stabilized(matrix: Floats, noise: float, v: Floats, level: Floats) -> Floats:
     """Shrink a noisy Hessian towards its form for elliptical rows, and make it positive definite.
 
     The same for second moments of scores.
@@ -179,7 +174,7 @@ def stabilized(
     return _raised(unpack_symmetric(regular + kept * rest, size), least)
 
 
-def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+def at_least(matrix: Floats, least: Floats) -> Floats:
     """Raise the curvature of a matrix to at least that of another, in every direction.
 
     If it falls much on the way of a step, it grows on the way back.
@@ -188,15 +183,13 @@ def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray
     lengths = np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))
     root, inverse = directions * lengths, (directions / lengths).T
     raised = _raised(inverse @ matrix @ inverse.T, 1.0)
-    found: NDArray[np.float64] = root @ raised @ root.T
-    return found
+    return root @ raised @ root.T
 
 
-def _raised(matrix: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+def _raised(matrix: Floats, least: float) -> Floats:
     """Raise the eigenvalues of a symmetric matrix to at least this."""
     values, directions = eigen(matrix)
-    raised: NDArray[np.float64] = (directions * np.maximum(values, least)) @ directions.T
-    return raised
+    return (directions * np.maximum(values, least)) @ directions.T
 
 
 # Averages of a loss over normal scores.
@@ -232,7 +225,7 @@ class NormalScores:
         return cls(expected_constant(loss, data)[0], 1.0)
 
     @classmethod
-    def of(cls, basis: Basis, w: NDArray[np.float64]) -> NormalScores:
+    def of(cls, basis: Basis, w: Floats) -> NormalScores:
         """Return the scores of a parameter with one output, in a basis in which rows look alike."""
         v, level = basis.inverse @ w, basis.inverse[:, -1]
         mean = float(level @ v / (level @ level)) * float(np.linalg.norm(level))
@@ -252,9 +245,7 @@ class NormalScores:
         )
         return bend, float(sum(squares))
 
-    def curvature(
-        self, loss: Loss, data: DataSpec, reaches: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def curvature(self, loss: Loss, data: DataSpec, reaches: Floats) -> Floats:
         """Return the mean of a loss's curvature times 1, t and t^2, t the standardised score.
 
         Curvature is zero where slopes are clipped at each of ``reaches``: shape (3, n_reaches).
@@ -269,7 +260,7 @@ class NormalScores:
         z = np.clip(self.mean + self.spread * t, -_FARTHEST, _FARTHEST)
         if loss.target is Target.BINARY and loss.link is not None:
             up = np.asarray(np.clip(loss.link.inverse(z), 0.0, 1.0))
-            one: NDArray[np.float64] = np.ones_like(z)
+            one: Floats = np.ones_like(z)
             return _Nodes(t, shares, z, ((one, up), (-one, np.asarray(1.0 - up))))
         means = z if loss.link is None else loss.link.inverse(z)
         means = np.clip(means, *data.target_range(loss.target.bounds))
@@ -296,13 +287,13 @@ def expected_constant(loss: Loss, data: DataSpec) -> tuple[float, float]:
 class _Nodes:
     """A quadrature: standardised scores, their shares, scores, and targets with probabilities."""
 
-    t: NDArray[np.float64]
-    shares: NDArray[np.float64]
-    z: NDArray[np.float64]
+    t: Floats
+    shares: Floats
+    z: Floats
     sides: tuple[tuple[NDArray[Any], NDArray[Any]], ...]
 
 
-def _curvature(loss: Loss, nodes: _Nodes, reaches: NDArray[np.float64]) -> NDArray[np.float64]:
+def _curvature(loss: Loss, nodes: _Nodes, reaches: Floats) -> Floats:
     powers = nodes.shares * np.stack([np.ones_like(nodes.t), nodes.t, nodes.t**2])
     total = np.zeros((3, len(reaches)))
     for y, probability in nodes.sides:
@@ -312,7 +303,7 @@ def _curvature(loss: Loss, nodes: _Nodes, reaches: NDArray[np.float64]) -> NDArr
 
 
 @functools.cache
-def normal_nodes(count: int = _NODES) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def normal_nodes(count: int = _NODES) -> tuple[Floats, Floats]:
     """Return nodes and shares of a quadrature over the standard normal distribution."""
     nodes, shares = np.polynomial.hermite_e.hermegauss(count)
     return nodes, shares / shares.sum()
@@ -337,7 +328,7 @@ _SURE = 3.0
 class Start:
     """A model to start from, and to shrink towards; public or released."""
 
-    w: NDArray[np.float64]
+    w: Floats
     slope: float  # A large slope; the unit of gradients.
     curvature: float  # Factor on second moments of rows of weight 1.
 
@@ -453,9 +444,7 @@ def farthest_slope(loss: Loss, most: float, score: float, bend: float, top: floa
     return min(usual, float(slopes.max()))
 
 
-def expected_mean(
-    w: NDArray[np.float64], loss: Loss, data: DataSpec, noise_of_square: float
-) -> Start:
+def expected_mean(w: Floats, loss: Loss, data: DataSpec, noise_of_square: float) -> Start:
     """Return the expected ``at_private_mean``, at ``w``, before a row is seen.
 
     ``noise_of_square`` is that of the released mean of squares, in units of their bound.
@@ -465,13 +454,13 @@ def expected_mean(
     return _at_mean(w, square, bend, loss)
 
 
-def _at_mean(w: NDArray[np.float64], square: float, bend: float, loss: Loss) -> Start:
+def _at_mean(w: Floats, square: float, bend: float, loss: Loss) -> Start:
     """Measure slopes by their mean square, and curvature by that of a constant model."""
     # A known dispersion is one count, which exceeds small means by far.
     return Start(w, _LARGE_SLOPE * math.sqrt(square) + (loss.dispersion or 0.0), _GROWTH * bend)
 
 
-def mean_weight(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> float:
+def mean_weight(moments: Floats, noise_std: float, data: DataSpec) -> float:
     """Bound the mean weight of the rows, from second moments of rows scaled to one length.
 
     Their trace is the sum of the weights. Too small a weight would make steps too long, so it is

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.oracle.gradients import Oracle
@@ -33,6 +32,7 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, present
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import (
     check_given,
     curvature,
@@ -264,9 +264,9 @@ class NewtonState:
     """Iterate after some steps, and the released values that steps use."""
 
     step: int
-    moments: NDArray[np.float64] | None
+    moments: Floats | None
     basis: Basis | None
-    w: NDArray[np.float64]
+    w: Floats
     start: Start
     weight: float = 1.0  # Mean weight of the rows, or a little more.
 
@@ -560,9 +560,7 @@ class NewtonMethod(Method["NewtonState"]):
             share,
         )
 
-    def _precision(
-        self, state: NewtonState, returned: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None:
+    def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:
         """Return the rough inverse covariance of the errors of the returned coefficients."""
         basis, w, start = present(state.basis), state.w, state.start
         if w.ndim > 1 or not math.isfinite(state.curvature):
@@ -590,7 +588,7 @@ class NewtonMethod(Method["NewtonState"]):
         visible = _VISIBLE * state.start.slope / state.start.curvature
         return in_predictions >= visible and is_neutral(self.problem.loss, self.data)
 
-    def _kept(self, state: NewtonState, way: NDArray[np.float64]) -> tuple[float, float]:
+    def _kept(self, state: NewtonState, way: Floats) -> tuple[float, float]:
         """Return the share to keep of a way from the start, and more of its mean prediction.
 
         Towards a private mean all predictions share one factor.

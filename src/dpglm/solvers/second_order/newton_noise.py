@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.problem.loss import Loss
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.solvers.uncertainty import NoiseCovariance
@@ -54,7 +54,7 @@ class Response:
         Share of the way from the start that the fit keeps.
     """
 
-    moments: NDArray[np.float64]
+    moments: Floats
     noise: tuple[float, float]
     basis: Basis
     sizes: tuple[float, ...]
@@ -62,7 +62,7 @@ class Response:
     dispersion: float
     share: float = 1.0
 
-    def reached(self, products: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reached(self, products: Floats) -> Floats:
         """Return the matrix from the true parameter to the mean of the estimate.
 
         ``products`` are mean products of the rows in prepared coordinates, weighted by their
@@ -86,11 +86,11 @@ class Steps:
     """
 
     sizes: Sequence[float]
-    penalty: NDArray[np.float64]
-    along: NDArray[np.float64]
+    penalty: Floats
+    along: Floats
     pace: float
 
-    def noise(self, hessian: NDArray[np.float64]) -> NDArray[np.float64]:
+    def noise(self, hessian: Floats) -> Floats:
         """Return the covariance of the final effect of unit noise; no step overshoots."""
         along = self.along[:, np.newaxis]
         root = np.eye(len(along)) + (math.sqrt(self.pace) - 1.0) * along * self.along
@@ -126,8 +126,8 @@ def variance_left(sizes: Sequence[float], curved: float, drawn: float = 0.0) -> 
 
 def noise_left(
     basis: Basis,
-    v: NDArray[np.float64],
-    products: NDArray[np.float64],
+    v: Floats,
+    products: Floats,
     loss: Loss,
     data: DataSpec,
     clip: float,
@@ -175,9 +175,7 @@ def noise_left(
     return NoiseCovariance(noise)
 
 
-def _of_outputs(
-    hessian: NDArray[np.float64], products: NDArray[np.float64], steps: Steps
-) -> NoiseCovariance:
+def _of_outputs(hessian: Floats, products: Floats, steps: Steps) -> NoiseCovariance:
     """Return the noise in v if curvature across outputs is the same in all directions of rows.
 
     Outputs share the shape of the noise, and differ in how much their curvature damps.
@@ -191,9 +189,7 @@ def _of_outputs(
     return NoiseCovariance(columns, relative)
 
 
-def curvature_of_outputs(
-    loss: Loss, mean: NDArray[np.float64], covariance: NDArray[np.float64], reach: float
-) -> NDArray[np.float64]:
+def curvature_of_outputs(loss: Loss, mean: Floats, covariance: Floats, reach: float) -> Floats:
     """Return the mean Hessian of a loss in its scores, of shape (n_outputs, n_outputs).
 
     Scores are normal, targets follow a right model; rows with a slope longer than ``reach`` are

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -33,7 +32,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Outcome, StepInfo, present
-from dpglm.solvers.parts.algebra import inverted, solved
+from dpglm.solvers.parts.algebra import Floats, inverted, solved
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.likelihood import (
     NormalScores,
@@ -90,24 +89,24 @@ class NewtonRaphsonState:
     """Released values after some steps."""
 
     step: int
-    w: NDArray[np.float64]
+    w: Floats
     seed: int  # Public: it chooses the first rows.
     moved: float = 2.0  # Root-mean-square change of scores in the last step.
     scores: ClippedScores | None = None
     basis: Basis | None = None
-    matrix: NDArray[np.float64] | None = None  # The Hessian of the current steps, stabilised.
-    variance: NDArray[np.float64] | None = None  # Of scores, under a right model.
+    matrix: Floats | None = None  # The Hessian of the current steps, stabilised.
+    variance: Floats | None = None  # Of scores, under a right model.
     # With intervals: second moments in the basis, the Hessian, the prior, and the last point with
     # its score and the variance of its noise.
     moments: NoisyMatrix | None = None
     hessian: NoisyMatrix | None = None
     prior: Prior | None = None
-    columns: NDArray[np.float64] | None = None  # From coordinates to standardised columns.
-    last: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    columns: Floats | None = None  # From coordinates to standardised columns.
+    last: tuple[Floats, Floats, float] | None = None
     # Points of the last scores, and these scores.
-    visited: tuple[NDArray[np.float64], ...] = ()
-    found: tuple[NDArray[np.float64], ...] = ()
-    products: NDArray[np.float64] | None = None  # Second moments of scores, stabilised.
+    visited: tuple[Floats, ...] = ()
+    found: tuple[Floats, ...] = ()
+    products: Floats | None = None  # Second moments of scores, stabilised.
     weight: float = 1.0  # Sum of the weights.
     binding: Binding | None = None
 
@@ -197,17 +196,13 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         """Return the standard deviation of the noise in the diagonal of the last Hessian."""
         return self.declared["Hessian"].noise_std * scores.curvature / self._n_asked
 
-    def _curvature(
-        self, state: NewtonRaphsonState
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _curvature(self, state: NewtonRaphsonState) -> tuple[Floats, Floats]:
         """Return the objective's curvature in the basis, and the penalty's part of it."""
         acted_on = present(state.basis).vectors[: n_penalized(self.problem, self.data)]
         penalty = self.problem.regularizer.strong_convexity * acted_on.T @ acted_on
         return present(state.matrix) + penalty, penalty
 
-    def _covariance(
-        self, state: NewtonRaphsonState
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _covariance(self, state: NewtonRaphsonState) -> tuple[Floats, Floats]:
         """Return the covariance of the estimate from sampling, and from noise."""
         scores, basis = present(state.scores), present(state.basis)
         if self.inference is not None:
@@ -220,7 +215,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         noise = self._noise_of_change(scores, way, 1.0 / len(state.visited))
         return back @ self._sampling(state) @ back.T, back @ noise @ back.T
 
-    def _sampling(self, state: NewtonRaphsonState) -> NDArray[np.float64]:
+    def _sampling(self, state: NewtonRaphsonState) -> Floats:
         """Return the covariance of the mean score over rows from sampling."""
         if self.inference == "robust" and state.products is not None:
             return state.products / self.data.n_rows
@@ -229,14 +224,12 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         assert variance is not None
         return self._scale(state) * variance / self.data.n_rows
 
-    def _noise_of_change(
-        self, scores: ClippedScores, way: NDArray[np.float64], n_scores: float
-    ) -> NDArray[np.float64]:
+    def _noise_of_change(self, scores: ClippedScores, way: Floats, n_scores: float) -> Floats:
         """Return the covariance of the noise in this many scores and in the Hessian times a way."""
         one = np.eye(len(way))
         score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
         hessian = self._noise_of_hessian(scores)
-        found: NDArray[np.float64] = n_scores * score**2 * one
+        found: Floats = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
     def _posterior(self, state: NewtonRaphsonState) -> Posterior:
@@ -268,9 +261,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         mean = pooled[first:].mean(axis=0)
         return present(state.prior).updated(present(state.hessian), penalty, error, mean, center)
 
-    def _believed_step(
-        self, state: NewtonRaphsonState, g: NDArray[np.float64], noise: float
-    ) -> NDArray[np.float64]:
+    def _believed_step(self, state: NewtonRaphsonState, g: Floats, noise: float) -> Floats:
         """Return the change of the parameter in the basis that one score suggests."""
         _, penalty = self._curvature(state)
         error = self._scale(state) * present(state.matrix) / self._n_asked + noise * np.eye(len(g))
@@ -349,14 +340,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return state, info
 
     def _next(
-        self,
-        state: NewtonRaphsonState,
-        v: NDArray[np.float64],
-        g: NDArray[np.float64],
-        noise: float,
-        *,
-        is_final: bool,
-    ) -> NDArray[np.float64]:
+        self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float, *, is_final: bool
+    ) -> Floats:
         """Return the parameter after a step without intervals."""
         matrix, basis = state.matrix, state.basis
         assert matrix is not None
@@ -376,11 +361,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         )
 
     def _with_secant(
-        self,
-        state: NewtonRaphsonState,
-        v: NDArray[np.float64],
-        g: NDArray[np.float64],
-        noise: float,
+        self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float
     ) -> NewtonRaphsonState:
         """Correct the Hessian by the change of the score since the last step."""
         if state.last is not None:
@@ -499,7 +480,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             matrix=bend * (np.eye(data.n_columns) if own is None else own.mean),
         )
 
-    def _moments(self, oracle: Oracle) -> tuple[NDArray[np.float64], float, Columns | None]:
+    def _moments(self, oracle: Oracle) -> tuple[Floats, float, Columns | None]:
         """Release second moments, with intervals in columns with the right bounds.
 
         Returned with the standard deviation of their noise, and the columns where these differ.
@@ -519,8 +500,8 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return *pooled_moments(found, first.noise_std, moments, last.noise_std), None
 
     def _coordinates(
-        self, moments: NDArray[np.float64], noise: float
-    ) -> tuple[Basis, NoisyMatrix, Prior, NDArray[np.float64]]:
+        self, moments: Floats, noise: float
+    ) -> tuple[Basis, NoisyMatrix, Prior, Floats]:
         """Return the basis, from noisy moments; second moments, prior and columns in it."""
         data = self.data
         constant, size = constant_column(data), data.n_columns
@@ -548,7 +529,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         if data.intercept > 0.0:
             declared[-1] = usual[-1] = PRIOR_INTERCEPT / data.intercept
 
-        def in_basis(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+        def in_basis(scales: Floats) -> Floats:
             return np.asarray((basis.inverse * scales**2) @ basis.inverse.T)
 
         features = slice(data.n_features)

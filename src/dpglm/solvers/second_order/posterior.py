@@ -22,7 +22,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.solvers.parts.algebra import eigen, solved
+from dpglm.solvers.parts.algebra import Floats, eigen, solved
 
 # Shrinkage moves an entry by at most this many standard deviations of its noise, so that a few
 # large deviations among many small ones survive: Efron and Morris, "Limiting the risk of Bayes and
@@ -60,14 +60,14 @@ def least_deviation(scales: tuple[float, ...] | None) -> float:
 class NoisyMatrix:
     """Posterior mean of a symmetric matrix, and the variances of its entries."""
 
-    mean: NDArray[np.float64]
-    variances: NDArray[np.float64]
+    mean: Floats
+    variances: Floats
 
     def scaled(self, factor: float) -> NoisyMatrix:
         """Return the matrix times a number."""
         return NoisyMatrix(factor * self.mean, factor**2 * self.variances)
 
-    def error_of(self, spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    def error_of(self, spread: Floats) -> Floats:
         """Return the covariance of ``E x``, E the error and ``spread`` the mean of ``x x^T``.
 
         As entries of E on and above the diagonal are independent, ``(E x)_i (E x)_j`` has the mean
@@ -77,9 +77,7 @@ class NoisyMatrix:
         np.fill_diagonal(found, self.variances @ np.diag(spread))
         return np.asarray(found)
 
-    def with_secant(
-        self, way: NDArray[np.float64], change: NDArray[np.float64], noise: float
-    ) -> NoisyMatrix:
+    def with_secant(self, way: Floats, change: Floats, noise: float) -> NoisyMatrix:
         """Return the matrix given that ``matrix way`` is ``change``, with this noise variance."""
         error = self.error_of(np.outer(way, way)) + noise * np.eye(len(way))
         both = np.outer(solved(error, change - self.mean @ way), way)
@@ -96,14 +94,14 @@ def _convex(matrix: NoisyMatrix) -> NoisyMatrix:
     return NoisyMatrix(mean, matrix.variances)
 
 
-def _deviations(size: int, noise: float) -> NDArray[np.float64]:
+def _deviations(size: int, noise: float) -> Floats:
     """Return the standard deviations of the noise in the entries of an unpacked matrix."""
     found = np.full((size, size), noise / math.sqrt(2.0))
     np.fill_diagonal(found, noise)
     return found
 
 
-def column_moments(moments: NDArray[np.float64], noise: float) -> NoisyMatrix:
+def column_moments(moments: Floats, noise: float) -> NoisyMatrix:
     """Return the posterior mean of noisy second moments, the last column being a constant's.
 
     The product of two columns is shrunk towards the product of their means: as if columns were
@@ -137,9 +135,7 @@ def column_moments(moments: NDArray[np.float64], noise: float) -> NoisyMatrix:
     return NoisyMatrix(mean, variances)
 
 
-def whitened(
-    moments: NoisyMatrix, noise: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NoisyMatrix]:
+def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyMatrix]:
     """Return coordinates in which second moments are equal as far as they exceed their noise.
 
     The result is the symmetric matrix of the coordinates' directions, its inverse, and the second
@@ -161,14 +157,12 @@ def whitened(
     )
 
 
-def noisy_hessian(seen: NDArray[np.float64], noise: float) -> NoisyMatrix:
+def noisy_hessian(seen: Floats, noise: float) -> NoisyMatrix:
     """Return a released Hessian, with eigenvalues raised to a small positive number."""
     return _convex(NoisyMatrix(seen, _deviations(len(seen), noise) ** 2))
 
 
-def whitened_hessian(
-    seen: NDArray[np.float64], noise: float, alike: NDArray[np.bool_]
-) -> NoisyMatrix:
+def whitened_hessian(seen: Floats, noise: float, alike: NDArray[np.bool_]) -> NoisyMatrix:
     """Return the posterior mean of second moments in coordinates that were whitened before.
 
     Those of the ``alike`` are shrunk towards a multiple of the identity, by the share of noise in
@@ -191,18 +185,12 @@ def whitened_hessian(
 class Posterior:
     """Mean and covariance of the parameter, and the matrix that makes the mean of r."""
 
-    mean: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-    gain: NDArray[np.float64]
+    mean: Floats
+    covariance: Floats
+    gain: Floats
 
     @classmethod
-    def of(
-        cls,
-        prior: NDArray[np.float64],
-        hessian: NDArray[np.float64],
-        error: NDArray[np.float64],
-        pooled: NDArray[np.float64],
-    ) -> Posterior:
+    def of(cls, prior: Floats, hessian: Floats, error: Floats, pooled: Floats) -> Posterior:
         """Return the posterior given ``pooled = hessian theta + e``, ``e ~ N(0, error)``."""
         through = hessian @ prior
         gain = solved(through @ hessian + error, through).T
@@ -220,8 +208,8 @@ class Prior:
     The latter serves only to estimate the error that the Hessian's error makes.
     """
 
-    declared: NDArray[np.float64]
-    usual: NDArray[np.float64]
+    declared: Floats
+    usual: Floats
 
     def scaled(self, factor: float) -> Prior:
         """Return the prior with covariances times a number."""
@@ -230,10 +218,10 @@ class Prior:
     def updated(
         self,
         hessian: NoisyMatrix,
-        penalty: NDArray[np.float64],
-        error: NDArray[np.float64],
-        pooled: NDArray[np.float64],
-        center: NDArray[np.float64] | None = None,
+        penalty: Floats,
+        error: Floats,
+        pooled: Floats,
+        center: Floats | None = None,
     ) -> Posterior:
         """Return the posterior of the parameter.
 
@@ -273,11 +261,11 @@ class Prior:
     def _error(
         self,
         hessian: NoisyMatrix,
-        total: NDArray[np.float64],
-        error: NDArray[np.float64],
-        pooled: NDArray[np.float64],
-        center: NDArray[np.float64] | None = None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        total: Floats,
+        error: Floats,
+        pooled: Floats,
+        center: Floats | None = None,
+    ) -> tuple[Floats, Floats]:
         """Return the error of ``pooled`` at the most likely scale, and the spread behind it."""
         best, spread, most = error, self.usual, -math.inf
         for scale in _SCALES:
@@ -304,13 +292,13 @@ class ScaleLaw:
     The prior of the scale is half-normal with the standard deviation ``unit``.
     """
 
-    edges: NDArray[np.float64]  # Ends of the cells around the values of the grid.
-    values: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    edges: Floats  # Ends of the cells around the values of the grid.
+    values: Floats
+    weights: Floats
     mode: float
 
     @classmethod
-    def of(cls, likelihoods: NDArray[np.float64], unit: float) -> ScaleLaw:
+    def of(cls, likelihoods: Floats, unit: float) -> ScaleLaw:
         """Return the law given the log-likelihood of each scale ``unit * SCALE_GRID``."""
         values = unit * SCALE_GRID
         logs = likelihoods - 0.5 * SCALE_GRID**2
@@ -324,7 +312,7 @@ class ScaleLaw:
         """Mean of the squared scale: the prior variance of an effect of unit variance."""
         return float(self.weights @ self.values**2)
 
-    def quantiles(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    def quantiles(self, levels: Floats) -> Floats:
         """Return the values below which the scale lies with these probabilities."""
         below = np.concatenate([[0.0], np.cumsum(self.weights)])
         return np.interp(levels, below, self.edges)
@@ -337,12 +325,12 @@ class ScaleLaw:
         return float(low[best]), float(high[best])
 
 
-Profile: TypeAlias = "Callable[[int, NDArray[np.float64]], NDArray[np.float64]]"
+Profile: TypeAlias = "Callable[[int, Floats], Floats]"
 """Log-likelihood of the scales ``unit * SCALE_GRID`` of a term, given those of all terms."""
 
 
 def scale_laws(
-    profile: Profile, start: NDArray[np.float64], unit: float, sweeps: int = SWEEPS
+    profile: Profile, start: Floats, unit: float, sweeps: int = SWEEPS
 ) -> tuple[ScaleLaw, ...]:
     """Return the law of each term's scale, given the most likely scales of the others."""
     scales, laws = start.copy(), [ScaleLaw.of(np.zeros(len(SCALE_GRID)), unit)] * len(start)
@@ -357,11 +345,11 @@ def scale_laws(
 
 
 def term_scales(
-    hessian: NDArray[np.float64],
-    error: NDArray[np.float64],
-    pooled: NDArray[np.float64],
-    fixed: NDArray[np.float64],
-    roots: Sequence[NDArray[np.float64]],
+    hessian: Floats,
+    error: Floats,
+    pooled: Floats,
+    fixed: Floats,
+    roots: Sequence[Floats],
     unit: float = 1.0,
 ) -> tuple[ScaleLaw, ...]:
     """Return the scales of terms by the marginal likelihood of released values.
@@ -397,7 +385,7 @@ def term_scales(
     through = [hessian @ root for root in roots]
     base = error + hessian @ fixed @ hessian
 
-    def profile(place: int, scales: NDArray[np.float64]) -> NDArray[np.float64]:
+    def profile(place: int, scales: Floats) -> Floats:
         others = base + sum(
             scales[k] ** 2 * one @ one.T for k, one in enumerate(through) if k != place
         )
@@ -407,7 +395,7 @@ def term_scales(
         along = (turned.T @ (back @ through[place]).T @ (back @ pooled)) ** 2
         variances = np.square(unit * SCALE_GRID)[:, np.newaxis]
         grown = 1.0 + variances * np.maximum(squares, 0.0)
-        found: NDArray[np.float64] = 0.5 * (variances * along / grown - np.log(grown)).sum(axis=1)
-        return found
+        result: Floats = 0.5 * (variances * along / grown - np.log(grown)).sum(axis=1)
+        return result
 
     return scale_laws(profile, np.full(len(roots), unit), unit)

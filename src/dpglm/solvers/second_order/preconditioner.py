@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import (
@@ -17,6 +16,7 @@ from dpglm.oracle.moments import (
     spectrum,
     unit_of_moments,
 )
+from dpglm.solvers.parts.algebra import Floats
 
 # A column's variance is seen, and counts are, beyond this many standard deviations of noise. Narrow
 # columns are within a quarter of their usual bound; counts can tell if noise is a quarter of the
@@ -29,18 +29,16 @@ _SURE_VARIANCE, _SURE_COUNT, _NARROW, _FEW, _ONE_VALUE = 3.0, 4.0, 2, 0.25, 0.9
 class Basis:
     """Coordinates v of the parameter, ``w = vectors v``, and the way back."""
 
-    vectors: NDArray[np.float64]  # Public; rows become ``vectors^T x``.
-    inverse: NDArray[np.float64]
+    vectors: Floats  # Public; rows become ``vectors^T x``.
+    inverse: Floats
 
     @property
-    def scales(self) -> NDArray[np.float64]:
+    def scales(self) -> Floats:
         """Factors of noise in the coordinates, for each coefficient."""
-        lengths: NDArray[np.float64] = np.linalg.norm(self.vectors, axis=1)
-        return lengths
+        result: Floats = np.linalg.norm(self.vectors, axis=1)
+        return result
 
-    def columns(
-        self, means: NDArray[np.float64], deviations: NDArray[np.float64], data: DataSpec
-    ) -> NDArray[np.float64]:
+    def columns(self, means: Floats, deviations: Floats, data: DataSpec) -> Floats:
         """Return the matrix from a row's coordinates to its standardised columns."""
         standardised = np.zeros((data.n_columns, data.n_features))
         np.fill_diagonal(standardised, 1.0)
@@ -54,12 +52,12 @@ class Basis:
         most = data.row_norm * float(np.linalg.norm(of_features, 2))
         return most + data.intercept * float(np.linalg.norm(of_constant))
 
-    def products(self, first: int) -> NDArray[np.float64]:
+    def products(self, first: int) -> Floats:
         """Return the matrix of the squared norm of the first coefficients, in coordinates."""
         free = self.vectors[first:]
         return np.asarray(self._products - free.T @ free)
 
-    def spectrum(self, first: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def spectrum(self, first: int) -> tuple[Floats, Floats]:
         """Return eigenvalues and eigenvectors of ``products(first)``, computed once.
 
         Eigenvalues within rounding of zero are 0: those of directions without these coefficients.
@@ -71,11 +69,11 @@ class Basis:
         return self._spectra[first]
 
     @functools.cached_property
-    def _products(self) -> NDArray[np.float64]:
+    def _products(self) -> Floats:
         return np.asarray(self.vectors.T @ self.vectors)
 
     @functools.cached_property
-    def _spectra(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    def _spectra(self) -> dict[int, tuple[Floats, Floats]]:
         return {}
 
 
@@ -88,17 +86,12 @@ class Columns:
     right; others stay as they are.
     """
 
-    means: NDArray[np.float64]
-    scales: NDArray[np.float64]
+    means: Floats
+    scales: Floats
 
     @classmethod
     def of(
-        cls,
-        moments: NDArray[np.float64],
-        noise_std: float,
-        counts: NDArray[np.float64],
-        count_noise: float,
-        data: DataSpec,
+        cls, moments: Floats, noise_std: float, counts: Floats, count_noise: float, data: DataSpec
     ) -> Columns:
         """Make it from second moments, and counts near ``centers_of(moments)``.
 
@@ -127,7 +120,7 @@ class Columns:
         """Means and scales for ``noisy_second_moments``; None if no column is narrow."""
         return (self.means, self.scales) if (self.scales != 1.0).any() else None
 
-    def parameter(self, w: NDArray[np.float64], data: DataSpec) -> NDArray[np.float64]:
+    def parameter(self, w: Floats, data: DataSpec) -> Floats:
         """Return the parameters, columns of w, of rows, from those of standardised rows."""
         found, d = w.copy(), data.n_features
         found[:d] = (w[:d].T / self.scales).T
@@ -144,9 +137,7 @@ class Columns:
         return Basis(self.parameter(basis.vectors, data), inverse)
 
 
-def centers_of(
-    moments: NDArray[np.float64], noise_std: float, data: DataSpec
-) -> tuple[NDArray[np.float64], float]:
+def centers_of(moments: Floats, noise_std: float, data: DataSpec) -> tuple[Floats, float]:
     """Return released means of columns, and the usual bound of a column."""
     unit, constant = unit_of_moments(moments, noise_std, data), constant_column(data)
     means = np.zeros(data.n_features)
@@ -156,14 +147,14 @@ def centers_of(
 
 
 def pooled_moments(
-    first: NDArray[np.float64], first_noise: float, last: NDArray[np.float64], noise: float
-) -> tuple[NDArray[np.float64], float]:
+    first: Floats, first_noise: float, last: Floats, noise: float
+) -> tuple[Floats, float]:
     """Average two releases by inverse variances, and return the noise of the average."""
     share = first_noise**2 / (first_noise**2 + noise**2)
     return (1.0 - share) * first + share * last, noise * math.sqrt(share)
 
 
-def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> Basis:
+def basis_from_moments(moments: Floats, noise_std: float, data: DataSpec) -> Basis:
     """Find coordinates in which second moments are about the same in every direction.
 
     ``moments`` were released with the constant ``constant_column(data)`` and this noise in their
@@ -181,17 +172,13 @@ def basis_from_moments(moments: NDArray[np.float64], noise_std: float, data: Dat
     )
 
 
-def measured_squares(
-    moments: NDArray[np.float64], noise_std: float, data: DataSpec
-) -> NDArray[np.float64]:
+def measured_squares(moments: Floats, noise_std: float, data: DataSpec) -> Floats:
     """Return mean squares of rows along each coordinate, less noise; from 0 to 1."""
     values, _, seen = spectrum(moments, noise_std, data, data.n_columns)
     return np.asarray(np.clip(seen / values, 0.0, 1.0))
 
 
-def constant_direction(
-    moments: NDArray[np.float64], noise_std: float, basis: Basis, data: DataSpec
-) -> NDArray[np.float64]:
+def constant_direction(moments: Floats, noise_std: float, basis: Basis, data: DataSpec) -> Floats:
     """Find the parameter with scores nearest to 1 in every row, from the same moments.
 
     With an intercept it is the intercept's. Otherwise it is the least-squares fit of the constant,
@@ -206,9 +193,7 @@ def constant_direction(
     return np.asarray(basis.vectors @ (v / max(1.0, float(np.linalg.norm(v)))))
 
 
-def products_in_basis(
-    moments: NDArray[np.float64], noise_std: float, data: DataSpec, basis: Basis
-) -> NDArray[np.float64]:
+def products_in_basis(moments: Floats, noise_std: float, data: DataSpec, basis: Basis) -> Floats:
     """Estimate mean products of rows in the coordinates of a basis, from the moments it is made of.
 
     They are not the identity, since the basis raises directions below the noise. Noise has far
@@ -235,7 +220,7 @@ def products_in_basis(
     return np.asarray((directions * np.maximum(values, least)) @ directions.T)
 
 
-def _hidden_share(moments: NDArray[np.float64], noise_std: float) -> float:
+def _hidden_share(moments: Floats, noise_std: float) -> float:
     """Return the true average of raised directions over their raised value; 0 without any.
 
     Eigenvectors of a noisy matrix mix directions: Bun, Allez, Bouchaud and Potters, "Rotational

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import class_sum, noisy_class_sums
@@ -20,6 +19,7 @@ from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 
 
@@ -71,7 +71,7 @@ class Prototypes(Solver):
 
 @final
 @dataclass(frozen=True)
-class PrototypesMethod(Method[NDArray[np.float64]]):
+class PrototypesMethod(Method[Floats]):
     """Class prototypes with every setting decided.
 
     A row's score is minus half of its squared distance to the mean, up to a term that all classes
@@ -106,21 +106,17 @@ class PrototypesMethod(Method[NDArray[np.float64]]):
         longest = math.hypot(data.row_norm, constant_column(data)) / data.row_norm
         return self.sums.noise_std * longest * data.n_outputs / data.n_rows / data.row_norm
 
-    def init(self, seed: int) -> NDArray[np.float64]:
+    def init(self, seed: int) -> Floats:
         return self._feasible(np.zeros(self.data.coefficient_shape))
 
-    def step(
-        self, state: NDArray[np.float64], oracle: Oracle
-    ) -> tuple[NDArray[np.float64], StepInfo]:
+    def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
         w = self._feasible(self._scores(*noisy_class_sums(oracle, self.sums)))
         return w if np.isfinite(w).all() else state, StepInfo(1, 1.0)
 
-    def finish(self, state: NDArray[np.float64]) -> Outcome:
+    def finish(self, state: Floats) -> Outcome:
         return Outcome(state)
 
-    def _scores(
-        self, sums: NDArray[np.float64], counts: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _scores(self, sums: Floats, counts: Floats) -> Floats:
         """Return the parameter with distances as scores, all lengths in units of the row norm.
 
         Numbers of rows have a normal prior, and means m around that of all rows the prior N(0, t^2
@@ -146,12 +142,12 @@ class PrototypesMethod(Method[NDArray[np.float64]]):
         away *= (shares / weights)[:, np.newaxis]
         offsets = -0.5 * ((away * away).sum(axis=1) + (1.0 - shares) * spread) - away @ center
         away -= away.mean(axis=0)
-        w: NDArray[np.float64] = away.T / data.row_norm
+        w: Floats = away.T / data.row_norm
         if data.intercept == 0.0:
             return w
         last = (offsets - offsets.mean()) / data.intercept
         return np.concatenate([w, last[np.newaxis]])
 
-    def _feasible(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _feasible(self, w: Floats) -> Floats:
         """Apply penalty and constraint, as in one step on a loss of curvature one."""
         return feasible(self.problem, n_penalized(self.problem, self.data), w, 1.0)

@@ -31,7 +31,7 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, present
-from dpglm.solvers.parts.algebra import eigen
+from dpglm.solvers.parts.algebra import Floats, eigen
 from dpglm.solvers.second_order.likelihood import (
     NormalScores,
     check_likelihood,
@@ -91,10 +91,10 @@ class _Curvature:
 
     hessian: Structured
     sampling: Structured  # Covariance of a mean score, times the number of rows.
-    levels: NDArray[np.float64]  # Curvature of each level, in units of effects.
-    of_levels: NDArray[np.float64]  # Variances of these.
-    of_crossed: NDArray[np.float64]
-    of_fixed: NDArray[np.float64]
+    levels: Floats  # Curvature of each level, in units of effects.
+    of_levels: Floats  # Variances of these.
+    of_crossed: Floats
+    of_fixed: Floats
     total: float
 
 
@@ -104,16 +104,16 @@ class RandomInterceptsState:
     """Released values after some steps."""
 
     step: int
-    w: NDArray[np.float64]
-    v: NDArray[np.float64] | None = None
+    w: Floats
+    v: Floats | None = None
     scores: LevelScores | None = None
-    prior: NDArray[np.float64] | None = None  # Covariance of the fixed coordinates.
+    prior: Floats | None = None  # Covariance of the fixed coordinates.
     curvature: _Curvature | None = None
-    visited: tuple[NDArray[np.float64], ...] = ()
-    found: tuple[NDArray[np.float64], ...] = ()
+    visited: tuple[Floats, ...] = ()
+    found: tuple[Floats, ...] = ()
     laws: tuple[ScaleLaw, ...] = ()
     covariance: Structured | None = None
-    center: NDArray[np.float64] | None = None  # Mean of the points of the last scores.
+    center: Floats | None = None  # Mean of the points of the last scores.
 
 
 @final
@@ -204,7 +204,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         state = dataclasses.replace(state, w=self._coefficients(scores, present(state.v)))
         return state, StepInfo(state.step, 1.0, float(np.linalg.norm(g)), noise * math.sqrt(len(g)))
 
-    def _coefficients(self, scores: LevelScores, v: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _coefficients(self, scores: LevelScores, v: Floats) -> Floats:
         """Return the coefficients of prepared columns, the intercept last."""
         w = np.zeros(self.data.n_columns)
         size = scores.n_fixed
@@ -248,9 +248,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
             0, self._coefficients(scores, v), v=v, scores=scores, prior=prior
         )
 
-    def _split(
-        self, information: float, slope: float, n_fixed: int
-    ) -> tuple[NDArray[np.float64], float]:
+    def _split(self, information: float, slope: float, n_fixed: int) -> tuple[Floats, float]:
         """Return the shares of a row's squared length, and the largest noise over sampling.
 
         The first share is that of the fixed coordinates, then follow the factors'. They minimise
@@ -261,10 +259,10 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         sizes = np.array([stop - start for start, stop in self.pooled], dtype=np.float64)
         each = information / sizes
 
-        def divided(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        def divided(logs: Floats) -> Floats:
             return np.asarray((1.0 - _EVEN) * special.softmax(logs) + _EVEN / len(logs))
 
-        def error(logs: NDArray[np.float64]) -> float:
+        def error(logs: Floats) -> float:
             shares = divided(logs)
             of_fixed = noise * n_fixed**2 / shares[0] / information
             known = each**2 / (each + noise / shares[1:])
@@ -275,7 +273,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         noises = np.concatenate([[noise * n_fixed / information], noise / each])
         return shares, float((noises / shares).max())
 
-    def _basis(self, oracle: Oracle) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _basis(self, oracle: Oracle) -> tuple[Floats, Floats]:
         """Return coordinates of centred, whitened fixed columns and 1, and the prior in them."""
         data, ones, count = self.data, 1.0 / self.data.intercept, len(self._fixed)
         scales = np.full(count, math.inf)
@@ -303,9 +301,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         prior = linalg.block_diag((back * variances) @ back.T, [[_PRIOR_INTERCEPT**2]])
         return basis, prior
 
-    def _cleaned(
-        self, scores: LevelScores, v: NDArray[np.float64], parts: LevelParts
-    ) -> _Curvature:
+    def _cleaned(self, scores: LevelScores, v: Floats, parts: LevelParts) -> _Curvature:
         """Return the posterior mean of the Hessian, given its structure.
 
         The row of each level in the intercept's column is its diagonal entry in other units, and
@@ -398,7 +394,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         pooled = hessian.times(center) - np.mean(state.found, axis=0)
         squares = scores.scales**2
 
-        def variances(scales: NDArray[np.float64]) -> NDArray[np.float64]:
+        def variances(scales: Floats) -> Floats:
             sizes = [part.stop - part.start for part in self._parts]
             return np.repeat(np.square(scales), sizes) / squares
 
@@ -443,7 +439,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         scores: LevelScores,
         curvature: _Curvature,
         covariance: Structured,
-        way: NDArray[np.float64],
+        way: Floats,
         noise: float,
     ) -> Structured:
         """Return the covariance of the error of pooled scores: sampling, noise, and the Hessian's.
@@ -490,7 +486,7 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         )
         place = np.argsort(order)
 
-        def back(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        def back(matrix: Floats) -> Floats:
             found = np.empty_like(matrix)
             found[:size] = scores.basis @ matrix[:size]
             found[size:] = scores.scales[:, np.newaxis] * matrix[size:]
@@ -529,11 +525,11 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
 
 def _profile(
     posterior: LevelPosterior,
-    prior: NDArray[np.float64],
-    variances: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    prior: Floats,
+    variances: Callable[[Floats], Floats],
     place: int,
-    scales: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    scales: Floats,
+) -> Floats:
     """Return the log-likelihood of the scales of a factor, given those of all."""
     every = np.arange(len(SCALE_GRID))
     chosen = np.unique([0, *range(1, len(every), _SPACING), len(every) - 1])

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, special
 
-from dpglm.solvers.parts.algebra import solved
+from dpglm.solvers.parts.algebra import Floats, solved
 
 _LEAST = 1e-3  # Share of its mean that the curvature of a level has at least.
 
@@ -27,13 +26,13 @@ _LEAST = 1e-3  # Share of its mean that the curvature of a level has at least.
 class Structured:
     """The symmetric matrix ``diag(diagonal) + sides core sides^T``, with few sides."""
 
-    diagonal: NDArray[np.float64]
-    sides: NDArray[np.float64]
-    core: NDArray[np.float64]
+    diagonal: Floats
+    sides: Floats
+    core: Floats
 
-    def times(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def times(self, x: Floats) -> Floats:
         """Return the product with a vector, or with the columns of a matrix."""
-        product: NDArray[np.float64] = (self.diagonal * x.T).T
+        product: Floats = (self.diagonal * x.T).T
         return product + self.sides @ (self.core @ (self.sides.T @ x))
 
     def inverted(self) -> tuple[Structured, float]:
@@ -45,17 +44,17 @@ class Structured:
         return inverse, float(log_determinant)
 
     @property
-    def entries(self) -> NDArray[np.float64]:
+    def entries(self) -> Floats:
         """The diagonal of the matrix."""
         product = (self.sides @ self.core) * self.sides
         return np.asarray(self.diagonal + product.sum(axis=1))
 
     @property
-    def dense(self) -> NDArray[np.float64]:
+    def dense(self) -> Floats:
         """The matrix as an array."""
         return np.asarray(np.diag(self.diagonal) + self.sides @ self.core @ self.sides.T)
 
-    def columns(self, count: int) -> NDArray[np.float64]:
+    def columns(self, count: int) -> Floats:
         """Return the first columns, where the diagonal begins with as many zeros."""
         return np.asarray(self.sides @ (self.core @ self.sides[:count].T))
 
@@ -80,9 +79,9 @@ class LevelPosterior:
 
     hessian: Structured
     error: Structured
-    pooled: NDArray[np.float64]
+    pooled: Floats
 
-    def likelihood(self, fixed: NDArray[np.float64], variances: NDArray[np.float64]) -> float:
+    def likelihood(self, fixed: Floats, variances: Floats) -> float:
         """Return the marginal log-likelihood of a prior, up to a constant.
 
         ``fixed`` is the prior covariance of fixed effects, ``variances`` are those of the levels.
@@ -93,8 +92,8 @@ class LevelPosterior:
         return -0.5 * (log_determinant + form)
 
     def _inverse(
-        self, fixed: NDArray[np.float64], variances: NDArray[np.float64]
-    ) -> tuple[Structured, float, NDArray[np.float64], NDArray[np.float64]]:
+        self, fixed: Floats, variances: Floats
+    ) -> tuple[Structured, float, Floats, Floats]:
         """Return inverse and log-determinant of the variance of ``pooled``, S and ``S sides``.
 
         S is the prior's covariance, without that of fixed effects where it is a vector.
@@ -113,9 +112,7 @@ class LevelPosterior:
         )
         return (*variance.inverted(), prior, through)
 
-    def at(
-        self, fixed: NDArray[np.float64], variances: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], Structured]:
+    def at(self, fixed: Floats, variances: Floats) -> tuple[Floats, Structured]:
         """Return the posterior mean and covariance for a prior, given as in ``likelihood``."""
         d, sides, core = self.hessian.diagonal, self.hessian.sides, self.hessian.core
         inverse, _, prior, through = self._inverse(fixed, variances)
@@ -133,9 +130,7 @@ class LevelPosterior:
         return mean, covariance
 
 
-def curvature_of_levels(
-    seen: NDArray[np.float64], noise: float, mean: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def curvature_of_levels(seen: Floats, noise: float, mean: float) -> tuple[Floats, Floats]:
     """Return posterior means and variances of the curvature of levels, given noisy values.
 
     The prior is exponential with this mean, the least informative one of positive numbers, and the

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -44,6 +43,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Method, Outcome, StepInfo, present
+from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares import (
     BY_CHANCE,
@@ -102,13 +102,11 @@ class SufficientStatisticsState:
     scores: PooledScores | None
     extent: float  # Bound on residuals in standard deviations.
     view: LinearView | None  # View of the last scores, if intervals follow from them.
-    w: NDArray[np.float64]
-    noise: NDArray[np.float64]  # Its covariance.
+    w: Floats
+    noise: Floats  # Its covariance.
     intervals: Uncertainty | None
     binding: Binding | None
-    moments: tuple[NDArray[np.float64], float] | None = (
-        None  # Moments of columns, with their noise.
-    )
+    moments: tuple[Floats, float] | None = None  # Moments of columns, with their noise.
     columns: Columns | None = None
 
 
@@ -389,15 +387,13 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
     @property
-    def _penalty(self) -> NDArray[np.float64]:
+    def _penalty(self) -> Floats:
         """Diagonal of the penalty's Hessian, times the number of rows."""
         strengths = np.zeros(self.data.n_columns)
         strengths[: self._penalized] = self.problem.regularizer.strong_convexity
         return strengths * self.data.n_rows
 
-    def _minimizer(
-        self, first: FirstFit, scores: PooledScores, basis: Basis
-    ) -> NDArray[np.float64]:
+    def _minimizer(self, first: FirstFit, scores: PooledScores, basis: Basis) -> Floats:
         """Return the parameter that minimises the estimated loss, and the penalty."""
         data, d = self.data, self.data.n_features
         view, slopes = first.view, first.slopes
@@ -420,9 +416,7 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
             constant,
         )
 
-    def _covariance(
-        self, first: FirstFit, scores: PooledScores, at: Coordinates
-    ) -> NDArray[np.float64]:
+    def _covariance(self, first: FirstFit, scores: PooledScores, at: Coordinates) -> Floats:
         """Return the covariance of the noise in the parameter, by the delta method."""
         d, slopes, vectors = self.data.n_features, first.slopes, at.basis.vectors
         bend = vectors.T @ (self._penalty[:, np.newaxis] * vectors)
@@ -436,6 +430,6 @@ class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
         return np.asarray(vectors @ noise @ vectors.T)
 
 
-def _bounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bounded(values: Floats) -> Floats:
     """Clip released values so that products of a few do not overflow."""
     return np.clip(values, -HUGE, HUGE)
