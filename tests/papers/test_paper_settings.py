@@ -24,7 +24,7 @@ from dpglm.papers import (
     Wang2017NonConvex,
     Wang2017PolyakLojasiewicz,
 )
-from dpglm.papers._descent import constants
+from dpglm.papers.theorems import constants
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
 from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.events import LastIterate, Repeated

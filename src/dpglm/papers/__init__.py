@@ -6,9 +6,8 @@ from dpglm.papers.arora2022 import (
     Arora2022OutputPerturbation,
     Arora2022Smooth,
 )
-from dpglm.papers.d2p2 import d2p2_theorems
+from dpglm.papers.d2p2_and_sun2023 import d2p2_theorems, dpsgd_f_theoretical
 from dpglm.papers.song2021 import Song2021, Song2021NonConvex
-from dpglm.papers.sun2023 import dpsgd_f_theoretical
 from dpglm.papers.wang2017 import (
     Wang2017MirrorDescent,
     Wang2017NonConvex,

@@ -7,19 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpglm.data.spec import LARGEST
-from dpglm.papers._descent import (
-    Constants,
-    TheoremDescent,
-    TheoremSettings,
-    best_step_size,
-    check_bounded,
-    check_convex,
-    check_penalty,
-    constants,
-    loss_at_zero,
-    needed_steps,
-    smooth_constants,
-)
+from dpglm.papers import theorems
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.choices import largest_within
@@ -27,12 +15,12 @@ from dpglm.selection.grid_search import ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.schedules import Output, UniformAverage
+from dpglm.solvers.parts.schedules import UniformAverage
 
 
 @final
 @dataclass(frozen=True)
-class Arora2022Smooth(TheoremDescent):
+class Arora2022Smooth(theorems.TheoremSettings):
     """Projected noisy gradient descent for smooth, non-negative losses, Lipschitz or not.
 
     Row gradients are clipped at a bound that holds within the constraint; constant steps, no
@@ -80,33 +68,29 @@ class Arora2022Smooth(TheoremDescent):
     """
 
     theorem: ClassVar[str] = "arora2022, Theorem 1"
-    output: ClassVar[Output] = UniformAverage()
 
     n_steps: int | None = None
 
-    def known(self, facts: Facts) -> Constants:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        check_bounded(problem, data)
-        return smooth_constants(facts)
-
-    def needed_steps(self, facts: Facts, known: Constants) -> float:
-        data = facts.data
-        return data.n_rows
-
-    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        problem, data = facts.problem, facts.data
-        gradient = math.sqrt(known.smoothness * loss_at_zero(problem, data))
+        theorems.check_convex(problem)
+        theorems.check_bounded(problem, data)
+        known = theorems.smooth_constants(facts)
+        n_steps = self.n_steps or theorems.whole_steps(data.n_rows)
+        gradient = math.sqrt(known.smoothness * theorems.loss_at_zero(problem, data))
         noise = known.noise_of_one_step * math.sqrt(n_steps * data.n_coefficients)
-        return min(
+        step_size = min(
             known.radius / (math.sqrt(n_steps) * max(gradient, noise)),
             1.0 / (4.0 * known.smoothness),
         )
+        return theorems.plain_descent(
+            problem, known, n_steps, step_size, UniformAverage()
+        ), data.n_rows
 
 
 @final
 @dataclass(frozen=True)
-class Arora2022Lipschitz(TheoremDescent):
+class Arora2022Lipschitz(theorems.TheoremSettings):
     """Projected noisy gradient descent for losses with bounded slopes, smooth or not.
 
     As ``Arora2022Smooth``, with number and size of the steps from the bound below.
@@ -152,28 +136,23 @@ class Arora2022Lipschitz(TheoremDescent):
     """
 
     theorem: ClassVar[str] = "song2021, Theorem 2.7"
-    output: ClassVar[Output] = UniformAverage()
 
     n_steps: int | None = None
 
-    def known(self, facts: Facts) -> Constants:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        check_bounded(problem, data)
-        return constants(facts)
-
-    def needed_steps(self, facts: Facts, known: Constants) -> float:
-        data = facts.data
-        return needed_steps(known.radius, known, data.n_coefficients)
-
-    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        data = facts.data
-        return best_step_size(known.radius, known, data.n_coefficients, n_steps)
+        theorems.check_convex(problem)
+        theorems.check_bounded(problem, data)
+        known = theorems.constants(facts)
+        needed = theorems.needed_steps(known.radius, known, data.n_coefficients)
+        n_steps = self.n_steps or theorems.whole_steps(needed)
+        step_size = theorems.best_step_size(known.radius, known, data.n_coefficients, n_steps)
+        return theorems.plain_descent(problem, known, n_steps, step_size, UniformAverage()), needed
 
 
 @final
 @dataclass(frozen=True)
-class Arora2022OutputPerturbation(TheoremSettings):
+class Arora2022OutputPerturbation(theorems.TheoremSettings):
     """Output perturbation at a clip that never binds, with the regularisation of a theorem.
 
     The problem's constraint is ``L2Ball(B)``, which must hold all coefficients.
@@ -225,10 +204,10 @@ class Arora2022OutputPerturbation(TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        check_bounded(problem, data)
-        check_penalty(problem)
-        known = constants(facts)
+        theorems.check_convex(problem)
+        theorems.check_bounded(problem, data)
+        theorems.check_penalty(problem)
+        known = theorems.constants(facts)
         if not math.isfinite(known.smoothness):
             raise ValueError(
                 "loss must be smooth, such as SmoothedHinge(width) in place of Hinge(), got "
@@ -243,7 +222,7 @@ class Arora2022OutputPerturbation(TheoremSettings):
 
 @final
 @dataclass(frozen=True)
-class Arora2022GridSearch(TheoremSettings):
+class Arora2022GridSearch(theorems.TheoremSettings):
     """A private grid search over the norm, for smooth non-negative losses without a known norm.
 
     Parameters
@@ -286,9 +265,10 @@ class Arora2022GridSearch(TheoremSettings):
         smoothness = defaults.smoothness(problem.loss, data)
         if not (math.isfinite(smoothness) and problem.loss.nonnegative):
             raise ValueError(f"loss must be smooth and non-negative, got {problem.loss!r}")
-        mu = facts.mu
-        unit = math.sqrt(loss_at_zero(problem, data) / smoothness) / data.augmented_row_norm
-        largest = max(math.sqrt(data.n_rows), math.cbrt(data.n_rows * mu))
+        unit = (
+            math.sqrt(theorems.loss_at_zero(problem, data) / smoothness) / data.augmented_row_norm
+        )
+        largest = max(math.sqrt(data.n_rows), math.cbrt(data.n_rows * facts.mu))
         radii = [unit * 2.0**j for j in range(1, max(1, math.ceil(math.log2(largest))) + 1)]
         models = math.ceil(math.log2(2.0 / self.failure))
         solver = self.solver or ConfidenceBoosting(Arora2022OutputPerturbation(), models)

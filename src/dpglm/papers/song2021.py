@@ -7,25 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpglm.data.spec import DataSpec
-from dpglm.papers._descent import (
-    Constants,
-    TheoremDescent,
-    TheoremSettings,
-    best_step_size,
-    check_convex,
-    check_penalty,
-    check_unconstrained,
-    constants,
-    loss_at_zero,
-    needed_steps,
-    smooth_constants,
-    whole_steps,
-)
+from dpglm.papers import theorems
 from dpglm.problem import Problem
 from dpglm.selection.best_iterate import BestIterate
 from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.schedules import Output, UniformAverage
+from dpglm.solvers.parts.schedules import UniformAverage
 
 # Chosen on validation parts of the training rows of Adult and ACS employment.
 _NORM = 4.0
@@ -33,7 +20,7 @@ _NORM = 4.0
 
 @final
 @dataclass(frozen=True)
-class Song2021(TheoremDescent):
+class Song2021(theorems.TheoremSettings):
     """Unconstrained noisy gradient descent with an error that depends on rank, not dimension.
 
     Constant steps, no momentum, the average of all iterates, row gradients clipped at a bound that
@@ -103,8 +90,6 @@ class Song2021(TheoremDescent):
     (340, 3.98...)
     """
 
-    output: ClassVar[Output] = UniformAverage()
-
     rank: int | None = None
     norm: float | None = None
     clip: float | None = None
@@ -115,42 +100,34 @@ class Song2021(TheoremDescent):
     def theorem(self) -> str:
         return f"song2021, Theorem 3.{2 if self.population else 1}"
 
-    def known(self, facts: Facts) -> Constants:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        check_unconstrained(problem)
-        known = constants(facts, self.clip)
+        theorems.check_convex(problem)
+        theorems.check_unconstrained(problem)
+        known = theorems.constants(facts, self.clip)
         steepest = problem.loss.slope_bound * data.augmented_row_norm
         if data.n_outputs > 1 and known.lipschitz < steepest:
             raise ValueError(
                 "clip must be None, or above every row gradient, for several outputs, got "
                 f"{self.clip!r}"
             )
-        return known
-
-    def needed_steps(self, facts: Facts, known: Constants) -> float:
-        problem, data = facts.problem, facts.data
+        norm = self.norm or guessed_norm(problem, data)
+        directions = gradient_rank(data, self.rank)
+        needed = theorems.needed_steps(norm, known, directions)
         if self.population:
-            return float(data.n_rows) ** 2
-        norm, directions = self._reach(problem, data)
-        return needed_steps(norm, known, directions)
-
-    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        problem, data = facts.problem, facts.data
-        norm, directions = self._reach(problem, data)
-        if not self.population:
-            return best_step_size(norm, known, directions, n_steps)
-        noise = directions * n_steps * known.noise_of_one_step**2
-        stability = 8.0 * known.lipschitz**2 * (math.sqrt(n_steps) + n_steps / data.n_rows)
-        return norm / math.sqrt(n_steps * (known.lipschitz**2 + noise + stability))
-
-    def _reach(self, problem: Problem, data: DataSpec) -> tuple[float, int]:
-        return self.norm or guessed_norm(problem, data), gradient_rank(data, self.rank)
+            needed = float(data.n_rows) ** 2
+        n_steps = self.n_steps or theorems.whole_steps(needed)
+        step_size = theorems.best_step_size(norm, known, directions, n_steps)
+        if self.population:
+            noise = directions * n_steps * known.noise_of_one_step**2
+            stability = 8.0 * known.lipschitz**2 * (math.sqrt(n_steps) + n_steps / data.n_rows)
+            step_size = norm / math.sqrt(n_steps * (known.lipschitz**2 + noise + stability))
+        return theorems.plain_descent(problem, known, n_steps, step_size, UniformAverage()), needed
 
 
 @final
 @dataclass(frozen=True)
-class Song2021NonConvex(TheoremSettings):
+class Song2021NonConvex(theorems.TheoremSettings):
     """Noisy gradient steps of size ``1/H``, and a private choice of the shortest gradient.
 
     For smooth losses, convex or not. ``BestIterate`` with row gradients clipped at a bound that
@@ -200,13 +177,13 @@ class Song2021NonConvex(TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_unconstrained(problem)
-        check_penalty(problem)
-        known = smooth_constants(facts)
+        theorems.check_unconstrained(problem)
+        theorems.check_penalty(problem)
+        known = theorems.smooth_constants(facts)
         smoothness = known.smoothness + problem.regularizer.smoothness
-        drop = 2.0 * smoothness * loss_at_zero(problem, data)
+        drop = 2.0 * smoothness * theorems.loss_at_zero(problem, data)
         needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step
-        n_steps = self.n_steps or whole_steps(needed)
+        n_steps = self.n_steps or theorems.whole_steps(needed)
         solver = BestIterate(n_steps, 1.0 / smoothness, known.lipschitz, self.choice_share)
         # The choice is a step of the plan as well.
         return solver, needed + 1.0

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpglm.data.spec import DataSpec
-from dpglm.papers._descent import (
-    Constants,
-    TheoremDescent,
-    TheoremSettings,
-    check_bounded,
-    check_convex,
-    loss_at_zero,
-    smooth_constants,
-    whole_steps,
-)
+from dpglm.papers import theorems
 from dpglm.papers.song2021 import guessed_norm
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Solver
@@ -25,14 +16,14 @@ from dpglm.solvers.gradient.accelerated_mirror_descent import (
     balanced_steps,
 )
 from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
-from dpglm.solvers.parts.schedules import Last, Output, RandomIterate, UniformAverage
+from dpglm.solvers.parts.schedules import Last, RandomIterate, UniformAverage
 
 _MOST_STOCHASTIC_STEPS = 20_000
 
 
 @final
 @dataclass(frozen=True)
-class Wang2017PolyakLojasiewicz(TheoremDescent):
+class Wang2017PolyakLojasiewicz(theorems.TheoremSettings):
     """A few noisy gradient steps with the last iterate returned, for objectives without plateaus.
 
     The objective F must satisfy ``|grad F(w)|^2 >= 2 m (F(w) - min F)`` everywhere (the
@@ -81,23 +72,27 @@ class Wang2017PolyakLojasiewicz(TheoremDescent):
     """
 
     theorem: ClassVar[str] = "wang2017, Theorem 6.2"
-    output: ClassVar[Output] = Last()
 
     growth: float | None = None
     n_steps: int | None = None
 
-    def needed_steps(self, facts: Facts, known: Constants) -> float:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        condition = (known.smoothness + problem.regularizer.smoothness) / growth_of(
-            problem, data, self.growth
-        )
+        theorems.check_unconstrained(problem)
+        known = theorems.smooth_constants(facts)
+        smoothness = known.smoothness + problem.regularizer.smoothness
+        condition = smoothness / growth_of(problem, data, self.growth)
         ratio = known.lipschitz / known.noise_of_one_step
-        return condition * math.log(ratio**2 / data.n_coefficients)
+        needed = condition * math.log(ratio**2 / data.n_coefficients)
+        n_steps = self.n_steps or theorems.whole_steps(needed)
+        return theorems.plain_descent(
+            problem, known, n_steps, 1.0 / known.smoothness, Last()
+        ), needed
 
 
 @final
 @dataclass(frozen=True)
-class Wang2017NonConvex(TheoremDescent):
+class Wang2017NonConvex(theorems.TheoremSettings):
     """Noisy gradient steps with a random iterate returned, for smooth losses, convex or not.
 
     The returned iterate is close to where the gradient vanishes, which need not be a minimum.
@@ -141,20 +136,26 @@ class Wang2017NonConvex(TheoremDescent):
     """
 
     theorem: ClassVar[str] = "wang2017, Theorem 6.3"
-    output: ClassVar[Output] = RandomIterate()
 
     n_steps: int | None = None
 
-    def needed_steps(self, facts: Facts, known: Constants) -> float:
+    def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
+        theorems.check_unconstrained(problem)
+        known = theorems.smooth_constants(facts)
         smoothness = known.smoothness + problem.regularizer.smoothness
-        drop = 2.0 * smoothness * loss_at_zero(problem, data)
-        return math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
+        drop = 2.0 * smoothness * theorems.loss_at_zero(problem, data)
+        needed = math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
+        n_steps = self.n_steps or theorems.whole_steps(needed)
+        solver = theorems.plain_descent(
+            problem, known, n_steps, 1.0 / known.smoothness, RandomIterate()
+        )
+        return solver, needed
 
 
 @final
 @dataclass(frozen=True)
-class Wang2017MirrorDescent(TheoremSettings):
+class Wang2017MirrorDescent(theorems.TheoremSettings):
     """Accelerated mirror descent with a step size for which its proof holds.
 
     Steps of size ``1/(H + lambda)``, row gradients clipped at a bound that they cannot exceed.
@@ -179,19 +180,18 @@ class Wang2017MirrorDescent(TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        check_bounded(problem, data)
-        known = smooth_constants(facts)
+        theorems.check_convex(problem)
+        theorems.check_bounded(problem, data)
+        known = theorems.smooth_constants(facts)
         step_size = 1.0 / (known.smoothness + problem.regularizer.strong_convexity)
-        mu = facts.mu
-        needed = balanced_steps(problem, data, step_size, known.lipschitz, mu)
-        n_steps = self.n_steps or whole_steps(needed)
+        needed = balanced_steps(problem, data, step_size, known.lipschitz, facts.mu)
+        n_steps = self.n_steps or theorems.whole_steps(needed)
         return AcceleratedMirrorDescent(n_steps, step_size, known.lipschitz), needed
 
 
 @final
 @dataclass(frozen=True)
-class Wang2017SVRG(TheoremSettings):
+class Wang2017SVRG(theorems.TheoremSettings):
     """DP-SVRG with a step size and epochs long enough that each halves the error.
 
     Steps of size ``1/(48 L)``, L the smoothness of a row's loss, and ``200 L/m`` of them in each
@@ -225,8 +225,8 @@ class Wang2017SVRG(TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        known = smooth_constants(facts)
+        theorems.check_convex(problem)
+        known = theorems.smooth_constants(facts)
         of_row = known.smoothness / data.weight_bound
         growth = growth_of(problem, data, self.growth)
         inner = _inner_steps(200.0 * of_row / growth, "growth", growth)
@@ -245,7 +245,7 @@ class Wang2017SVRG(TheoremSettings):
 
 @final
 @dataclass(frozen=True)
-class Wang2017SVRGPlusPlus(TheoremSettings):
+class Wang2017SVRGPlusPlus(theorems.TheoremSettings):
     """DP-SVRG++ with the step size ``1/(13 L)``, and epochs that double until noise dominates.
 
     Parameters
@@ -274,12 +274,12 @@ class Wang2017SVRGPlusPlus(TheoremSettings):
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
-        check_convex(problem)
-        known = smooth_constants(facts)
+        theorems.check_convex(problem)
+        known = theorems.smooth_constants(facts)
         of_row = known.smoothness / data.weight_bound
         norm = self.norm or guessed_norm(problem, data)
         # If the loss at zero is zero there is nothing to learn, and any length will do.
-        gap = loss_at_zero(problem, data) or 1.0
+        gap = theorems.loss_at_zero(problem, data) or 1.0
         inner = max(2, _inner_steps(of_row * norm**2 / gap, "norm", norm))
         ratio = known.lipschitz / (known.noise_of_one_step * math.sqrt(data.n_coefficients))
         needed = max(1, math.ceil(math.log2(ratio)))

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
@@ -181,47 +181,19 @@ class TheoremSettings(Solver):
         return dataclasses.replace(plan, theorem=Theorem(self.theorem, steps))
 
 
-class TheoremDescent(TheoremSettings):
-    """Full-batch noisy gradient descent with constant steps and no momentum, set by a theorem.
-
-    Row gradients are clipped at a bound that they cannot exceed.
-    """
-
-    output: ClassVar[Output]
-
-    n_steps: int | None
-
-    def known(self, facts: Facts) -> Constants:
-        """Find the theorem's constants, or raise ValueError if a condition does not hold.
-
-        By default those of a smooth and non-negative loss without a constraint.
-        """
-        check_unconstrained(facts.problem)
-        return smooth_constants(facts)
-
-    @abc.abstractmethod
-    def needed_steps(self, facts: Facts, known: Constants) -> float:
-        """Return the number of steps that the theorem's bound needs."""
-
-    def step_size(self, facts: Facts, known: Constants, n_steps: int) -> float:
-        """Return the theorem's step size: by default one over the smoothness."""
-        return 1.0 / known.smoothness
-
-    @final
-    def settled(self, facts: Facts) -> tuple[Solver, float]:
-        check_penalty(facts.problem)
-        known = self.known(facts)
-        needed = self.needed_steps(facts, known)
-        n_steps = self.n_steps or whole_steps(needed)
-        descent = NoisyGD(
-            n_steps=n_steps,
-            step_size=self.step_size(facts, known, n_steps),
-            schedule=Constant(),
-            clip=known.lipschitz,
-            momentum=0.0,
-            output=self.output,
-        )
-        return descent, needed
+def plain_descent(
+    problem: Problem, known: Constants, n_steps: int, step_size: float, output: Output
+) -> NoisyGD:
+    """Return full-batch descent with constant steps, no momentum, and a clip that never binds."""
+    check_penalty(problem)
+    return NoisyGD(
+        n_steps=n_steps,
+        step_size=step_size,
+        schedule=Constant(),
+        clip=known.lipschitz,
+        momentum=0.0,
+        output=output,
+    )
 
 
 def whole_steps(needed: float) -> int:
