@@ -32,7 +32,13 @@ class Given(Solver):
     degrees_of_freedom: float = math.inf
     covariance: Covariance | None = None
 
-    def with_inference(self, covariance: Covariance) -> Given:
+    def with_inference(
+        self,
+        covariance: Covariance,
+        prior_scales: tuple[float, ...] | None = None,
+        *,
+        full_weights: bool = False,
+    ) -> Given:
         return dataclasses.replace(self, covariance=covariance)
 
     def decide(self, facts: Facts) -> Plan:

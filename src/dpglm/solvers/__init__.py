@@ -27,7 +27,6 @@ from dpglm.solvers.gradient.noisy_gd import NoisyGD, NoisySGD, pure_gd
 from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
-from dpglm.solvers.network import NetworkMethod as NetworkMethod
 from dpglm.solvers.parts.schedules import (
     Constant,
     Exponential,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._calls import checked
-from dpglm._validation import check_bools, check_one_of
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
@@ -30,7 +29,7 @@ from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
-from dpglm.solvers.uncertainty import Covariance
+from dpglm.solvers.uncertainty import Covariance, check_settings
 
 # Largest number of columns for Newton steps, unless mu times rows per column is at least this, by
 # ``experiments.wide_tables``.
@@ -227,6 +226,7 @@ def _can_whiten(
     return math.sqrt(2.0 * data.n_columns) <= most_noise * signal
 
 
+@checked
 @final
 @dataclass(frozen=True)
 class Auto(Solver):
@@ -264,18 +264,21 @@ class Auto(Solver):
     full_weights: bool = False
 
     def __post_init__(self) -> None:
-        check_bools(self)
-        if self.inference is not None:
-            check_one_of("inference", self.inference, ("model", "robust"))
+        check_settings(self)
 
-    def with_inference(self, covariance: Covariance) -> Auto:
-        return dataclasses.replace(self, inference=covariance)
-
-    def with_prior(self, scales: tuple[float, ...]) -> Auto:
-        return dataclasses.replace(self, prior_scales=scales)
-
-    def with_full_weights(self) -> Auto:
-        return dataclasses.replace(self, full_weights=True)
+    def with_inference(
+        self,
+        covariance: Covariance,
+        prior_scales: tuple[float, ...] | None = None,
+        *,
+        full_weights: bool = False,
+    ) -> Auto:
+        return dataclasses.replace(
+            self,
+            inference=covariance,
+            prior_scales=prior_scales or self.prior_scales,
+            full_weights=full_weights or self.full_weights,
+        )
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         # ``choose`` prefers objective perturbation, except for classes' codes.
@@ -289,9 +292,7 @@ class Auto(Solver):
         else:
             is_squared = isinstance(problem.loss, Squared)
             able = SufficientStatistics() if is_squared else NewtonRaphson()
-            chosen = able.with_inference(self.inference)
-            if self.prior_scales is not None:
-                chosen = chosen.with_prior(self.prior_scales)
-            if self.full_weights:
-                chosen = chosen.with_full_weights()
+            chosen = able.with_inference(
+                self.inference, self.prior_scales, full_weights=self.full_weights
+            )
         return chosen.plan(problem, budget, data, adjacency)

@@ -281,6 +281,19 @@ class Method(abc.ABC, Generic[S]):
         """Compute the result from the last state."""
 
 
+@dataclass(frozen=True)
+class FitMethod(Method[S]):
+    """A method that fits a model to the prepared rows themselves."""
+
+    problem: Problem
+    data: DataSpec
+    adjacency: Adjacency
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return float(self.n_steps * self.data.n_rows)
+
+
 class Composite(Method[S]):
     """A method made of stages: plans of other methods, and single steps of its own.
 
@@ -588,33 +601,23 @@ class Solver(abc.ABC):
         """Whether bounds on rounding need double precision for this problem and budget."""
         return False
 
-    def with_prior(self, scales: tuple[float, ...]) -> Solver:
-        """Return the solver with a prior for intervals, or itself if it uses none.
-
-        Parameters
-        ----------
-        scales : tuple of float
-            Largest prior standard deviation of the coefficient of each prepared column.
-        """
-        return self
-
-    def with_full_weights(self) -> Solver:
-        """Return the solver that gives every row its full weight, for intervals.
-
-        Raises
-        ------
-        ValueError
-            If this solver does not support intervals.
-        """
-        return self.with_inference("model")
-
-    def with_inference(self, covariance: Covariance) -> Solver:
+    def with_inference(
+        self,
+        covariance: Covariance,
+        prior_scales: tuple[float, ...] | None = None,
+        *,
+        full_weights: bool = False,
+    ) -> Solver:
         """Return the solver that also releases the covariance for intervals.
 
         Parameters
         ----------
         covariance : {"model", "robust"}
             Covariance that the intervals rest on.
+        prior_scales : tuple of float, optional
+            Largest prior standard deviation of the coefficient of each prepared column.
+        full_weights : bool, default=False
+            Whether every row has its full weight.
 
         Raises
         ------

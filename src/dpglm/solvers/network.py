@@ -1,9 +1,7 @@
-"""Training of networks: random projections in blocks, losses, steps and plans."""
+"""Networks: random projections in blocks, losses, and noisy sums of row gradients."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,22 +10,16 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
 from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.projection import GaussianMatrix
-from dpglm.privacy import Adjacency, PrivacyBudget
-from dpglm.problem import Problem
+from dpglm.privacy.releases import SumRelease
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo
-from dpglm.solvers.gradient.d2p2 import D2P2
-from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.parts.algebra import Floats
-from dpglm.solvers.parts.schedules import Lift, NoiseLevels, Output
+from dpglm.solvers.parts.schedules import Lift
 
 if TYPE_CHECKING:
     from dpglm.data.torch.networks import NetworkRows
@@ -104,156 +96,49 @@ class NetworkLoss(Loss):
         return math.inf
 
 
-# Descent on a network: noisy sums of bounded row gradients, and steps made of them.
+# Noisy sums of bounded row gradients.
 
 _SAMPLE, _MATRICES = 0, 1
 
 
-@final
-@dataclass(frozen=True)
-class NetworkMethod(NoiseLevels[DescentState]):
-    """DP-SGD, D2P2-SGD or a mixture of them, on a network, with every setting decided.
+def network_rows(rows: Rows) -> Rows:
+    """Return the rows if they are those of a network, or raise PlanMismatchError."""
+    from dpglm.data.torch.networks import NetworkRows
 
-    The columns of ``data`` are the network's trainable parameters, and its rows their gradients,
-    bounded by ``clipping``: as a whole, or if gradients are projected (``dimension`` columns for
-    each block) in each of ``blocks`` blocks by ``clipping.bound / sqrt(blocks)``. A step is ``v <-
-    momentum v + g``, ``w <- w - eta v``, as in torch's SGD. Noise has ``noise_multiplier`` times a
-    step's factor times the sensitivity.
-    """
-
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
-    clipping: Clipping
-    step_sizes: tuple[float, ...]
-    noise_factors: tuple[float, ...]
-    momentum: float
-    dimension: int | None
-    blocks: int
-    lift: Lift
-    sampling_rate: float
-    output: Output
-    noise_multiplier: float
-
-    algorithm = "D2P2-SGD on a network"
-    subject = " of a network"
-
-    def __post_init__(self) -> None:
-        check_real("momentum", self.momentum, least=0.0, below=1.0)
-        check_integer("blocks", self.blocks, least=1)
-        if not isinstance(self.problem.loss, NetworkLoss):
-            raise ValueError(f"loss must be that of a network, got {self.problem.loss!r}")
-        data = self.data
-        if data != DataSpec(data.n_rows, data.n_features, row_norm=data.row_norm):
-            raise ValueError(f"data must be n_rows, n_features and row_norm alone, got {data!r}")
-        if self.blocks > (1 if self.dimension is None else self.data.n_coefficients):
-            raise ValueError(
-                "blocks must be 1 without a projection, and at most the number of parameters, got "
-                f"{self.blocks}"
-            )
-        self.check_levels()
-
-    @functools.cached_property
-    def descent(self) -> Descent:
-        """The steps along noisy gradients, from a displacement of zero."""
-        settings = self.problem, self.data, self.step_sizes, self.output, self.momentum
-        return Descent(*settings, dampened=False)
-
-    @property
-    def coefficient_noise(self) -> float:
-        return self.descent.noise_growth([self.noise_std(step) for step in range(self.n_steps)])
-
-    def prepare(self, rows: Rows, seed: int) -> Rows:
-        from dpglm.data.torch.networks import NetworkRows
-
-        if not isinstance(rows, NetworkRows):
-            raise PlanMismatchError(
-                f"the plan is for a network's rows, but rows are {type(rows).__name__}"
-            )
-        return rows
-
-    def init(self, seed: int) -> DescentState:
-        return self.descent.init(seed)
-
-    def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
-        return self.descent.step(state, self._gradient(state, oracle), self.noise_std(state.step))
-
-    def _gradient(self, state: DescentState, oracle: Oracle) -> Floats:
-        declared = self.by_level[self.noise_factors[state.step]]
-        matrices = None
-        if self.dimension is not None:
-            seed = (state.seed, state.step, _MATRICES)
-            matrices = BlockMatrices(self.blocks, self.dimension, seed)
-
-        def kernel(rows: Any) -> Floats:
-            network: NetworkRows = rows
-            total = network.clipped_gradient_sum(
-                state.w,
-                self.clipping.factor,
-                self.blocks,
-                alone=not self.adjacency.n_is_public,
-                seed=(state.seed, state.step, _SAMPLE),
-            )
-            return total if matrices is None else matrices.project(total)
-
-        released = oracle.noisy_mean(declared, kernel, self.clipping.bound)
-        if matrices is None:
-            return released
-        return matrices.lift(released, self.data.n_coefficients, self.lift)
-
-    def finish(self, state: DescentState) -> Outcome:
-        return Outcome(state.returned)
-
-
-# Plans for networks, from the settings of D2P2-SGD and public facts.
-
-
-def network_plan(
-    loss: NetworkLoss,
-    solver: D2P2,
-    budget: PrivacyBudget,
-    adjacency: Adjacency,
-    *,
-    n_rows: int,
-    n_parameters: int,
-    block_size: int | None,
-    momentum: float,
-) -> Plan:
-    """Decide every setting and the noise of a network's training.
-
-    No public fact bounds the gradients of a network or the distance to go, so the settings that
-    depend on them must be given.
-    """
-    if solver.n_steps is None or solver.step_size is None or solver.clip is None:
-        raise ValueError(
-            "n_steps, step_size and clip must be given for a network, as no public fact decides "
-            f"them, got {solver.n_steps!r}, {solver.step_size!r} and {solver.clip!r}"
+    if not isinstance(rows, NetworkRows):
+        raise PlanMismatchError(
+            f"the plan is for a network's rows, but rows are {type(rows).__name__}"
         )
-    if block_size is not None:
-        check_integer("block_size", block_size, least=2)
-    data = DataSpec(n_rows=n_rows, n_features=n_parameters, row_norm=solver.clip)
-    blocks = 1
-    if solver.projected and block_size is not None:
-        blocks = -(-n_parameters // block_size)
-    dimension = solver.dimension_of(-(-n_parameters // blocks))
-    if dimension is not None:
-        # The shorter blocks.
-        solver.lift.noise_growth(n_parameters // blocks, dimension)
-    method = NetworkMethod(
-        problem=Problem(loss),
-        data=data,
-        adjacency=adjacency,
-        clipping=solver.clipping(solver.clip),
-        step_sizes=tuple((solver.step_size * solver.schedule.factors(solver.n_steps)).tolist()),
-        noise_factors=solver.noise_factors(solver.n_steps),
-        momentum=momentum,
-        dimension=dimension,
-        blocks=blocks,
-        lift=solver.lift,
-        sampling_rate=solver.sampling_rate,
-        output=solver.output,
-        noise_multiplier=1.0,
-    )
-    return Facts(method.problem, budget, data, adjacency).calibrated(
-        lambda noise: dataclasses.replace(method, noise_multiplier=noise)
-    )
+    return rows
+
+
+def network_gradient(
+    oracle: Oracle,
+    declared: SumRelease,
+    w: Floats,
+    clipping: Clipping,
+    lift: Lift,
+    seed: tuple[int, int],
+    *,
+    blocks: int,
+    dimension: int | None,
+) -> Floats:
+    """Release a mean gradient at w, bounded in each block, and projected to ``dimension`` columns.
+
+    ``seed`` is public: that of the run, and the step.
+    """
+    matrices = None if dimension is None else BlockMatrices(blocks, dimension, (*seed, _MATRICES))
+
+    def kernel(rows: Any) -> Floats:
+        network: NetworkRows = rows
+        total = network.clipped_gradient_sum(
+            w,
+            clipping.factor,
+            blocks,
+            alone=not declared.adjacency.n_is_public,
+            seed=(*seed, _SAMPLE),
+        )
+        return total if matrices is None else matrices.project(total)
+
+    released = oracle.noisy_mean(declared, kernel, clipping.bound)
+    return released if matrices is None else matrices.lift(released, w.size, lift)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
 
 import numpy as np
 
+from dpglm._validation import check_bools, check_one_of
 from dpglm._words import card
 from dpglm.problem import Problem, Unconstrained
 from dpglm.solvers.parts.algebra import Floats
@@ -87,25 +88,14 @@ Covariance: TypeAlias = Literal["model", "robust"]
 class Binding:
     """Shares of the rows on which the limits of a fit bind, as released.
 
-    Parameters
-    ----------
-    long : float
-        Share of the rows that are downweighted for their length, from 0 to 1.
-    lost : float
-        Share of the weight that this takes.
-    clipped : float
-        Share of the rows with a clipped residual.
-    noise : tuple of float
-        Standard deviations of the noise in the three, and in the following.
-    columns : tuple of float
-        Part of ``long`` that is due to each prepared column: its share in the squared norms of
-        these rows, in standard deviations of the columns.
+    ``columns`` has the part of ``long`` that is due to each prepared column: its share in the
+    squared norms of these rows, in standard deviations of the columns.
     """
 
-    long: float
-    lost: float
-    clipped: float
-    noise: tuple[float, float, float, float]
+    long: float  # Share of the rows that are downweighted for their length, from 0 to 1.
+    lost: float  # Share of the weight that this takes.
+    clipped: float  # Share of the rows with a clipped residual.
+    noise: tuple[float, float, float, float]  # Standard deviations in the four.
     columns: tuple[float, ...]
 
     @classmethod
@@ -262,6 +252,14 @@ class Solution:
                 ("ledger", "none" if entry is None else entry.describe()),
             ],
         )
+
+
+def check_settings(settings: Any) -> None:
+    """Check the settings of a solver for intervals: covariance, prior and weights."""
+    if settings.inference is not None:
+        check_one_of("inference", settings.inference, ("model", "robust"))
+    check_scales(settings.prior_scales)
+    check_bools(settings)
 
 
 def check_scales(scales: tuple[float, ...] | None, n_features: int | None = None) -> None:

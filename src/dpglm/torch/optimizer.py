@@ -28,8 +28,8 @@ from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.privacy.releases import Curator
 from dpglm.solvers.base import Outcome, Plan, StepInfo, finished
-from dpglm.solvers.gradient.d2p2 import D2P2
-from dpglm.solvers.network import NetworkLoss, network_plan
+from dpglm.solvers.gradient.d2p2 import D2P2, network_plan
+from dpglm.solvers.network import NetworkLoss
 from dpglm.solvers.run import record_plan
 from dpglm.solvers.uncertainty import Solution
 

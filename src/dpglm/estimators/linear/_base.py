@@ -294,18 +294,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         elif self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
         covariance = self._covariance()
+        full_weights = check_one_of("weighting", self.weighting, ("auto", "none")) == "none"
         if covariance is not None:
             # A declared bound stands for weights, in a plan as in a fit.
             weighted = weighted or self.weight_bound is not None
             check_inference(problem, spec, covariance, weighted=weighted)
-            solver = solver.with_inference(covariance)
             scales = self._prior_scales(spec, schema)
-            if scales is not None:
-                solver = solver.with_prior(scales)
-        if check_one_of("weighting", self.weighting, ("auto", "none")) == "none":
-            if covariance is None:
-                raise ValueError("weighting must be 'auto' without inference, got 'none'")
-            solver = solver.with_full_weights()
+            solver = solver.with_inference(covariance, scales, full_weights=full_weights)
+        elif full_weights:
+            raise ValueError("weighting must be 'auto' without inference, got 'none'")
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):

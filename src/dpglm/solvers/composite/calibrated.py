@@ -28,15 +28,8 @@ from dpglm.solvers.base import (
 )
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
-from dpglm.solvers.parts.defaults import (
-    MARGIN,
-    is_weakly_regularized,
-    mean_prediction,
-    plan_beside,
-    relative_length,
-    stage_seed,
-)
 from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.newton import Newton, NewtonMethod
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
@@ -115,16 +108,16 @@ class Calibrated(Solver):
     def decide(self, facts: Facts) -> Plan:
         problem, data = facts.problem, facts.data
         share = self._share(facts.mu * data.typical_weight, data)
-        if data.n_outputs > 1 or share is None or not is_weakly_regularized(problem, data):
+        if data.n_outputs > 1 or share is None or not defaults.is_weakly_regularized(problem, data):
             return self.solver.decide(facts)
-        mu = facts.budget.gdp_mu() * MARGIN
+        mu = facts.budget.gdp_mu() * defaults.MARGIN
         scale = NewtonRaphson().plan(
             Problem(problem.loss),
             GaussianDP(math.sqrt(share) * mu),
             _scores(data, _MOST_SCORE if isinstance(self.solver, Newton) else data.row_norm),
             facts.adjacency,
         )
-        direction = plan_beside(
+        direction = defaults.plan_beside(
             lambda within: self.solver.plan(problem, within, data, facts.adjacency),
             scale.event,
             math.sqrt(1.0 - share) * mu,
@@ -209,7 +202,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         return self.direction.coefficient_noise
 
     def init(self, seed: int) -> CalibratedState:
-        return CalibratedState(seed, 0, self.direction.method.init(stage_seed(seed, 0)))
+        return CalibratedState(seed, 0, self.direction.method.init(defaults.stage_seed(seed, 0)))
 
     def step(self, state: CalibratedState, oracle: Oracle) -> tuple[CalibratedState, StepInfo]:
         number = state.step + 1
@@ -217,7 +210,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
             direction, info = self.direction.method.step(state.direction, oracle)
             state = dataclasses.replace(state, step=number, direction=direction)
             if number == self.direction.n_steps:
-                begun = self.scale.method.init(stage_seed(state.seed, 1))
+                begun = self.scale.method.init(defaults.stage_seed(state.seed, 1))
                 state = dataclasses.replace(state, map=self._map(direction), scale=begun)
         else:
             scale, info = self.scale.method.step(state.scale, self._of_scores(state, oracle))
@@ -249,7 +242,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
             assert state.map is not None
             row_by_row = not oracle.places_are_fixed
             rows = state.map.apply(oracle.rows, self.scale.data, row_by_row, oracle.map_blocks)
-            rows = self.scale.method.prepare(rows, stage_seed(state.seed, 1))
+            rows = self.scale.method.prepare(rows, defaults.stage_seed(state.seed, 1))
             oracle.kept["scores"] = dataclasses.replace(oracle, rows=rows)
         of_scores: Oracle = oracle.kept["scores"]
         return of_scores
@@ -281,7 +274,7 @@ class CalibratedMethod(Composite["CalibratedState"]):
         w = state.map.pull_back(w, self.direction.data, self.scale.data)
         precision = direction.precision
         if precision is not None:
-            precision = precision / relative_length(w[:d], direction.w[:d]) ** 2
+            precision = precision / defaults.relative_length(w[:d], direction.w[:d]) ** 2
         noise = self._noise(state, w[:d], calibration.noise_covariance)
         return Outcome(w, noise, precision=precision, response=direction.response)
 
@@ -297,13 +290,13 @@ class CalibratedMethod(Composite["CalibratedState"]):
         w, basis = state.direction.w, state.direction.basis
         # Calibration compensates for noise in the length of the scores and in their mean, whatever
         # the direction is.
-        mean = mean_prediction(len(w), basis.inverse)
+        mean = defaults.mean_prediction(len(w), basis.inverse)
         kept = np.eye(len(w))
         kept[-1] -= mean
         level = basis.inverse[:, -1]
         across = basis.inverse.T @ (basis.inverse @ w - level * (mean @ w))
         kept -= np.outer(kept @ w, across) / unit**2
-        grown = relative_length(slopes, w[: data.n_features])
+        grown = defaults.relative_length(slopes, w[: data.n_features])
         back = state.map.pulling_matrix(data, self.scale.data)
         both = found.mapped(grown * kept).columns + of_scale.mapped(back).columns
         known = NoiseCovariance(both)

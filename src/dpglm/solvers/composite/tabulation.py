@@ -105,18 +105,10 @@ _HEAVY = 0.5
 @final
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Cells of whole numbers, and the expected share of the rows in each; public.
+    """Cells of whole numbers, and the expected share of the rows in each; public."""
 
-    Parameters
-    ----------
-    bounds : ndarray of int64 of shape (n_cells + 1,)
-        Ends of the cells, increasing; a cell begins at its lower end.
-    expected : ndarray of shape (n_cells,)
-        Shares, which add up to 1.
-    """
-
-    bounds: NDArray[np.int64]
-    expected: Floats
+    bounds: NDArray[np.int64]  # Ends of the cells, increasing; a cell begins at its lower end.
+    expected: Floats  # Adds up to 1.
 
     @property
     def single(self) -> NDArray[np.bool_]:
@@ -201,40 +193,20 @@ class Grid:
 class Refined:
     """A column of keys with cells that are searched, then merged into a few for two classes.
 
-    Keys are whole numbers in the order of the scores, below ``2**52`` in magnitude.
-
-    Parameters
-    ----------
-    label : int
-        Column with the class of the row, 0 or 1.
-    column : int
-        Column with its key, times ``KEY_UNIT``.
-    size : int
-        Number of fine cells, for cells of equal mass; cuts begin further ones.
-    n_cells : int
-        Number of merged cells of equal mass.
-    n_searched : int
-        Number of cells in each round of the search.
-    span : tuple of int
-        Magnitudes of keys: the nearest to 0 and the farthest end of the first round's cells, which
-        are even in keys, and the largest key.
-    usual : tuple of int
-        Usual magnitude of keys, and the usual distance from it.
-    cuts : tuple of int
-        Keys, increasing, where a cell always begins.
-    position : int, optional
-        Column for the row's place within its merged cell, from -1 to 1: the estimated share of the
-        cell's rows below it.
+    Keys are whole numbers in the order of the scores, below ``2**52`` in magnitude. ``span`` has
+    magnitudes of keys: the nearest to 0 and the farthest end of the first round's cells, which are
+    even in keys, and the largest key. ``position`` is the column for the row's place within its
+    merged cell, from -1 to 1: the estimated share of the cell's rows below it.
     """
 
-    label: int
-    column: int
-    size: int
-    n_cells: int
-    n_searched: int
+    label: int  # Column with the class of the row, 0 or 1.
+    column: int  # Column with its key, times ``KEY_UNIT``.
+    size: int  # Number of fine cells, for cells of equal mass; cuts begin further ones.
+    n_cells: int  # Number of merged cells of equal mass.
+    n_searched: int  # Number of cells in each round of the search.
     span: tuple[int, int, int]
-    usual: tuple[int, int]
-    cuts: tuple[int, ...] = ()
+    usual: tuple[int, int]  # Usual magnitude of keys, and the usual distance from it.
+    cuts: tuple[int, ...] = ()  # Keys, increasing, where a cell always begins.
     position: int | None = None
 
     def __post_init__(self) -> None:

@@ -16,7 +16,6 @@ from scipy.optimize import brentq
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import (
@@ -29,7 +28,7 @@ from dpglm.problem import (
     Simplex,
     Unconstrained,
 )
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given, n_penalized
@@ -323,12 +322,9 @@ class AcceleratedMirrorDescentState:
 
 @final
 @dataclass(frozen=True)
-class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
+class AcceleratedMirrorDescentMethod(FitMethod["AcceleratedMirrorDescentState"]):
     """Accelerated mirror descent with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     geometry: MirrorMap  # On the rows of the parameter that penalty and constraint act on.
     step_sizes: tuple[float, ...]
     clip: float
@@ -350,10 +346,6 @@ class AcceleratedMirrorDescentMethod(Method["AcceleratedMirrorDescentState"]):
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         return (self.gradients,)
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return float(self.n_steps * self.data.n_rows)
 
     @property
     def noise_std(self) -> float:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, final
 
 from dpglm._validation import check_bools, check_integer, check_real
+from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.oracle.projection import (
     GaussianMatrix,
     noisy_projected_gradient,
+    projected_gradient_release,
 )
 from dpglm.privacy import Adjacency, PrivacyBudget
+from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
+from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Facts, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
+from dpglm.solvers.network import NetworkLoss, network_gradient, network_rows
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given
@@ -28,7 +37,6 @@ from dpglm.solvers.parts.schedules import (
     Last,
     LeastSquares,
     Lift,
-    NoiseLevels,
     Output,
     Schedule,
     Transpose,
@@ -210,51 +218,196 @@ class D2P2(Solver):
 
 @final
 @dataclass(frozen=True)
-class D2P2Method(NoiseLevels[DescentState]):
-    """D2P2-SGD or a special case of it, with every setting decided."""
+class D2P2Method(FitMethod[DescentState]):
+    """D2P2-SGD or a special case of it, on rows or on a network, with every setting decided.
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
+    The columns of a network's ``data`` are its trainable parameters, and its rows their gradients,
+    bounded by ``clipping``: as a whole, or if gradients are projected in each of ``blocks`` blocks
+    by ``clipping.bound / sqrt(blocks)``. A step is ``v <- momentum v + g``, ``w <- w - eta v``, as
+    in torch's SGD.
+    """
+
     clipping: Clipping
     step_sizes: tuple[float, ...]
     noise_factors: tuple[float, ...]
-    dimension: int | None  # Columns p of each step's matrix; None without projection.
+    dimension: int | None  # Columns of each matrix; None without projection.
     lift: Lift
     sampling_rate: float
     output: Output
     # Noise standard deviation over the sensitivity of a gradient sum, for the factor 1.
     noise_multiplier: float
-
-    algorithm = "D2P2-SGD"
-    blocks = 1
+    momentum: float = 0.0
+    blocks: int = 1  # Number of blocks of coefficients, each with matrices of its own.
 
     def __post_init__(self) -> None:
-        self.check_levels()
+        check_real("momentum", self.momentum, least=0.0, below=1.0)
+        check_integer("blocks", self.blocks, least=1)
+        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
+            raise ValueError(
+                f"noise_factors must be {self.n_steps}, one for each step, and at most "
+                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
+                f"{len(self.levels)}"
+            )
+        blocks = self.data.n_coefficients if self._of_network and self.dimension is not None else 1
+        if self.blocks > blocks:
+            raise ValueError(
+                "blocks must be 1 without a projection of a network, and at most the number of "
+                f"parameters, got {self.blocks}"
+            )
+        data = self.data
+        if self._of_network and data != DataSpec(
+            data.n_rows, data.n_features, row_norm=data.row_norm
+        ):
+            raise ValueError(f"data must be n_rows, n_features and row_norm alone, got {data!r}")
 
     @property
+    def _of_network(self) -> bool:
+        return isinstance(self.problem.loss, NetworkLoss)
+
+    @property
+    def algorithm(self) -> str:
+        return f"D2P2-SGD{' on a network' if self._of_network else ''}"
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.step_sizes)
+
+    @functools.cached_property
+    def levels(self) -> tuple[tuple[float, int], ...]:
+        """Each noise factor and its number of steps."""
+        return tuple(Counter(self.noise_factors).items())
+
+    @functools.cached_property
+    def by_level(self) -> Mapping[float, SumRelease]:
+        """The release of gradient sums for each noise factor."""
+        return {
+            factor: self._release(place, factor, count)
+            for place, (factor, count) in enumerate(self.levels, 1)
+        }
+
+    def _release(self, place: int, factor: float, count: int) -> SumRelease:
+        """Declare the gradient sums of a level; ``factor`` multiplies the least noise."""
+        multiplier, dimension = self.noise_multiplier * factor, self.dimension
+        about = f"gradient sum{' of a network' if self._of_network else ''} at noise level {place}"
+        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
+        rows = self.data, self.adjacency, self.clipping
+        if dimension is None:
+            noise = GaussianNoise(multiplier)
+            return gradient_release(*rows, noise, quantity=f"clipped {about}", **facts)
+        projected = ProjectedGaussianNoise(multiplier, self.blocks * dimension)
+        return projected_gradient_release(
+            *rows, projected, quantity=f"projected {about}", blocks=self.blocks, **facts
+        )
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        return tuple(self.by_level.values())
+
+    @property
+    def gradient_evaluations(self) -> float:
+        return self.n_steps * self.sampling_rate * self.data.n_rows
+
+    def noise_std(self, step: int) -> float:
+        """Return the root mean square of the noise in each coordinate of a step's mean gradient."""
+        std = self.by_level[self.noise_factors[step]].noise_std
+        growth = 1.0
+        if self.dimension is not None:
+            columns = -(-self.data.n_coefficients // self.blocks)
+            growth = self.lift.noise_growth(columns, self.dimension)
+        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)
+
+    @functools.cached_property
     def descent(self) -> Descent:
-        """Steps along noisy gradients."""
-        return Descent(self.problem, self.data, self.step_sizes, self.output)
+        """Steps along noisy gradients; those of a network from a displacement of zero."""
+        settings = self.problem, self.data, self.step_sizes, self.output, self.momentum
+        return Descent(*settings, dampened=False)
 
     @property
     def coefficient_noise(self) -> float:
         return self.descent.noise_growth([self.noise_std(step) for step in range(self.n_steps)])
 
+    def prepare(self, rows: Rows, seed: int) -> Rows:
+        return network_rows(rows) if self._of_network else rows
+
     def init(self, seed: int) -> DescentState:
         return self.descent.init(seed)
 
     def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
-        g = self._gradient(state.step, state.w, state.seed, oracle)
+        g = self._gradient(state.w, (state.seed, state.step), oracle)
         return self.descent.step(state, g, self.noise_std(state.step))
 
-    def _gradient(self, step: int, w: Floats, seed: int, oracle: Oracle) -> Floats:
-        declared = self.by_level[self.noise_factors[step]]
+    def _gradient(self, w: Floats, seed: tuple[int, int], oracle: Oracle) -> Floats:
+        declared, clipping = self.by_level[self.noise_factors[seed[1]]], self.clipping
+        if self._of_network:
+            return network_gradient(
+                oracle,
+                declared,
+                w,
+                clipping,
+                self.lift,
+                seed,
+                blocks=self.blocks,
+                dimension=self.dimension,
+            )
         if self.dimension is None:
-            return oracle.noisy_gradient(declared, w, self.clipping)
-        matrix = GaussianMatrix(w.size, self.dimension, (seed, step))
-        r = noisy_projected_gradient(oracle, declared, w, self.clipping, matrix)
+            return oracle.noisy_gradient(declared, w, clipping)
+        matrix = GaussianMatrix(w.size, self.dimension, seed)
+        r = noisy_projected_gradient(oracle, declared, w, clipping, matrix)
         return self.lift.gradient(matrix, r).reshape(w.shape)
 
     def finish(self, state: DescentState) -> Outcome:
         return Outcome(state.returned)
+
+
+# Plans for networks, from the settings of D2P2-SGD and public facts.
+
+
+def network_plan(
+    loss: NetworkLoss,
+    solver: D2P2,
+    budget: PrivacyBudget,
+    adjacency: Adjacency,
+    *,
+    n_rows: int,
+    n_parameters: int,
+    block_size: int | None,
+    momentum: float,
+) -> Plan:
+    """Decide every setting and the noise of a network's training.
+
+    No public fact bounds the gradients of a network or the distance to go, so the settings that
+    depend on them must be given.
+    """
+    if solver.n_steps is None or solver.step_size is None or solver.clip is None:
+        raise ValueError(
+            "n_steps, step_size and clip must be given for a network, as no public fact decides "
+            f"them, got {solver.n_steps!r}, {solver.step_size!r} and {solver.clip!r}"
+        )
+    if block_size is not None:
+        check_integer("block_size", block_size, least=2)
+    data = DataSpec(n_rows=n_rows, n_features=n_parameters, row_norm=solver.clip)
+    blocks = 1
+    if solver.projected and block_size is not None:
+        blocks = -(-n_parameters // block_size)
+    dimension = solver.dimension_of(-(-n_parameters // blocks))
+    if dimension is not None:
+        # The shorter blocks.
+        solver.lift.noise_growth(n_parameters // blocks, dimension)
+    method = D2P2Method(
+        problem=Problem(loss),
+        data=data,
+        adjacency=adjacency,
+        clipping=solver.clipping(solver.clip),
+        step_sizes=tuple((solver.step_size * solver.schedule.factors(solver.n_steps)).tolist()),
+        noise_factors=solver.noise_factors(solver.n_steps),
+        momentum=momentum,
+        dimension=dimension,
+        blocks=blocks,
+        lift=solver.lift,
+        sampling_rate=solver.sampling_rate,
+        output=solver.output,
+        noise_multiplier=1.0,
+    )
+    return Facts(method.problem, budget, data, adjacency).calibrated(
+        lambda noise: dataclasses.replace(method, noise_multiplier=noise)
+    )

@@ -19,7 +19,7 @@ from dpglm.oracle.views import View, view_spec
 from dpglm.privacy import Adjacency, ApproximateDP, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given
@@ -167,12 +167,9 @@ class FrankWolfeState:
 
 @final
 @dataclass(frozen=True)
-class FrankWolfeMethod(Method["FrankWolfeState"]):
+class FrankWolfeMethod(FitMethod["FrankWolfeState"]):
     """Private Frank-Wolfe with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     steps: int
     radius: float
     slope_clip: float
@@ -203,10 +200,6 @@ class FrankWolfeMethod(Method["FrankWolfeState"]):
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         return (self.vertices,)
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return float(self.steps * self.data.n_rows)
 
     @property
     def coefficient_noise(self) -> float:

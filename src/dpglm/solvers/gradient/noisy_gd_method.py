@@ -22,7 +22,7 @@ from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, NoPenalty, Problem, Unconstrained
-from dpglm.solvers.base import Method, Outcome, StepInfo
+from dpglm.solvers.base import FitMethod, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import (
@@ -281,12 +281,9 @@ class StartComparison:
 
 @final
 @dataclass(frozen=True)
-class NoisyGDMethod(Method[DescentState]):
+class NoisyGDMethod(FitMethod[DescentState]):
     """Noisy gradient descent with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     clipping: Clipping
     step_sizes: tuple[float, ...]
     momentum: float

@@ -15,11 +15,10 @@ from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.differences import difference_release, noisy_difference
 from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given, feasible, n_penalized
@@ -184,7 +183,7 @@ class VarianceReducedState:
 
 @final
 @dataclass(frozen=True)
-class VarianceReducedMethod(Method["VarianceReducedState"]):
+class VarianceReducedMethod(FitMethod["VarianceReducedState"]):
     """DP-SVRG or DP-SVRG++ with every setting decided.
 
     Privacy: a difference of two gradients, each clipped to C, has norm at most 2 C, and at most ``L
@@ -194,9 +193,6 @@ class VarianceReducedMethod(Method["VarianceReducedState"]):
     difference is zero for all rows, and nothing is released.
     """
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     clip: float
     step_size: float
     lengths: tuple[int, ...]

@@ -369,7 +369,10 @@ def _plan_pure(
 
 
 def _pure_without_tolerance(
-    planned: PlannedObjective, data: DataSpec, budget: PrivacyBudget, n_objectives: int
+    planned: PlannedObjective,
+    data: DataSpec,
+    budget: PrivacyBudget,
+    n_objectives: int,
 ) -> tuple[ObjectivePerturbationMethod, float]:
     """Decide noise and radius, and return the tolerance that can be promised."""
     if not planned.adjacency.n_is_public:
@@ -396,7 +399,11 @@ def _pure_without_tolerance(
 
 
 def _calibrated(
-    planned: PlannedObjective, budget: PrivacyBudget, n_objectives: int, *, pure: bool
+    planned: PlannedObjective,
+    budget: PrivacyBudget,
+    n_objectives: int,
+    *,
+    pure: bool,
 ) -> float:
     """Find the noise multiplier for which linear terms, their error and the count fit."""
     kind = L2LinearTerm if pure else GaussianLinearTerm

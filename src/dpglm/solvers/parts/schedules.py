@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import abc
-import functools
 import math
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import final
 
 import numpy as np
 
 from dpglm._calls import checked
 from dpglm._validation import check_integer, check_real
-from dpglm.data.spec import DataSpec
-from dpglm.oracle.clipping import Clipping
-from dpglm.oracle.gradients import gradient_release
-from dpglm.oracle.projection import GaussianMatrix, projected_gradient_release
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
-from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.solvers.base import Method, S
+from dpglm.oracle.projection import GaussianMatrix
 from dpglm.solvers.parts.algebra import Floats
 
 MOST_LEVELS = 32
@@ -347,83 +337,3 @@ class LeastSquares(Lift):
         if columns < rows:
             return rows / (rows - columns - 1)
         return columns / (columns - rows - 1)
-
-
-# Descent with a few levels of noise, and a release for each.
-
-
-class NoiseLevels(Method[S]):
-    """A method that releases a gradient sum in each step, perhaps a projected one."""
-
-    data: DataSpec
-    adjacency: Adjacency
-    clipping: Clipping
-    step_sizes: tuple[float, ...]
-    noise_factors: tuple[float, ...]
-    dimension: int | None
-    """Columns of each matrix; None without projection."""
-    lift: Lift
-    sampling_rate: float
-    noise_multiplier: float
-    """Noise standard deviation over the sensitivity of a gradient sum, for the factor 1."""
-
-    blocks: int
-    """Number of blocks of coefficients, each with matrices of its own."""
-    subject: ClassVar[str] = ""
-
-    def _release(self, place: int, factor: float, count: int) -> SumRelease:
-        """Declare the gradient sums of a level; ``factor`` multiplies the least noise."""
-        multiplier, dimension = self.noise_multiplier * factor, self.dimension
-        about = f"gradient sum{self.subject} at noise level {place}"
-        facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
-        rows = self.data, self.adjacency, self.clipping
-        if dimension is None:
-            noise = GaussianNoise(multiplier)
-            return gradient_release(*rows, noise, quantity=f"clipped {about}", **facts)
-        projected = ProjectedGaussianNoise(multiplier, self.blocks * dimension)
-        return projected_gradient_release(
-            *rows, projected, quantity=f"projected {about}", blocks=self.blocks, **facts
-        )
-
-    def check_levels(self) -> None:
-        """Refuse noise factors that are not one for each step, or too many."""
-        if len(self.noise_factors) != self.n_steps or len(self.levels) > MOST_LEVELS:
-            raise ValueError(
-                f"noise_factors must be {self.n_steps}, one for each step, and at most "
-                f"{MOST_LEVELS} different ones, got {len(self.noise_factors)} and "
-                f"{len(self.levels)}"
-            )
-
-    @property
-    def n_steps(self) -> int:
-        return len(self.step_sizes)
-
-    @functools.cached_property
-    def levels(self) -> tuple[tuple[float, int], ...]:
-        """Each noise factor and its number of steps."""
-        return tuple(Counter(self.noise_factors).items())
-
-    @functools.cached_property
-    def by_level(self) -> Mapping[float, SumRelease]:
-        """The release of gradient sums for each noise factor."""
-        return {
-            factor: self._release(place, factor, count)
-            for place, (factor, count) in enumerate(self.levels, 1)
-        }
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return tuple(self.by_level.values())
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return self.n_steps * self.sampling_rate * self.data.n_rows
-
-    def noise_std(self, step: int) -> float:
-        """Return the root mean square of the noise in each coordinate of a step's mean gradient."""
-        std = self.by_level[self.noise_factors[step]].noise_std
-        growth = 1.0
-        if self.dimension is not None:
-            columns = -(-self.data.n_coefficients // self.blocks)
-            growth = self.lift.noise_growth(columns, self.dimension)
-        return math.sqrt(growth) * std / (self.sampling_rate * self.data.n_rows)

@@ -19,11 +19,10 @@ from dpglm.oracle.targets import N_SHELLS, Shells, TargetSums
 from dpglm.solvers.parts.algebra import Floats, eigen, solved
 from dpglm.solvers.second_order.posterior import (
     LEAST_SQUARE,
-    PRIOR,
     PRIOR_INTERCEPT,
     Posterior,
     Prior,
-    least_deviation,
+    prior_deviations,
     whitened_hessian,
 )
 from dpglm.solvers.second_order.preconditioner import Basis, Columns
@@ -490,10 +489,7 @@ def declared_prior(
     """
     d, usual_bound = data.n_features, data.row_norm / math.sqrt(data.n_features)
     bounds = at.units * usual_bound
-    declared = PRIOR / np.maximum(at.deviations, least_deviation(scales) * bounds)
-    if scales is not None:
-        declared = np.minimum(declared, scales)
-    usual = np.minimum(PRIOR / np.maximum(at.deviations, bounds), declared)
+    declared, usual = prior_deviations(at.deviations, bounds, scales)
 
     def in_coordinates(scales: Floats) -> Floats:
         root = at.basis.inverse[:d, :d] * (deviation * scales)

@@ -362,6 +362,20 @@ def declare(
     }
 
 
+def noises_of(
+    shares: Mapping[str, float], counts: Mapping[str, int], scale: float
+) -> tuple[tuple[str, float], ...]:
+    """Return the noise multiplier of each release, ``scale`` that of one with the whole budget.
+
+    ``shares`` of mu squared, up to a factor, are those of all ``counts`` of a release together.
+    """
+    total = sum(shares.values())
+    return tuple(
+        (name, scale * math.sqrt(counts.get(name, 1) * total / share))
+        for name, share in shares.items()
+    )
+
+
 def needs_mean(loss: Loss, data: DataSpec) -> bool:
     """Whether targets of at least 0 have a mean that is the neutral model.
 

@@ -26,49 +26,14 @@ from dpglm.oracle.projection import (
     rotated_rows,
     type_in_basis,
 )
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem, Squared
+from dpglm.problem import Squared
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, present
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.algebra import Floats
-from dpglm.solvers.parts.defaults import (
-    check_given,
-    curvature,
-    feasible,
-    is_neutral,
-    is_smooth,
-    mean_prediction,
-    move_partway,
-    n_penalized,
-    relative_length,
-    shrinkage_factor,
-    shrunk_by,
-    slope_unit,
-)
-from dpglm.solvers.second_order.likelihood import (
-    USUAL_ERROR,
-    NormalScores,
-    Start,
-    at_private_mean,
-    declare,
-    expected_mean,
-    is_quadratic,
-    mean_weight,
-    minimize_quadratic,
-    needs_mean,
-    needs_scale,
-    normal_nodes,
-    target_releases,
-)
-from dpglm.solvers.second_order.newton_noise import (
-    Response,
-    Steps,
-    curvature_of_outputs,
-    noise_left,
-    variance_left,
-)
+from dpglm.solvers.second_order import likelihood, newton_noise
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -165,7 +130,7 @@ class Newton(Solver):
     first_share: float = 0.2
 
     def __post_init__(self) -> None:
-        check_given(self)
+        defaults.check_given(self)
 
     def decide(self, facts: Facts) -> Plan:
         problem, data, adjacency = facts.problem, facts.data, facts.adjacency
@@ -174,10 +139,10 @@ class Newton(Solver):
         check_data(data, adjacency)
         mu = facts.mu * data.typical_weight
         clip, n_steps, step_size = self._clip_and_steps(problem.loss, mu, data)
-        are_factors = needs_mean(problem.loss, data)
-        has_mean = are_factors or needs_scale(problem.loss, data)
+        are_factors = likelihood.needs_mean(problem.loss, data)
+        has_mean = are_factors or likelihood.needs_scale(problem.loss, data)
         # With a private mean slopes are in units of the released one.
-        unit = 1.0 if has_mean else slope_unit(problem.loss, data)
+        unit = 1.0 if has_mean else defaults.slope_unit(problem.loss, data)
         shares = {"moments": self.first_share, "gradients": 1.0 - self.first_share}
         if has_mean:
             of_slopes, enough = (
@@ -190,11 +155,6 @@ class Newton(Solver):
             shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
 
         def with_noise(scale: float) -> NewtonMethod:
-            counts = {"gradients": n_steps}
-            multipliers = {
-                name: scale * math.sqrt(counts.get(name, 1) / share)
-                for name, share in shares.items()
-            }
             return NewtonMethod(
                 problem=problem,
                 data=data,
@@ -202,11 +162,11 @@ class Newton(Solver):
                 clip=clip * unit * math.sqrt(data.n_columns),
                 step_sizes=tuple(step_size * (1.0 - (k + 0.5) / n_steps) for k in range(n_steps)),
                 intercept_pace=pace,
-                noises=tuple(multipliers.items()),
+                noises=likelihood.noises_of(shares, {"gradients": n_steps}, scale),
             )
 
         pace = 1.0
-        if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
+        if defaults.n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
             pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
         return facts.calibrated(with_noise)
@@ -230,7 +190,7 @@ class Newton(Solver):
             ample = travel / 100.0
             ample = ample if ample < _AMPLE_CLIP else math.sqrt(_AMPLE_CLIP * ample)
             clip = max(clip, ample) * _steepness(loss, data)
-            if needs_mean(loss, data):
+            if likelihood.needs_mean(loss, data):
                 clip = max(clip, _LEAST_CLIP_OF_COUNTS)
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
@@ -255,7 +215,7 @@ def _steepness(loss: Loss, data: DataSpec) -> float:
         loss.smoothness_on(math.inf, low, high)
     ):
         return 1.0
-    return max(1.0, 2.0 * loss.slope_bound_on(0.0, low, high) / slope_unit(loss, data))
+    return max(1.0, 2.0 * loss.slope_bound_on(0.0, low, high) / defaults.slope_unit(loss, data))
 
 
 @final
@@ -267,7 +227,7 @@ class NewtonState:
     moments: Floats | None
     basis: Basis | None
     w: Floats
-    start: Start
+    start: likelihood.Start
     weight: float = 1.0  # Mean weight of the rows, or a little more.
 
     @property
@@ -278,12 +238,9 @@ class NewtonState:
 
 @final
 @dataclass(frozen=True)
-class NewtonMethod(Method["NewtonState"]):
+class NewtonMethod(FitMethod["NewtonState"]):
     """Newton's method with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     # Bound on a row's gradient in the basis, without its weight; with a private mean in units of a
     # large slope.
     clip: float
@@ -310,10 +267,10 @@ class NewtonMethod(Method["NewtonState"]):
 
         makers: dict[str, Callable[[GaussianNoise], SumRelease]] = {
             "moments": functools.partial(second_moment_sum(data).release, data, adjacency),
-            **target_releases(self.problem, data, adjacency),
+            **likelihood.target_releases(self.problem, data, adjacency),
             "gradients": gradients,
         }
-        return declare(makers, dict(self.noises), frozenset({"moments", "gradients"}))
+        return likelihood.declare(makers, dict(self.noises), frozenset({"moments", "gradients"}))
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -323,10 +280,6 @@ class NewtonMethod(Method["NewtonState"]):
     def _type_in_basis(self) -> FloatType:
         bound = self.clip * self.data.weight_bound
         return type_in_basis(self.data, self.adjacency, self.problem.loss, bound)
-
-    @property
-    def gradient_evaluations(self) -> float:
-        return float(self.n_steps * self.data.n_rows)
 
     @property
     def noise_std(self) -> float:
@@ -342,10 +295,12 @@ class NewtonMethod(Method["NewtonState"]):
         loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         if size == 1:
-            bends = np.array([NormalScores.expected(loss, data).clipped(loss, data, reach)[0]])
+            bends = np.array(
+                [likelihood.NormalScores.expected(loss, data).clipped(loss, data, reach)[0]]
+            )
         else:
             bends = np.linalg.eigvalsh(
-                curvature_of_outputs(loss, np.zeros(size), np.eye(size), reach)
+                newton_noise.curvature_of_outputs(loss, np.zeros(size), np.eye(size), reach)
             )
         scale = usual_basis_scale(data, self.declared["moments"].noise_std)
         drawn = self.problem.regularizer.strong_convexity * scale**2 / state.curvature
@@ -359,7 +314,7 @@ class NewtonMethod(Method["NewtonState"]):
         start, data = self._public_start(), self.data
         if "slopes" in self.declared and self._are_factors:
             noise = self.declared["slopes"].noise_std / data.n_rows
-            start = expected_mean(start.w, self.problem.loss, data, noise)
+            start = likelihood.expected_mean(start.w, self.problem.loss, data, noise)
         return NewtonState(0, None, None, start.w, start, data.typical_weight)
 
     def _shrunk_noise(self, state: NewtonState, noise: float) -> float:
@@ -376,9 +331,11 @@ class NewtonMethod(Method["NewtonState"]):
     def _shrunk_about(self, signal: float, noise: float, left: float) -> float:
         size = self.data.n_coefficients
         length = math.hypot(signal * math.sqrt(self.data.n_outputs), math.sqrt(size) * noise)
-        nodes, chances = normal_nodes()
+        nodes, chances = likelihood.normal_nodes()
         lengths = np.maximum(length + noise * nodes, 0.0)
-        shares = np.array([shrinkage_factor(float(one), left, size, alike=True) for one in lengths])
+        shares = np.array(
+            [defaults.shrinkage_factor(float(one), left, size, alike=True) for one in lengths]
+        )
         shares *= self._harmless(left)
         along = chances @ (shares * lengths) ** 2 - (chances @ (shares * lengths)) ** 2
         across = (size - 1) * np.square(noise) * (chances @ shares**2)
@@ -422,7 +379,11 @@ class NewtonMethod(Method["NewtonState"]):
 
     def _noise_damped_by(self, damping: float, unit: float, drawn: float = 0.0) -> float:
         """Return the noise in each coordinate; ``unit`` is the effect of unit gradient noise."""
-        return self.noise_std * math.sqrt(variance_left(self.step_sizes, damping, drawn)) * unit
+        return (
+            self.noise_std
+            * math.sqrt(newton_noise.variance_left(self.step_sizes, damping, drawn))
+            * unit
+        )
 
     def noise_before_shrinkage(self, state: NewtonState) -> NoiseCovariance | None:
         """Return the noise in the last iterate, if loss and penalty are smooth.
@@ -432,20 +393,22 @@ class NewtonMethod(Method["NewtonState"]):
         basis, start, data, problem = state.basis, state.start, self.data, self.problem
         assert state.moments is not None
         assert basis is not None
-        if not (is_smooth(problem.loss, data) and is_quadratic(problem)):
+        if not (defaults.is_smooth(problem.loss, data) and likelihood.is_quadratic(problem)):
             return None
         along, v = np.zeros(data.n_columns), basis.inverse @ state.w
         if data.intercept > 0.0:
             along = basis.inverse[:, -1] / np.linalg.norm(basis.inverse[:, -1])
         strength = problem.regularizer.strong_convexity / state.curvature
-        penalty = strength * basis.products(n_penalized(problem, data))
-        steps = Steps(self.step_sizes, penalty, along, self.intercept_pace)
+        penalty = strength * basis.products(defaults.n_penalized(problem, data))
+        steps = newton_noise.Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
         try:
             products = products_in_basis(
                 state.moments, self.declared["moments"].noise_std, data, basis
             )
-            left = noise_left(basis, v, products, problem.loss, data, clip, start.curvature, steps)
+            left = newton_noise.noise_left(
+                basis, v, products, problem.loss, data, clip, start.curvature, steps
+            )
         except np.linalg.LinAlgError:
             # Eigenvalues fail after an overflow, and a run that was paid for must return.
             return None
@@ -456,22 +419,22 @@ class NewtonMethod(Method["NewtonState"]):
         start = self._public_start()
         return NewtonState(0, None, None, start.w, start)
 
-    def _public_start(self) -> Start:
+    def _public_start(self) -> likelihood.Start:
         """Return zero, with public values of slopes and curvature."""
         loss, data = self.problem.loss, self.data
         zero = np.zeros(data.coefficient_shape)
-        w = feasible(self.problem, n_penalized(self.problem, data), zero, 1.0)
-        return Start(w, slope_unit(loss, data), curvature(loss, data))
+        w = defaults.feasible(self.problem, defaults.n_penalized(self.problem, data), zero, 1.0)
+        return likelihood.Start(w, defaults.slope_unit(loss, data), defaults.curvature(loss, data))
 
     def _started(self, oracle: Oracle) -> NewtonState:
         """Release second moments, and the start if it is not zero."""
         data, noise, start = self.data, self.declared["moments"].noise_std, self._public_start()
         moments = noisy_second_moments(oracle, self.declared["moments"], constant_column(data))
         basis = basis_from_moments(moments, noise, data)
-        weight = mean_weight(moments, noise, data)
+        weight = likelihood.mean_weight(moments, noise, data)
         if "targets" in self.declared:
             assert "slopes" in self.declared
-            start = at_private_mean(oracle, self.declared, self.problem)
+            start = likelihood.at_private_mean(oracle, self.declared, self.problem)
         return NewtonState(0, moments, basis, start.w, start, weight)
 
     def step(self, state: NewtonState, oracle: Oracle) -> tuple[NewtonState, StepInfo]:
@@ -489,12 +452,12 @@ class NewtonMethod(Method["NewtonState"]):
         )
         eta = self.step_sizes[state.step]
         bound = state.curvature / eta
-        w = minimize_quadratic(
+        w = likelihood.minimize_quadratic(
             bound,
             bound * v - g,
             basis,
             self.problem,
-            n_penalized(self.problem, self.data),
+            defaults.n_penalized(self.problem, self.data),
             np.zeros_like(v),
         )
         if self.intercept_pace > 1.0:
@@ -519,10 +482,10 @@ class NewtonMethod(Method["NewtonState"]):
         inverse, size = present(state.basis).inverse, self.data.n_columns
         way = state.w - state.start.w
         share, more = self._kept(state, way)
-        w = move_partway(state.start.w, way, (share, more), inverse)
+        w = defaults.move_partway(state.start.w, way, (share, more), inverse)
         if noise is not None:
             kept = share * np.eye(size)
-            kept[-1] += more * mean_prediction(size, inverse)
+            kept[-1] += more * defaults.mean_prediction(size, inverse)
             v = inverse @ way
             if v.ndim == 1 and (squares := float(v @ v)) > 0.0:
                 # The share grows with the length of the way.
@@ -536,7 +499,7 @@ class NewtonMethod(Method["NewtonState"]):
             response=self._response(state, share),
         )
 
-    def _response(self, state: NewtonState, share: float = 1.0) -> Response | None:
+    def _response(self, state: NewtonState, share: float = 1.0) -> newton_noise.Response | None:
         """Return how far the steps follow the truth, if there is one output."""
         if state.w.ndim > 1 or not math.isfinite(state.curvature):
             return None
@@ -545,12 +508,12 @@ class NewtonMethod(Method["NewtonState"]):
         constant, unit = constant_column(data), unit_of_moments(moments, noise, data)
         ends = np.append(np.ones(len(moments) - 1), 1.0 / constant)
         size = data.n_columns
-        scores = NormalScores.of(basis, state.w)
+        scores = likelihood.NormalScores.of(basis, state.w)
         bend, _ = scores.clipped(loss, data, self._reach(state))
         full, square = scores.clipped(loss, data, math.inf)
         if isinstance(loss, Squared):
-            square = (USUAL_ERROR * state.start.slope) ** 2
-        return Response(
+            square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
+        return newton_noise.Response(
             (unit * moments * np.outer(ends, ends))[:size, :size],
             (unit * noise / math.sqrt(2.0), unit * noise / math.sqrt(2.0) / constant),
             basis,
@@ -566,7 +529,7 @@ class NewtonMethod(Method["NewtonState"]):
         if w.ndim > 1 or not math.isfinite(state.curvature):
             return None
         # In the basis the noise is alike in all directions, and so are the errors of sampling.
-        scores, unit = NormalScores.of(basis, w), self._unit(state)
+        scores, unit = likelihood.NormalScores.of(basis, w), self._unit(state)
         bend, square = scores.clipped(self.problem.loss, self.data, self._reach(state))
         damping = min(max(bend / start.curvature, 0.0), 1.0)
         carried = 0.0
@@ -575,7 +538,7 @@ class NewtonMethod(Method["NewtonState"]):
         sampling = carried / start.curvature * math.sqrt(square / self.data.n_rows)
         noise = self._noise_damped_by(damping, unit / state.curvature)
         d = self.data.n_features
-        kept = relative_length(returned[:d], w[:d])
+        kept = defaults.relative_length(returned[:d], w[:d])
         return np.asarray(
             basis.inverse.T @ basis.inverse / np.square(kept * math.hypot(noise, sampling))
         )
@@ -586,7 +549,7 @@ class NewtonMethod(Method["NewtonState"]):
         if self._are_factors:
             return in_predictions >= _VISIBLE
         visible = _VISIBLE * state.start.slope / state.start.curvature
-        return in_predictions >= visible and is_neutral(self.problem.loss, self.data)
+        return in_predictions >= visible and defaults.is_neutral(self.problem.loss, self.data)
 
     def _kept(self, state: NewtonState, way: Floats) -> tuple[float, float]:
         """Return the share to keep of a way from the start, and more of its mean prediction.
@@ -594,8 +557,8 @@ class NewtonMethod(Method["NewtonState"]):
         Towards a private mean all predictions share one factor.
         """
         noise, inverse = self._noise_left(state), present(state.basis).inverse
-        own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
-        share, more = shrunk_by(
+        own_intercept = defaults.n_penalized(self.problem, self.data) < self.data.n_columns
+        share, more = defaults.shrunk_by(
             way,
             noise,
             inverse=inverse,

@@ -34,33 +34,15 @@ _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 @final
 @dataclass(frozen=True, eq=False)
 class Response:
-    """The share of a true parameter that Newton steps from a constant model reach.
+    """The share of a true parameter that Newton steps from a constant model reach."""
 
-    Parameters
-    ----------
-    moments : ndarray of shape (n_columns, n_columns)
-        Released mean products of prepared rows, with the constant 1 last.
-    noise : tuple of float
-        Standard deviations of the noise in a product of two columns, and of a column and 1.
-    basis : Basis
-        Coordinates of the steps.
-    sizes : tuple of float
-        Sizes of the steps.
-    curvature : float
-        Mean curvature of the clipped loss, relative to the bound that steps use.
-    dispersion : float
-        Mean squared slope of a row over the mean curvature of the loss.
-    share : float, default=1.0
-        Share of the way from the start that the fit keeps.
-    """
-
-    moments: Floats
-    noise: tuple[float, float]
+    moments: Floats  # Released mean products of prepared rows, with the constant 1 last.
+    noise: tuple[float, float]  # Deviations of noise in products of columns, and with the 1.
     basis: Basis
     sizes: tuple[float, ...]
-    curvature: float
-    dispersion: float
-    share: float = 1.0
+    curvature: float  # Mean curvature of the clipped loss, relative to the bound of steps.
+    dispersion: float  # Mean squared slope of a row over the mean curvature of the loss.
+    share: float = 1.0  # Share of the way from the start that the fit keeps.
 
     def reached(self, products: Floats) -> Floats:
         """Return the matrix from the true parameter to the mean of the estimate.

@@ -8,24 +8,14 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._calls import checked
-from dpglm._validation import check_bools, check_integer, check_one_of
+from dpglm._validation import check_integer
 from dpglm.oracle.moments import check_data
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
-from dpglm.solvers.second_order.likelihood import check_likelihood
+from dpglm.solvers.second_order import newton_raphson_settings as settings
+from dpglm.solvers.second_order.likelihood import check_likelihood, noises_of
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
-from dpglm.solvers.second_order.newton_raphson_settings import (
-    COLUMNS,
-    LENGTHS,
-    LIMITS,
-    SHARES,
-    SIZES,
-    hessian_noise,
-    limits,
-    longest_step,
-    rows_enough,
-)
-from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales
+from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales, check_settings
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15
@@ -116,19 +106,21 @@ class NewtonRaphson(Solver):
     def __post_init__(self) -> None:
         if self.n_pooled is not None:
             check_integer("n_pooled", self.n_pooled, least=1)
-        if self.inference is not None:
-            check_one_of("inference", self.inference, ("model", "robust"))
-        check_scales(self.prior_scales)
-        check_bools(self)
+        check_settings(self)
 
-    def with_inference(self, covariance: Covariance) -> NewtonRaphson:
-        return dataclasses.replace(self, inference=covariance)
-
-    def with_prior(self, scales: tuple[float, ...]) -> NewtonRaphson:
-        return dataclasses.replace(self, prior_scales=scales)
-
-    def with_full_weights(self) -> NewtonRaphson:
-        return dataclasses.replace(self, full_weights=True)
+    def with_inference(
+        self,
+        covariance: Covariance,
+        prior_scales: tuple[float, ...] | None = None,
+        *,
+        full_weights: bool = False,
+    ) -> NewtonRaphson:
+        return dataclasses.replace(
+            self,
+            inference=covariance,
+            prior_scales=prior_scales or self.prior_scales,
+            full_weights=full_weights or self.full_weights,
+        )
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -139,7 +131,7 @@ class NewtonRaphson(Solver):
         check_data(data, adjacency)
         check_scales(self.prior_scales, data.n_features)
         mu = facts.mu
-        shares = dict(SHARES)
+        shares = dict(settings.SHARES)
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
@@ -150,17 +142,16 @@ class NewtonRaphson(Solver):
             del shares["slopes"]
             n_pooled = self.n_pooled or _POOLED
         if loss.target in (Target.COUNT, Target.POSITIVE):
-            shares["sizes"] = SIZES
+            shares["sizes"] = settings.SIZES
         if data.groups is not None and data.groups.rows > 1.0:
-            shares["lengths"] = LENGTHS
+            shares["lengths"] = settings.LENGTHS
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
         if self.inference is not None:
-            shares["limits"] = LIMITS
-            shares |= COLUMNS
-        total = sum(shares.values())
-        n_first_rows = rows_enough(mu, data, adjacency)
-        noise = hessian_noise(mu, data, self.inference, n_first_rows)
+            shares["limits"] = settings.LIMITS
+            shares |= settings.COLUMNS
+        n_first_rows = settings.rows_enough(mu, data, adjacency)
+        noise = settings.hessian_noise(mu, data, self.inference, n_first_rows)
         n_fresh = min(int(_FRESH / noise), _MOST_FRESH)
         approach = _APPROACH if n_fresh < len(_APPROACH) else (2, *[1] * n_fresh)
         counts = {
@@ -170,21 +161,19 @@ class NewtonRaphson(Solver):
         }
 
         def with_noise(scale: float) -> NewtonRaphsonMethod:
-            multipliers = {
-                name: scale * math.sqrt(counts.get(name, 1) * total / share)
-                for name, share in shares.items()
-            }
             return NewtonRaphsonMethod(
                 problem=problem,
                 data=data,
                 adjacency=adjacency,
-                limits=limits(mu, data, self.inference, n_first_rows, cuts_slopes=cuts_slopes),
+                limits=settings.limits(
+                    mu, data, self.inference, n_first_rows, cuts_slopes=cuts_slopes
+                ),
                 n_pooled=n_pooled,
                 first_steps=approach,
-                longest_step=longest_step(noise),
+                longest_step=settings.longest_step(noise),
                 n_first_rows=n_first_rows,
                 inference=self.inference,
-                noises=tuple(multipliers.items()),
+                noises=noises_of(shares, counts, scale),
                 prior_scales=self.prior_scales,
                 full_weights=self.full_weights,
             )

@@ -11,7 +11,6 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_sum
 from dpglm.oracle.scores import (
@@ -28,36 +27,12 @@ from dpglm.oracle.targets import (
     noisy_squared_slope,
     noisy_target_means,
 )
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Outcome, StepInfo, present
+from dpglm.solvers.base import FitMethod, Outcome, StepInfo, present
 from dpglm.solvers.parts.algebra import Floats, inverted, solved
 from dpglm.solvers.parts.defaults import feasible, n_penalized
-from dpglm.solvers.second_order.likelihood import (
-    NormalScores,
-    at_least,
-    constant_model,
-    declare,
-    farthest_slope,
-    is_quadratic,
-    means_of_sizes,
-    minimize_quadratic,
-    stabilized,
-    target_releases,
-)
+from dpglm.solvers.second_order import likelihood, posterior
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
-from dpglm.solvers.second_order.posterior import (
-    PRIOR,
-    PRIOR_INTERCEPT,
-    NoisyMatrix,
-    Posterior,
-    Prior,
-    column_moments,
-    least_deviation,
-    noisy_hessian,
-    whitened,
-)
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     Columns,
@@ -98,9 +73,9 @@ class NewtonRaphsonState:
     variance: Floats | None = None  # Of scores, under a right model.
     # With intervals: second moments in the basis, the Hessian, the prior, and the last point with
     # its score and the variance of its noise.
-    moments: NoisyMatrix | None = None
-    hessian: NoisyMatrix | None = None
-    prior: Prior | None = None
+    moments: posterior.NoisyMatrix | None = None
+    hessian: posterior.NoisyMatrix | None = None
+    prior: posterior.Prior | None = None
     columns: Floats | None = None  # From coordinates to standardised columns.
     last: tuple[Floats, Floats, float] | None = None
     # Points of the last scores, and these scores.
@@ -113,12 +88,9 @@ class NewtonRaphsonState:
 
 @final
 @dataclass(frozen=True)
-class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
+class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     """Newton-Raphson with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     limits: Limits
     first_steps: tuple[int, ...]  # Numbers of steps with the first matrix, and with each Hessian.
     longest_step: float  # Largest root-mean-square change of scores in a step.
@@ -149,7 +121,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         hessian = curvature_sum(data, at.clip, at.square, with_variance=with_variance)
         scores = sum_of_scores(data, at.clip).release
         partial, n_first = functools.partial, len(self.first_steps)
-        makers = target_releases(self.problem, data, adjacency) | {
+        makers = likelihood.target_releases(self.problem, data, adjacency) | {
             "columns": partial(second_moment_sum(data).release, data, adjacency),
             "near": partial(near_sum(data).release, data, adjacency),
             "moments": partial(second_moment_sum(data).release, data, adjacency),
@@ -161,7 +133,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             "score moments": partial(score_product_sum(data, at.clip).release, data, adjacency),
             "limits": partial(limits_sum(data).release, data, adjacency),
         }
-        return declare(makers, dict(self.noises), _REQUIRED)
+        return likelihood.declare(makers, dict(self.noises), _REQUIRED)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -175,7 +147,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
     def coefficient_noise(self) -> float:
         # For scores with a standard deviation of 1.
         loss, data = self.problem.loss, self.data
-        bend, _ = NormalScores.expected(loss, data).clipped(loss, data, math.inf)
+        bend, _ = likelihood.NormalScores.expected(loss, data).clipped(loss, data, math.inf)
         slope = loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         if "slopes" in self.declared:
             dispersion = loss.dispersion
@@ -232,7 +204,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         found: Floats = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
 
-    def _posterior(self, state: NewtonRaphsonState) -> Posterior:
+    def _posterior(self, state: NewtonRaphsonState) -> posterior.Posterior:
         """Return the belief about the parameter in the basis, from the pooled scores.
 
         If the Hessian fits the pooled points, ``H v - g`` is the same at all of them up to noise.
@@ -319,7 +291,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             products = at.mean_score_products(oracle, self.declared["score moments"], v)
             noise = self.declared["score moments"].noise_std * (at.slope * at.squares_within) ** 2
             noise /= self.data.n_rows
-            products = stabilized(products, noise, v, basis.inverse[:, -1])
+            products = likelihood.stabilized(products, noise, v, basis.inverse[:, -1])
             state = dataclasses.replace(state, products=products)
         if state.step == self.n_steps and self.inference is not None:
             w = basis.vectors @ self._posterior(state).mean
@@ -351,7 +323,7 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         else:
             far = np.square(0.5 * state.moved) * (matrix @ matrix)
             pooled = matrix @ v - solved(far + noise * np.eye(len(v)), far @ g)
-        return minimize_quadratic(
+        return likelihood.minimize_quadratic(
             matrix,
             pooled,
             basis,
@@ -378,7 +350,11 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         return dataclasses.replace(scores, slope=min(share, 1.0) * scores.slope)
 
     def _with_hessian(
-        self, state: NewtonRaphsonState, scores: ClippedScores, basis: Basis, oracle: Oracle
+        self,
+        state: NewtonRaphsonState,
+        scores: ClippedScores,
+        basis: Basis,
+        oracle: Oracle,
     ) -> NewtonRaphsonState:
         """Release the Hessian at w, the last one with the variance of scores if needed."""
         v, level = basis.inverse @ state.w, basis.inverse[:, -1]
@@ -387,21 +363,21 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         few = self._of_first_rows(state, oracle)
         noise = asked.noise_std * scores.curvature / self._n_asked
         if self.inference is None:
-            matrix = stabilized(scores.mean_hessian(few, asked, v), noise, v, level)
+            matrix = likelihood.stabilized(scores.mean_hessian(few, asked, v), noise, v, level)
             if not is_last:
-                matrix = at_least(matrix, 0.5 * present(state.matrix))
+                matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
         if not (is_last and self.inference == "model"):
-            hessian = noisy_hessian(scores.mean_hessian(few, asked, v), noise)
+            hessian = posterior.noisy_hessian(scores.mean_hessian(few, asked, v), noise)
             return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
         seen, variance = scores.mean_hessian_and_variance(few, asked, v)
-        hessian = noisy_hessian(seen, noise)
+        hessian = posterior.noisy_hessian(seen, noise)
         return dataclasses.replace(
             state,
             hessian=hessian,
             matrix=hessian.mean,
             last=None,
-            variance=noisy_hessian(variance, 2.0 * noise).mean,
+            variance=posterior.noisy_hessian(variance, 2.0 * noise).mean,
         )
 
     @property
@@ -430,13 +406,15 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
                 oracle, self.declared["targets"], low, high
             )
         else:
-            mean, without_offset, weight, top = means_of_sizes(oracle, self.declared, loss)
+            mean, without_offset, weight, top = likelihood.means_of_sizes(
+                oracle, self.declared, loss
+            )
         # Slopes and curvature are at means that include the offsets.
-        _, bend = constant_model(loss, mean, low, high)
-        score, _ = constant_model(loss, without_offset, low, high)
+        _, bend = likelihood.constant_model(loss, mean, low, high)
+        score, _ = likelihood.constant_model(loss, without_offset, low, high)
         slope = loss.slope_bound_on(math.inf, low, high)
         if "slopes" in self.declared:
-            most = farthest_slope(loss, _FAR_SLOPE, score, bend, top)
+            most = likelihood.farthest_slope(loss, _FAR_SLOPE, score, bend, top)
             square = noisy_squared_slope(oracle, self.declared["slopes"], score, most, weight)
             # A known dispersion is one count, which exceeds small means by far.
             wanted = self.limits.slope * math.sqrt(square) + (loss.dispersion or 0.0)
@@ -476,7 +454,9 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
             moments=own,
             prior=prior,
             columns=columns,
-            hessian=None if own is None else NoisyMatrix(bend * own.mean, bend**2 * own.variances),
+            hessian=None
+            if own is None
+            else posterior.NoisyMatrix(bend * own.mean, bend**2 * own.variances),
             matrix=bend * (np.eye(data.n_columns) if own is None else own.mean),
         )
 
@@ -501,15 +481,15 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
 
     def _coordinates(
         self, moments: Floats, noise: float
-    ) -> tuple[Basis, NoisyMatrix, Prior, Floats]:
+    ) -> tuple[Basis, posterior.NoisyMatrix, posterior.Prior, Floats]:
         """Return the basis, from noisy moments; second moments, prior and columns in it."""
         data = self.data
         constant, size = constant_column(data), data.n_columns
-        found = column_moments(moments, noise)
+        found = posterior.column_moments(moments, noise)
         total = float(found.mean[-1, -1])
         unit, square = constant**2 / total, np.ix_(range(size), range(size))
-        vectors, inverse, own = whitened(
-            NoisyMatrix(found.mean[square], found.variances[square]), noise
+        vectors, inverse, own = posterior.whitened(
+            posterior.NoisyMatrix(found.mean[square], found.variances[square]), noise
         )
         ends = np.ones(size)
         if data.intercept > 0.0:
@@ -519,31 +499,24 @@ class NewtonRaphsonMethod(Method["NewtonRaphsonState"]):
         )
         variances = unit * (np.diag(found.mean) - found.mean[-1] ** 2 / total)[:size]
         usual_bound = data.row_norm / math.sqrt(data.n_features)
-        least = least_deviation(self.prior_scales) * usual_bound
-        deviations = np.sqrt(np.maximum(variances, least**2))
-        declared = PRIOR / deviations
-        if self.prior_scales is not None:
-            most = declared[: data.n_features]
-            np.minimum(most, self.prior_scales, out=most)
-        usual = np.minimum(PRIOR / np.maximum(deviations, usual_bound), declared)
+        features = slice(data.n_features)
+        seen = np.sqrt(np.maximum(variances[features], 0.0))
+        declared, usual = posterior.prior_deviations(seen, usual_bound, self.prior_scales)
         if data.intercept > 0.0:
-            declared[-1] = usual[-1] = PRIOR_INTERCEPT / data.intercept
+            of_intercept = posterior.PRIOR_INTERCEPT / data.intercept
+            declared, usual = np.append(declared, of_intercept), np.append(usual, of_intercept)
 
         def in_basis(scales: Floats) -> Floats:
             return np.asarray((basis.inverse * scales**2) @ basis.inverse.T)
 
-        features = slice(data.n_features)
         means = found.mean[-1, features] * constant / total
-        own_deviations = np.sqrt(
-            np.maximum(variances[features], (_LEAST_COLUMN * usual_bound) ** 2)
-        )
-        columns = basis.columns(means, own_deviations, data)
-        return basis, own, Prior(in_basis(declared), in_basis(usual)), columns
+        columns = basis.columns(means, np.maximum(seen, _LEAST_COLUMN * usual_bound), data)
+        return basis, own, posterior.Prior(in_basis(declared), in_basis(usual)), columns
 
     def finish(self, state: NewtonRaphsonState) -> Outcome:
         basis, (sampling, privacy) = present(state.basis), self._covariance(state)
         noise, uncertainty, precision = None, None, None
-        if is_quadratic(self.problem):
+        if likelihood.is_quadratic(self.problem):
             noise = NoiseCovariance(privacy).mapped(basis.inverse)
             if noise.is_finite:
                 # The last step was no longer than this, however small the curvature is.

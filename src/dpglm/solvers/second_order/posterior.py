@@ -55,6 +55,20 @@ def least_deviation(scales: tuple[float, ...] | None) -> float:
     return 0.5 if scales is None else 1e-4
 
 
+def prior_deviations(
+    deviations: Floats, bounds: Floats | float, scales: tuple[float, ...] | None
+) -> tuple[Floats, Floats]:
+    """Return prior standard deviations of coefficients, declared and usual.
+
+    ``deviations`` of columns are estimates, ``bounds`` the usual bounds of columns, and ``scales``
+    the largest declared ones.
+    """
+    declared = PRIOR / np.maximum(deviations, least_deviation(scales) * bounds)
+    if scales is not None:
+        declared = np.minimum(declared, scales)
+    return declared, np.minimum(PRIOR / np.maximum(deviations, bounds), declared)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class NoisyMatrix:
@@ -223,26 +237,12 @@ class Prior:
         pooled: Floats,
         center: Floats | None = None,
     ) -> Posterior:
-        """Return the posterior of the parameter.
+        """Return the posterior of the parameter given ``pooled``, the vector r.
 
-        Parameters
-        ----------
-        hessian : NoisyMatrix
-            The Hessian of the likelihood.
-        penalty : ndarray of shape (size, size)
-            That of the penalty.
-        error : ndarray of shape (size, size)
-            The covariance of the error of ``pooled`` without that of the Hessian.
-        pooled : ndarray of shape (size,)
-            The vector r.
-        center : ndarray of shape (size,), optional
-            Mean of the points of the scores. The error of the Hessian along the estimate's own
-            way from there counts as well, judged with the declared prior; by default it is left
-            out.
-
-        Notes
-        -----
-        The scale of the usual covariance maximises the marginal likelihood of r.
+        ``error`` is its covariance without the error of the Hessian. With ``center``, the mean of
+        the points of the scores, the Hessian's error along the estimate's own way from there
+        counts as well, judged with the declared prior. The scale of the usual covariance
+        maximises the marginal likelihood of r.
         """
         total = hessian.mean + penalty
         best, spread = self._error(hessian, total, error, pooled, center)
@@ -352,31 +352,13 @@ def term_scales(
     roots: Sequence[Floats],
     unit: float = 1.0,
 ) -> tuple[ScaleLaw, ...]:
-    """Return the scales of terms by the marginal likelihood of released values.
+    """Return the law of each term's scale tau by the marginal likelihood of released values.
 
-    Parameters
-    ----------
-    hessian : ndarray of shape (size, size)
-        The Hessian H, with its penalty.
-    error : ndarray of shape (size, size)
-        The covariance V of e in ``pooled = H theta + e``, positive definite: sampling, noise in
-        the scores, and the error of H (``NoisyMatrix.error_of``).
-    pooled : ndarray of shape (size,)
-        The vector r, made of scores.
-    fixed : ndarray of shape (size, size)
-        Prior covariance of the other effects.
-    roots : sequence of ndarray of shape (size, n_directions)
-        For each term the root R of its prior covariance ``tau^2 R R^T``.
-    unit : float, default=1.0
-        Standard deviation of the half-normal prior of each tau, which keeps noise from raising it.
+    ``pooled`` is ``r = H theta + e`` with the penalised Hessian H and the covariance V of e
+    (``error``: sampling, noise in scores, ``NoisyMatrix.error_of``); ``fixed`` is the prior
+    covariance of other effects, and that of a term is ``tau^2 R R^T`` for its root R. The
+    half-normal prior of tau, with the deviation ``unit``, keeps noise from raising it.
 
-    Returns
-    -------
-    tuple of ScaleLaw
-        The posterior law of each tau.
-
-    Notes
-    -----
     Marginally ``r ~ N(0, V + H (fixed + sum tau_k^2 R_k R_k^T) H)``. Let M be this covariance
     without term k, ``M = L L^T`` and ``U = L^-1 H R_k``, with squared singular values ``s_j``.
     Along ``tau_k`` the log-likelihood is ``sum_j (tau^2 q_j^2 / (1 + tau^2 s_j) - log(1 + tau^2

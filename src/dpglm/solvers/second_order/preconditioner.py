@@ -172,12 +172,6 @@ def basis_from_moments(moments: Floats, noise_std: float, data: DataSpec) -> Bas
     )
 
 
-def measured_squares(moments: Floats, noise_std: float, data: DataSpec) -> Floats:
-    """Return mean squares of rows along each coordinate, less noise; from 0 to 1."""
-    values, _, seen = spectrum(moments, noise_std, data, data.n_columns)
-    return np.asarray(np.clip(seen / values, 0.0, 1.0))
-
-
 def constant_direction(moments: Floats, noise_std: float, basis: Basis, data: DataSpec) -> Floats:
     """Find the parameter with scores nearest to 1 in every row, from the same moments.
 

@@ -9,16 +9,13 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import class_sum, noisy_class_sums
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 
@@ -71,16 +68,13 @@ class Prototypes(Solver):
 
 @final
 @dataclass(frozen=True)
-class PrototypesMethod(Method[Floats]):
+class PrototypesMethod(FitMethod[Floats]):
     """Class prototypes with every setting decided.
 
     A row's score is minus half of its squared distance to the mean, up to a term that all classes
     share.
     """
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     noise: GaussianNoise | L2Noise
 
     algorithm = "class prototypes"

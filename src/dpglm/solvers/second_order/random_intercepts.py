@@ -26,20 +26,12 @@ from dpglm.oracle.levels import (
 )
 from dpglm.oracle.moments import constant_column
 from dpglm.oracle.targets import noisy_target_means
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
-from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo, present
+from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts.algebra import Floats, eigen
-from dpglm.solvers.second_order.likelihood import (
-    NormalScores,
-    check_likelihood,
-    constant_model,
-    declare,
-    means_of_sizes,
-    target_releases,
-)
+from dpglm.solvers.second_order import likelihood
 from dpglm.solvers.second_order.posterior import (
     SCALE_GRID,
     SWEEPS,
@@ -118,12 +110,9 @@ class RandomInterceptsState:
 
 @final
 @dataclass(frozen=True)
-class RandomInterceptsMethod(Method["RandomInterceptsState"]):
+class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
     """Random intercepts with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     pooled: tuple[tuple[int, int], ...]
     inference: Covariance | None
     prior_scales: tuple[float, ...] | None
@@ -150,27 +139,25 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         n_fixed, n_levels = len(self._fixed) + 1, len(self._levels)
         scores = partial(level_score_release, data, adjacency, n_fixed + n_levels)
         hessians = partial(level_hessian_release, data, adjacency, n_fixed, n_levels)
-        makers = target_releases(self.problem, data, adjacency) | {
+        makers = likelihood.target_releases(self.problem, data, adjacency) | {
             "moments": partial(fixed_moment_release, data, adjacency, n_fixed - 1),
             "first Hessians": partial(hessians, count=len(_FRESH)),
             "approach": partial(scores, count=_APPROACH),
             "Hessian": hessians,
             "final": partial(scores, count=_POOLED),
         }
-        return declare(makers, dict(self.noises), frozenset(_SHARES) - {"sizes", "moments"})
+        return likelihood.declare(
+            makers, dict(self.noises), frozenset(_SHARES) - {"sizes", "moments"}
+        )
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         return tuple(self.declared.values())
 
     @property
-    def gradient_evaluations(self) -> float:
-        return float(self.n_steps * self.data.n_rows)
-
-    @property
     def coefficient_noise(self) -> float:
         # Expected for scores with a standard deviation of 1.
-        bend, _ = NormalScores.expected(self.problem.loss, self.data).clipped(
+        bend, _ = likelihood.NormalScores.expected(self.problem.loss, self.data).clipped(
             self.problem.loss, self.data, math.inf
         )
         n_fixed = len(self._fixed) + 1
@@ -217,10 +204,10 @@ class RandomInterceptsMethod(Method["RandomInterceptsState"]):
         loss, data = self.problem.loss, self.data
         low, high = data.target_range(loss.target.bounds)
         if "sizes" in self.declared:
-            mean, _, weight, _ = means_of_sizes(oracle, self.declared, loss)
+            mean, _, weight, _ = likelihood.means_of_sizes(oracle, self.declared, loss)
         else:
             mean, _, weight = noisy_target_means(oracle, self.declared["targets"], low, high)
-        score, bend = constant_model(loss, mean, low, high)
+        score, bend = likelihood.constant_model(loss, mean, low, high)
         basis, prior = self._basis(oracle)
         unit = LevelScores(self._fixed, self._levels, basis, np.ones(0), data.intercept, reach=_FAR)
         slope, curvature = unit.bounds(loss, np.array([score]))
@@ -598,20 +585,21 @@ class RandomIntercepts(Solver):
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
 
-    def with_inference(self, covariance: Covariance) -> RandomIntercepts:
+    def with_inference(
+        self,
+        covariance: Covariance,
+        prior_scales: tuple[float, ...] | None = None,
+        *,
+        full_weights: bool = False,
+    ) -> RandomIntercepts:
         if covariance != "model":
             raise ValueError(
                 f"inference must be True or False for pooled factors, got {covariance!r}: random "
                 "intercepts are those of a model"
             )
-        return dataclasses.replace(self, inference=covariance)
-
-    def with_prior(self, scales: tuple[float, ...]) -> RandomIntercepts:
-        return dataclasses.replace(self, prior_scales=scales)
-
-    def with_pooled(self, blocks: tuple[tuple[int, int], ...]) -> RandomIntercepts:
-        """Return the solver for blocks of pooled columns, each from a first to after its last."""
-        return dataclasses.replace(self, pooled=blocks)
+        return dataclasses.replace(
+            self, inference=covariance, prior_scales=prior_scales or self.prior_scales
+        )
 
     def decide(self, facts: Facts) -> Plan:
         problem, data, adjacency = facts.problem, facts.data, facts.adjacency
@@ -622,13 +610,9 @@ class RandomIntercepts(Solver):
             del shares["sizes"]
         if data.n_features == sum(stop - start for start, stop in self.pooled):
             del shares["moments"]
-        total = sum(shares.values())
 
         def with_noise(scale: float) -> RandomInterceptsMethod:
-            noises = tuple(
-                (name, scale * math.sqrt(counts.get(name, 1) * total / share))
-                for name, share in shares.items()
-            )
+            noises = likelihood.noises_of(shares, counts, scale)
             return RandomInterceptsMethod(
                 problem, data, adjacency, self.pooled, self.inference, self.prior_scales, noises
             )
@@ -638,7 +622,7 @@ class RandomIntercepts(Solver):
     def _check(self, problem: Problem, data: DataSpec) -> None:
         """Refuse losses and data that random intercepts are not for."""
         loss = problem.loss
-        check_likelihood(problem, data)
+        likelihood.check_likelihood(problem, data)
         check_normal(problem)
         known = math.isfinite(loss.target.bounds[1]) or (
             loss.target is Target.COUNT and loss.canonical

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from dpglm._calls import checked
-from dpglm._validation import check_bools, check_one_of, check_real
+from dpglm._validation import check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
@@ -21,7 +21,7 @@ from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
-from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales
+from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales, check_settings
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
@@ -123,19 +123,21 @@ class SufficientStatistics(Solver):
         check_real("first_share", self.first_share, above=0.0, below=1.0)
         if self.clip is not None:
             check_real("clip", self.clip, above=0.0)
-        if self.inference is not None:
-            check_one_of("inference", self.inference, ("model", "robust"))
-        check_scales(self.prior_scales)
-        check_bools(self)
+        check_settings(self)
 
-    def with_inference(self, covariance: Covariance) -> SufficientStatistics:
-        return dataclasses.replace(self, inference=covariance)
-
-    def with_prior(self, scales: tuple[float, ...]) -> SufficientStatistics:
-        return dataclasses.replace(self, prior_scales=scales)
-
-    def with_full_weights(self) -> SufficientStatistics:
-        return dataclasses.replace(self, full_weights=True)
+    def with_inference(
+        self,
+        covariance: Covariance,
+        prior_scales: tuple[float, ...] | None = None,
+        *,
+        full_weights: bool = False,
+    ) -> SufficientStatistics:
+        return dataclasses.replace(
+            self,
+            inference=covariance,
+            prior_scales=prior_scales or self.prior_scales,
+            full_weights=full_weights or self.full_weights,
+        )
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency

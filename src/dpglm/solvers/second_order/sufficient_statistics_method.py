@@ -11,7 +11,6 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import (
     ScoreShares,
@@ -38,11 +37,9 @@ from dpglm.oracle.targets import (
     noisy_target_sums,
     target_sum,
 )
-from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem
-from dpglm.solvers.base import Method, Outcome, StepInfo, present
+from dpglm.solvers.base import FitMethod, Outcome, StepInfo, present
 from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares import (
@@ -115,12 +112,9 @@ _State: TypeAlias = SufficientStatisticsState
 
 @final
 @dataclass(frozen=True)
-class SufficientStatisticsMethod(Method["SufficientStatisticsState"]):
+class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
     """Sufficient statistics with every setting decided."""
 
-    problem: Problem
-    data: DataSpec
-    adjacency: Adjacency
     target_shares: TargetShares
     clip: float
     score_clip: float  # With intervals the largest, where no clip is set.
