@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dpglm.data.stream.arrow import ArrowRows as ArrowRows
     from dpglm.data.stream.arrow import ParquetRows as ParquetRows
     from dpglm.data.stream.stored import MappedRows as MappedRows
+    from dpglm.effects import ate as ate
+    from dpglm.effects import load_effect as load_effect
     from dpglm.estimators import *  # noqa: F403
     from dpglm.estimators.composed.pipeline import from_formula as from_formula
     from dpglm.evaluation import evaluate as evaluate
@@ -58,8 +60,10 @@ _HOME = {
     "SplineEncoder": "dpglm.preprocessing",
     "UnpaidReleaseWarning": "dpglm.exceptions",
     "ZeroConcentratedDP": "dpglm.privacy",
+    "ate": "dpglm.effects",
     "describe": "dpglm.exploration",
     "evaluate": "dpglm.evaluation",
+    "load_effect": "dpglm.effects",
     "load_moments": "dpglm.moments",
     "release_moments": "dpglm.moments",
     "evaluate_predictions": "dpglm.evaluation",

@@ -37,7 +37,7 @@ from dpglm import (
 )
 from dpglm.certificate import execution
 from dpglm.data.groups import GroupedRows
-from dpglm.data.protection import EVALUATION, EXPLORATION
+from dpglm.data.protection import side_of
 from dpglm.estimators import _private as _family
 from dpglm.estimators.linear import _base
 from dpglm.preprocessing import (
@@ -170,8 +170,8 @@ def erasing(every: bool = False) -> Iterator[None]:
     there, divide = [True], running._rows_of
 
     def divided(part: str, table: Any, held_out: Any) -> Any:
-        whole = held_out is None or part == EXPLORATION
-        there[0] = whole or bool(held_out[-1]) == (part == EVALUATION)
+        side = side_of(part)
+        there[0] = held_out is None or side is None or bool(held_out[-1]) == bool(side)
         return divide(part, table, held_out)
 
     def erased(rows: Any) -> Any:
@@ -449,6 +449,21 @@ def _study(model: Any, target: str, **options: Any) -> Any:
     return door
 
 
+def _effect(world: World, table: dict[str, np.ndarray]) -> list[Any]:
+    size = world.facts() | {"epsilon": 8.0, "delta": 1e-3, "random_state": EachCall(world.seed)}
+    if world.grouped:
+        size |= {"groups": "id", "max_rows_per_group": 4}
+    found = dpglm.ate(
+        table, treatment="label", outcome="size", adjust=["a", "c"], schema=_arms(), **size
+    )
+    return [found.to_dict(), found.summary(), found.methods()]
+
+
+def _arms() -> dict[str, Any]:
+    label = {"type": "categorical", "categories": ["no", "yes"]}
+    return {**_schema("size"), "columns": {**COLUMNS, "label": label}}
+
+
 DOORS = {
     **{f"fit, {name}": door for name, door in _solvers()},
     "fit, three classes": _fit(LogisticRegression, "kind", **KINDS),
@@ -485,6 +500,7 @@ DOORS = {
     "evaluate scores": _evaluated("label", classes=["no", "yes"], levels=["p", "q"]),
     "evaluate classes": _evaluated("kind", classes=["u", "v", "rare"]),
     "evaluate numbers": _evaluated("size", target_bounds=(0, 3)),
+    "effect": _effect,
     "study": _study(None, "label"),
     "study of curves": _study("additive", "size"),
 }
@@ -506,7 +522,7 @@ def suited(door: str, world: World) -> World:
     """Return a world that the plans of a door accept, as near as can be."""
     if world.grouped and door in OF_ROWS:
         world = dataclasses.replace(world, grouped=False)
-    if world.grouped and door.startswith("study"):
+    if world.grouped and door.startswith(("study", "effect")):
         world = dataclasses.replace(world, relation=Adjacency.ADD_REMOVE)
     if not world.relation.n_is_public and door in OF_PUBLIC_NUMBER:
         world = dataclasses.replace(world, relation=Adjacency.ZERO_OUT)

@@ -64,6 +64,7 @@ WORST = {
             "pipeline, center and scale",
             "describe by levels",
             "evaluate scores",
+            "effect",
             "study",
         )
         for relation in (Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE)

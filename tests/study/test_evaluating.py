@@ -111,7 +111,9 @@ def test_endless_predictions_are_no_error():
     model = ModelPart(model_of(schema, None, None, {}), schema)
     part = evaluation_of(model, None, None, 0.95)
     plan = part.plan(Protection(Adjacency.ZERO_OUT, GaussianDP(1.0), N_ROWS))
-    given = PartInput((rows_of("count"),), random_state=SeededNoise(0), model=Endless())
+    given = PartInput(
+        (rows_of("count"),), random_state=SeededNoise(0), earlier={"model": Endless()}
+    )
     assert part.run(plan, given).mae > 5.0
 
 

@@ -30,13 +30,13 @@ from dpglm.certificate.statement import (
     spending,
 )
 from dpglm.data.protection import (
-    EVALUATION,
     MODEL,
     Protection,
     Split,
     check_part,
     composed_event,
     rows_in_words,
+    side_of,
 )
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import TooCostlyError
@@ -210,7 +210,8 @@ class Certificate:
             raise ValueError("parts must be at least one, got none")
         for name in self.parts:
             check_part(name)
-        if (len(self.parts) > 1 and EVALUATION in self.parts) != (self.split is not None):
+        divided = len(self.parts) > 1 and 1 in map(side_of, self.parts)
+        if divided != (self.split is not None):
             raise ValueError("split must be given for a study with an evaluation, and only then")
         if self.split is not None and self.split.persons is None and self.unit is Unit.GROUP:
             raise ValueError("split must be by person where persons are protected")

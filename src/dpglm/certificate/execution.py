@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from dpglm._validation import check_integer, check_one_of
 from dpglm._words import card, plain_number
@@ -107,8 +109,9 @@ class PartInput:
     """The private rows of a part, and everything else that its run needs.
 
     ``rows`` is a table, or the arrays of an evaluation. ``where`` selects the rows that count.
-    ``model`` is the fitted model, for the evaluation of a study. ``max_rows_per_group`` is the
-    stated one, which the plan of a model may undercut by the mean.
+    ``earlier`` has the results of the parts of a study that ran before, and ``held_out`` marks the
+    rows on the second side of its split. ``max_rows_per_group`` is the stated one, which the plan
+    of a model may undercut by the mean.
     """
 
     rows: tuple[Any, ...]
@@ -117,7 +120,8 @@ class PartInput:
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None
     random_state: int | NoiseSource | None = None
     checkpoint: str | os.PathLike[str] | None = None
-    model: Any = None
+    earlier: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    held_out: NDArray[np.bool_] | None = None
     max_rows_per_group: int | None = None
 
     def arguments(self, what: str, least: int = 1, most: int = 1) -> tuple[Any, ...]:

@@ -44,8 +44,9 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
         f"({certificate.adjacency.value.replace('_', '-')}){most}."
     )
     over = ", ".join(_shares(certificate))
-    if certificate.split is not None:
-        over += ", the last two on disjoint records"
+    split, evaluated = certificate.split, EVALUATION in certificate.parts
+    if split is not None:
+        over += f", {'the last two' if evaluated else 'those of a and of b'} on disjoint records"
     yield (
         f"The privacy budget was epsilon = {rounded_up(certificate.epsilon)} and delta = "
         f"{rounded_up(certificate.delta)}{over and f', shared by {over}'}, accounted for by "
@@ -54,8 +55,8 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
     yield from _facts(certificate)
     for name, part in certificate.parts.items():
         yield _mechanism(name, part)
-    if certificate.split is not None:
-        share = plain_number(100.0 * certificate.split.test_share, 3)
+    if split is not None and evaluated:
+        share = plain_number(100.0 * split.test_share, 3)
         yield (
             f"The evaluation used {share} % of the records, chosen at random; the model used the "
             "others."
@@ -71,7 +72,12 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
     yield "Certificates are in the supplement and can be checked with `dpglm verify`."
 
 
-_DOES = {EXPLORATION: "Descriptive numbers", EVALUATION: "The evaluation"}
+_DOES = {
+    EXPLORATION: "Descriptive numbers",
+    EVALUATION: "The evaluation",
+    "spread": "The bound on contributions",
+    "effect": "The effect",
+}
 
 
 def _shares(certificate: Certificate) -> Iterator[str]:
@@ -80,7 +86,7 @@ def _shares(certificate: Certificate) -> Iterator[str]:
             share = (
                 "" if one.share is None else f" ({plain_number(100.0 * one.share, 2)} % of mu^2)"
             )
-            yield f"the {one.stage}{share}"
+            yield f"the {one.stage.replace('_', ' ')}{share}"
 
 
 def _facts(certificate: Certificate) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
 from dpglm._words import plain_number, rounded_up
+from dpglm.data.protection import EVALUATION
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
@@ -515,7 +516,8 @@ def _released(certificate: Certificate) -> Iterator[str]:
     for name, part in certificate.parts.items():
         yield from (f"{name}: {sentence}." for sentence in describe_event(part.event))
     if certificate.split is not None:
-        yield "Model and evaluation use disjoint rows, so each row pays for one of them only."
+        pair = "Model and evaluation" if EVALUATION in certificate.parts else "Models of a and of b"
+        yield f"{pair} use disjoint rows, so each row pays for one of them only."
 
 
 def named_facts(certificate: Certificate) -> Iterator[tuple[str, PublicFact]]:

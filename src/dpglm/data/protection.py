@@ -85,6 +85,9 @@ class Protection:
 # The parts of a study, and the random split of the rows between model and evaluation.
 
 EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
+NUISANCES = ("propensity_a", "outcome_a"), ("propensity_b", "outcome_b")
+"""Names of the models of each half of a treatment effect."""
+_SIDES = {MODEL: 0, EVALUATION: 1, **{one: k for k, two in enumerate(NUISANCES) for one in two}}
 _PLACES = {EXPLORATION: 0, MODEL: 2, EVALUATION: 3}
 _NAME = re.compile(r"[a-z][a-z_]{0,29}", re.ASCII)
 
@@ -104,9 +107,14 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: _PLACES.get(name, 1)))
 
 
+def side_of(part: str) -> int | None:
+    """Return the side of a split that a part uses, 0 or 1; None if it uses all rows."""
+    return _SIDES.get(part)
+
+
 def uses_all_rows(part: str) -> bool:
-    """Whether a part uses both sides of a split: all parts but the model and its evaluation."""
-    return part not in (MODEL, EVALUATION)
+    """Whether a part uses both sides of a split."""
+    return side_of(part) is None
 
 
 @final
@@ -213,27 +221,28 @@ class Split:
 
 def size_of_part(part: str, n_units: int, split: Split | None) -> int:
     """Return the number of rows, or of groups, that a part is planned for."""
-    if split is None or uses_all_rows(part):
-        return n_units
-    return split.sizes(n_units)[part == EVALUATION]
+    side = side_of(part)
+    return n_units if split is None or side is None else split.sizes(n_units)[side]
 
 
 def rows_in_words(part: str, split: Split | None) -> str:
     """Describe the rows that a part uses."""
-    if split is None or uses_all_rows(part):
+    side = side_of(part)
+    if split is None or side is None:
         return "all rows"
-    share = split.test_share if part == EVALUATION else 1.0 - split.test_share
+    share = split.test_share if side else 1.0 - split.test_share
     units = "rows" if split.persons is None else "persons"
     return f"{plain_number(100.0 * share, 3)} % of the {units}, at random"
 
 
 def composed_event(events: Mapping[str, Event], split: Split | None, adjacency: Adjacency) -> Event:
-    """Compose the events of the parts; training and test rows of a split are disjoint."""
+    """Compose the events of the parts; the sides of a split are disjoint."""
     if len(events) == 1:
         return next(iter(events.values()))
-    nothing = Composed(())
-    whole = [events[name] for name in in_order(events) if uses_all_rows(name)]
-    model, evaluated = (events.get(one, nothing) for one in (MODEL, EVALUATION))
+    whole, first, second = (
+        Composed(tuple(events[name] for name in in_order(events) if side_of(name) == side))
+        for side in (None, 0, 1)
+    )
     if split is None:
-        return canonical(Composed((*whole, model, evaluated)))
-    return canonical(Composed((*whole, split.event(model, evaluated, adjacency))))
+        return canonical(Composed((whole, first, second)))
+    return canonical(Composed((whole, split.event(first, second, adjacency))))

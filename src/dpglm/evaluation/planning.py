@@ -27,7 +27,7 @@ from dpglm.certificate.statement import LABELS, PublicFact, size_facts
 from dpglm.data.collection import Collection
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.protection import EVALUATION, Protection
+from dpglm.data.protection import EVALUATION, MODEL, Protection
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.evaluation.binary import BinaryTask
@@ -280,7 +280,7 @@ class EvaluationPart(StudyPart):
         if where is not None and not isinstance(where, Where):
             where = Where.of(where, rows[0])
             rows = tuple(map(where.rows, rows))
-        y, predictions, by = self._arrays(rows, given.model)
+        y, predictions, by = self._arrays(rows, given.earlier.get(MODEL))
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
         X = np.column_stack([self._levels_of(by, len(X)), X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)

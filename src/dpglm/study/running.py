@@ -25,7 +25,7 @@ from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
-from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, uses_all_rows
+from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, side_of
 from dpglm.data.stream.arrow import ArrowRows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
@@ -325,7 +325,8 @@ def run(
                     None if where is None else selected,
                     random_state=noise,
                     checkpoint=kept.file(name),
-                    model=results.get(MODEL),
+                    earlier=results,
+                    held_out=kept.held_out,
                     max_rows_per_group=most,
                 )
                 results[name] = part.part.run(part.plan, given)
@@ -344,9 +345,10 @@ def _rows_of(
     part: str, table: Columns, held_out: NDArray[np.bool_] | None
 ) -> dict[str, NDArray[Any]]:
     """Return the rows that a part uses."""
-    if held_out is None or uses_all_rows(part):
+    side = side_of(part)
+    if held_out is None or side is None:
         return dict(table)
-    mask = held_out if part == EVALUATION else ~held_out
+    mask = held_out if side else ~held_out
     return {name: cells[mask] for name, cells in table.items()}
 
 

@@ -1,0 +1,349 @@
+"""The average effect of a treatment, with its intervals."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpglm._calls import checked
+from dpglm._codec import Format, Vector
+from dpglm._json import in_file, load
+from dpglm._validation import check_real
+from dpglm._words import card, plain_number, rounded_up
+from dpglm.certificate.certificate import Certificate, model_digest
+from dpglm.effects.parts import EFFECT, SPREAD, SumEstimates, Sums, SumsPart, bound_of
+from dpglm.effects.question import EffectQuestion, in_words
+from dpglm.ledger.store import write_json
+from dpglm.tables.schema import Schema
+from dpglm.tabulate.numbers import normal_quantile
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class Contrast:
+    """An estimated mean, difference or ratio.
+
+    Parameters
+    ----------
+    name : str
+        What is estimated.
+    estimate : float
+        In the units of the outcome; a ratio has none.
+    sampling_error, noise_error : float
+        Standard errors from sampling and from privacy noise, of the logarithm of a ratio.
+    is_ratio : bool
+        Whether intervals are made on the scale of logarithms.
+    """
+
+    name: str
+    estimate: float
+    sampling_error: float
+    noise_error: float
+    is_ratio: bool = False
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error from sampling and noise together."""
+        return math.hypot(self.sampling_error, self.noise_error)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of the test that a difference is 0, or a ratio 1."""
+        value = math.log(self.estimate) if self.is_ratio else self.estimate
+        return 2.0 * float(special.ndtr(-abs(value) / max(self.standard_error, 1e-300)))
+
+    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the confidence interval, from sampling and privacy noise.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level in (0, 1).
+
+        Returns
+        -------
+        (float, float)
+        """
+        half = normal_quantile(check_real("level", level, above=0.0, below=1.0))
+        half *= self.standard_error
+        if self.is_ratio:
+            return self.estimate * math.exp(-half), self.estimate * math.exp(half)
+        return self.estimate - half, self.estimate + half
+
+    def __str__(self) -> str:
+        low, high = (plain_number(end) for end in self.conf_int())
+        errors = ", ".join(
+            f"{name} {plain_number(value, 2)}"
+            for name, value in (("sampling", self.sampling_error), ("noise", self.noise_error))
+        )
+        of_log = " of the logarithm" if self.is_ratio else ""
+        return (
+            f"{self.name}: {plain_number(self.estimate)} [{low}, {high}], standard error{of_log} "
+            f"{plain_number(self.standard_error, 2)} ({errors})"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class _Stored:
+    """The content of a file of an effect."""
+
+    schema: Schema
+    formula: str | None
+    overlap: float
+    design_effect: float
+    spread: Vector
+    effect: Vector
+    certificate: Certificate
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class AverageEffect:
+    """The average effect of a treatment; made by ``dpglm.ate``.
+
+    Parameters
+    ----------
+    question : EffectQuestion
+        Treatment, outcome, adjustment and the clipping of propensities.
+    spread, sums : ndarray
+        The released values.
+    design_effect : float
+        Factor of the sampling variance.
+    privacy_ : dpglm.report.Certificate
+        The guarantee, its assumptions, and the budget spent.
+
+    Notes
+    -----
+    Privacy: all values are computed from releases and public facts, and may be published.
+    """
+
+    question: EffectQuestion
+    spread: Floats
+    sums: Floats
+    design_effect: float
+    privacy_: Certificate
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """Bound that contributions to the difference were clipped to, in ranges of the outcome."""
+        return bound_of(self.question, self._part(SPREAD, self.spread))
+
+    @functools.cached_property
+    def _found(self) -> SumEstimates:
+        tables = SumsPart(self.question, EFFECT).tables
+        return SumEstimates.of(self._part(EFFECT, self.sums), tables, self.bound)
+
+    def _part(self, name: str, values: Floats) -> Sums:
+        return Sums(values, self.privacy_.parts[name].rebuild().method.coefficient_noise)
+
+    def _contrast(
+        self, name: str, weights: tuple[float, float], estimate: float, *, is_ratio: bool = False
+    ) -> Contrast:
+        """Return a linear combination of both means of contributions, with its errors."""
+        w = np.array(weights)
+        sampling = self.design_effect * float(w @ self._found.sampling @ w)
+        noise = float(w @ self._found.noise @ w)
+        return Contrast(
+            name,
+            estimate,
+            math.sqrt(max(sampling, 0.0)),
+            math.sqrt(max(noise, 0.0)),
+            is_ratio=is_ratio,
+        )
+
+    @property
+    def difference(self) -> Contrast:
+        """Mean outcome with treatment minus that without: the average treatment effect."""
+        width = self._width
+        name = "risk difference" if self.question.is_binary else "mean difference"
+        return self._contrast(name, (width, 0.0), width * float(self._found.means[0]))
+
+    @property
+    def means(self) -> Mapping[Any, Contrast]:
+        """Mean outcome if everybody had a level of the treatment, by level."""
+        low, _ = self.question.range
+        width, (first, second) = self._width, self._found.means.tolist()
+        return {
+            level: self._contrast(
+                f"mean with {level}",
+                (0.5 * sign * width, 0.5 * width),
+                low + 0.5 * width * (1.0 + second + sign * first),
+            )
+            for level, sign in zip(self.question.treatment.categories, (-1.0, 1.0), strict=True)
+        }
+
+    @property
+    def ratio(self) -> Contrast:
+        """Risk ratio: the mean of a binary outcome with treatment over that without.
+
+        Raises
+        ------
+        ValueError
+            If the outcome is a number, or an estimated risk is not above 0.
+        """
+        if not self.question.is_binary:
+            raise ValueError("ratio requires an outcome with two categories")
+        without, treated = (one.estimate for one in self.means.values())
+        if min(without, treated) <= 0.0:
+            raise ValueError(
+                f"ratio requires risks above 0, got {treated:g} and {without:g}: noise dominates"
+            )
+        weights = 0.5 * (1.0 / treated + 1.0 / without), 0.5 * (1.0 / treated - 1.0 / without)
+        return self._contrast("risk ratio", weights, treated / without, is_ratio=True)
+
+    @property
+    def estimate(self) -> float:
+        """The average treatment effect."""
+        return self.difference.estimate
+
+    @property
+    def standard_error(self) -> float:
+        """Its standard error, from sampling and privacy noise."""
+        return self.difference.standard_error
+
+    def conf_int(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the confidence interval of the average treatment effect.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level in (0, 1).
+
+        Returns
+        -------
+        (float, float)
+        """
+        return self.difference.conf_int(level)
+
+    @property
+    def clipped(self) -> float:
+        """Released share of rows with propensities at the clipping threshold."""
+        return self._found.at_clip
+
+    @property
+    def _width(self) -> float:
+        low, high = self.question.range
+        return high - low
+
+    def methods(self) -> str:
+        """Return a paragraph for the methods section of a paper; see ``Certificate.methods``."""
+        asked = self.question
+        low = asked.overlap
+        adjusted = asked.formula or ", ".join(asked.adjusted)
+        return (
+            f"The average effect of {asked.treatment.name} on {asked.schema.target.name}, adjusted "
+            f"for {adjusted}, was estimated by augmented inverse probability weighting with "
+            f"cross-fitting in two random halves; propensities were clipped to [{low:g}, "
+            f"{1.0 - low:g}]. Intervals include sampling error and privacy noise. "
+            f"{self.privacy_.methods()}"
+        )
+
+    def _lines(self) -> list[tuple[str, str]]:
+        shown = [self.difference, *self.means.values()]
+        if self.question.is_binary and min(one.estimate for one in shown[1:]) > 0.0:
+            shown.insert(1, self.ratio)
+        lines = [tuple(str(one).split(": ", 1)) for one in shown]
+        shares = self._found.at_clip, self._found.beyond
+        at_clip, beyond = (f"{plain_number(100.0 * one, 2)} % of rows" for one in shares)
+        made = self.privacy_
+        return [
+            *((name, text) for name, text in lines),
+            ("propensities clipped", at_clip),
+            ("contributions clipped", beyond),
+            ("privacy", f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"),
+        ]
+
+    @property
+    def _title(self) -> str:
+        asked = self.question
+        control, treated = asked.treatment.categories
+        outcome = asked.schema.target.name
+        outcome += f" = {asked.event}" if asked.is_binary else ""
+        return (
+            f"Average effect of {asked.treatment.name} ({treated} against {control}) on {outcome}"
+        )
+
+    def summary(self) -> str:
+        """Return estimates with 95 % intervals, overlap, assumptions and cost as text."""
+        lines = [self._title, *(f"  {name}: {text}" for name, text in self._lines())]
+        return "\n".join([*lines, "Assumptions", *(f"  {one}" for one in in_words(self.question))])
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        assumptions = [("Assumptions", tuple(in_words(self.question)))]
+        return card(self._title, self._lines(), sections=assumptions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the released values and the certificate as plain values, like ``save``."""
+        asked = self.question
+        return _FORMAT.write(
+            _Stored(
+                asked.schema,
+                asked.formula,
+                asked.overlap,
+                self.design_effect,
+                self.spread,
+                self.sums,
+                self.privacy_,
+            )
+        )
+
+    @checked
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the effect to a JSON file, with its certificate.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; an existing one is replaced.
+        """
+        write_json(path, self.to_dict())
+
+
+_FORMAT = Format("dpglm effect", 1, _Stored)
+
+
+@checked
+def load_effect(path: str | os.PathLike[str]) -> AverageEffect:
+    """Read an effect from a file that ``AverageEffect.save`` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    AverageEffect
+
+    Raises
+    ------
+    ValueError
+        If it is not a file of an effect; the message names the place.
+    """
+    with in_file(path):
+        stored = _FORMAT.read(load(path))
+        question = EffectQuestion(stored.schema, stored.formula, stored.overlap)
+        effect = check_real("design_effect", stored.design_effect, least=1.0)
+        for name, values in ((SPREAD, stored.spread), (EFFECT, stored.effect)):
+            part = stored.certificate.parts.get(name)
+            if part is None or part.model_digest != model_digest(values, 0.0):
+                raise ValueError(f"{name} must have the values that the certificate is about")
+            if any(fact not in part.public_facts for fact in question.facts):
+                raise ValueError("schema, formula and overlap must be those of the certificate")
+        found = AverageEffect(question, stored.spread, stored.effect, effect, stored.certificate)
+        _ = found.difference
+    return found

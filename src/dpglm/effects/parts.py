@@ -1,0 +1,262 @@
+"""Releases of a treatment effect: the spread of contributions, then their sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.execution import PartInput, StudyPart, execute
+from dpglm.certificate.statement import size_facts
+from dpglm.data.groups import LimitedGroups
+from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.protection import NUISANCES, Protection
+from dpglm.data.rows import Rows
+from dpglm.data.spec import DataSpec
+from dpglm.effects.question import Contributions, EffectQuestion
+from dpglm.oracle.counts import Cells
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan, calibrated
+from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.tables.given import Where
+from dpglm.tabulate.numbers import normal_quantile
+
+Floats: TypeAlias = NDArray[np.float64]
+
+SPREAD, EFFECT = "spread", "effect"
+"""Names of the parts that use all rows."""
+# Magnitudes in cells of half octaves below the largest one.
+_CELLS = 24
+_STEP = math.sqrt(2.0)
+# Counts below this many standard deviations of their noise cannot be distinguished from none, and
+# then at most this share of the rows may be there.
+_CLEAR, _MOST = 2.0, 0.02
+# Share of the squared budget of the sums for that of the difference; the others need few digits.
+_MAIN = 0.7
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Released sums of contributions.
+
+    Parameters
+    ----------
+    values : ndarray
+        The cells of all tables, in sequence, each times the weight of its table.
+    noise_std : float
+        Standard deviation of the noise in each.
+    privacy_ : Certificate, optional
+        The certificate of the part.
+    """
+
+    values: Floats
+    noise_std: float
+    privacy_: Certificate | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SumsPart(StudyPart):
+    """Sums over all rows: of the spread of contributions, or of contributions within a bound.
+
+    Parameters
+    ----------
+    question : EffectQuestion
+        The effect.
+    name : {"spread", "effect"}
+        "spread": counts of rows by the magnitude of their contribution to the difference.
+        "effect": counts of clipped propensities and contributions, and sums of contributions, their
+        squares and products, in units of a bound that follows from the spread.
+
+    Notes
+    -----
+    Privacy: the bounds on a row's contribution are those of ``Cells``, which clips each number to
+    [-1, 1], whatever models and bound are. They are released values, and the half of a row does not
+    depend on the table (docs/proofs/splits.md).
+    """
+
+    question: EffectQuestion
+    name: str
+
+    @property
+    def tables(self) -> tuple[Cells, ...]:
+        """The tables, in the order of their release."""
+        if self.name == SPREAD:
+            return (Cells((0,), (_CELLS,)),)
+        rest = math.sqrt((1.0 - _MAIN) / 5.0)
+        return (
+            Cells((0, 1), (2, 2), rest),
+            Cells((), (), math.sqrt(_MAIN), (2,)),
+            *(Cells((), (), rest, (place,)) for place in (3, 4, 5)),
+            Cells((), (), rest, (2, 4)),
+        )
+
+    def plan(self, protection: Protection) -> Plan:
+        tables = self.tables
+        width = 1 + max(one for table in tables for one in (*table.columns, *table.values))
+        data = DataSpec(
+            protection.n_rows,
+            width,
+            row_norm=math.sqrt(width) * max(table.size for table in tables),
+            groups=protection.groups,
+        )
+        return calibrated(
+            lambda noise: Tabulation(data, protection.adjacency, tables, noise),
+            data,
+            protection.budget,
+            protection.adjacency,
+        )
+
+    def noise_to_sampling(self, protection: Protection) -> float:
+        # Of a contribution that is as large as can be in half of the rows.
+        return self.plan(protection).coefficient_noise ** 2 / protection.n_rows
+
+    def title(self, plan: Plan) -> str:
+        return f"the {self.name} of {plan.data.n_rows} rows"
+
+    def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
+        half = normal_quantile(0.95) * plan.coefficient_noise
+        if self.name == SPREAD:
+            return (("rows in a cell", half),)
+        share = half / math.sqrt(_MAIN) / plan.data.n_rows
+        return (("effect, in units of the largest contribution of a row", share),)
+
+    def run(self, plan: Plan, given: PartInput) -> Sums:
+        (table,), side = given.rows, given.held_out
+        assert side is not None
+        chosen = None if given.where is None else Where.of(given.where, table)
+        if chosen is not None:
+            table, side = chosen.rows(table), side[chosen.counts]
+        models = [tuple(given.earlier[name] for name in half) for half in NUISANCES]
+        contributions = self.question.contributions(table, models, side)
+        if self.name == SPREAD:
+            X = _magnitudes(contributions, self.question.largest)
+        else:
+            X = _within(contributions, bound_of(self.question, given.earlier[SPREAD]))
+        every = MatrixRows(X, np.zeros(len(X))).spread(None if chosen is None else chosen.counts)
+
+        def prepared(noise: NoiseSource) -> Rows:
+            used = every
+            if plan.data.groups is not None:
+                limited = LimitedGroups.planned(
+                    given.groups, plan.data, plan.adjacency, every.shape[0]
+                )
+                used = every.in_groups(given.groups, limited.most, noise)
+            return used.prepared(plan.data, None, np.asarray)
+
+        sizes = size_facts(plan.data, plan.adjacency, chosen=chosen is not None)
+        facts = (*sizes, *self.question.facts)
+        solution, certificate = execute(plan, prepared, "AverageEffect", self.name, facts, given)
+        return Sums(solution.w, plan.coefficient_noise, certificate)
+
+
+def _edges(largest: float) -> Floats:
+    """Return the lower ends of the cells of magnitudes; the first cell begins at 0."""
+    return np.array([0.0, *(largest * _STEP ** np.arange(1.0 - _CELLS, 0.0))])
+
+
+def _magnitudes(contributions: Contributions, largest: float) -> Floats:
+    sizes = np.abs(contributions.difference)
+    cells = np.searchsorted(_edges(largest), sizes, side="right") - 1
+    return np.asarray(cells[:, np.newaxis], np.float64)
+
+
+def bound_of(question: EffectQuestion, spread: Sums) -> float:
+    """Return the bound to clip contributions to the difference to, from their released spread.
+
+    It is half an octave above the least magnitude beyond which the count of rows cannot be
+    distinguished from none and is a small share of all. Clipped rows bias the estimate by their
+    number times their excess. Beyond the next half octave both are small next to the noise of a
+    sum with this bound, unless contributions have tails heavier than their middle suggests.
+    """
+    counts, noise = spread.values, spread.noise_std
+    beyond = np.cumsum(counts[::-1])[::-1]
+    errors = noise * np.sqrt(np.arange(len(counts), 0, -1))
+    allowed = np.minimum(_CLEAR * errors, _MOST * float(counts.sum()) - errors)
+    fits = np.append(beyond <= allowed, True)
+    # The first cell beyond which all fit.
+    first = len(fits) - int(np.argmin(fits[::-1])) if not fits.all() else 0
+    edges = np.append(_edges(question.largest), question.largest)
+    return float(edges[min(max(first, 1) + 1, len(edges) - 1)])
+
+
+def _within(contributions: Contributions, bound: float) -> Floats:
+    """Return the columns of the tables of sums, in units of their bounds."""
+    inside = np.clip(contributions.difference / bound, -1.0, 1.0)
+    residuals = np.clip(contributions.residuals, -bound, bound)
+    total = (contributions.regressions + residuals) / (1.0 + bound)
+    return np.column_stack(
+        [
+            contributions.at_clip,
+            np.abs(contributions.difference) > bound,
+            inside,
+            2.0 * inside**2 - 1.0,
+            total,
+            2.0 * total**2 - 1.0,
+        ]
+    )
+
+
+@final
+@dataclass(frozen=True)
+class SumEstimates:
+    """Means of contributions, from their released sums.
+
+    Parameters
+    ----------
+    rows : float
+        Noisy number of rows.
+    at_clip, beyond : float
+        Shares of rows with clipped propensities, and with clipped contributions.
+    means : ndarray of shape (2,)
+        Mean contributions to the difference and to the sum of both means.
+    sampling, noise : ndarray of shape (2, 2)
+        Covariances of the means, from sampling and from privacy noise.
+    """
+
+    rows: float
+    at_clip: float
+    beyond: float
+    means: Floats
+    sampling: Floats
+    noise: Floats
+
+    @classmethod
+    def of(cls, sums: Sums, tables: Sequence[Cells], bound: float) -> SumEstimates:
+        """Estimate the means; noise is in the sums and in the number of rows."""
+        ends = np.cumsum([table.size for table in tables])[:-1]
+        parts = np.split(sums.values, ends)
+        counts, *totals = (part / table.weight for part, table in zip(parts, tables, strict=True))
+        errors = [sums.noise_std / table.weight for table in tables]
+        n = max(float(counts.sum()), 1.0)
+        first, first_square, second, second_square, product = (float(one[0]) / n for one in totals)
+        units = np.array([bound, 1.0 + bound])
+        means = np.array([first, second])
+        squares = np.array([[first_square, product], [product, second_square]])
+        np.fill_diagonal(squares, 0.5 * (1.0 + np.diag(squares)))
+        spread = squares - np.outer(means, means)
+        # At least the standard deviation of its noise, so that noise does not make it vanish.
+        least = 0.5 * np.array([errors[2], errors[4]]) / n
+        variances = np.maximum(np.diag(spread), least)
+        limit = math.sqrt(float(variances.prod()))
+        shared = min(max(float(spread[0, 1]), -limit), limit)
+        covariance = np.array([[variances[0], shared], [shared, variances[1]]])
+        # A mean is a sum over n: the noise of the four counts is common to both.
+        own = np.diag([errors[1] ** 2, errors[3] ** 2])
+        noise = (own + 4.0 * errors[0] ** 2 * np.outer(means, means)) / n**2
+        scale = np.outer(units, units)
+        shares = np.clip(counts.reshape(2, 2) / n, 0.0, 1.0)
+        return cls(
+            n,
+            float(shares[1].sum()),
+            float(shares[:, 1].sum()),
+            means * units,
+            covariance * scale / n,
+            noise * scale,
+        )

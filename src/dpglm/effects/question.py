@@ -1,0 +1,233 @@
+"""The effect that is estimated, and the contribution of each row to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm._validation import check_list, check_real, in_one_line
+from dpglm.certificate.statement import PublicFact, schema_facts
+from dpglm.evaluation.planning import predictions_of
+from dpglm.moments.basis import columns_of
+from dpglm.study.parts import ModelPart, model_of
+from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
+from dpglm.tables.formula.design import read_formula
+from dpglm.tables.schema import Schema
+from dpglm.tables.targets import ClassTarget, NumericTarget
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True)
+class EffectQuestion:
+    """The effect of a treatment with two levels on an outcome, adjusted for other columns.
+
+    Parameters
+    ----------
+    schema : Schema
+        The columns of the adjustment, then the treatment; the target is the outcome.
+    formula : str or None
+        Right-hand side of the formula of the adjustment; None for all columns as they are.
+    overlap : float
+        Estimated propensities are clipped to [overlap, 1 - overlap].
+    """
+
+    schema: Schema
+    formula: str | None
+    overlap: float
+
+    @property
+    def treatment(self) -> CategoricalColumn:
+        """The treatment: its second level is that of the treated."""
+        column = self.schema.columns[-1]
+        assert isinstance(column, CategoricalColumn)
+        return column
+
+    @property
+    def adjusted(self) -> tuple[str, ...]:
+        """Names of the columns of the adjustment."""
+        return tuple(column.name for column in self.schema.columns[:-1])
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the outcome has two classes, of which the second counts as 1."""
+        return self.schema.target.n_classes is not None
+
+    @property
+    def event(self) -> Any:
+        """The class that counts as 1, for a binary outcome."""
+        return self.schema.target.estimator_parameters()["classes"][1]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Bounds on the outcome."""
+        if self.is_binary:
+            return 0.0, 1.0
+        low, high = self.schema.target.estimator_parameters()["target_bounds"]
+        return float(low), float(high)
+
+    @property
+    def largest(self) -> float:
+        """Largest contribution to the difference, in units of the range of the outcome.
+
+        With regressions a and b in [-1/2, 1/2], a treated row contributes ``a (1 - 1/e) - b +
+        y/e``. It is linear in a, b and y, so its largest magnitude is at their ends: ``1/e``.
+        """
+        return 1.0 / self.overlap
+
+    @property
+    def propensity(self) -> ModelPart:
+        """The logistic regression of the treatment."""
+        target = ClassTarget(self.treatment.name, self.treatment.categories)
+        schema = dataclasses.replace(self.schema, columns=self.schema.columns[:-1], target=target)
+        formula = None if self.formula is None else f"~ {self.formula}"
+        return ModelPart(model_of(schema, None, formula, {}), schema)
+
+    @property
+    def outcome(self) -> ModelPart:
+        """The regression of the outcome on the treatment and the adjustment."""
+        formula = None
+        if self.formula is not None:
+            formula = f"~ `{self.treatment.name}` + {self.formula}"
+        return ModelPart(model_of(self.schema, None, formula, {}), self.schema)
+
+    @property
+    def facts(self) -> tuple[PublicFact, ...]:
+        """The declared facts, for a certificate."""
+        return (
+            *schema_facts(self.schema),
+            PublicFact("treatment", self.treatment.name, "declared"),
+            PublicFact("adjustment", self.formula or list(self.adjusted), "declared"),
+            PublicFact("overlap", self.overlap, "declared"),
+        )
+
+    def contributions(
+        self, table: Mapping[str, Any], nuisances: Sequence[tuple[Any, Any]], side: NDArray[Any]
+    ) -> Contributions:
+        """Return what each row contributes. Private.
+
+        ``nuisances`` are the models of both halves, and ``side`` is the half of each row: the
+        models of the other half predict it.
+        """
+        n_rows = len(side)
+        levels = np.asarray(self.treatment.categories)
+        treated = self.treatment.read(table[self.treatment.name]) == 1
+        found = np.zeros((3, n_rows))
+        for half, models in enumerate(nuisances):
+            rows = side != half
+            part = {name: cells[rows] for name, cells in table.items()}
+            propensity, outcome = models
+            chance = predictions_of(propensity, part)
+            if propensity.classes_[1] != levels[1]:
+                chance = 1.0 - chance
+            found[0, rows] = np.clip(chance, self.overlap, 1.0 - self.overlap)
+            for place, level in enumerate(levels):
+                part[self.treatment.name] = np.full(int(rows.sum()), level)
+                predicted = predictions_of(outcome, part)
+                if self.is_binary and outcome.classes_[1] != self.event:
+                    predicted = 1.0 - predicted
+                found[1 + place, rows] = self._in_range(np.nan_to_num(predicted))
+        chance, control, treatment = found
+        y = self._outcomes(table)
+        weight = np.where(treated, 1.0 / chance, 1.0 / (1.0 - chance))
+        residual = weight * (y - np.where(treated, treatment, control))
+        at_clip = (chance <= self.overlap) | (chance >= 1.0 - self.overlap)
+        return Contributions(
+            treatment - control + np.where(treated, residual, -residual),
+            treatment + control,
+            residual,
+            at_clip,
+        )
+
+    def _outcomes(self, table: Mapping[str, Any]) -> Floats:
+        values = self.schema.encode_target(table[self.schema.target.name])
+        if self.is_binary:
+            return np.asarray(values == self.event) - 0.5
+        return self._in_range(values)
+
+    def _in_range(self, values: Any) -> Floats:
+        """Return numbers in units of the range of the outcome, from its middle."""
+        low, high = self.range
+        return np.asarray((np.clip(values, low, high) - low) / (high - low) - 0.5)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """Contributions of rows to the mean outcomes, in units of the range of the outcome. Private.
+
+    ``difference`` is that to the mean with treatment minus that without. ``regressions`` is the sum
+    of both regressions, to which ``residuals`` add. ``at_clip`` marks clipped propensities.
+    """
+
+    difference: Floats
+    regressions: Floats
+    residuals: Floats
+    at_clip: NDArray[np.bool_]
+
+
+def question_of(
+    schema: Schema, treatment: Any, outcome: Any, adjust: Any, overlap: float
+) -> EffectQuestion:
+    """Return the question, checked against the schema; errors name the argument."""
+    known = {column.name: column for column in columns_of(schema)}
+    for name, value in (("treatment", treatment), ("outcome", outcome)):
+        if value not in known:
+            raise ValueError(f"{name} must name a column of the schema, got {in_one_line(value)}")
+    if treatment == outcome:
+        raise ValueError(f"outcome must differ from the treatment, got {outcome!r} for both")
+    arms = known.pop(treatment)
+    if not isinstance(arms, CategoricalColumn) or not _has_two(arms):
+        raise ValueError(f"treatment must be a column with two categories, got {treatment!r}")
+    target = _target_of(known.pop(outcome))
+    formula = adjust if isinstance(adjust, str) else None
+    if formula is not None:
+        names = read_formula(f"~ {formula}", tuple(known.values()), None).column_names
+    else:
+        names = check_list("adjust", adjust, "a list of columns, or a formula")
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise ValueError(
+            f"adjust must name other columns of the schema, {', '.join(map(repr, known))}, got "
+            f"{in_one_line(adjust)}"
+        )
+    check_real("overlap", overlap, above=0.0, below=0.5)
+    columns = tuple(column for name, column in known.items() if name in names)
+    plain = CategoricalColumn(arms.name, arms.categories)
+    own = dataclasses.replace(
+        schema, columns=(*columns, plain), target=target, formula=None, additive=None
+    )
+    found = EffectQuestion(own, formula, float(overlap))
+    # Models that cannot be fitted are found before anything is read.
+    _ = found.propensity, found.outcome
+    return found
+
+
+def _has_two(column: CategoricalColumn) -> bool:
+    plain = column.other is None and column.part is None
+    return plain and len(column.categories) == 2 and "" not in column.categories
+
+
+def _target_of(column: Column) -> ClassTarget | NumericTarget:
+    if isinstance(column, NumericColumn) and column.missing is None and column.time is None:
+        return NumericTarget(column.name, column.low, column.high, column.provenance)
+    if isinstance(column, CategoricalColumn) and _has_two(column):
+        return ClassTarget(column.name, column.categories)
+    raise ValueError(
+        f"outcome must be a number without missing values, or have two categories, got "
+        f"{column.name!r}"
+    )
+
+
+def in_words(question: EffectQuestion) -> Iterator[str]:
+    """Yield the assumptions that the estimate rests on."""
+    yield "no unmeasured confounding: treatment is as good as random given the adjustment"
+    low = question.overlap
+    yield f"overlap: everybody's chance of treatment is between {low:g} and {1.0 - low:g}"
+    yield "the regression of the treatment, or that of the outcome, has the right form"
