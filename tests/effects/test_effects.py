@@ -16,8 +16,8 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput
 from dpglm.certificate.verify import verify
 from dpglm.data.protection import NUISANCES, Protection, composed_event
-from dpglm.effects.estimation import plan_effect
 from dpglm.effects.effect import AverageEffect
+from dpglm.effects.estimation import plan_effect
 from dpglm.effects.parts import EFFECT, SPREAD, Sums, SumsPart, _within, bound_of
 from dpglm.effects.question import Contributions, question_of
 from dpglm.oracle.counts import table_sum

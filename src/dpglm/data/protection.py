@@ -82,12 +82,8 @@ class Protection:
         return Protection(self.adjacency, budget, n_rows, groups)
 
 
-# The parts of a study, and the random split of the rows between model and evaluation.
-
 EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
 NUISANCES = ("propensity_a", "outcome_a"), ("propensity_b", "outcome_b")
-"""Names of the models of each half of a treatment effect."""
-_SIDES = {MODEL: 0, EVALUATION: 1, **{one: k for k, two in enumerate(NUISANCES) for one in two}}
 _PLACES = {EXPLORATION: 0, MODEL: 2, EVALUATION: 3}
 _NAME = re.compile(r"[a-z][a-z_]{0,29}", re.ASCII)
 
@@ -108,13 +104,9 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def side_of(part: str) -> int | None:
-    """Return the side of a split that a part uses, 0 or 1; None if it uses all rows."""
-    return _SIDES.get(part)
-
-
-def uses_all_rows(part: str) -> bool:
-    """Whether a part uses both sides of a split."""
-    return side_of(part) is None
+    """Return the side of a split that a part uses, 0 or 1; None for all rows."""
+    first, second = NUISANCES
+    return 0 if part in (MODEL, *first) else 1 if part in (EVALUATION, *second) else None
 
 
 @final
@@ -243,6 +235,5 @@ def composed_event(events: Mapping[str, Event], split: Split | None, adjacency: 
         Composed(tuple(events[name] for name in in_order(events) if side_of(name) == side))
         for side in (None, 0, 1)
     )
-    if split is None:
-        return canonical(Composed((whole, first, second)))
-    return canonical(Composed((whole, split.event(first, second, adjacency))))
+    halves = (first, second) if split is None else (split.event(first, second, adjacency),)
+    return canonical(Composed((whole, *halves)))

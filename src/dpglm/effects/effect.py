@@ -36,7 +36,7 @@ class Contrast:
     Parameters
     ----------
     name : str
-        What is estimated.
+        The estimated quantity, in words.
     estimate : float
         In the units of the outcome; a ratio has none.
     sampling_error, noise_error : float

@@ -114,7 +114,7 @@ class SumsPart(StudyPart):
         )
 
     def noise_to_sampling(self, protection: Protection) -> float:
-        # Of a contribution that is as large as can be in half of the rows.
+        # For contributions that are as large as can be in half of the rows.
         return self.plan(protection).coefficient_noise ** 2 / protection.n_rows
 
     def title(self, plan: Plan) -> str:
@@ -170,17 +170,17 @@ def _magnitudes(contributions: Contributions, largest: float) -> Floats:
 def bound_of(question: EffectQuestion, spread: Sums) -> float:
     """Return the bound to clip contributions to the difference to, from their released spread.
 
-    It is half an octave above the least magnitude beyond which the count of rows cannot be
-    distinguished from none and is a small share of all. Clipped rows bias the estimate by their
-    number times their excess. Beyond the next half octave both are small next to the noise of a
-    sum with this bound, unless contributions have tails heavier than their middle suggests.
+    At the least magnitude with few larger contributions, their count cannot be distinguished from
+    none and is a small share of all rows. The bound is half an octave above it. Clipped rows bias
+    the estimate by their number times their excess, which is small next to the noise unless tails
+    are much heavier than the middle suggests.
     """
     counts, noise = spread.values, spread.noise_std
     beyond = np.cumsum(counts[::-1])[::-1]
     errors = noise * np.sqrt(np.arange(len(counts), 0, -1))
     allowed = np.minimum(_CLEAR * errors, _MOST * float(counts.sum()) - errors)
     fits = np.append(beyond <= allowed, True)
-    # The first cell beyond which all fit.
+    # From this cell on, all fit.
     first = len(fits) - int(np.argmin(fits[::-1])) if not fits.all() else 0
     edges = np.append(_edges(question.largest), question.largest)
     return float(edges[min(max(first, 1) + 1, len(edges) - 1)])

@@ -56,7 +56,7 @@ class EffectQuestion:
 
     @property
     def is_binary(self) -> bool:
-        """Whether the outcome has two classes, of which the second counts as 1."""
+        """Whether the outcome has two classes; the second one counts as 1."""
         return self.schema.target.n_classes is not None
 
     @property
@@ -110,7 +110,7 @@ class EffectQuestion:
     def contributions(
         self, table: Mapping[str, Any], nuisances: Sequence[tuple[Any, Any]], side: NDArray[Any]
     ) -> Contributions:
-        """Return what each row contributes. Private.
+        """Return the contribution of each row. Private.
 
         ``nuisances`` are the models of both halves, and ``side`` is the half of each row: the
         models of the other half predict it.
@@ -163,7 +163,7 @@ class Contributions:
     """Contributions of rows to the mean outcomes, in units of the range of the outcome. Private.
 
     ``difference`` is that to the mean with treatment minus that without. ``regressions`` is the sum
-    of both regressions, to which ``residuals`` add. ``at_clip`` marks clipped propensities.
+    of both regressions, and ``residuals`` add to it. ``at_clip`` marks clipped propensities.
     """
 
     difference: Floats

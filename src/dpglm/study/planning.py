@@ -20,8 +20,8 @@ from dpglm.data.protection import (
     Split,
     composed_event,
     in_order,
+    side_of,
     size_of_part,
-    uses_all_rows,
 )
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
@@ -282,9 +282,9 @@ def plan_study(
     if len(declared) == 1:
         ((only, part),) = declared.items()
         alone = PartPlan(part, planned(only, budget))
-        share = float(uses_all_rows(only))
+        share = float(side_of(only) is None)
         return StudyPlan(title, schema, protection, split, {only: alone}, share, groups)
-    whole = [name for name in in_order(declared) if uses_all_rows(name)]
+    whole = [name for name in in_order(declared) if side_of(name) is None]
     share = float(bool(whole))
     roots: dict[str, float] = {}
     if whole:

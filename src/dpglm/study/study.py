@@ -22,7 +22,7 @@ from dpglm.data.protection import (
     Protection,
     Split,
     check_part,
-    uses_all_rows,
+    side_of,
 )
 from dpglm.data.spec import GroupBound
 from dpglm.exploration.describe import DescriptionPart
@@ -290,7 +290,7 @@ class Study:
         the plan gives to the exploration, in proportion to the roots of their noise.
         """
         check_part(name)
-        if not uses_all_rows(name) or name in (EXPLORATION, "study"):
+        if side_of(name) is not None or name in (EXPLORATION, "study"):
             raise ValueError(f"name must be that of a new part, got {name!r}")
         return self._with(name, part)
 
