@@ -23,7 +23,7 @@ from dpglm.effects.parts import EFFECT, SPREAD, SumEstimates, Sums, SumsPart, bo
 from dpglm.effects.question import EffectQuestion, in_words
 from dpglm.ledger.store import write_json
 from dpglm.tables.schema import Schema
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tabulate import normal_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
 

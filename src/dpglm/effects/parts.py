@@ -24,7 +24,7 @@ from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tables.given import Where
-from dpglm.tabulate.numbers import normal_quantile
+from dpglm.tabulate import normal_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
 
