@@ -21,7 +21,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle import counts
 from dpglm.preprocessing import Center, ClipToQuantile, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.privacy.selection.repetitions import NegativeBinomialNumber

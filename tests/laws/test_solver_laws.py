@@ -24,7 +24,7 @@ from dpglm.papers import (
 )
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (

@@ -26,7 +26,7 @@ from dpglm.papers import (
 )
 from dpglm.papers.theorems import constants
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP, gdp
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (

@@ -26,7 +26,7 @@ from dpglm.papers import (
 from dpglm.preprocessing import ClipToQuantile
 from dpglm.preprocessing.base import bounded_range_epsilon
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Hinge, L1Ball, L2Ball, Logistic, Problem, SmoothedHinge, Squared
 from dpglm.selection import NormGridSearch

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import final
 
 from dpglm.certificate.checker.divergences import HockeySticks
-from dpglm.privacy.accounting.accountant import Accountant
-from dpglm.privacy.accounting.reduction import least_epsilon
+from dpglm.privacy.accounting.accountant import Accountant, least_epsilon
 from dpglm.privacy.events import MechanismEvent
 
 __all__ = ["PLD"]
@@ -35,15 +32,10 @@ class PLD(Accountant):
     def _knows(self, basic):
         return isinstance(basic, MechanismEvent)
 
-    def _delta(self, event, adjacency, epsilon):
+    def _curve(self, event, adjacency):
         if not event.terms():
-            return 0.0
-        return HockeySticks(event, adjacency, self._fineness).delta(epsilon)
+            return lambda epsilon: 0.0
+        return HockeySticks(event, adjacency, self._fineness).delta
 
-    def _epsilon(self, event, adjacency, delta):
-        if not event.terms():
-            return 0.0
-        delta_at = functools.partial(self._delta, event, adjacency)
-        if delta_at(0.0) <= delta:
-            return 0.0
-        return least_epsilon(delta_at, delta, (0.0, 1.0), 1e6) if delta > 0.0 else math.inf
+    def _pure_epsilon(self, event, adjacency):
+        return least_epsilon(self._curve(event, adjacency), 0.0)

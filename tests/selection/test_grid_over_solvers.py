@@ -14,7 +14,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.papers import Arora2022Lipschitz, Arora2022Smooth
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Hinge, L2Ball, Problem, Squared
 from dpglm.selection import ConfidenceBoosting, NormGridSearch

@@ -10,7 +10,7 @@ import pytest
 
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import BoundedRange, Composed, Gaussian, LastIterate, Parallel, Pure
 from dpglm.problem import (
     L1,

@@ -40,7 +40,7 @@ from dpglm.exceptions import (
 )
 from dpglm.guidance.expectation import HOPELESS, guidance, signal_to_noise
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.privacy.accounting.cost import spent
+from dpglm.privacy.accounting.accountants import spent
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.events import Composed, canonical

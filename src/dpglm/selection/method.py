@@ -17,8 +17,8 @@ from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.accounting.calibrate import excess, largest_share
-from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.events import Composed, Event, Parallel, canonical
 from dpglm.privacy.releases import AnyRelease
 from dpglm.problem import Problem

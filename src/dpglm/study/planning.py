@@ -24,8 +24,7 @@ from dpglm.data.protection import (
     size_of_part,
 )
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import accountant_for, within_budget
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, weak
 from dpglm.privacy.events import Composed, Event
 from dpglm.solvers.base import Plan

@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import GaussianAccountant, MixtureAccountant
+from dpglm.privacy.accounting.accountants import (
+    GaussianAccountant,
+    MixtureAccountant,
+    delta_of,
+    spent,
+    within_budget,
+)
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.accounting.cost import delta_of, spent, within_budget
 from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
@@ -104,7 +109,7 @@ def evaluations(monkeypatch, make_event, adjacency):
         return wrapper
 
     for kind in (FourierAccountant, MixtureAccountant):
-        monkeypatch.setattr(kind, "_delta", counted(kind, kind._delta))
+        monkeypatch.setattr(kind, "delta", counted(kind, kind.delta))
     for epsilon in (0.01, 1.0, 8.0):
         counts.clear()
         delta_of.cache_clear()

@@ -3,8 +3,8 @@
 import pytest
 
 from dpglm.certificate.checker.recompute import recompute
+from dpglm.privacy.accounting.accountant import pure_group
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.reduction import pure_group
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,

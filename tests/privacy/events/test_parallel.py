@@ -9,9 +9,10 @@ from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     GaussianAccountant,
     accountant_for,
+    spent,
+    within_budget,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.accounting.cost import spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import (

@@ -14,9 +14,9 @@ from dpglm.privacy.accounting.accountants import (
     MixtureAccountant,
     RenyiAccountant,
     accountant_for,
+    spent,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.accounting.cost import spent
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.events import (

@@ -11,9 +11,10 @@ from dpglm.privacy.accounting.accountants import (
     RenyiAccountant,
     TightestAccountant,
     accountant_for,
+    spent,
+    within_budget,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.accounting.cost import spent, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import (

@@ -15,7 +15,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Hinge, L2Ball, Logistic, Problem, Softmax, Squared
 from dpglm.solvers import Calibrated, Newton, NoisyGD, NoisySGD, Preprocessed, run

@@ -20,7 +20,7 @@ from dpglm.preprocessing import (
     Whiten,
 )
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import BoundedRange, Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Logistic, Problem, Softmax

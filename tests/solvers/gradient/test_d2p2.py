@@ -18,8 +18,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import accountant_for, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import (

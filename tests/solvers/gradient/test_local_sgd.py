@@ -17,7 +17,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import Adjacency, ApproximateDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.events import Gaussian, Parallel, canonical
 from dpglm.privacy.gdp import mu as largest_mu

@@ -12,7 +12,7 @@ from dpglm import LogisticRegression
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import Gaussian, PoissonSampled, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem

@@ -16,8 +16,7 @@ from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle import objective as certified
-from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.accounting.cost import within_budget
+from dpglm.privacy.accounting.accountants import accountant_for, within_budget
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, Repeated, canonical

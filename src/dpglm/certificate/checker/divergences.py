@@ -15,7 +15,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import minimize_scalar
 
 from dpglm.exceptions import TooCostlyError
-from dpglm.privacy.accounting.reduction import grouped_delta, pure_group
+from dpglm.privacy.accounting.accountant import grouped_delta, pure_group
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,

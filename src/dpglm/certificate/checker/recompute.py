@@ -22,9 +22,9 @@ from dpglm.certificate.checker.divergences import (
     divergence_delta,
 )
 from dpglm.exceptions import TooCostlyError
+from dpglm.privacy.accounting.accountant import least_epsilon
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.fourier import FourierAccountant
-from dpglm.privacy.accounting.reduction import least_epsilon
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     DisjointParts,
@@ -214,12 +214,12 @@ def recompute(
     if any(isinstance(basic, RandomlyRepeated) for basic in leaves(event)):
         known = composed_tries(event)
         if known is not None:
-            own = _smallest_epsilon(known, delta)
+            own = least_epsilon(known, delta)
             yield Recomputation("Renyi divergences", own, known(epsilon), _NUMERICAL)
         return
     mu = gaussian_mu(event)
     if mu is not None:
-        own = _smallest_epsilon(lambda value: closed_form_delta(value, mu), delta)
+        own = least_epsilon(lambda value: closed_form_delta(value, mu), delta)
         yield Recomputation("closed form", own, closed_form_delta(epsilon, mu), _EXACT)
         return
     accountant = accountant_for(event, adjacency)
@@ -246,7 +246,7 @@ def _recompute_independently(
     by_divergences = functools.partial(divergence_delta, event)
     shown = by_divergences(epsilon) <= delta * (1.0 + _NUMERICAL)
     if shown and delta > 0.0:
-        own = _smallest_epsilon(by_divergences, delta)
+        own = least_epsilon(by_divergences, delta)
         return Recomputation("Renyi divergences", own, by_divergences(epsilon), _NUMERICAL)
     sticks = HockeySticks(event, adjacency)
     if not sticks.resolves(delta):
@@ -260,7 +260,7 @@ def _recompute_independently(
         if sticks.tilted:
             return None
         raise
-    own = _smallest_epsilon(sticks.delta, delta)
+    own = least_epsilon(sticks.delta, delta)
     return Recomputation(sticks.name, own, sticks.delta(epsilon), _COARSE)
 
 
@@ -302,7 +302,7 @@ def _recompute_best(
         return max(fourier.delta(one, adjacency, at) for one in event.events)
 
     ratio, mean = price_of_tries(event.repetitions, single)
-    own = _smallest_epsilon(single, delta / mean)
+    own = least_epsilon(single, delta / mean)
     way = "closed form" if exact else sticks[0].name if resolved else fourier.name
     return Recomputation(
         f"best of tries ({way})",
@@ -330,9 +330,3 @@ def gaussian_mu(event: Event) -> float | None:
             return None
         total += count * max(known) ** 2
     return math.sqrt(total)
-
-
-def _smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
-    if delta_at(0.0) <= delta:
-        return 0.0
-    return least_epsilon(delta_at, delta, (0.0, 1.0), 1e6) if delta > 0.0 else math.inf

@@ -1,4 +1,4 @@
-"""Accountants: from events to (epsilon, delta); exact accounting of Gaussian events."""
+"""Accountants: from events to (epsilon, delta), by a bound on delta as a function of epsilon."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import abc
 import functools
 import importlib.metadata
 import math
-from typing import final
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias, final
 
-from dpglm.privacy.accounting.reduction import (
-    NO_PROFILE,
-    Profile,
-    Reduced,
-    grouped_delta,
-    grouped_epsilon,
-    implied_delta,
-    implied_epsilon,
-    pure_group,
-    reduce_event,
-)
+from scipy.optimize import brentq, minimize_scalar
+
+from dpglm.privacy import gdp
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.events import Event, GaussianMechanism, canonical
+from dpglm.privacy.events import (
+    Composed,
+    Event,
+    GaussianMechanism,
+    MechanismEvent,
+    PoissonSampled,
+    Repeated,
+    canonical,
+)
 from dpglm.privacy.events.compositions import branches, leaves, needs_public_n
+
+Curve: TypeAlias = Callable[[float], float]
+"""A bound on delta as a function of epsilon; it never grows."""
 
 
 class Accountant(abc.ABC):
@@ -88,9 +94,7 @@ class Accountant(abc.ABC):
         """
         if not 0.0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
-        return max(
-            self._least_delta(one, adjacency, epsilon) for one in self._branches(event, adjacency)
-        )
+        return self.curve(event, adjacency)(epsilon)
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
         """Bound epsilon from above.
@@ -115,44 +119,15 @@ class Accountant(abc.ABC):
         ValueError
             If delta is out of range, or the event is not supported.
         """
-        if not 0.0 <= delta < 1.0:
-            raise ValueError(f"delta must be in [0, 1), got {delta!r}")
-        return max(
-            self._least_epsilon(one, adjacency, delta) for one in self._branches(event, adjacency)
-        )
+        _checked(delta)
+        pure = max(self._pure_epsilon(one, adjacency) for one in self._branches(event, adjacency))
+        return min(pure, least_epsilon(self.curve(event, adjacency), delta) if delta else pure)
 
-    def _least_delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        bound = self._delta(event, adjacency, epsilon)
-        groups = pure_group(event, adjacency)
-        if groups is None:
-            return bound
-        rest, pure = groups
-        of_pure = _best_for(pure, adjacency)
-        return min(
-            bound,
-            grouped_delta(
-                lambda share: self._delta(rest, adjacency, share),
-                lambda share: of_pure.delta(pure, adjacency, share),
-                of_pure.epsilon(pure, adjacency, 0.0),
-                epsilon,
-            ),
-        )
-
-    def _least_epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        bound = self._epsilon(event, adjacency, delta)
-        groups = pure_group(event, adjacency)
-        if groups is None or delta == 0.0:
-            return bound
-        rest, pure = groups
-        of_pure = _best_for(pure, adjacency)
-        return min(
-            bound,
-            grouped_epsilon(
-                lambda share: self._epsilon(rest, adjacency, share),
-                lambda share: of_pure.epsilon(pure, adjacency, share),
-                delta,
-            ),
-        )
+    @final
+    def curve(self, event: Event, adjacency: Adjacency) -> Curve:
+        """Return the function that ``delta`` computes."""
+        curves = [self._curve(one, adjacency) for one in self._branches(event, adjacency)]
+        return lambda epsilon: max(one(epsilon) for one in curves)
 
     def _branches(self, event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
         check_parallel_parts(event, adjacency)
@@ -167,26 +142,37 @@ class Accountant(abc.ABC):
     def _knows(self, basic: Event) -> bool:
         """Whether this accountant can bound compositions with this basic event in them."""
 
-    def _profile(self, reduced: Reduced) -> Profile:
+    def _profile(self, reduced: Reduced) -> Curve:
         """Bound the mechanisms of an event; by default no further than their Gaussian mu does."""
-        return NO_PROFILE
+        return _unbounded
 
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+    def _plain_curve(self, event: Event, adjacency: Adjacency) -> Curve:
         """Bound delta of a supported event without parallel parts."""
         reduced = reduce_event(event, adjacency)
-        return implied_delta(reduced, lambda: self._profile(reduced), epsilon)
+        return implied_curve(reduced, lambda: self._profile(reduced))
 
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        """Bound epsilon of a supported event without parallel parts."""
-        reduced = reduce_event(event, adjacency)
-        return implied_epsilon(reduced, lambda: self._profile(reduced), delta)
+    def _pure_epsilon(self, event: Event, adjacency: Adjacency) -> float:
+        """Bound epsilon at a delta of 0."""
+        return reduce_event(event, adjacency).pure_epsilon
+
+    def _curve(self, event: Event, adjacency: Adjacency) -> Curve:
+        """Bound delta, with pure releases next to sampled ones in a group of their own."""
+        # Here, as the choice knows all accountants.
+        from dpglm.privacy.accounting.accountants import accountant_for
+
+        bound, groups = self._plain_curve(event, adjacency), pure_group(event, adjacency)
+        if groups is None:
+            return bound
+        rest, pure = groups
+        of_rest, best = self._plain_curve(rest, adjacency), accountant_for(pure, adjacency)
+        of_pure, top = best.curve(pure, adjacency), best.epsilon(pure, adjacency, 0.0)
+        return lambda epsilon: min(bound(epsilon), grouped_delta(of_rest, of_pure, top, epsilon))
 
 
-def _best_for(event: Event, adjacency: Adjacency) -> Accountant:
-    # Here, as the choice knows all accountants.
-    from dpglm.privacy.accounting.accountants import accountant_for
-
-    return accountant_for(event, adjacency)
+def _checked(delta: float) -> float:
+    if not 0.0 <= delta < 1.0:
+        raise ValueError(f"delta must be in [0, 1), got {delta!r}")
+    return delta
 
 
 def check_parallel_parts(event: Event, adjacency: Adjacency) -> None:
@@ -235,5 +221,255 @@ class GaussianAccountant(Accountant):
         """Return the mu, rounded up, for which the event is mu-GDP under the relation."""
         return max(reduce_event(one, adjacency).mu for one in self._branches(event, adjacency))
 
+    def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+        return gdp.epsilon(_checked(delta), self.mu(event, adjacency))
+
     def _knows(self, basic: Event) -> bool:
         return isinstance(basic, GaussianMechanism)
+
+
+# Pure releases together with sampled ones under replace-one: two groups, composed as pairs.
+
+_FINE: Any = {"maxiter": 30, "xatol": 1e-3}
+_SMALLEST = math.log(1e-6)
+
+
+def pure_group(event: Event, adjacency: Adjacency) -> tuple[Event, Event] | None:
+    """Split off the events that the detour through the erased row would charge twice.
+
+    Returns all other events, and the events with an epsilon that does not come from a noise
+    multiplier. Returns None unless the relation is replace-one and there are both these and sampled
+    releases.
+
+    Privacy: *if the pure events together are (e, d)-DP and all others (e', d')-DP, each group under
+    replace-one, then everything is (e + e', d + d')-DP, in any adaptive order.* Proof: fix
+    neighbours D and D'. The i-th pure event is dominated by a pair ``(P_i, Q_i)`` that its epsilon
+    determines, so by Blackwell's theorem its output, given the past, is a randomised map of a draw
+    from P_i (for D) or Q_i (for D'). Make all these draws first: together they are (e, d)-DP. Given
+    them, the rest is an adaptive composition of the other events, which is (e', d')-DP, and of maps
+    that are the same for D and D'. Sequential composition of the two (Dwork and Roth 2014, Theorem
+    B.1) gives the sum. The same holds for any split of epsilon and delta that is fixed in advance,
+    and the minimum over splits depends on the event only.
+
+    Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, Theorem B.1.
+    """
+    terms = canonical(event).terms()
+    sampled = any(isinstance(basic, PoissonSampled) for basic, _ in terms)
+    if adjacency is not Adjacency.REPLACE_ONE or not sampled:
+        return None
+    pure: list[Event] = []
+    rest: list[Event] = []
+    for basic, count in terms:
+        charged_twice = isinstance(basic, MechanismEvent) and basic.quieter(2.0) is basic
+        group = pure if charged_twice else rest
+        group.append(Repeated(basic, count))
+    if not pure:
+        return None
+    return canonical(Composed(tuple(rest))), canonical(Composed(tuple(pure)))
+
+
+def grouped_delta(rest: Curve, pure: Curve, top: float, epsilon: float) -> float:
+    """Bound delta of two groups at an epsilon by the least sum found over its splits.
+
+    Above ``top`` delta of the pure group is 0.
+    """
+
+    def total(share: float) -> float:
+        return min(1.0, rest(epsilon - share) + pure(share))
+
+    best = [total(min(top, epsilon)), total(0.0)]
+    if epsilon > 0.0:
+        # One of the shares may be tiny, so both are searched on a logarithmic scale.
+        shares: tuple[Curve, ...] = (
+            lambda log_share: total(epsilon * math.exp(log_share)),
+            lambda log_share: total(epsilon * -math.expm1(log_share)),
+        )
+        best += [_least(one) for one in shares]
+    return min(best)
+
+
+def _least(function: Callable[[float], float]) -> float:
+    """Look for the least value of a positive function of the logarithm of a share."""
+    found = minimize_scalar(
+        lambda log_share: math.log(max(function(log_share), 1e-300)),
+        bounds=(_SMALLEST, math.log(0.5)),
+        method="bounded",
+        options=_FINE,
+    )
+    return function(float(found.x))
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The mechanisms of an event, all Gaussian-DP ones joined into one.
+
+    ``mu`` is that of all mu-GDP mechanisms together, 0 without any; ``others`` run so often each,
+    under ``adjacency``. ``rows`` is 2 if the claim is about two rows zeroed out in turn. Without
+    sampling the event is ``plain_mu``-GDP; ``inf`` if not all is Gaussian.
+    """
+
+    mu: float
+    others: tuple[tuple[MechanismEvent, int], ...]
+    adjacency: Adjacency
+    rows: int
+    plain_mu: float
+
+    @property
+    def count(self) -> int:
+        """How many privacy losses are added up."""
+        return (self.mu > 0.0) + sum(count for _, count in self.others)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Epsilon of pure differential privacy, rounded up; ``inf`` if there is none."""
+        parts = [(one.pure_epsilon, count) for one, count in self.others]
+        finite = [epsilon * count for epsilon, count in parts if epsilon is not None]
+        if self.mu > 0.0 or len(finite) < len(parts):
+            return math.inf
+        exact = sum(finite, Fraction(0))
+        rounded = float(exact)
+        return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether losses are neither so small nor so large that numerical accounting breaks."""
+        if not self.others:
+            return True
+        spans = [one.span() for one, _ in self.others]
+        return self.cell(0.03, 50_000) >= _SHORTEST and max(26.0 * self.mu, *spans) <= _LONGEST
+
+    @property
+    def variance(self) -> float:
+        """Approximate variance of the sum of all losses."""
+        return self.mu * self.mu + sum(count * one.variance() for one, count in self.others)
+
+    def cell(self, fraction: float, most_cells: int) -> float:
+        """Width of the grid on which privacy losses are rounded; 1 if there is nothing.
+
+        It is ``fraction`` of the root mean square of the mechanisms' loss standard deviations: a
+        rounding that keeps both total masses adds at most ``width^2 / 4`` to each variance. No
+        mechanism's losses, within 13 standard deviations of the noise, take up many more cells
+        than ``most_cells``.
+        """
+        if self.count == 0:
+            return 1.0
+        widest = max((26.0 * self.mu, *(one.span() for one, _ in self.others)))
+        width = max(fraction * math.sqrt(self.variance / self.count), widest / most_cells)
+        # Much of a Laplace mechanism's loss sits at its maximum: put the largest on the grid.
+        atom = max((one.largest_atom for one, _ in self.others), default=0.0)
+        return atom / math.ceil(atom / width) if atom >= width else width
+
+
+def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
+    """Return the losses to convolve for an event without parallel parts.
+
+    Under replace-one with a Poisson-sampled mechanism: the event under zero-out, with ``rows = 2``.
+
+    Privacy: for a Poisson-sampled Gaussian the dominating pair is ``(1-q) N(0, s^2) + q N(1, s^2)``
+    against ``N(0, s^2)``, in both orders, under zero-out and add/remove. Under replace-one no
+    single dominating pair is proved, so the claim goes through the data set in which the row is
+    erased: the noise is ``s 2C``, which under zero-out is a multiplier of ``2 s``. See
+    ``group_delta``. A release without a sample also has a multiplier of ``2 s`` there, however far
+    erasing the row would move it: the midpoint of the sums of the two data sets, at half of their
+    distance from either, replaces the sum without the row. An epsilon that does not come from a
+    noise multiplier is not halved, because erasing a row is one way to replace it.
+    """
+    terms = canonical(event).terms()
+    in_pairs = adjacency is Adjacency.REPLACE_ONE and any(
+        isinstance(basic, PoissonSampled) for basic, _ in terms
+    )
+    stretch = 2.0 if in_pairs else 1.0
+    squares: list[float] = []
+    plain: list[float] = []
+    others: list[tuple[MechanismEvent, int]] = []
+    for basic, count in terms:
+        if not isinstance(basic, MechanismEvent):
+            raise ValueError(f"event must consist of mechanisms, got {basic!r}")
+        mechanism = basic.quieter(stretch)
+        plain.append(count * mechanism.plain_mu**2)
+        if isinstance(mechanism, GaussianMechanism):
+            squares.append(count * mechanism.mu**2)
+        else:
+            others.append((mechanism, count))
+    return Reduced(
+        _root_up(squares),
+        tuple(others),
+        Adjacency.ZERO_OUT if in_pairs else adjacency,
+        rows=2 if in_pairs else 1,
+        plain_mu=stretch * _root_up(plain),
+    )
+
+
+def _unbounded(epsilon: float) -> float:
+    """Bound the delta of losses out of reach."""
+    return 1.0
+
+
+def implied_curve(reduced: Reduced, make_profile: Callable[[], Curve]) -> Curve:
+    """Bound delta of the event from the profile of its mechanisms for one row, made when needed.
+
+    Privacy: three bounds hold, and the least is taken: the profile (by ``group_delta`` for two
+    rows), pure differential privacy, and the same event without sampling. Sampling never
+    hurts: telling everyone which rows were drawn only helps an attacker, and then the release
+    either is the one without sampling or does not depend on the row at all.
+    """
+    profile_of = functools.cache(make_profile)
+
+    def delta(epsilon: float) -> float:
+        if epsilon >= reduced.pure_epsilon:
+            return 0.0
+        profile = profile_of() if reduced.in_reach else _unbounded
+        bound = profile(epsilon) if reduced.rows == 1 else group_delta(profile, epsilon)
+        return min(1.0, bound, gdp.delta(epsilon, reduced.plain_mu) * (1.0 + 1e-12))
+
+    return delta
+
+
+def group_delta(delta: Curve, epsilon: float) -> float:
+    """Delta at ``epsilon`` for two rows, given the curve of one row.
+
+    Privacy: let D, D', D'' be data sets, consecutive ones neighbours, and ``e = epsilon/2``,
+    ``d = delta(e)``. For every event S, ``P(S) <= exp(e) P'(S) + d`` and
+    ``P'(S) <= exp(e) P''(S) + d``, so ``P(S) <= exp(2e) P''(S) + (1 + exp(e)) d``.
+    """
+    half = 0.5 * epsilon
+    single = delta(half)
+    if single == 0.0:
+        return 0.0
+    log_bound = math.log(single) + half + math.log1p(math.exp(-half))
+    return math.exp(min(0.0, log_bound))
+
+
+def least_epsilon(delta: Curve, target: float) -> float:
+    """Return the point where a curve reaches ``target``, to 1e-9, from above.
+
+    The result has passed the comparison. It is ``inf`` if it would be far above 1e6, and for a
+    target of 0 that the curve does not have at 0.
+    """
+    if delta(0.0) <= target:
+        return 0.0
+    if target == 0.0:
+        return math.inf
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(delta(epsilon), 1e-300) / target)
+
+    bad, good = 0.0, 1.0
+    while excess(good) > 0.0:
+        bad, good = good, 2.0 * good
+        if bad > _LARGEST_EPSILON:
+            return math.inf
+    # Bounds are uneven in their last digits.
+    found, step = float(brentq(excess, bad, good, xtol=1e-300, rtol=1e-9)), 1e-9
+    while excess(found) > 0.0:
+        found, step = min(good, found * (1.0 + step)), 2.0 * step
+    return found
+
+
+_LARGEST_EPSILON = 1e6
+# Width of a cell of the grid, and span of the losses of one mechanism.
+_SHORTEST, _LONGEST = 1e-13, 1e5
+
+
+def _root_up(squares: list[float]) -> float:
+    return math.sqrt(math.fsum(squares)) * (1.0 + 1e-15)

@@ -1,18 +1,20 @@
-"""All accountants, and the choice of one for an event."""
+"""All accountants, the choice of one for an event, and the cost of an event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
 from dataclasses import dataclass
 from typing import final
 
 from dpglm.privacy.accounting.accountant import Accountant as Accountant
+from dpglm.privacy.accounting.accountant import Curve, check_parallel_parts
 from dpglm.privacy.accounting.accountant import GaussianAccountant as GaussianAccountant
-from dpglm.privacy.accounting.accountant import check_parallel_parts
 from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.accounting.mixture import MixtureAccountant as MixtureAccountant
 from dpglm.privacy.accounting.renyi import RenyiAccountant as RenyiAccountant
 from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.events import (
     Event,
     GaussianMechanism,
@@ -51,11 +53,9 @@ class TightestAccountant(Accountant):
     def _knows(self, basic: Event) -> bool:
         return all(one._knows(basic) for one in self.accountants)
 
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        return min(one._delta(event, adjacency, epsilon) for one in self.accountants)
-
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        return min(one._epsilon(event, adjacency, delta) for one in self.accountants)
+    def _plain_curve(self, event: Event, adjacency: Adjacency) -> Curve:
+        curves = [one._plain_curve(event, adjacency) for one in self.accountants]
+        return lambda epsilon: min(one(epsilon) for one in curves)
 
 
 @final
@@ -76,11 +76,11 @@ class PartwiseAccountant(Accountant):
     def _knows(self, basic: Event) -> bool:
         return any(one._knows(basic) for one in self.accountants)
 
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        return accountant_for(event, adjacency).delta(event, adjacency, epsilon)
+    def _curve(self, event: Event, adjacency: Adjacency) -> Curve:
+        return accountant_for(event, adjacency).curve(event, adjacency)
 
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        return accountant_for(event, adjacency).epsilon(event, adjacency, delta)
+    def _pure_epsilon(self, event: Event, adjacency: Adjacency) -> float:
+        return accountant_for(event, adjacency).epsilon(event, adjacency, 0.0)
 
 
 @final
@@ -117,31 +117,26 @@ class RepetitionAccountant(Accountant):
     def _knows(self, basic: Event) -> bool:
         return isinstance(basic, RandomlyRepeated)
 
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+    def _curve(self, event: Event, adjacency: Adjacency) -> Curve:
         assert isinstance(event, RandomlyRepeated)
-        beyond = epsilon - self._log_ratio(event, adjacency)
-        if beyond < 0.0:
-            return 1.0
-        one = _largest(event, lambda a, e: a.delta(e, adjacency, beyond), adjacency)
-        return min(1.0, event.repetitions.mean * one * (1.0 + 1e-12))
+        of_try = _curve_of_try(event, adjacency)
+        ratio, mean = event.repetitions.log_ratio(of_try), event.repetitions.mean * (1.0 + 1e-12)
+        return lambda epsilon: min(1.0, mean * of_try(epsilon - ratio)) if epsilon >= ratio else 1.0
 
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+    def _pure_epsilon(self, event: Event, adjacency: Adjacency) -> float:
         assert isinstance(event, RandomlyRepeated)
-        share = delta / event.repetitions.mean * (1.0 - 1e-12)
-        one = _largest(event, lambda a, e: a.epsilon(e, adjacency, share), adjacency)
-        return one + self._log_ratio(event, adjacency)
-
-    def _log_ratio(self, event: RandomlyRepeated, adjacency: Adjacency) -> float:
-        return event.repetitions.log_ratio(
-            lambda epsilon: _largest(event, lambda a, e: a.delta(e, adjacency, epsilon), adjacency)
+        dearest = max(
+            accountant_for(one, adjacency).epsilon(one, adjacency, 0.0) for one in event.events
         )
+        if math.isinf(dearest):
+            return dearest
+        return dearest + event.repetitions.log_ratio(_curve_of_try(event, adjacency))
 
 
-def _largest(
-    event: RandomlyRepeated, bound: Callable[[Accountant, Event], float], adjacency: Adjacency
-) -> float:
+def _curve_of_try(event: RandomlyRepeated, adjacency: Adjacency) -> Curve:
     """Bound the dearest of the events that a single try can be."""
-    return max(bound(accountant_for(one, adjacency), one) for one in event.events)
+    curves = [accountant_for(one, adjacency).curve(one, adjacency) for one in event.events]
+    return functools.cache(lambda epsilon: max(one(epsilon) for one in curves))
 
 
 def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
@@ -182,3 +177,85 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
         if accountant.supports(event, adjacency):
             return accountant
     raise ValueError(f"event must be one that an accountant supports, got {canonical(event)!r}")
+
+
+# The cost of an event, and whether it is within a budget.
+
+
+def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
+    """Whether the cost of an event is within a budget.
+
+    Parameters
+    ----------
+    event : Event
+        The event.
+    adjacency : Adjacency
+        The relation of its noise multipliers.
+    budget : PrivacyBudget
+        The budget. Only Gaussian events can be compared with mu-GDP or zCDP.
+
+    Returns
+    -------
+    bool
+        True only if an accountant proves it.
+
+    Raises
+    ------
+    ValueError
+        If the event is not all Gaussian and the budget is not (epsilon, delta), or if it has
+        disjoint parts of the rows under add/remove.
+    """
+    check_parallel_parts(event, adjacency)
+    # Branch by branch in canonical form, exactly as calibration did.
+    return all(_within(one, adjacency, budget) for one in branches(event))
+
+
+def _within(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return budget.allows_mu(exact.mu(event, adjacency))
+    limit = budget.as_approximate_dp()
+    accountant = accountant_for(event, adjacency)
+    return delta_of(accountant, event, adjacency, limit.epsilon) <= limit.delta
+
+
+def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
+    """Return the cost of an event in the budget's currency, with the accountant.
+
+    Parameters
+    ----------
+    event, adjacency, budget
+        See ``within_budget``.
+
+    Returns
+    -------
+    dict
+        ``epsilon`` and ``delta`` (at the budget's delta), or ``mu``, or ``rho``; and
+        ``accountant`` and ``version``. Numbers are rounded up.
+
+    Raises
+    ------
+    ValueError
+        See ``within_budget``.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.budget import ZeroConcentratedDP
+    >>> from dpglm.privacy.events import Gaussian
+    >>> spent(Gaussian(2.0), Adjacency.ZERO_OUT, ZeroConcentratedDP(1.0))["accountant"]
+    'gaussian'
+    """
+    accountant = accountant_for(event, adjacency)
+    signature = {"accountant": accountant.name, "version": accountant.version}
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return {**budget.statement_for_mu(exact.mu(event, adjacency)), **signature}
+    limit = budget.as_approximate_dp()
+    epsilon = accountant.epsilon(event, adjacency, limit.delta)
+    return {"epsilon": epsilon, "delta": limit.delta, **signature}
+
+
+@functools.lru_cache(maxsize=1024)
+def delta_of(accountant: Accountant, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+    """Return an accountant's delta, cached: a plan repeats the last query of the search."""
+    return accountant.delta(event, adjacency, epsilon)

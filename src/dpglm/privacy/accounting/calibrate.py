@@ -10,7 +10,7 @@ from typing import TypeVar
 from scipy.optimize import brentq
 from scipy.special import ndtri_exp
 
-from dpglm.privacy.accounting.accountant import check_parallel_parts
+from dpglm.privacy.accounting.accountant import check_parallel_parts, reduce_event
 from dpglm.privacy.accounting.accountants import (
     Accountant,
     FourierAccountant,
@@ -19,9 +19,9 @@ from dpglm.privacy.accounting.accountants import (
     RenyiAccountant,
     TightestAccountant,
     accountant_for,
+    delta_of,
+    within_budget,
 )
-from dpglm.privacy.accounting.cost import delta_of, within_budget
-from dpglm.privacy.accounting.reduction import reduce_event
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Event

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from dpglm.exceptions import TooCostlyError
-from dpglm.privacy.accounting.accountant import Accountant, own_version
+from dpglm.privacy.accounting.accountant import Accountant, Curve, Reduced, own_version
 from dpglm.privacy.accounting.convolution import (
     LOG_WINDOW_MASS,
     UNIT_ROUNDOFF,
@@ -27,7 +27,6 @@ from dpglm.privacy.accounting.convolution import (
     split,
     tilt,
 )
-from dpglm.privacy.accounting.reduction import Profile, Reduced, least_epsilon
 from dpglm.privacy.events import Event, MechanismEvent
 from dpglm.privacy.events.base import LossLaw, gaussian_law
 
@@ -88,47 +87,29 @@ class FourierAccountant(Accountant):
     def _knows(self, basic: Event) -> bool:
         return isinstance(basic, MechanismEvent)
 
-    def _profile(self, reduced: Reduced) -> Profile:
+    def _profile(self, reduced: Reduced) -> Curve:
         if reduced.count == 1:
-            return _SingleProfile(_laws(reduced))
+            return functools.partial(_delta_of_one, _laws(reduced))
         # Sums of few losses have few cells, and room for smaller ones.
         fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(reduced.count))
         width = reduced.cell(fraction, self.most_cells)
         orders = _orders(reduced, width, fraction, self.even_cells)
-        return _FourierProfile([_Direction(one) for one in orders])
+        directions = [_Direction(one) for one in orders]
+        return lambda epsilon: max((one.delta(epsilon) for one in directions), default=0.0)
 
 
-@final
-class _FourierProfile(Profile):
-    def __init__(self, directions: list[_Direction]) -> None:
-        self._directions = directions
+def _delta_of_one(laws: tuple[LossLaw, ...], epsilon: float) -> float:
+    """Bound delta of one mechanism alone, with nothing rounded to a grid.
 
-    def delta(self, epsilon: float) -> float:
-        return max((one.delta(epsilon) for one in self._directions), default=0.0)
-
-    def epsilon(self, delta: float) -> float:
-        return max((one.epsilon(delta) for one in self._directions), default=0.0)
-
-
-@final
-@dataclass(frozen=True)
-class _SingleProfile(Profile):
-    """One mechanism alone: its curve from the tails of its laws, with nothing rounded to a grid."""
-
-    laws: tuple[LossLaw, ...]
-
-    def delta(self, epsilon: float) -> float:
-        return max(self._delta(law, epsilon) for law in self.laws)
-
-    def epsilon(self, delta: float) -> float:
-        return least_epsilon(self.delta, delta, (0.0, 1.0), max(law.high for law in self.laws))
-
-    def _delta(self, law: LossLaw, epsilon: float) -> float:
-        """Return ``P(loss > e) - exp(e) Q(loss > e)``; the second term is at most the first."""
+    It is ``P(loss > e) - exp(e) Q(loss > e)``, of which the second term is at most the first.
+    """
+    found = []
+    for law in laws:
         p, q = (float(tail[0]) for tail in law.tails(np.array([epsilon])))
         below = math.exp(min(epsilon + math.log(q), 0.0)) if q > 0.0 else 0.0
         error = _SINGLE_ROUNDING * UNIT_ROUNDOFF * law.roundings * p
-        return min(1.0, max(p - below, 0.0) + error)
+        found.append(min(1.0, max(p - below, 0.0) + error))
+    return max(found)
 
 
 @final
@@ -166,33 +147,6 @@ class _Direction:
         plain = self._untilted()
         return min(one.delta(epsilon) for one in (self._latest, plain) if one is not None)
 
-    def epsilon(self, delta: float) -> float:
-        if self._hopeless or delta <= self._infinite:
-            return math.inf
-        goal = -math.log(delta - self._infinite)
-
-        def below(theta: float) -> bool:
-            value, slope, _ = self._cumulant(theta)
-            return theta * slope - value < goal
-
-        # Return the theta with the least Chernoff bound (cumulant + goal) / theta on epsilon.
-        largest = max(self._support()[1], 0.0)
-        tilted = self._tilted(self._last_true(below))
-        found = min(tilted.epsilon(delta, largest), largest)
-        # Any theta gives a bound; the saddle point near the answer gives the sharpest one.
-        for _ in range(3):
-            if tilted.is_sharp(found):
-                break
-            theta = self._saddle_point(0.999 * found)
-            if theta == tilted.theta:
-                break
-            tilted = self._tilted(theta)
-            found = min(found, tilted.epsilon(delta, largest))
-        if not tilted.is_sharp(found):
-            plain = self._untilted()
-            found = found if plain is None else min(found, plain.epsilon(delta, largest))
-        return found
-
     def _untilted(self) -> _Tilted | None:
         """Return the law without a tilt, unless its grid would be too large."""
         if self._plain is None:
@@ -200,9 +154,6 @@ class _Direction:
             with contextlib.suppress(TooCostlyError):
                 self._plain = self._tilted(0.0)
         return self._plain
-
-    def _saddle_point(self, epsilon: float) -> float:
-        return self._last_true(lambda theta: self._cumulant(theta)[1] < epsilon)
 
     def _cumulant(
         self, theta: float, lattices: Sequence[Lattice] = ()
@@ -217,9 +168,13 @@ class _Direction:
             curvature += one.count * dot(weights, (one.losses - mean) ** 2)
         return value, slope, curvature
 
-    def _last_true(self, below: Callable[[float], bool]) -> float:
-        """Return the largest theta, to a hundredth, with an increasing function below its goal."""
+    def _saddle_point(self, epsilon: float) -> float:
+        """Return the largest tilt, to a hundredth, with a mean loss below epsilon."""
         largest = 50.0 / self._widths[0]
+
+        def below(theta: float) -> bool:
+            return self._cumulant(theta)[1] < epsilon
+
         good, bad = 0.0, 1.0
         while bad < largest and below(bad):
             good, bad = bad, 4.0 * bad
@@ -298,10 +253,6 @@ class _Tilted:
         exponent = self.cumulant - self.theta * epsilon
         finite = math.exp(min(700.0, exponent)) * self._mass(epsilon) * (1.0 + self.margin)
         return min(1.0, finite + self.infinite)
-
-    def epsilon(self, delta: float, largest: float) -> float:
-        """Bound epsilon; ``inf`` if it would be far above ``largest``."""
-        return least_epsilon(self.delta, delta, (0.0, min(1.0, largest + 1.0)), largest + 1.0)
 
     def _mass(self, epsilon: float) -> float:
         total = self._error(epsilon)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log1p
 
-from dpglm.privacy.accounting.accountant import Accountant
-from dpglm.privacy.accounting.reduction import Profile, Reduced, least_epsilon
+from dpglm.privacy.accounting.accountant import Accountant, Curve, Reduced
 from dpglm.privacy.events import Event, GaussianMechanism, MechanismEvent
 from dpglm.privacy.events.base import Array
 
@@ -46,13 +45,13 @@ class MixtureAccountant(Accountant):
             return True
         return isinstance(basic, MechanismEvent) and basic.mu_squared_law is not None
 
-    def _profile(self, reduced: Reduced) -> Profile:
-        return _MixtureProfile(reduced)
+    def _profile(self, reduced: Reduced) -> Curve:
+        return _MixtureProfile(reduced).delta
 
 
 @final
-class _MixtureProfile(Profile):
-    """Upper bounds from the moments of the loss.
+class _MixtureProfile:
+    """An upper bound on delta from the moments of the loss.
 
     Privacy: with ``M(z) = E exp(z loss)`` and any theta > 0 for which M is finite,
 
@@ -87,13 +86,8 @@ class _MixtureProfile(Profile):
         self._limit = min(_LARGEST, 0.999999 * limit)
 
     def delta(self, epsilon: float) -> float:
+        """Bound delta."""
         return math.exp(min(0.0, self._log_delta(epsilon)))
-
-    def epsilon(self, delta: float) -> float:
-        # The Chernoff bound is certainly enough.
-        log_delta = math.log(delta)
-        most = self._least(lambda thetas: (self._cumulants(thetas) - log_delta) / thetas)[1]
-        return least_epsilon(self.delta, delta, (0.0, max(most, 1e-9) * (1.0 + 1e-6)), most)
 
     def _log_delta(self, epsilon: float) -> float:
         """Bound the logarithm of delta."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from dpglm._validation import check_integer, check_real
-from dpglm.privacy.accounting.accountant import Accountant, check_parallel_parts, own_version
-from dpglm.privacy.accounting.reduction import Profile, Reduced, reduce_event
+from dpglm.privacy.accounting.accountant import (
+    Accountant,
+    Curve,
+    Reduced,
+    check_parallel_parts,
+    implied_curve,
+    own_version,
+    reduce_event,
+)
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     Composed,
@@ -102,24 +108,19 @@ class RenyiAccountant(Accountant):
         """
         excess = np.array([check_real("order", order, above=1.0) - 1.0])
         return max(
-            float(_RenyiProfile(*_split(one, adjacency)).divergence(excess)[0])
+            float(_Divergence(*_split(one, adjacency)).at(excess)[0])
             for one in self._branches(event, adjacency)
         )
 
-    def _delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
+    def _plain_curve(self, event: Event, adjacency: Adjacency) -> Curve:
         reduced, repeated = _split(event, adjacency)
         if repeated:
-            return _RenyiProfile(reduced, repeated).delta(epsilon)
-        return super()._delta(event, adjacency, epsilon)
+            return _Divergence(reduced, repeated).delta
+        return implied_curve(reduced, lambda: _Divergence(reduced).delta)
 
-    def _epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
+    def _pure_epsilon(self, event: Event, adjacency: Adjacency) -> float:
         reduced, repeated = _split(event, adjacency)
-        if repeated:
-            return _RenyiProfile(reduced, repeated).epsilon(delta) if delta > 0.0 else math.inf
-        return super()._epsilon(event, adjacency, delta)
-
-    def _profile(self, reduced: Reduced) -> Profile:
-        return _RenyiProfile(reduced)
+        return math.inf if repeated else reduced.pure_epsilon
 
 
 def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
@@ -164,7 +165,7 @@ def _divergence(event: Event, adjacency: Adjacency, order: int) -> float:
 class _Tries:
     """One ``RandomlyRepeated``: the profiles of its tries, their law, and the count."""
 
-    profiles: tuple[_RenyiProfile, ...]
+    profiles: tuple[_Divergence, ...]
     repetitions: Repetitions
     count: int
 
@@ -175,7 +176,7 @@ class _Tries:
         )
 
     def divergence(self, excess: Array) -> Array:
-        one = np.max([profile.divergence(excess) for profile in self.profiles], axis=0)
+        one = np.max([profile.at(excess) for profile in self.profiles], axis=0)
         moment = math.log(self.repetitions.mean) + excess * (one + self.log_ratio)
         with np.errstate(divide="ignore"):
             moment = np.logaddexp(moment, np.log(self.repetitions.none))
@@ -183,35 +184,35 @@ class _Tries:
 
 
 @final
-class _RenyiProfile(Profile):
-    def __init__(self, reduced: Reduced, repeated: tuple[_Tries, ...] = ()) -> None:
-        self._reduced = reduced
-        self._repeated = repeated
+@dataclass(frozen=True)
+class _Divergence:
+    """Renyi divergences of mechanisms and random repetitions together, at any order."""
 
-    def delta(self, epsilon: float) -> float:
-        def log_delta(excess: Array) -> Array:
-            return excess * (self._moved(excess) - epsilon) - np.log1p(excess)
+    reduced: Reduced
+    repeated: tuple[_Tries, ...] = ()
 
-        return math.exp(min(0.0, _least(log_delta)))
-
-    def epsilon(self, delta: float) -> float:
-        log_delta = math.log(delta)
-        bound = _least(lambda excess: self._moved(excess) - (log_delta + np.log1p(excess)) / excess)
-        return max(0.0, bound) * (1.0 + 1e-12)
-
-    def _moved(self, excess: Array) -> Array:
-        """Divergence plus ``log(1 - 1/a)`` for orders ``a = 1 + excess``."""
-        return np.asarray(self.divergence(excess) + np.log(excess) - np.log1p(excess))
-
-    def divergence(self, excess: Array) -> Array:
-        """Divergence for orders ``1 + excess``."""
-        total = 0.5 * (1.0 + excess) * self._reduced.mu**2
-        for one, count in self._reduced.others:
-            found = one.divergence(excess, self._reduced.adjacency)
+    def at(self, excess: Array) -> Array:
+        """Bound the divergence for orders ``1 + excess``."""
+        total = 0.5 * (1.0 + excess) * self.reduced.mu**2
+        for one, count in self.reduced.others:
+            found = one.divergence(excess, self.reduced.adjacency)
             total = total + (math.inf if found is None else count * found)
-        for tries in self._repeated:
+        for tries in self.repeated:
             total = total + tries.count * tries.divergence(excess)
         return np.asarray(total)
+
+    def delta(self, epsilon: float) -> float:
+        """Bound delta by the best of many orders; any order is valid."""
+        logs = np.linspace(math.log(_LOWEST), math.log(_HIGHEST), _COARSE)
+        for _ in range(2):
+            best = int(np.argmin(self._log_deltas(np.exp(logs), epsilon)))
+            around = logs[max(best - 1, 0)], logs[min(best + 1, logs.size - 1)]
+            logs = np.linspace(*around, _FINE)
+        return math.exp(min(0.0, float(np.min(self._log_deltas(np.exp(logs), epsilon)))))
+
+    def _log_deltas(self, excess: Array, epsilon: float) -> Array:
+        moved = self.at(excess) + np.log(excess) - np.log1p(excess)
+        return np.asarray(excess * (moved - epsilon) - np.log1p(excess))
 
 
 def _split(event: Event, adjacency: Adjacency) -> tuple[Reduced, tuple[_Tries, ...]]:
@@ -220,18 +221,8 @@ def _split(event: Event, adjacency: Adjacency) -> tuple[Reduced, tuple[_Tries, .
     repeated: list[_Tries] = []
     for basic, count in canonical(event).terms():
         if isinstance(basic, RandomlyRepeated):
-            profiles = tuple(_RenyiProfile(*_split(one, adjacency)) for one in basic.events)
+            profiles = tuple(_Divergence(*_split(one, adjacency)) for one in basic.events)
             repeated.append(_Tries(profiles, basic.repetitions, count))
         else:
             plain.append(Repeated(basic, count))
     return reduce_event(Composed(tuple(plain)), adjacency), tuple(repeated)
-
-
-def _least(function: Callable[[Array], Array]) -> float:
-    """Evaluate a function at many orders and return its least value; any order is valid."""
-    logs = np.linspace(math.log(_LOWEST), math.log(_HIGHEST), _COARSE)
-    for _ in range(2):
-        best = int(np.argmin(function(np.exp(logs))))
-        around = logs[max(best - 1, 0)], logs[min(best + 1, logs.size - 1)]
-        logs = np.linspace(*around, _FINE)
-    return float(np.min(function(np.exp(logs))))

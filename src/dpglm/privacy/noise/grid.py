@@ -206,7 +206,7 @@ def noise_scale(
 
     Privacy: the effect of snapping ``size`` coordinates to the grid is included. The relation's
     factor multiplies it, as the group-privacy proof for sampled replace-one releases requires
-    (``accounting.reduction.reduce_event``).
+    (``accounting.accountant.reduce_event``).
     """
     wanted = noise_multiplier * sensitivity
     if not _LEAST_SCALE <= wanted < _SCALES_BELOW:

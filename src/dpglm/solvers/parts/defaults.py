@@ -10,8 +10,8 @@ import numpy as np
 from dpglm._validation import check_count, check_real
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
+from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.accounting.calibrate import calibrate, excess, largest_share
-from dpglm.privacy.accounting.cost import within_budget
 from dpglm.privacy.events import Composed, Event, Gaussian, canonical
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
