@@ -39,7 +39,7 @@ from dpglm.privacy.noise.additive import (
 )
 from dpglm.privacy.releases import Mechanism, Release
 from dpglm.privacy.selection import mechanisms as selections
-from dpglm.privacy.selection.mechanisms import (
+from dpglm.privacy.selection.choices import (
     AboveThreshold,
     BoundedScores,
     ExponentialMechanism,

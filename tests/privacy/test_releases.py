@@ -34,7 +34,7 @@ from dpglm.privacy.noise.additive import (
 )
 from dpglm.privacy.noise.source import Observer
 from dpglm.privacy.releases import Bounded, Curator, Mechanism, Release, check_can_be_asked
-from dpglm.privacy.selection.mechanisms import (
+from dpglm.privacy.selection.choices import (
     BoundedScores,
     Runs,
 )

@@ -19,7 +19,7 @@ from dpglm.oracle.gradients import gradient_release
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.privacy.releases import Curator
-from dpglm.privacy.selection.mechanisms import PermuteAndFlip
+from dpglm.privacy.selection.choices import PermuteAndFlip
 from dpglm.problem import L2, Logistic, Problem, Savage, Softmax, Squared, Tangent
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.selection.method import partition

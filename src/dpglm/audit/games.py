@@ -29,13 +29,13 @@ from dpglm.privacy.noise.additive import (
 )
 from dpglm.privacy.noise.source import Observer
 from dpglm.privacy.releases import AnyRelease, Mechanism
-from dpglm.privacy.selection.choices import generalized_scores
-from dpglm.privacy.selection.mechanisms import (
+from dpglm.privacy.selection.choices import (
     BoundedScores,
     ExponentialMechanism,
     ExponentialMechanismOverRuns,
     GeneralizedExponentialMechanism,
     PermuteAndFlip,
+    generalized_scores,
 )
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run

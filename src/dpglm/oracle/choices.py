@@ -20,7 +20,7 @@ from dpglm.oracle.moments import row_by_row_product
 from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import Bounded, Curator, Release, ScoreRelease
-from dpglm.privacy.selection.mechanisms import (
+from dpglm.privacy.selection.choices import (
     AboveThreshold,
     BoundedScores,
     ExponentialMechanism,
