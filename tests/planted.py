@@ -24,7 +24,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.noise import NoiseSource, SeededNoise, additive
 from dpglm.privacy.noise.additive import GaussianLinearTerm, L2LinearTerm, SecretNoise
 from dpglm.privacy.releases import Release
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.solvers import Plan
 
 __all__ = [

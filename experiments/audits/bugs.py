@@ -26,7 +26,7 @@ from dpglm.privacy.noise.additive import (
     SecretNoise,
 )
 from dpglm.privacy.releases import Curator
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import (
     NoisyGD,

@@ -6,7 +6,7 @@ from unittest import mock
 
 from dpglm.data.spec import DataSpec
 from dpglm.moments.basis import MomentBasis, basis_of
-from dpglm.oracle import table_moments
+from dpglm.oracle import linear
 from dpglm.privacy import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.moments import plan_moments
@@ -46,12 +46,12 @@ def uncapped() -> Setup:
     """Run with rows of any norm, and keep the right claim."""
 
     def weighted(block: Any, spec: Any, view: Any, row_by_row: bool) -> Any:
-        z, squares = table_moments.coordinates_of(block, spec, view, row_by_row)
+        z, squares = linear.coordinates_of(block, spec, view, row_by_row)
         return z, 1.0 + 0.0 * squares
 
     return dataclasses.replace(
         attacked(planned(ZERO_OUT, 0.01)),
-        under=lambda: mock.patch.object(table_moments, "weighted_coordinates", weighted),
+        under=lambda: mock.patch.object(linear, "weighted_coordinates", weighted),
     )
 
 

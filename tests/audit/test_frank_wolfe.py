@@ -17,7 +17,7 @@ from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, run
 from tests.audit.attack import delta_at_least, one_row

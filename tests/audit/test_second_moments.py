@@ -9,19 +9,14 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
+from dpglm.oracle import linear as shells_module
+from dpglm.oracle import linear as weighted_module
 from dpglm.oracle import moments as moments_module
-from dpglm.oracle import moments as weighted_module
 from dpglm.oracle import projection as preconditioned_module
-from dpglm.oracle import targets as shells_module
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.losses import noisy_limits_of_view
-from dpglm.oracle.moments import (
-    LinearView,
-    constant_column,
-    noisy_second_moments,
-    normalized_second_moments,
-)
+from dpglm.oracle.linear import LinearView, noisy_limits_of_view
+from dpglm.oracle.moments import constant_column, noisy_second_moments, normalized_second_moments
 from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import near_sum, noisy_near_counts, target_sums
 from dpglm.privacy import GaussianDP

@@ -15,7 +15,7 @@ from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.privacy.releases import Curator
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.privacy.selection.choices import permute_and_flip
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import differences as differences_module
+from dpglm.oracle import gradients as differences_module
 from dpglm.oracle.clipping import Clipping
 from dpglm.privacy import GaussianDP
 from dpglm.privacy.adjacency import Adjacency

@@ -38,7 +38,7 @@ from dpglm.privacy.noise.additive import (
     ProjectedGaussianNoise,
 )
 from dpglm.privacy.releases import Mechanism, Release
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.privacy.selection.choices import (
     AboveThreshold,
     BoundedScores,

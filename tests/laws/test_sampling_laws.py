@@ -18,8 +18,12 @@ from dpglm.data.stream import streamed
 from dpglm.data.stream.stored import MappedRows
 from dpglm.data.torch import networks
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.differences import clipped_difference_sum
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
+from dpglm.oracle.gradients import (
+    Oracle,
+    clipped_difference_sum,
+    clipped_gradient_sum,
+    gradient_release,
+)
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.views import View
 from dpglm.privacy.adjacency import Adjacency

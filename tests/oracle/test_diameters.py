@@ -18,17 +18,28 @@ from dpglm.oracle import choices as loss_choices
 from dpglm.oracle import choices as quantiles
 from dpglm.oracle import rounding
 from dpglm.oracle.counts import Cells, noisy_mean, noisy_tables, row_sum, table_sum
-from dpglm.oracle.gradients import Oracle, RowSum
-from dpglm.oracle.losses import ScoreShares, noisy_limits_of_view, noisy_score_sums
-from dpglm.oracle.losses import score_moment_sum as sums_of
-from dpglm.oracle.moments import (
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.linear import (
+    ROW_LENGTHS,
+    SHELL_COUNTS,
     LinearView,
     MomentShares,
+    ScoreShares,
+    Shells,
     moment_sum,
-    noisy_second_moments,
+    noisy_lengths,
+    noisy_limits_of_view,
+    noisy_moments,
+    noisy_score_sums,
+    noisy_shell_counts,
+    noisy_sizes,
     noisy_weighted_moments,
-    second_moment_sum,
+    size_sum,
+    table_moment_sum,
 )
+from dpglm.oracle.linear import score_moment_sum as sums_of
+from dpglm.oracle.moments import noisy_second_moments, second_moment_sum
+from dpglm.oracle.rounding import RowSum
 from dpglm.oracle.scores import (
     LENGTHS,
     ClippedScores,
@@ -36,26 +47,15 @@ from dpglm.oracle.scores import (
     limits_sum,
     score_product_sum,
 )
-from dpglm.oracle.table_moments import (
-    ROW_LENGTHS,
-    column_sum,
-    noisy_columns,
-    noisy_lengths,
-    noisy_moments,
-    noisy_sizes,
-    size_sum,
-    table_moment_sum,
-)
 from dpglm.oracle.targets import (
-    SHELL_COUNTS,
     SQUARED_SLOPES,
-    Shells,
     TargetShares,
+    column_sum,
     magnitude_sum,
     near_sum,
+    noisy_columns,
     noisy_magnitudes,
     noisy_near_counts,
-    noisy_shell_counts,
     noisy_squared_slope,
     noisy_target_means,
     noisy_target_sizes,
@@ -80,7 +80,7 @@ LEVEL_VIEW = LinearView(np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 LONG_VIEW = LinearView(100.0 * np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 SHELLS = Shells(0.01, 1.3)
 BY = np.zeros(2), np.array([0.1, 0.3])
-EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
+EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1)
 FINAL, ROBUST = ScoreShares(0.25, 0.7, 0.05), ScoreShares(0.2, 0.55, 0.05, 0.2)
 TARGETS, MEANS = TargetShares(0.6, 0.2, 0.2, 3), TargetShares(0.4, 0.6, 0.0, 0)
 TABLES = (Cells((0,), (4,), 0.5), Cells((0, 1), (4, 3), 0.3), Cells((1,), (3,), 0.4, (0, 0)))

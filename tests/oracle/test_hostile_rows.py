@@ -15,8 +15,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.differences import clipped_difference_sum
-from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.gradients import clipped_difference_sum, clipped_gradient_sum
 from dpglm.oracle.rounding import contribution_rounding
 from dpglm.problem import (
     Hinge,

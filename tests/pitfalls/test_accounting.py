@@ -22,6 +22,7 @@ from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.rounding import RowSum
 from dpglm.privacy.accounting import fourier
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.convolution import Mixture
@@ -37,7 +38,7 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.noise import additive
 from dpglm.privacy.releases import Bounded
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.problem import Logistic, Problem
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
 from dpglm.solvers import base as planning
@@ -92,17 +93,24 @@ def test_pitfall_09_noise_falls_as_epsilon_grows(rate):
 
 
 def test_pitfall_09_sensitivity_is_not_divided_by_the_batch_size():
-    honest = gradients.sum_release
+    honest = RowSum.release
 
-    def declared(*args, bound, **options):
-        return honest(*args, bound=bound / 6.0, **options)
+    def declared(self, *args, **options):
+        return honest(dataclasses.replace(self, bound=self.bound / 6.0), *args, **options)
 
     def asked(value, bound, rate):
         return Bounded(value, bound / 6.0, rate)
 
-    # In both places, as the curator compares them.
-    bug = mock.patch.multiple(gradients, sum_release=declared, Bounded=asked)
-    caught(bug, a_sum_has_noise_for_a_whole_row, 0.3)
+    @contextlib.contextmanager
+    def bug():
+        # In both places, as the curator compares them.
+        with (
+            mock.patch.object(RowSum, "release", declared),
+            mock.patch.object(gradients, "Bounded", asked),
+        ):
+            yield
+
+    caught(bug(), a_sum_has_noise_for_a_whole_row, 0.3)
 
 
 # 12. Replace-one treated as add/remove.

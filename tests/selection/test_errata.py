@@ -17,7 +17,7 @@ from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator
 from dpglm.privacy.selection import choices
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Problem, Squared
 from dpglm.selection import BestIterate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,8 +17,9 @@ from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, 
 from dpglm.data.sampled import grid_step, sampled_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
-from dpglm.oracle.rounding import MOST_ROWS, sum_release
+from dpglm.oracle.rounding import MOST_ROWS, RowSum
 from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.noise.additive import LocalGaussianNoise, Messages
 from dpglm.privacy.releases import (
     AnyRelease,
     Bounded,
@@ -215,57 +216,6 @@ class Oracle:
         return self.noisy_mean(declared, kernel, clipping.bound * self.rows.spec.weight_bound)
 
 
-@final
-@dataclass(frozen=True)
-class RowSum:
-    """A bounded sum of one vector for each row: its name, size and bound.
-
-    A row contributes a vector of ``size`` numbers with an L2 norm of at most ``bound`` times the
-    bound on weights, or ``bound`` alone where the sum is not ``weighted``. ``sum_release`` explains
-    ``directions``, ``power`` and ``opposition``.
-    """
-
-    quantity: str
-    size: int
-    bound: float = 1.0
-    weighted: bool = True
-    directions: float = math.inf
-    power: int = 1
-    opposition: float = 1.0
-
-    def of_row(self, data: DataSpec) -> float:
-        """Bound on the contribution of one row, weight included."""
-        return self.bound * (data.weight_bound if self.weighted else 1.0)
-
-    def release(
-        self, data: DataSpec, adjacency: Adjacency, mechanism: SumMechanism, count: int = 1
-    ) -> SumRelease:
-        """Declare ``count`` releases of the sum."""
-        return sum_release(
-            self.quantity,
-            data,
-            adjacency,
-            mechanism,
-            bound=self.of_row(data),
-            coordinates=self.size,
-            count=count,
-            directions=self.directions,
-            power=self.power,
-            opposition=self.opposition,
-        )
-
-    def noisy(
-        self, oracle: Oracle, declared: SumRelease, kernel: Kernel, within: float = 1.0
-    ) -> NDArray[np.float64]:
-        """Release the sum of a kernel's arrays over the blocks of all rows.
-
-        Privacy: ``declared.event``. The bound of the rows at hand is compared with the declared
-        one before anything is released.
-        """
-        total = oracle.over_blocks(kernel, self.size)
-        return oracle.noisy_sum(declared, total, self.of_row(oracle.rows.spec), within)
-
-
 def gradient_release(
     data: DataSpec,
     adjacency: Adjacency,
@@ -278,17 +228,8 @@ def gradient_release(
     extra_rounding: float = 0.0,
 ) -> Release[V, R]:
     """Declare the release of clipped gradient sums, as ``Oracle.noisy_gradient`` makes it."""
-    return sum_release(
-        quantity,
-        data,
-        adjacency,
-        mechanism,
-        bound=clipping.bound * data.weight_bound,
-        coordinates=data.n_coefficients,
-        count=count,
-        sampling_rate=sampling_rate,
-        extra_rounding=extra_rounding,
-    )
+    sums = RowSum(quantity, data.n_coefficients, clipping.bound)
+    return sums.release(data, adjacency, mechanism, count, sampling_rate, extra_rounding)
 
 
 # Disjoint parts of the rows, each with an oracle of its own.
@@ -309,3 +250,133 @@ def part_oracles(oracle: Oracle, parts: Sequence[NDArray[np.intp]]) -> tuple[Ora
         Oracle(oracle.rows.part(indices), oracle.known_loss, curator, oracle.map_blocks)
         for indices, curator in zip(parts, curators, strict=True)
     )
+
+
+# The bounded sum of differences of row gradients between two public points, and its release.
+
+
+def clipped_difference_sum(
+    rows: Rows,
+    loss: Loss,
+    clipping: Clipping,
+    bound: float,
+    w: NDArray[np.float64],
+    anchor: NDArray[np.float64],
+    map_blocks: BlockMap = SERIAL,
+) -> NDArray[np.float64]:
+    """Sum over rows of the clipped gradient at ``w`` minus that at ``anchor``, clipped. Private.
+
+    ``clipping`` bounds each of the two gradients of a row, ``bound`` their difference. Both
+    gradients are multiples of the row (for K outputs: outer products with it), and so is their
+    difference: all three clips rescale slopes.
+
+    Privacy: each row contributes at most ``bound * spec.weight_bound`` in L2 norm, whatever its
+    values and whatever ``w`` and ``anchor`` are: the last clip acts on the computed difference, so
+    nothing rests on the smoothness of the loss or on the rounding of slopes. Slopes that
+    overflowed count as zero.
+    """
+    difference_clipping = FlatClipping(bound)
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        # Overflow is harmless: infinite values are zeroed before they are clipped.
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            slopes = clipped_slopes(block, loss, clipping, w)
+            slopes -= clipped_slopes(block, loss, clipping, anchor)
+            slopes = difference_clipping.scale(finite(slopes), block.norms)
+            slopes = weighted(slopes, block.weights)
+        return block.weighted_sum(slopes)
+
+    return rows.sum(AnyArrays(block_sum), map_blocks)
+
+
+def difference_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    bound: float,
+    mechanism: SumMechanism,
+    count: int = 1,
+    sampling_rate: float = 1.0,
+) -> SumRelease:
+    """Declare the release of sums of differences of clipped gradients, each clipped to ``bound``.
+
+    Privacy: noise is proportional to ``bound``, so the event does not depend on it; where
+    ``bound`` is a function of earlier releases (such as the distance of the two parameters),
+    composition is adaptive, which both exact Gaussian accounting and privacy loss distributions
+    allow.
+    """
+    return gradient_release(
+        data,
+        adjacency,
+        FlatClipping(bound),
+        mechanism,
+        quantity="gradient difference sum",
+        count=count,
+        sampling_rate=sampling_rate,
+    )
+
+
+def noisy_difference(
+    oracle: Oracle,
+    declared: SumRelease,
+    w: NDArray[np.float64],
+    anchor: NDArray[np.float64],
+    clipping: Clipping,
+    bound: float,
+) -> NDArray[np.float64]:
+    """Release the mean of ``clipped_difference_sum`` at two public parameters.
+
+    Declared by ``difference_release`` with this ``bound``; the divisor is the public expected
+    number of rows.
+    """
+
+    def kernel(rows: Rows) -> NDArray[np.float64]:
+        return clipped_difference_sum(
+            rows, oracle.loss, clipping, bound, w, anchor, oracle.map_blocks
+        )
+
+    return oracle.noisy_mean(declared, kernel, bound * oracle.rows.spec.weight_bound)
+
+
+# The sum of row gradients to which every row has added noise of its own.
+
+LocalRelease = Release[Messages, NDArray[np.float64]]
+
+
+def local_gradient_release(
+    data: DataSpec,
+    adjacency: Adjacency,
+    clipping: Clipping,
+    noise: LocalGaussianNoise,
+    count: int,
+) -> LocalRelease:
+    """Declare gradient sums over ``count`` blocks of rows, each row with its own noise.
+
+    ``noise.most_senders`` is the size of the largest block.
+    """
+    if data.groups is not None:
+        raise ValueError(
+            "groups must be None for 'local_sgd', where every row is protected by its own noise"
+        )
+    return gradient_release(
+        dataclasses.replace(data, n_rows=noise.most_senders),
+        adjacency,
+        clipping,
+        noise,
+        quantity="row gradient with noise of its own",
+        count=count,
+    )
+
+
+def locally_noised_gradient(
+    oracle: Oracle, declared: LocalRelease, w: NDArray[np.float64], clipping: Clipping
+) -> NDArray[np.float64]:
+    """Release the mean of one block's clipped gradients, each with Gaussian noise of its own.
+
+    Privacy: ``declared.event`` for each row, also against whoever collects the messages. Here one
+    noise vector with the law of the sum of their noises is drawn. Without a trusted aggregator,
+    each device has to draw its own.
+    """
+    spec = oracle.rows.spec
+    total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)
+    messages = Bounded(Messages(total, spec.n_rows), clipping.bound * spec.weight_bound)
+    return oracle.curator.release(declared, messages) / spec.n_rows

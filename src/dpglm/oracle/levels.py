@@ -13,8 +13,7 @@ from scipy import sparse
 
 from dpglm._validation import finite
 from dpglm.data.rows import Block
-from dpglm.data.spec import DataSpec
-from dpglm.oracle.gradients import Oracle, RowSum
+from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     float_weights,
     n_symmetric,
@@ -22,9 +21,8 @@ from dpglm.oracle.moments import (
     row_by_row_product,
     unpack_symmetric,
 )
-from dpglm.oracle.rounding import norm_margin
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import SumMechanism, SumRelease
+from dpglm.oracle.rounding import RowSum, norm_margin
+from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
 
 
@@ -73,7 +71,7 @@ class LevelScores:
     def mean_score(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Release the mean score at a point; ``level_score_release`` declares it."""
+        """Release the mean score at a point; ``level_score_sum`` declares it."""
         spec, margin = oracle.rows.spec, norm_margin(len(v))
 
         def block_sum(block: Block) -> NDArray[np.float64]:
@@ -83,13 +81,13 @@ class LevelScores:
             factors = finite(f / self.clip * slopes) * float_weights(block)
             return np.concatenate([factors @ z, levels.T @ factors])
 
-        total = _scores(len(v)).noisy(oracle, declared, block_sum)
+        total = level_score_sum(len(v)).noisy(oracle, declared, block_sum)
         return self.clip * total / spec.n_rows
 
     def mean_hessian(
         self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
     ) -> LevelParts:
-        """Release the structured parts of the mean Hessian; ``level_hessian_release`` declares."""
+        """Release the structured parts of the mean Hessian; ``level_hessian_sum`` declares."""
         spec, margin, size = oracle.rows.spec, norm_margin(len(v)), self.n_fixed
 
         def block_sum(block: Block) -> NDArray[np.float64]:
@@ -101,7 +99,7 @@ class LevelScores:
             squares = levels.multiply(levels).T @ factors
             return np.concatenate([pack_symmetric(z.T @ weighted), crossed, squares])
 
-        sums = _hessians(size, len(v) - size).noisy(oracle, declared, block_sum)
+        sums = level_hessian_sum(size, len(v) - size).noisy(oracle, declared, block_sum)
         unit = self.square / spec.n_rows
         ends = np.cumsum([n_symmetric(size), size * (len(v) - size)])
         fixed, crossed, diagonal = np.split(unit * sums, ends)
@@ -165,7 +163,7 @@ def noisy_fixed_moments(
 ) -> NDArray[np.float64]:
     """Release ``sum u u^T / |u|^2``, u some columns with a constant one last.
 
-    Privacy: as in ``normalized_second_moments``. ``fixed_moment_release`` declares it.
+    Privacy: as in ``normalized_second_moments``. ``fixed_moment_sum`` declares it.
     """
     margin = norm_margin(len(columns) + 1)
 
@@ -175,50 +173,25 @@ def noisy_fixed_moments(
         return pack_symmetric((rows * factors[:, np.newaxis]).T @ rows)
 
     size = len(columns) + 1
-    return unpack_symmetric(_moments(size).noisy(oracle, declared, block_sum), size)
+    return unpack_symmetric(fixed_moment_sum(size).noisy(oracle, declared, block_sum), size)
 
 
-def _moments(size: int) -> RowSum:
+def fixed_moment_sum(size: int) -> RowSum:
+    """Sum of ``noisy_fixed_moments`` of so many columns, the constant one included."""
     name = "normalised second-moment sum"
     return RowSum(name, n_symmetric(size), directions=size, opposition=0.0)
 
 
-def fixed_moment_release(
-    data: DataSpec, adjacency: Adjacency, n_columns: int, mechanism: SumMechanism
-) -> SumRelease:
-    """Declare the release of ``noisy_fixed_moments``."""
-    return _moments(n_columns + 1).release(data, adjacency, mechanism)
-
-
-def _scores(size: int) -> RowSum:
+def level_score_sum(size: int) -> RowSum:
+    """Sum of ``LevelScores.mean_score``, in units of the clipping threshold."""
     return RowSum("score sum of pooled terms", size)
 
 
-def level_score_release(
-    data: DataSpec, adjacency: Adjacency, size: int, mechanism: SumMechanism, *, count: int
-) -> SumRelease:
-    """Declare the releases of ``LevelScores.mean_score``, in units of the clipping threshold."""
-    return _scores(size).release(data, adjacency, mechanism, count)
-
-
-def _hessians(n_fixed: int, n_levels: int) -> RowSum:
-    """Sum of the structured parts of ``f h z z^T``.
+def level_hessian_sum(n_fixed: int, n_levels: int) -> RowSum:
+    """Sum of ``LevelScores.mean_hessian``, in units of its bound.
 
     Privacy: entries between levels are missing, so that inner products may be negative, and
     contributions oppose each other.
     """
     size = n_symmetric(n_fixed) + n_levels * (n_fixed + 1)
     return RowSum("Hessian sum of pooled terms", size, directions=n_fixed + n_levels)
-
-
-def level_hessian_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    n_fixed: int,
-    n_levels: int,
-    mechanism: SumMechanism,
-    *,
-    count: int = 1,
-) -> SumRelease:
-    """Declare the releases of ``LevelScores.mean_hessian``, in units of their bound."""
-    return _hessians(n_fixed, n_levels).release(data, adjacency, mechanism, count)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, cast, final
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import like, namespace
+from dpglm.data.groups import segment_sums
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec, FloatType
-from dpglm.oracle.differences import products_of, sum_of
-from dpglm.oracle.gradients import Oracle, RowSum
-from dpglm.oracle.rounding import least_product, norm_margin, sum_rounding
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.rounding import RowSum, norm_margin, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.releases import SumRelease
 
@@ -24,6 +25,67 @@ MOST_WHITENED = 2100
 """The same for a private whitening map: 18 MB of values."""
 _CONSTANT = 1.0 / 3.0
 F = TypeVar("F", bound=np.floating[Any])
+
+
+RUN_ROWS = 1024
+"""Rows that are added up before other runs' are, so that rounding is bounded."""
+
+
+def sum_of(block: Block, factors: Any, rows: Any) -> Any:
+    """``sum_i factors_i rows_i``, of shape (size,), or (groups, size) for a block of groups."""
+    if block.starts is not None:
+        return segment_sums(rows, factors, block.starts)
+    xp = namespace(rows)
+    total = xp.zeros(rows.shape[1], dtype=rows.dtype, device=rows.device)
+    for start in range(0, rows.shape[0], RUN_ROWS):
+        run = slice(start, start + RUN_ROWS)
+        total = total + factors[run] @ rows[run]
+    return total
+
+
+def products_of(block: Block, factors: Any, rows: Any) -> Any:
+    """``sum_i factors_i rows_i rows_i^T``, of shape (size, size), or one for each group."""
+    xp, size = namespace(rows), rows.shape[1]
+    roots = xp.sqrt(factors)[:, None]
+
+    def products(start: int, stop: int) -> Any:
+        # A product of a matrix with its own transpose costs half as much as another.
+        scaled = rows[start:stop] * roots[start:stop]
+        return scaled.T @ scaled
+
+    if block.starts is not None:
+        found: NDArray[np.float64] = np.empty((len(block.starts) - 1, size, size))
+        for place, (start, stop) in enumerate(itertools.pairwise(block.starts)):
+            found[place] = products(start, stop)
+        return found
+    total = xp.zeros((size, size), dtype=rows.dtype, device=rows.device)
+    for start in range(0, len(rows), RUN_ROWS):
+        total += products(start, start + RUN_ROWS)
+    return total
+
+
+def crossed_of(block: Block, factors: Any, rows: Any) -> Any:
+    """``sum_i factors_i rows_i^T``, of shape (K, size), or one for each group."""
+    xp = namespace(rows)
+    if block.starts is not None:
+        return xp.stack([sum_of(block, column, rows) for column in factors.T], axis=1)
+    total = xp.zeros((factors.shape[1], rows.shape[1]), dtype=rows.dtype, device=rows.device)
+    for start in range(0, len(rows), RUN_ROWS):
+        run = slice(start, start + RUN_ROWS)
+        total += factors[run].T @ rows[run]
+    return total
+
+
+def sum_over_rows(of_rows: Callable[[Block], Any]) -> Kernel:
+    """Return the kernel that adds up a vector for each row of a block, times the row's weight."""
+
+    def block_sum(block: Block) -> NDArray[np.float64]:
+        each = of_rows(block)
+        weights = namespace(each).ones_like(each[:, 0]) * float_weights(block)
+        total: NDArray[np.float64] = sum_of(block, weights, each)
+        return total
+
+    return AnyArrays(block_sum, apart=True)
 
 
 def n_symmetric(size: int) -> int:
@@ -206,209 +268,3 @@ def float_weights(block: Block) -> NDArray[np.float64] | float:
     xp = namespace(block.weights)
     weights: NDArray[np.float64] = xp.asarray(block.weights, dtype=xp.float64)
     return weights
-
-
-# Bounded sums of weighted second moments, scores and squared residuals of linear predictions.
-
-# Of rows that are shorter, in units of their bound, squares might underflow.
-_SHORTEST = 1e-140
-MatrixKind: TypeAlias = Literal["none", "hessian"]
-"""Which matrix is released: none, or that of f z z^T.
-
-Without a matrix scores are clipped by their own length, not weighted by that of their rows."""
-
-
-@final
-@dataclass(frozen=True)
-class MomentShares:
-    """How one release is divided into matrix, vector and squares; the shares sum to at most 1."""
-
-    matrix: float
-    vector: float
-    squares: float
-    kind: MatrixKind = "hessian"
-
-    @property
-    def opposition(self) -> float:
-        """Bound on how far two rows' contributions oppose each other, see ``sum_release``.
-
-        Privacy: with ``a = sqrt(f) z / sqrt(L)``, ``t = <a, a'>`` and ``r = u u'``, both in
-        [-1, 1], the inner product of two contributions of weight 1 is ``matrix t^2 + vector g t r +
-        squares r^2``, where ``g = sqrt(f f')`` is at most 1. As a function of ``(|t|, |r|)`` it is
-        homogeneous, so if it is negative anywhere it has its least value where one of them is 1.
-        Without a matrix the vector's part is at least ``-vector``.
-        """
-        if self.kind == "none":
-            return self.vector
-        least = least_product(self.vector, self.matrix) - self.squares
-        other = least_product(self.vector, self.squares) - self.matrix
-        return max(0.0, least, other)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class LinearView:
-    """Public coordinates, bounds and a linear prediction of rows.
-
-    With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0), a row's weight is
-    ``f = min(1, cap / |z'|^2)``, z' without the level, and its residual u is the target minus
-    ``center`` and ``<z, v>``, clipped to ``reach`` and divided by it. Scores r z that are clipped
-    by their own length are so to ``reach sqrt(longest)``.
-    """
-
-    vectors: NDArray[np.float64]
-    cap: float
-    level: float
-    center: float
-    v: NDArray[np.float64]
-    reach: float
-
-    @property
-    def longest(self) -> float:
-        """Bound on ``f |z|^2``."""
-        return self.cap + self.level**2
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class MomentSums:
-    """Released sums of f z z^T, f r z and r^2, r the clipped residual.
-
-    Without a matrix the vector sums clipped r z in place of f r z, r the residual.
-    """
-
-    matrix: NDArray[np.float64]
-    matrix_noise: float  # On the diagonal; 1 / sqrt(2) of it elsewhere.
-    vector: NDArray[np.float64]
-    vector_noise: float
-    squares: float
-    squares_noise: float
-
-    def bounded(self, largest: float) -> MomentSums:
-        """Return them with no number beyond ``largest``, so that products do not overflow."""
-        return MomentSums(
-            np.clip(self.matrix, -largest, largest),
-            min(self.matrix_noise, largest),
-            np.clip(self.vector, -largest, largest),
-            min(self.vector_noise, largest),
-            min(max(self.squares, -largest), largest),
-            min(self.squares_noise, largest),
-        )
-
-
-def weighted_coordinates(
-    block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the coordinates z of a block's rows, and their weights f. Private.
-
-    Privacy: ``f |z'|^2 <= cap`` and ``f <= 1``, with a margin for the error of the computed norm.
-    """
-    z, squares = coordinates_of(block, spec, view, row_by_row)
-    weights = norm_margin(z.shape[1]) * view.cap / namespace(z).clip(squares, view.cap, math.inf)
-    return z, weights
-
-
-def coordinates_of(
-    block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the coordinates z of a block's rows, and ``|z'|^2``. Private."""
-    z = rows_in_basis(block, spec, view.vectors, row_by_row)
-    xp, size = namespace(z), view.vectors.shape[1]
-    if view.level > 0.0:
-        z[:, -1] = view.level
-    columns = size - (view.level > 0.0)
-    return z, xp.sum(z[:, :columns] * z[:, :columns], axis=1)
-
-
-def residuals_of(
-    block: Block, spec: DataSpec, view: LinearView, z: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return targets, clipped to their bounds, less center and prediction. Private."""
-    xp = namespace(z)
-    targets = xp.asarray(block.targets, dtype=xp.float64)
-    targets = xp.clip(targets, spec.target_low, spec.target_high)
-    predictions = xp.sum(z * like(z, view.v), axis=1)
-    return cast("NDArray[np.float64]", targets - view.center - predictions)
-
-
-def weighted_moments(
-    spec: DataSpec, view: LinearView, shares: MomentShares, row_by_row: bool
-) -> Kernel:
-    """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
-
-    Privacy: with ``L = cap + level^2``, ``f |z|^2 <= L`` and f and ``|u|`` are at most 1, so
-    ``f z z^T / L``, ``f u z / sqrt(L)`` and ``u^2`` are no longer than 1, for every row and
-    whatever the view is. Without a matrix the score is ``q z / sqrt(L)``, q the residual over
-    ``reach``, clipped to ``|q| <= sqrt(L) / |z|``: no longer than 1 either. With the square roots
-    of their shares as factors a row contributes at most ``spec.weight_bound``. f and the bound on q
-    have a margin for the error of the computed norm.
-    """
-    size = view.vectors.shape[1]
-    scale = 1.0 / math.sqrt(view.longest)
-
-    def block_sum(block: Block) -> NDArray[np.float64]:
-        z, f = weighted_coordinates(block, spec, view, row_by_row)
-        xp = namespace(z)
-        q = residuals_of(block, spec, view, z) / view.reach
-        u = xp.clip(q, -1.0, 1.0)
-        weights = float_weights(block)
-        z = scale * z
-        parts = []
-        if shares.kind == "hessian":
-            products = products_of(block, f * weights, xp.concat([z, u[:, None]], axis=1))
-            parts.append(math.sqrt(shares.matrix) * pack_symmetric(products[..., :size, :size]))
-            vector = products[..., :size, size]
-        else:
-            lengths = xp.sqrt(xp.sum(z * z, axis=1))
-            most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
-            vector = sum_of(block, xp.clip(q, -most, most) * weights, z)
-        parts.append(math.sqrt(shares.vector) * vector)
-        squares = sum_of(block, u * weights, u[:, None])
-        parts.append(math.sqrt(shares.squares) * squares)
-        return cast("NDArray[np.float64]", xp.concat(parts, axis=-1))
-
-    return AnyArrays(block_sum, apart=True)
-
-
-def moment_sum(data: DataSpec, shares: MomentShares) -> RowSum:
-    """Sum of ``weighted_moments``."""
-    names = {
-        "none": "clipped score and squared residuals",
-        "hessian": "second moments, score and squared residuals",
-    }
-    size = _n_matrix(shares, data.n_columns) + data.n_columns + 1
-    return RowSum(names[shares.kind], size, opposition=shares.opposition)
-
-
-def noisy_weighted_moments(
-    oracle: Oracle, declared: SumRelease, view: LinearView, shares: MomentShares
-) -> MomentSums:
-    """Release weighted second moments, score and squared residuals, in their own units.
-
-    The matrix is symmetric and may have negative eigenvalues; without one it is zero.
-    """
-    spec = oracle.rows.spec
-    size = view.vectors.shape[1]
-    row_by_row = not oracle.places_are_fixed
-    kernel = weighted_moments(spec, view, shares, row_by_row)
-    values = moment_sum(spec, shares).noisy(oracle, declared, kernel)
-    n_matrix = _n_matrix(shares, size)
-    matrix, in_matrix = np.zeros((size, size)), 0.0
-    if n_matrix:
-        unit = view.longest / math.sqrt(shares.matrix)
-        matrix, in_matrix = unit * unpack_symmetric(values[:n_matrix], size), unit
-    in_vector = math.sqrt(view.longest / shares.vector) * view.reach
-    in_squares = view.reach**2 / math.sqrt(shares.squares)
-    noise = declared.noise_std
-    return MomentSums(
-        matrix,
-        in_matrix * noise,
-        in_vector * values[n_matrix : n_matrix + size],
-        in_vector * noise,
-        in_squares * float(values[-1]),
-        in_squares * noise,
-    )
-
-
-def _n_matrix(shares: MomentShares, size: int) -> int:
-    return 0 if shares.kind == "none" else n_symmetric(size)

@@ -1,17 +1,23 @@
-"""Rounding errors in the sensitivity of bounded sums."""
+"""Bounded sums of one vector for each row, and rounding errors in their sensitivity."""
 
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpglm.data.groups import GROUP_BATCH
 from dpglm.data.memory import dense, sparse
+from dpglm.data.rows import Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.releases import Mechanism, Release
+from dpglm.privacy.releases import Mechanism, Release, SumRelease
+
+if TYPE_CHECKING:
+    from dpglm.oracle.gradients import Oracle
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -112,26 +118,14 @@ def sum_rounding(
     return excess + 2.0 * (block_error + across) * contribution
 
 
-def sum_release(
-    quantity: str,
-    data: DataSpec,
-    adjacency: Adjacency,
-    mechanism: Mechanism[V, R],
-    *,
-    bound: float,
-    coordinates: int,
-    count: int = 1,
-    sampling_rate: float = 1.0,
-    extra_rounding: float = 0.0,
-    directions: float = math.inf,
-    power: int = 1,
-    opposition: float = 1.0,
-) -> Release[V, R]:
-    """Declare the release of a sum over rows, with its ``sum_rounding`` and ``sum_magnitude``.
+@final
+@dataclass(frozen=True)
+class RowSum:
+    """A bounded sum of one vector for each row: its name, size and bound.
 
-    ``bound`` limits one row's contribution, weight included. ``extra_rounding`` is added to the
-    sensitivity where a method's proof asks for more than one sum's. The inner product of any two
-    contributions is at least ``-opposition * bound**2``; see ``diameter``.
+    A row contributes a vector of ``size`` numbers with an L2 norm of at most ``bound`` times the
+    bound on weights, or ``bound`` alone where the sum is not ``weighted``. The inner product of any
+    two contributions is at least ``-opposition * bound**2``; see ``diameter``.
 
     For rows in groups the bound on a group's contribution is ``groups.reach(directions)`` times as
     large, to the ``power`` of 2 for products of a group's sum with itself. ``Oracle.noisy_sum``
@@ -141,32 +135,71 @@ def sum_release(
     rows is negative, none of groups is, up to ``_acute_rounding``. Otherwise nothing is known of
     groups: scaling down a sum in which opposing parts outweigh the others may leave nothing else.
     """
-    if data.groups is not None:
-        _check_overflow(data, bound)
-        _check_places(data, adjacency)
-        bound *= data.groups.reach(directions) ** power
-        opposition = 0.0 if opposition == 0.0 else 1.0
-        n = data.n_units if adjacency.n_is_public else MOST_ROWS
-        rounding = group_rounding(data.n_units, adjacency, bound, coordinates)
-        if opposition == 0.0 and adjacency is Adjacency.REPLACE_ONE:
-            rounding += _acute_rounding(bound, coordinates)
-        if sampling_rate < 1.0:
-            rounding += _on_grid(n, bound, coordinates)
-    else:
-        rounding = sum_rounding(data, adjacency, bound, sampling_rate)
-    return Release(
-        quantity,
-        mechanism,
-        adjacency,
-        bound,
-        coordinates,
-        count,
-        rounding + extra_rounding,
-        sum_magnitude(data, adjacency, bound),
-        sampling_rate,
-        data.unit,
-        diameter(opposition, coordinates),
-    )
+
+    quantity: str
+    size: int
+    bound: float = 1.0
+    weighted: bool = True
+    directions: float = math.inf
+    power: int = 1
+    opposition: float = 1.0
+
+    def of_row(self, data: DataSpec) -> float:
+        """Bound on the contribution of one row, weight included."""
+        return self.bound * (data.weight_bound if self.weighted else 1.0)
+
+    def release(
+        self,
+        data: DataSpec,
+        adjacency: Adjacency,
+        mechanism: Mechanism[V, R],
+        count: int = 1,
+        sampling_rate: float = 1.0,
+        extra_rounding: float = 0.0,
+    ) -> Release[V, R]:
+        """Declare ``count`` releases of the sum, with its rounding and magnitude.
+
+        ``extra_rounding`` is added to the sensitivity where a method's proof asks for more than one
+        sum's.
+        """
+        bound, opposition = self.of_row(data), self.opposition
+        if data.groups is None:
+            rounding = sum_rounding(data, adjacency, bound, sampling_rate)
+        else:
+            _check_overflow(data, bound)
+            _check_places(data, adjacency)
+            bound *= data.groups.reach(self.directions) ** self.power
+            opposition = 0.0 if opposition == 0.0 else 1.0
+            rounding = group_rounding(data.n_units, adjacency, bound, self.size)
+            if opposition == 0.0 and adjacency is Adjacency.REPLACE_ONE:
+                rounding += _acute_rounding(bound, self.size)
+            if sampling_rate < 1.0:
+                n = data.n_units if adjacency.n_is_public else MOST_ROWS
+                rounding += _on_grid(n, bound, self.size)
+        return Release(
+            self.quantity,
+            mechanism,
+            adjacency,
+            bound,
+            self.size,
+            count,
+            rounding + extra_rounding,
+            sum_magnitude(data, adjacency, bound),
+            sampling_rate,
+            data.unit,
+            diameter(opposition, self.size),
+        )
+
+    def noisy(
+        self, oracle: Oracle, declared: SumRelease, kernel: Kernel, within: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Release the sum of a kernel's arrays over the blocks of all rows.
+
+        Privacy: ``declared.event``. The bound of the rows at hand is compared with the declared
+        one before anything is released.
+        """
+        total = oracle.over_blocks(kernel, self.size)
+        return oracle.noisy_sum(declared, total, self.of_row(oracle.rows.spec), within)
 
 
 def _acute_rounding(bound: float, size: int) -> float:

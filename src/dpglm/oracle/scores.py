@@ -15,10 +15,17 @@ from dpglm._validation import finite, like, namespace
 from dpglm.data.compiled.kernels import ScoreSum, score_sum
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.differences import RUN_ROWS, products_of, sum_of
-from dpglm.oracle.gradients import Oracle, RowSum, has_compiled_scores
-from dpglm.oracle.moments import n_symmetric, pack_symmetric, row_by_row_product, unpack_symmetric
-from dpglm.oracle.rounding import norm_margin
+from dpglm.oracle.gradients import Oracle, has_compiled_scores
+from dpglm.oracle.moments import (
+    RUN_ROWS,
+    n_symmetric,
+    pack_symmetric,
+    products_of,
+    row_by_row_product,
+    sum_of,
+    unpack_symmetric,
+)
+from dpglm.oracle.rounding import RowSum, norm_margin
 from dpglm.privacy.adjacency import Unit
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss

@@ -1,7 +1,8 @@
-"""Bounded sums over targets: their sum, their weight and their counts in bins."""
+"""Bounded sums over targets and over single columns, and counts of them by size."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, cast, final
@@ -13,16 +14,9 @@ from dpglm._validation import finite, like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import counted
-from dpglm.oracle.differences import RUN_ROWS, sum_of
-from dpglm.oracle.gradients import Oracle, RowSum
-from dpglm.oracle.moments import (
-    LinearView,
-    beside_constant,
-    float_weights,
-    residuals_of,
-    weighted_coordinates,
-)
-from dpglm.oracle.rounding import norm_margin
+from dpglm.oracle.gradients import Oracle
+from dpglm.oracle.moments import RUN_ROWS, beside_constant, float_weights, sum_of, sum_over_rows
+from dpglm.oracle.rounding import RowSum, norm_margin
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
 
@@ -39,7 +33,7 @@ class TargetShares:
 
     @property
     def opposition(self) -> float:
-        """Bound on how far two rows' contributions oppose each other, see ``sum_release``.
+        """Bound on how far two rows' contributions oppose each other, see ``RowSum``.
 
         Privacy: the inner product of two contributions of weight 1 is at least ``mean t t' +
         weight``, with t and t' in [-1, 1].
@@ -173,20 +167,17 @@ def noisy_target_means(
     ranges = [(low / 2.0 + high / 2.0, (high / 2.0 - low / 2.0) or 1.0) for high in highs]
     ranges = (ranges * n_kinds)[:n_kinds]
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
-        targets, weights = targets_and_weights(block)
+    def within(block: Block) -> Any:
+        targets = float_targets(block)
         xp = namespace(targets)
-        within = [
+        found = [
             xp.clip((kind - middle) / half, -1.0, 1.0)
             for kind, (middle, half) in zip(_kinds(loss, targets, n_kinds), ranges, strict=True)
         ]
-        sums: NDArray[np.float64] = xp.stack(
-            [*((weights * t).sum() for t in within), weights.sum()]
-        )
-        return sums
+        return xp.stack([*found, xp.ones_like(found[0])], axis=1)
 
     sums = target_mean_sum(has_offset=n_kinds == 2)
-    *totals, weight = sums.noisy(oracle, declared, AnyArrays(block_sum)).tolist()
+    *totals, weight = sums.noisy(oracle, declared, sum_over_rows(within)).tolist()
     weight = max(weight, declared.noise_std)
     noise = min(math.sqrt(2.0) * declared.noise_std / weight, 1.0)
     means = [
@@ -214,19 +205,17 @@ def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDA
     loss = oracle.loss  # Not the oracle with its rows: kernels travel to workers.
     n_kinds = declared.coordinates // N_SIZES
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
-        targets, weights = targets_and_weights(block)
+    def sizes(block: Block) -> Any:
+        targets = float_targets(block)
         xp = namespace(targets)
-        sums = []
+        found = []
         for kind in _kinds(loss, targets, n_kinds):
             below = xp.clip(xp.abs(kind) / high, 0.0, 1.0)
-            for k in range(N_SIZES):
-                counted = (below > 2.0 ** -(k + 1)) & (below <= 2.0**-k)
-                sums.append((weights * counted).sum())
-        stacked: NDArray[np.float64] = xp.stack(sums)
-        return stacked
+            ends = [2.0**-k for k in range(N_SIZES + 1)]
+            found += [(below > low) & (below <= top) for top, low in itertools.pairwise(ends)]
+        return xp.asarray(xp.stack(found, axis=1), dtype=xp.float64)
 
-    counts = target_size_sum(has_offset=n_kinds == 2).noisy(oracle, declared, AnyArrays(block_sum))
+    counts = target_size_sum(has_offset=n_kinds == 2).noisy(oracle, declared, sum_over_rows(sizes))
     return counts.reshape(n_kinds, N_SIZES)
 
 
@@ -252,82 +241,53 @@ def noisy_squared_slope(
     """
     loss = oracle.loss
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
-        targets, weights = targets_and_weights(block)
-        xp = namespace(targets)
-        slopes = finite(loss.slope(xp.full_like(weights, score), targets))
-        cut = xp.clip(slopes / most, -1.0, 1.0)
-        sums: NDArray[np.float64] = (weights * cut * cut).sum()[None]
-        return sums
+    def squares(block: Block) -> Any:
+        targets = float_targets(block)
+        scores = namespace(targets).full_like(
+            targets if targets.ndim == 1 else targets[:, 0], score
+        )
+        cut = namespace(targets).clip(finite(loss.slope(scores, targets)) / most, -1.0, 1.0)
+        return (cut * cut)[:, None]
 
-    total = SQUARED_SLOPES.noisy(oracle, declared, AnyArrays(block_sum))
+    total = SQUARED_SLOPES.noisy(oracle, declared, sum_over_rows(squares))
     return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
 
 
-def targets_and_weights(block: Block) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a block's targets, as the loss wants them, and weights, in float64. Private."""
+def float_targets(block: Block) -> NDArray[np.float64]:
+    """Return a block's targets, as the loss wants them, in float64. Private."""
     xp = namespace(block.norms)
-    targets = xp.asarray(block.targets, dtype=xp.float64)
-    if block.weights is None:
-        return targets, xp.ones_like(block.norms, dtype=xp.float64)
-    return targets, xp.asarray(block.weights, dtype=xp.float64)
+    targets: NDArray[np.float64] = xp.asarray(block.targets, dtype=xp.float64)
+    return targets
 
 
-# Noisy counts of rows by the length of their scores.
-
-N_SHELLS = 32
-"""Number of shells. Scores within the first are not counted; the last is unbounded."""
-# Squares of norms below this, in units of the first shell, might underflow.
-_SHORTEST = 1e-140
+# Sums of columns.
 
 
-@final
-@dataclass(frozen=True)
-class Shells:
-    """Public shells: the k-th begins at ``first * ratio**k``."""
+def column_sum(data: DataSpec) -> RowSum:
+    """Return the sum of the entries of a row, of their squares, and of a constant.
 
-    first: float
-    ratio: float
-
-    def start(self, k: int) -> float:
-        """Norm where a shell begins."""
-        return self.first * self.ratio**k
-
-
-def shell_counts(spec: DataSpec, view: LinearView, shells: Shells, row_by_row: bool) -> Kernel:
-    """Return the kernel that counts rows by the length of ``f r z``, see ``LinearView``.
-
-    r is the residual, neither clipped nor divided.
-
-    Privacy: a row adds its weight to at most one shell, so it contributes at most
-    ``spec.weight_bound``, whatever the view and the shells are.
+    Privacy: entries are clipped to [-1, 1], so ``|x^2| <= |x| <= R``, the bound on rows, and a
+    contribution of weight 1 has at most the squared norm ``2 R^2 + 1``. With ``t = x x'`` of an
+    entry, the inner product of two is ``sum (t + t^2) + 1``. As ``t + t^2 >= -1/4`` and ``sum t >=
+    -R^2``, it is at least ``1 - min(d / 4, R^2)``.
     """
-    steps = math.log2(shells.ratio)
-
-    def block_sum(block: Block) -> NDArray[np.float64]:
-        z, f = weighted_coordinates(block, spec, view, row_by_row)
-        xp = namespace(z)
-        lengths = f * xp.abs(residuals_of(block, spec, view, z)) * xp.sqrt(xp.sum(z * z, axis=1))
-        ratios = xp.clip(lengths / shells.first, _SHORTEST, math.inf)
-        places = xp.clip(xp.floor(xp.log2(ratios) / steps), -1.0, N_SHELLS - 1.0)
-        indices = xp.arange(N_SHELLS, dtype=xp.float64, device=z.device)
-        indicators = xp.asarray(places[:, None] == indices, dtype=xp.float64)
-        weights = xp.ones_like(lengths) * float_weights(block)
-        return cast("NDArray[np.float64]", sum_of(block, weights, indicators))
-
-    return AnyArrays(block_sum, apart=True)
+    d, square = data.n_features, data.row_norm**2
+    most = 2.0 * square + 1.0
+    against = max(min(0.25 * d, square) - 1.0, 0.0) / most
+    return RowSum("sums of columns", 2 * d + 1, math.sqrt(most), opposition=min(against, 1.0))
 
 
-SHELL_COUNTS = RowSum("counts of long scores", N_SHELLS, directions=1, opposition=0.0)
-"""No count is negative."""
+def noisy_columns(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
+    """Release the sums of all columns, of their squares, and the weight of all rows."""
+    spec, d = oracle.rows.spec, oracle.rows.spec.n_features
 
+    def entries(block: Block) -> Any:
+        rows = beside_constant(block, 1.0)
+        xp = namespace(rows)
+        rows[:, :d] = xp.clip(rows[:, :d], -1.0, 1.0)
+        return xp.concat([rows[:, :d], rows[:, :d] ** 2, rows[:, d:]], axis=1)
 
-def noisy_shell_counts(
-    oracle: Oracle, declared: SumRelease, view: LinearView, shells: Shells
-) -> NDArray[np.float64]:
-    """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
-    kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)
-    return SHELL_COUNTS.noisy(oracle, declared, kernel)
+    return column_sum(spec).noisy(oracle, declared, sum_over_rows(entries))
 
 
 # Noisy counts of each column's entries by their distance from a public center.

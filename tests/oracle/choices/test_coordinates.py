@@ -21,7 +21,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.problem import Logistic, Poisson, Softmax, Squared
 from tests.oracle.watching import move_allowed, watching
 from tests.slowly import first_quickly

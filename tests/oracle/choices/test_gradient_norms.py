@@ -13,7 +13,7 @@ from dpglm.oracle.choices import choose_shortest_gradient, norm_rounding, shorte
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Pure
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.problem import Logistic, Squared
 from tests.oracle.choices.test_loss_choices import (
     NEIGHBOURS,

@@ -25,7 +25,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator
-from dpglm.privacy.selection import mechanisms as selections
+from dpglm.privacy.selection import choices as selections
 from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Hinge, Logistic, OneVsRest, Savage, Softmax, Squared
 from tests.oracle.watching import move_allowed, watching

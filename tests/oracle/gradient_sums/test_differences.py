@@ -8,10 +8,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.oracle import differences as differences_module
+from dpglm.oracle import gradients as differences_module
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.differences import clipped_difference_sum, difference_release, noisy_difference
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
+from dpglm.oracle.gradients import (
+    Oracle,
+    clipped_difference_sum,
+    clipped_gradient_sum,
+    difference_release,
+    noisy_difference,
+)
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian, PoissonSampled

@@ -10,8 +10,11 @@ import pytest
 
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.differences import local_gradient_release, locally_noised_gradient
-from dpglm.oracle.gradients import clipped_gradient_sum
+from dpglm.oracle.gradients import (
+    clipped_gradient_sum,
+    local_gradient_release,
+    locally_noised_gradient,
+)
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian

@@ -13,9 +13,9 @@ from dpglm.oracle import levels as module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.levels import (
     LevelScores,
-    fixed_moment_release,
-    level_hessian_release,
-    level_score_release,
+    fixed_moment_sum,
+    level_hessian_sum,
+    level_score_sum,
     noisy_fixed_moments,
 )
 from dpglm.privacy.adjacency import Adjacency
@@ -66,9 +66,9 @@ def test_level_sums_are_those_of_the_definition(loss, is_sparse):
     X, y, weights, v = drawn(loss)
     oracle, scores = oracle_of(X, y, loss, weights=weights, is_sparse=is_sparse), scores_of()
     adjacency, data = Adjacency.ZERO_OUT, oracle.rows.spec
-    g = scores.mean_score(oracle, level_score_release(data, adjacency, SIZE, QUIET, count=1), v)
+    g = scores.mean_score(oracle, level_score_sum(SIZE).release(data, adjacency, QUIET), v)
     parts = scores.mean_hessian(
-        oracle, level_hessian_release(data, adjacency, N_FIXED, N_LEVELS, QUIET), v
+        oracle, level_hessian_sum(N_FIXED, N_LEVELS).release(data, adjacency, QUIET), v
     )
     rows = np.column_stack([X[:, : N_FIXED - 1], np.full(len(X), 0.7)])
     z = np.column_stack([rows @ scores.basis, X[:, N_FIXED - 1 :] * scores.scales])
@@ -88,7 +88,7 @@ def test_level_sums_are_those_of_the_definition(loss, is_sparse):
     np.testing.assert_allclose(parts.fixed, hessian[:N_FIXED, :N_FIXED], atol=1e-7)
     np.testing.assert_allclose(parts.crossed, hessian[N_FIXED:, :N_FIXED], atol=1e-7)
     np.testing.assert_allclose(parts.diagonal, np.diag(hessian)[N_FIXED:], atol=1e-7)
-    fixed = fixed_moment_release(data, adjacency, N_FIXED - 1, QUIET)
+    fixed = fixed_moment_sum(N_FIXED).release(data, adjacency, QUIET)
     rows[:, -1] = 0.4
     lengths = weights / (rows**2).sum(axis=1)
     np.testing.assert_allclose(
@@ -114,9 +114,9 @@ def distances(adjacency, loss, scores, v, row, other, target):
     noise = GaussianNoise(1.0)
     data = oracle_of(X, y, loss).rows.spec
     makers = (
-        level_score_release(data, adjacency, SIZE, noise, count=1),
-        level_hessian_release(data, adjacency, N_FIXED, N_LEVELS, noise),
-        fixed_moment_release(data, adjacency, N_FIXED - 1, noise),
+        level_score_sum(SIZE).release(data, adjacency, noise),
+        level_hessian_sum(N_FIXED, N_LEVELS).release(data, adjacency, noise),
+        fixed_moment_sum(N_FIXED).release(data, adjacency, noise),
     )
     asked = (
         lambda one: scores.mean_score(one, makers[0], v),
@@ -193,8 +193,8 @@ def attacked(mu, runs=400):
     for weight in (2.0, 0.0):
         X, y = np.vstack([ROW, np.zeros((2, SIZE - 1))]), np.ones(3)
         oracle = oracle_of(X, y, Logistic(), weights=np.array([weight, 0.0, 0.0]))
-        declared = level_score_release(
-            oracle.rows.spec, Adjacency.ZERO_OUT, SIZE, GaussianNoise(1.0 / mu), count=1
+        declared = level_score_sum(SIZE).release(
+            oracle.rows.spec, Adjacency.ZERO_OUT, GaussianNoise(1.0 / mu)
         )
         answers = [scores.mean_score(oracle, declared, v) for _ in range(runs)]
         signals.append(np.array(answers) @ np.r_[np.zeros(N_FIXED), scores.scales])
@@ -215,7 +215,7 @@ def test_level_sums_ignore_arithmetic_that_overflows():
     with np.errstate(all="ignore"):
         for point in (v, -v, np.full(SIZE, math.nan)):
             data = oracle.rows.spec
-            declared = level_score_release(data, Adjacency.ZERO_OUT, SIZE, QUIET, count=1)
+            declared = level_score_sum(SIZE).release(data, Adjacency.ZERO_OUT, QUIET)
             assert np.isfinite(scores_of().mean_score(oracle, declared, point)).all()
-            declared = level_hessian_release(data, Adjacency.ZERO_OUT, N_FIXED, N_LEVELS, QUIET)
+            declared = level_hessian_sum(N_FIXED, N_LEVELS).release(data, Adjacency.ZERO_OUT, QUIET)
             assert np.isfinite(scores_of().mean_hessian(oracle, declared, point).diagonal).all()

@@ -14,19 +14,21 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import (
+from dpglm.oracle.linear import (
     LinearView,
     MomentShares,
     moment_sum,
+    noisy_weighted_moments,
+    weighted_moments,
+)
+from dpglm.oracle.moments import (
     n_symmetric,
     noisy_second_moments,
-    noisy_weighted_moments,
     normalized_second_moments,
     pack_symmetric,
     rows_in_basis,
     second_moment_sum,
     unpack_symmetric,
-    weighted_moments,
 )
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.targets import TargetShares, target_sums
@@ -42,7 +44,7 @@ LAYOUTS = [("C", "float64"), ("C", "float32"), ("F", "float64"), ("csr", "float3
 CENTER, REACH = 0.4, 0.3
 SHARES = [
     MomentShares(0.5, 0.3, 0.2),
-    MomentShares(0.0, 0.7, 0.3, "none"),
+    MomentShares(0.0, 0.7, 0.3),
 ]
 
 
@@ -84,7 +86,7 @@ def view_of(basis, cap, level=0.0, reach=REACH):
 
 def second_sum(rows, basis, cap, row_by_row=False, shares=SHARES[0], level=0.0):
     size = basis.shape[1] + 1
-    size += 0 if shares.kind == "none" else n_symmetric(basis.shape[1])
+    size += 0 if shares.matrix == 0.0 else n_symmetric(basis.shape[1])
     kernel = weighted_moments(rows.spec, view_of(basis, cap, level), shares, row_by_row)
     return rows.sum(kernel, shape=(size,))
 
@@ -153,10 +155,10 @@ def test_sums_equal_the_definition(layout, dtype, intercept):
         r = np.clip(q, -1.0, 1.0)
         assert 0.1 < (np.abs(r) == 1.0).mean() < 0.9
         for shares in SHARES:
-            factors = {"hessian": w * f, "none": np.zeros(2500)}
-            matrix = (z * factors[shares.kind][:, None]).T @ z / longest
+            factors = w * f * (shares.matrix > 0.0)
+            matrix = (z * factors[:, None]).T @ z / longest
             parts = [math.sqrt(shares.matrix) * pack_symmetric(matrix)] * (shares.matrix > 0.0)
-            clipped = np.clip(q, -most, most) if shares.kind == "none" else f * r
+            clipped = np.clip(q, -most, most) if shares.matrix == 0.0 else f * r
             parts.append(math.sqrt(shares.vector) * (z.T @ (w * clipped)) / math.sqrt(longest))
             expected = np.concatenate([*parts, [math.sqrt(shares.squares) * (w @ r**2)]])
             for row_by_row in (False, True):
@@ -325,7 +327,7 @@ def ask_second(oracle, basis, cap, shares, multiplier):
     return noisy_weighted_moments(oracle, declared, view_of(basis, cap), shares)
 
 
-@pytest.mark.parametrize("shares", SHARES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("shares", SHARES, ids=lambda one: f"matrix {one.matrix:g}")
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_releases_are_recorded_with_noise_for_their_bounds(adjacency, shares):
     rows = make_rows(np.ones((4, 2)), np.ones(4), most=2.0, weights=np.ones(4))
@@ -341,7 +343,7 @@ def test_releases_are_recorded_with_noise_for_their_bounds(adjacency, shares):
         replaced = adjacency is Adjacency.REPLACE_ONE
         factor = math.sqrt(2.0 + 2.0 * opposition) if replaced else 1.0
         assert std == pytest.approx(multiplier * factor * 2.0, rel=rel)
-    assert [value.shape for value, _ in sums] == [(6,), (4 if shares.kind == "none" else 10,)]
+    assert [value.shape for value, _ in sums] == [(6,), (4 if shares.matrix == 0.0 else 10,)]
 
 
 def test_off_diagonal_noise_is_smaller_by_sqrt_2_and_symmetric():
@@ -356,7 +358,7 @@ def test_off_diagonal_noise_is_smaller_by_sqrt_2_and_symmetric():
     assert abs(np.corrcoef(draws[0].ravel(), draws[1].ravel())[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("shares", SHARES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("shares", SHARES, ids=lambda one: f"matrix {one.matrix:g}")
 def test_noise_is_what_is_said_of_it(shares):
     rows = make_rows(np.ones((2, 300)), np.ones(2), weights=np.zeros(2), intercept=0.0, most=2.0)
     found = ask_second(make_oracle(rows), np.eye(300), 3.0, shares, 2.0)
@@ -368,12 +370,12 @@ def test_noise_is_what_is_said_of_it(shares):
     assert found.squares_noise == pytest.approx(
         unit * REACH**2 / math.sqrt(shares.squares), rel=1e-4
     )
-    if shares.kind != "none":
+    if shares.matrix > 0.0:
         assert found.matrix_noise == pytest.approx(3.0 * unit / math.sqrt(shares.matrix), rel=1e-4)
         assert np.diagonal(found.matrix).std() == pytest.approx(found.matrix_noise, rel=0.15)
 
 
-@pytest.mark.parametrize("shares", SHARES, ids=lambda one: one.kind)
+@pytest.mark.parametrize("shares", SHARES, ids=lambda one: f"matrix {one.matrix:g}")
 def test_released_sums_are_in_their_own_units(shares):
     # Nearly no noise: the sums that the parts stand for.
     rng = np.random.default_rng(9)
@@ -385,9 +387,9 @@ def test_released_sums_are_in_their_own_units(shares):
     q = block.targets - CENTER - z @ view_of(5.0 * np.eye(3), 1.5).v
     r = np.clip(q, -REACH, REACH)
     most = REACH * math.sqrt(1.5) / np.linalg.norm(z, axis=1)
-    factors = {"hessian": f, "none": 0.0 * f}
-    expected = (z * factors[shares.kind][:, None]).T @ z
+    factors = f * (shares.matrix > 0.0)
+    expected = (z * factors[:, None]).T @ z
     np.testing.assert_allclose(found.matrix, expected, atol=1e-3)
-    clipped = np.clip(q, -most, most) if shares.kind == "none" else f * r
+    clipped = np.clip(q, -most, most) if shares.matrix == 0.0 else f * r
     np.testing.assert_allclose(found.vector, z.T @ clipped, atol=1e-3)
     assert found.squares == pytest.approx(r @ r, abs=1e-3)

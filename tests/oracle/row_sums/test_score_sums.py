@@ -10,12 +10,22 @@ import pytest
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle import losses as module
+from dpglm.oracle import linear as module
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import ScoreShares, noisy_score_sums, score_moment_sum, score_sums
-from dpglm.oracle.moments import LinearView, n_symmetric
+from dpglm.oracle.linear import (
+    N_SHELLS,
+    SHELL_COUNTS,
+    LinearView,
+    ScoreShares,
+    Shells,
+    noisy_score_sums,
+    noisy_shell_counts,
+    score_moment_sum,
+    score_sums,
+    shell_counts,
+)
+from dpglm.oracle.moments import n_symmetric
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.oracle.targets import N_SHELLS, SHELL_COUNTS, Shells, noisy_shell_counts, shell_counts
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import SeededNoise

@@ -20,7 +20,7 @@ from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.events import BoundedRange, Repeated
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.selection import mechanisms
+from dpglm.privacy.selection import choices as mechanisms
 from dpglm.problem import (
     L1,
     L2,

@@ -174,7 +174,7 @@ def test_noise_in_released_gradients_is_that_of_the_messages(adjacency):
 
 
 def heard(seen):
-    from dpglm.oracle.differences import locally_noised_gradient
+    from dpglm.oracle.gradients import locally_noised_gradient
 
     def listening(*args):
         seen.append(locally_noised_gradient(*args))

@@ -12,7 +12,7 @@ from scipy import stats
 import dpglm
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.losses import ScoreShares
+from dpglm.oracle.linear import ScoreShares
 from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L1, L2, L2Ball, Problem, Squared

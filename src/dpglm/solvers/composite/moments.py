@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.moments import LinearView, check_data, n_symmetric
-from dpglm.oracle.table_moments import (
-    N_SIZES,
+from dpglm.oracle.linear import (
+    N_ENTRY_SIZES,
+    N_SHELLS,
     ROW_LENGTHS,
     SIZE_RATIO,
-    column_sum,
-    noisy_columns,
+    LinearView,
+    Shells,
     noisy_lengths,
     noisy_moments,
     noisy_sizes,
     size_sum,
     table_moment_sum,
 )
-from dpglm.oracle.targets import N_SHELLS, Shells
+from dpglm.oracle.moments import check_data, n_symmetric
+from dpglm.oracle.targets import column_sum, noisy_columns
 from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
@@ -103,7 +104,7 @@ class SecondMoments(Method[State]):
     at most that share of the rows is longer, besides noise, and counts less. With 0 all rows count
     fully.
 
-    Privacy: Gaussian releases, see ``dpglm.oracle.table_moments``. Coordinates and the cap are
+    Privacy: Gaussian releases, see ``dpglm.oracle.linear``. Coordinates and the cap are
     computed from earlier ones.
     """
 
@@ -197,7 +198,7 @@ class SecondMoments(Method[State]):
         sizes = {
             "columns": 2 * d + 1,
             "first moments": packed,
-            "sizes": int(self._numbers.sum()) * N_SIZES,
+            "sizes": int(self._numbers.sum()) * N_ENTRY_SIZES,
             "lengths": N_SHELLS,
             "moments": packed,
         }
@@ -268,10 +269,10 @@ class SecondMoments(Method[State]):
         counts = self._released(state, "sizes")
         if counts is None:
             return np.full(int(self._numbers.sum()), math.inf)
-        tails = np.cumsum(counts.reshape(-1, N_SIZES)[:, ::-1], axis=1)[:, ::-1]
-        noise = self._declared["sizes"].noise_std * np.sqrt(np.arange(N_SIZES, 0.0, -1.0))
+        tails = np.cumsum(counts.reshape(-1, N_ENTRY_SIZES)[:, ::-1], axis=1)[:, ::-1]
+        noise = self._declared["sizes"].noise_std * np.sqrt(np.arange(N_ENTRY_SIZES, 0.0, -1.0))
         few = tails <= self.long_rows * max(float(state[0][-1]), 1.0) + noise
-        places = np.where(few.any(axis=1), few.argmax(axis=1), N_SIZES)
+        places = np.where(few.any(axis=1), few.argmax(axis=1), N_ENTRY_SIZES)
         return np.asarray(SIZE_RATIO**places)
 
     def _uncorrelated(self, state: State, first: _Coordinates, own: NDArray[np.intp]) -> Floats:

@@ -11,8 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.differences import LocalRelease, local_gradient_release, locally_noised_gradient
-from dpglm.oracle.gradients import Oracle, part_oracles
+from dpglm.oracle.gradients import (
+    LocalRelease,
+    Oracle,
+    local_gradient_release,
+    locally_noised_gradient,
+    part_oracles,
+)
 from dpglm.privacy import Adjacency, Event, Gaussian, Parallel, calibrate, canonical
 from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.privacy.releases import AnyRelease

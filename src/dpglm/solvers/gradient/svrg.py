@@ -13,8 +13,7 @@ import numpy as np
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.differences import difference_release, noisy_difference
-from dpglm.oracle.gradients import Oracle, gradient_release
+from dpglm.oracle.gradients import Oracle, difference_release, gradient_release, noisy_difference
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpglm.data.spec import DataSpec
-from dpglm.oracle.losses import ScoreSums
-from dpglm.oracle.moments import LinearView, MomentSums, constant_column
-from dpglm.oracle.targets import N_SHELLS, Shells, TargetSums
+from dpglm.oracle.linear import N_SHELLS, LinearView, MomentSums, Shells
+from dpglm.oracle.moments import constant_column
+from dpglm.oracle.targets import TargetSums
 from dpglm.solvers.parts.algebra import Floats, eigen, solved
 from dpglm.solvers.second_order.posterior import (
     LEAST_SQUARE,
@@ -504,7 +504,7 @@ def declared_prior(
 
 def intervals(
     view: LinearView,
-    sums: ScoreSums,
+    sums: MomentSums,
     at: Coordinates,
     prior: Prior,
     weight: float,

@@ -19,9 +19,9 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.levels import (
     LevelParts,
     LevelScores,
-    fixed_moment_release,
-    level_hessian_release,
-    level_score_release,
+    fixed_moment_sum,
+    level_hessian_sum,
+    level_score_sum,
     noisy_fixed_moments,
 )
 from dpglm.oracle.moments import constant_column
@@ -137,10 +137,10 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         """The releases by name, in the order in which they are asked."""
         data, adjacency, partial = self.data, self.adjacency, functools.partial
         n_fixed, n_levels = len(self._fixed) + 1, len(self._levels)
-        scores = partial(level_score_release, data, adjacency, n_fixed + n_levels)
-        hessians = partial(level_hessian_release, data, adjacency, n_fixed, n_levels)
+        scores = partial(level_score_sum(n_fixed + n_levels).release, data, adjacency)
+        hessians = partial(level_hessian_sum(n_fixed, n_levels).release, data, adjacency)
         makers = likelihood.target_releases(self.problem, data, adjacency) | {
-            "moments": partial(fixed_moment_release, data, adjacency, n_fixed - 1),
+            "moments": partial(fixed_moment_sum(n_fixed).release, data, adjacency),
             "first Hessians": partial(hessians, count=len(_FRESH)),
             "approach": partial(scores, count=_APPROACH),
             "Hessian": hessians,

@@ -12,28 +12,24 @@ from typing import TypeAlias, final
 import numpy as np
 
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import (
-    ScoreShares,
-    noisy_limits_of_view,
-    noisy_score_sums,
-    score_moment_sum,
-)
-from dpglm.oracle.moments import (
+from dpglm.oracle.linear import (
+    SHELL_COUNTS,
     LinearView,
     MomentShares,
-    constant_column,
+    ScoreShares,
     moment_sum,
-    noisy_second_moments,
+    noisy_limits_of_view,
+    noisy_score_sums,
+    noisy_shell_counts,
     noisy_weighted_moments,
-    second_moment_sum,
+    score_moment_sum,
 )
+from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_sum
 from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import (
-    SHELL_COUNTS,
     TargetShares,
     near_sum,
     noisy_near_counts,
-    noisy_shell_counts,
     noisy_target_sums,
     target_sum,
 )
@@ -74,7 +70,7 @@ from dpglm.solvers.second_order.preconditioner import (
 from dpglm.solvers.uncertainty import Binding, Covariance, NoiseCovariance, Uncertainty
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
-_EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1, "none")
+_EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1)
 _FINAL: Mapping[Covariance, ScoreShares] = {
     "model": ScoreShares(0.25, 0.70, 0.05),
     "robust": ScoreShares(0.20, 0.55, 0.05, 0.20),
