@@ -124,12 +124,8 @@ class Release(Generic[V, R]):
         units of ``contribution_bound``; from 1 to 2. A value below 2 requires a proof, and matters
         under ``REPLACE_ONE`` only.
 
-    Notes
-    -----
     Privacy: ``event``, ``count`` times, under ``adjacency``.
 
-    Examples
-    --------
     >>> from dpglm.privacy.noise.additive import GaussianNoise
     >>> release = Release("row sum", GaussianNoise(20.0), Adjacency.REPLACE_ONE, 1.5, 3)
     >>> release.event, release.sensitivity

@@ -32,8 +32,6 @@ def largest_at_zero(loss: Loss, data: DataSpec) -> float:
     Targets that are numbers need public bounds: the larger of the losses at both ends, or 1 if
     that is 0.
 
-    Examples
-    --------
     >>> from dpglm.problem import Squared
     >>> largest_at_zero(Squared(), DataSpec(100, 3, target_low=-2.0, target_high=1.0))
     2.0
@@ -63,8 +61,6 @@ def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
 
     The loss at zero plus the largest prediction times the largest slope.
 
-    Examples
-    --------
     >>> from dpglm.problem import Hinge
     >>> largest_within(Hinge(), DataSpec(100, 3, row_norm=2.0), 1.5)
     4.0
@@ -79,8 +75,6 @@ def largest_within(loss: Loss, data: DataSpec, norm_bound: float) -> float:
 class Misclassification:
     """1 for a misclassified row, else 0.
 
-    Examples
-    --------
     >>> Misclassification().value(np.array([0.5, -2.0, 0.0]), np.array([1, 1, -1])).tolist()
     [0.0, 1.0, 0.0]
     """
@@ -98,8 +92,6 @@ class Misclassification:
 class AbsoluteError:
     """Absolute error of predictions, clipped to the public range of the target.
 
-    Examples
-    --------
     >>> from dpglm.problem import IdentityLink
     >>> score = AbsoluteError(IdentityLink(), -1.0, 1.0)
     >>> score.bound, score.value(np.array([5.0, 0.5]), np.array([0.0, 1.0])).tolist()

@@ -241,8 +241,6 @@ class NormGridSearch(Solver):
 def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
     """Return six norms, from half to sixteen times ``slope_unit / (curvature * row_norm)``.
 
-    Examples
-    --------
     >>> from dpglm.problem import Logistic
     >>> default_bounds(Logistic(), DataSpec(1000, 3, row_norm=2.0))
     (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

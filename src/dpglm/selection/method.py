@@ -47,8 +47,6 @@ def part_sizes(
     Sizes are at least 1 and sum to ``n_rows``, which must be public: otherwise one more row would
     move others into another part.
 
-    Examples
-    --------
     >>> part_sizes(100, 3, 0.2)
     (27, 27, 26, 20)
     """
@@ -69,8 +67,6 @@ def part_sizes(
 def partition(seed: int, sizes: tuple[int, ...]) -> tuple[NDArray[np.intp], ...]:
     """Draw the ascending row numbers of each part by public randomness.
 
-    Examples
-    --------
     >>> partition(1, (2, 3))
     (array([0, 4]), array([1, 2, 3]))
     """

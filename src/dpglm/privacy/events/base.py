@@ -153,8 +153,6 @@ class Curves:
     remove, add : callable
         Delta of removing and of adding a row, at an array of epsilons of any sign.
 
-    Notes
-    -----
     Privacy: claims are checked against these curves, so they share no formula with ``losses``.
     """
 
@@ -165,8 +163,6 @@ class Curves:
 class MechanismEvent(BasicEvent):
     """A basic mechanism, with the quantities that accountants, checks and reports need.
 
-    Notes
-    -----
     Privacy: two laws of privacy losses, for removing and for adding a row, dominate the mechanism
     under adaptive composition. Renyi divergences and hockey-stick curves describe the same laws by
     independent formulas.
@@ -301,8 +297,6 @@ def bounded_curves(top: float, inside: Callable[[Array], Array]) -> Curves:
 def gaussian_curve(mu: float, epsilon: Array) -> Array:
     """Return the delta of a mu-GDP release from its formula.
 
-    References
-    ----------
     Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018,
     Theorem 8.
     """

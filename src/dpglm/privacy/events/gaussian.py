@@ -298,8 +298,6 @@ def poisson_sampled(sampling_rate: float, event: Event) -> Event:
     >= Q`` it holds because ``P <= exp(epsilon) D`` and ``P' >= D``; elsewhere because ``P - P' <=
     (exp(epsilon) - 1) P'`` and ``P' <= D``.
 
-    References
-    ----------
     Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018, Theorem 8.
     """
     if sampling_rate == 1.0:

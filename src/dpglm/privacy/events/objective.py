@@ -141,8 +141,6 @@ class PerturbedObjective(NoiseEvent):
 def _line_law(shift: float, slope: float) -> LossLaw:
     """Loss ``shift + slope^2/2 + slope |u|`` with standard normal u under P.
 
-    Notes
-    -----
     Privacy: Q has the density ``exp(-loss)`` times that of P. Its missing mass has a loss of minus
     infinity and adds nothing to delta.
     """
@@ -159,8 +157,6 @@ def _line_law(shift: float, slope: float) -> LossLaw:
 def _plane_law(shift: float, slope: float) -> LossLaw:
     """Loss ``shift + slope^2/2 + slope V`` with the V of two rows in one plane.
 
-    Notes
-    -----
     Privacy: ``P(V > v)`` is ``exp(-v^2/2)`` up to ``a = sqrt(3)``, then ``2 Phi(-v)`` plus
     ``(exp(-a^2/2) - 2 Phi(-a)) exp(-2 (v^2 - a^2))``. The second term bridges the step at a, so
     that there is a density; it is 1e-17 at v = 5.

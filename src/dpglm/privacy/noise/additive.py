@@ -42,8 +42,6 @@ def add_l2_noise(
     ``D / scale``-differential privacy, with D the L2 sensitivity of ``value`` plus
     ``grid_sensitivity(m, k)``.
 
-    References
-    ----------
     Hardt and Talwar (2010), "On the geometry of differential privacy". Chaudhuri, Monteleoni
     and Sarwate (2011), "Differentially private empirical risk minimization", Algorithm 1.
     Theorem 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
@@ -63,8 +61,6 @@ def add_laplace(
     hence pure ``D / scale``-differential privacy, with D the L1 sensitivity of ``value`` plus
     ``m * 2**k`` for m numbers: each moves by at most half a cell on either side.
 
-    References
-    ----------
     Dwork, McSherry, Nissim and Smith (2006), "Calibrating noise to sensitivity in private data
     analysis". Theorem 4 of ``docs/proofs/exact-choices-and-l2-noise.md``.
     """

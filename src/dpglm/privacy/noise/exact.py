@@ -94,8 +94,6 @@ def bernoulli_by_gaps(words: Words, size: int, probability: float) -> NDArray[np
 
     ``size`` is below 2^49, ``probability`` in [2^-64, 1).
 
-    References
-    ----------
     Devroye (1986), "Non-Uniform Random Variate Generation", section X.2. The proof that the
     gaps are exact is Theorem 3 of ``docs/proofs/exact-gaussian-noise.md``.
     """
@@ -179,8 +177,6 @@ def rounded_laplace(words: Words, size: int, scale: float) -> NDArray[np.int64]:
     They are the nearest integers to ``-+ scale * log(U)``, U uniform, the sign fair; ``scale``, the
     mean absolute value, is in [1, 2^32).
 
-    References
-    ----------
     Theorem 4 of ``docs/proofs/exact-choices-and-l2-noise.md``.
     """
     drawn = words(size)
@@ -223,8 +219,6 @@ def rounded_gaussian(words: Words, size: int, scale: float) -> NDArray[np.int64]
 
     ``scale`` is in [1, 2^32).
 
-    References
-    ----------
     Box and Muller (1958), "A note on the generation of random normal deviates". The proof
     that the roundings are exact is Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
     """
@@ -238,8 +232,6 @@ def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
     and Z independent standard normal vectors of ``size + 1`` and ``size`` coordinates. Z are
     Box-Muller pairs; ``|H|`` is what ``_Length`` draws.
 
-    References
-    ----------
     Theorem 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
     """
     return _rounded(words, size, scale, _Length(words, size))

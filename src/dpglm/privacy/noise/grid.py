@@ -223,8 +223,6 @@ def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> f
     ``noise_multiplier`` is the scale of the term over the sensitivity of the gradient sum;
     ``curvature_ratio`` bounds one row's curvature over the strength of the quadratic penalty.
 
-    References
-    ----------
     Theorem 2 of ``docs/proofs/objective-perturbation.md``; compare Chaudhuri, Monteleoni and
     Sarwate, JMLR 2011, Theorem 9.
     """

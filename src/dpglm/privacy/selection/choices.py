@@ -57,8 +57,6 @@ def exponential_mechanism(
     The choice is as private as the scores until it is released. Its running time depends on the
     scores. Errors depend on them too: callers must prevent scores that are not finite.
 
-    References
-    ----------
     McSherry and Talwar (2007), "Mechanism design via differential privacy". Durfee and Rogers
     (2019), "Practical differentially private top-k selection with pay-what-you-get
     composition", for bounded range. Theorem 1 of ``docs/proofs/exact-choices-and-l2-noise.md``.
@@ -88,8 +86,6 @@ def permute_and_flip(
     least score after subtracting independent exponential variates of mean ``2 sensitivity /
     epsilon``.
 
-    References
-    ----------
     McKenna and Sheldon (2020), "Permute-and-flip: a new mechanism for differentially private
     selection". Ding, Kifer, Saghaian, Steinke, Wang, Xiao and Zhang (2021), "The
     permute-and-flip mechanism is identical to report-noisy-max with exponential noise".
@@ -120,8 +116,6 @@ def generalized_scores(
     The exponential mechanism on these scores chooses, except with probability ``failure``, a
     candidate with ``q <= min_j (q[j] + 4 D[j] log(k / failure) / epsilon)``.
 
-    References
-    ----------
     Raskhodnikova and Smith (2015), "Efficient Lipschitz extensions for high-dimensional graph
     statistics and node private degree distributions". Arora et al. (2022), Algorithm 4 and
     Appendix C.1. Lemma 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
@@ -214,8 +208,6 @@ def exponential_mechanism_in_runs(
     A run is proposed with an integer number of tickets just above its weight, and accepted with a
     probability that is a ratio of integers, so nothing is rounded.
 
-    References
-    ----------
     Smith, "Privacy-preserving statistical estimation with optimal convergence rates", STOC
     2011, Algorithm 2, for quantiles in this way.
     """
@@ -253,8 +245,6 @@ def first_above(counts: ArrayLike, threshold: int, epsilon: float, source: Noise
     public bound, so that thresholds without an upper bound are possible. The proof, including
     floating point, is in ``docs/proofs/private-quantiles.md``.
 
-    References
-    ----------
     Durfee, "Unbounded differentially private quantile and maximum estimation", NeurIPS 2023.
     """
     f = np.asarray(counts)
@@ -362,8 +352,6 @@ class GeneralizedExponentialMechanism(_Choice[BoundedScores]):
 
     ``failure`` is the probability, in (0, 1), with which the choice may miss its accuracy.
 
-    References
-    ----------
     Raskhodnikova and Smith, FOCS 2016, section 4; ``generalized_scores`` has the formula.
     """
 
