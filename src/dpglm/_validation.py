@@ -8,11 +8,13 @@ import numbers
 import os
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+Array: TypeAlias = NDArray[np.float64]
+"""An array of float64."""
 _MOST_BITS = 256
 _SHOWN = 160
 """Characters."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._calls import checked
+from dpglm._validation import Array
 from dpglm.audit.games import ChoiceLaw, NoiseLaw, PlanGame, Recording, left_out, pays_for_all
 from dpglm.audit.neighbours import worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, described
@@ -28,8 +28,8 @@ _LEAST_DELTA = 1e-12
 class LawPair:
     """Two laws of one release, as probabilities of cells or of choices."""
 
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
+    first: Array
+    second: Array
 
     def delta(self, epsilon: float) -> float:
         """Return the least delta at ``epsilon``: the larger of the two hockey-stick divergences.
@@ -84,7 +84,7 @@ class LawPair:
         return cls(*(np.exp(one) * volume for one in densities))
 
 
-def _cells(first: NoiseLaw, second: NoiseLaw) -> tuple[NDArray[np.float64], float]:
+def _cells(first: NoiseLaw, second: NoiseLaw) -> tuple[Array, float]:
     """Return the centres of a grid that holds both laws, and the volume of a cell."""
     reach = max(first.reach, second.reach)
     low = np.minimum(first.mean, second.mean).ravel() - reach

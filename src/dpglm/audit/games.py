@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpglm._validation import Array
 from dpglm.audit.neighbours import Neighbours
 from dpglm.audit.report import Observation
 from dpglm.exceptions import PlanMismatchError
@@ -55,7 +56,7 @@ class NoiseLaw:
     Independent Gaussian noise, or with a density proportional to ``exp(-|b| / scale)``.
     """
 
-    mean: NDArray[np.float64]
+    mean: Array
     scale: float
     is_gaussian: bool = True
 
@@ -65,10 +66,10 @@ class NoiseLaw:
         # The length of L2 noise has the law Gamma(m, scale).
         return self.scale * (9.0 if self.is_gaussian else 40.0 + 2.0 * self.mean.size)
 
-    def log_densities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def log_densities(self, values: Array) -> Array:
         """Logarithm of the density at each row of ``values``."""
         away, m = values - self.mean.ravel(), self.mean.size
-        far: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away)) / self.scale
+        far: Array = np.sqrt(np.einsum("ij,ij->i", away, away)) / self.scale
         if self.is_gaussian:
             return -0.5 * far**2 - m * math.log(self.scale * math.sqrt(2.0 * math.pi))
         sphere = math.log(2.0) + 0.5 * m * math.log(math.pi) - math.lgamma(0.5 * m)
@@ -84,11 +85,11 @@ class NoiseLaw:
 class ChoiceLaw:
     """A choice: the probability of each candidate, or of each one in runs of these lengths."""
 
-    probabilities: NDArray[np.float64]
+    probabilities: Array
     lengths: NDArray[np.int64] | None = None
 
     @property
-    def masses(self) -> NDArray[np.float64]:
+    def masses(self) -> Array:
         """Probability of each candidate, or of each run of them."""
         return self.probabilities if self.lengths is None else self.probabilities * self.lengths
 
@@ -132,9 +133,9 @@ def flip_law(scores: ArrayLike, sensitivity: float, epsilon: float) -> ChoiceLaw
     return ChoiceLaw(found / found.sum())
 
 
-def _heads(scores: ArrayLike, sensitivity: float, epsilon: float) -> NDArray[np.float64]:
+def _heads(scores: ArrayLike, sensitivity: float, epsilon: float) -> Array:
     q = np.asarray(scores, dtype=np.float64)
-    heads: NDArray[np.float64] = np.exp(-0.5 * epsilon / sensitivity * (q - q.min()))
+    heads: Array = np.exp(-0.5 * epsilon / sensitivity * (q - q.min()))
     return heads
 
 
@@ -336,7 +337,7 @@ class PlanGame:
         )
         return Observation(values, float(sum(ratios)))
 
-    def laws(self, recording: Recording, rows: Any) -> tuple[list[Law], NDArray[np.float64]]:
+    def laws(self, recording: Recording, rows: Any) -> tuple[list[Law], Array]:
         """Replay a run on other rows; return the laws of its releases and the model that follows.
 
         The list is empty where these rows cannot have released it.

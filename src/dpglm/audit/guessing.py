@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, expit, gammaln, log_expit, ndtri
 
 from dpglm._calls import checked
-from dpglm._validation import check_count, check_integer, check_real
+from dpglm._validation import Array, check_count, check_integer, check_real
 from dpglm.audit.games import NoiseLaw, Recording, Replay, pays_for_all
 from dpglm.audit.neighbours import HUGE, Table, prepared, target_ends
 from dpglm.audit.report import (
@@ -110,7 +110,7 @@ def ratio_to(claim: Claim, bounds: ErrorBounds) -> float:
 
 
 def _best_threshold(
-    a: NDArray[np.float64], b: NDArray[np.float64], worth: Worth, confidence: float, runs: int
+    a: Array, b: Array, worth: Worth, confidence: float, runs: int
 ) -> tuple[float, float]:
     """Return the best expected worth, and where it is."""
     levels = (np.arange(_THRESHOLDS) + 0.5) / _THRESHOLDS
@@ -246,9 +246,7 @@ def best_number_of_guesses(canaries: int, mu: float, delta: float, confidence: f
     return int(max(found)[1])
 
 
-def _p_values(
-    canaries: int, guesses: int, right: int, epsilons: NDArray[np.float64], delta: float
-) -> NDArray[np.float64]:
+def _p_values(canaries: int, guesses: int, right: int, epsilons: Array, delta: float) -> Array:
     """Return the p-value for each epsilon."""
     if right == 0:
         return np.ones(epsilons.size)
@@ -262,7 +260,7 @@ def _p_values(
         + np.outer(log_expit(-epsilons), guesses - below)
     )
     shares = np.cumsum(np.exp(logs), axis=1) / np.arange(1, right + 1)
-    p_values: NDArray[np.float64] = at_least + 2.0 * canaries * delta * shares.max(axis=1)
+    p_values: Array = at_least + 2.0 * canaries * delta * shares.max(axis=1)
     return np.minimum(1.0, p_values)
 
 
@@ -357,9 +355,7 @@ def audit_in_one_run(
     )
 
 
-def _scores(
-    plan: Plan, canaries: int, coins: NDArray[np.bool_], recording: Recording
-) -> NDArray[np.float64]:
+def _scores(plan: Plan, canaries: int, coins: NDArray[np.bool_], recording: Recording) -> Array:
     """Log-likelihood ratio of each canary, as if it were alone in its column."""
     run(plan, _rows(plan, canaries, coins), recording)
     sides = []
@@ -373,7 +369,7 @@ def _scores(
     return scores
 
 
-def _column_scores(value: Any, there: Any, gone: Any, plan: Plan) -> NDArray[np.float64]:
+def _column_scores(value: Any, there: Any, gone: Any, plan: Plan) -> Array:
     shape = plan.data.coefficient_shape
     if not isinstance(there, NoiseLaw) or not there.is_gaussian or there.mean.shape != shape:
         raise ValueError(
@@ -381,7 +377,7 @@ def _column_scores(value: Any, there: Any, gone: Any, plan: Plan) -> NDArray[np.
         )
     shift = (there.mean - gone.mean) / there.scale**2
     each = shift * (value - 0.5 * (there.mean + gone.mean))
-    scores: NDArray[np.float64] = each.reshape(plan.data.n_columns, -1).sum(axis=1)
+    scores: Array = each.reshape(plan.data.n_columns, -1).sum(axis=1)
     return scores
 
 

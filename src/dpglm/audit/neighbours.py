@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
 from dpglm._calls import checked
-from dpglm._validation import check_integer
+from dpglm._validation import Array, check_integer
 from dpglm.data.memory.dense import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Rows
@@ -61,9 +61,9 @@ class Table:
     Weights are those of prepared rows: an erased row contributes nothing, however it is prepared.
     """
 
-    X: NDArray[np.float64]
+    X: Array
     y: NDArray[Any]
-    weights: NDArray[np.float64]
+    weights: Array
 
     def without_the_first(self, *, erased: bool) -> Table:
         """Return the rows with the first one erased in place, or removed."""
@@ -105,7 +105,7 @@ def neighbouring_tables(
     along[0] = HUGE * row_norm
     nothing = np.zeros(n_features)
 
-    def table(row: NDArray[np.float64], target: Any, others: NDArray[np.float64] | None) -> Table:
+    def table(row: Array, target: Any, others: Array | None) -> Table:
         X = np.tile(nothing if others is None else others, (n_rows, 1))
         X[0] = row
         y = np.full(n_rows, far if others is None else near)
@@ -115,11 +115,7 @@ def neighbouring_tables(
         return Table(X, y, weights)
 
     def pair(
-        name: str,
-        row: NDArray[np.float64],
-        others: NDArray[np.float64] | None = None,
-        *,
-        turned: bool = True,
+        name: str, row: Array, others: Array | None = None, *, turned: bool = True
     ) -> tuple[str, Table, Table]:
         first = table(row, far, others)
         if adjacency is not Adjacency.REPLACE_ONE:

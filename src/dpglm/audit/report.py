@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtr, ndtri
 
 from dpglm._codec import Text, encode
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import Array, check_integer, check_real
 from dpglm._words import card
 from dpglm.ledger.store import write_text
 from dpglm.privacy import gdp
@@ -158,8 +158,7 @@ def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float
 
 # Statistics of observations, high for the first data set.
 
-Floats = NDArray[np.float64]
-Pair = tuple[Floats, Floats]
+Pair = tuple[Array, Array]
 _RIDGE = 1e-9
 # Fewer runs than this for each value do not determine a covariance.
 _RUNS_PER_VALUE = 4
@@ -170,7 +169,7 @@ _RUNS_PER_VALUE = 4
 class Observation:
     """The observation of a run: values, and their log-likelihood ratio by the declared noise."""
 
-    values: NDArray[np.float64]
+    values: Array
     log_ratio: float | None
 
 
@@ -180,10 +179,10 @@ class AttackScore:
     """A statistic, fixed before the runs that are counted, perhaps by held-out runs."""
 
     name: str
-    of: Callable[[Sequence[Observation]], Floats]
+    of: Callable[[Sequence[Observation]], Array]
     is_learned: bool = True
 
-    def __call__(self, observations: Sequence[Observation]) -> Floats:
+    def __call__(self, observations: Sequence[Observation]) -> Array:
         """Score each observation; shape (runs,)."""
         return self.of(observations)
 
@@ -196,15 +195,15 @@ _LIKELIHOOD_RATIO = AttackScore(
 )
 
 
-def _linear(direction: Floats) -> AttackScore:
+def _linear(direction: Array) -> AttackScore:
     """Make the statistic of a direction that separates the runs on two data sets."""
     return AttackScore("learned direction", lambda seen: np.asarray(_values(seen) @ direction))
 
 
-def _quadratic(scale: Floats, means: Pair, precisions: Pair) -> AttackScore:
+def _quadratic(scale: Array, means: Pair, precisions: Pair) -> AttackScore:
     """Make the log-likelihood ratio of two normal laws of scaled values."""
 
-    def of(observations: Sequence[Observation]) -> Floats:
+    def of(observations: Sequence[Observation]) -> Array:
         values = _values(observations) / scale
         near, far = (
             np.einsum("ij,jk,ik->i", values - mean, precision, values - mean)
@@ -238,11 +237,11 @@ def candidate_scores(
     return tuple(scores)
 
 
-def _values(observations: Sequence[Observation]) -> NDArray[np.float64]:
+def _values(observations: Sequence[Observation]) -> Array:
     return np.array([one.values for one in observations], dtype=np.float64)
 
 
-def _precision(values: Floats, ridge: Floats) -> Floats:
+def _precision(values: Array, ridge: Array) -> Array:
     """Inverse covariance of rows of values."""
     centred = values - values.mean(axis=0)
     return np.asarray(np.linalg.inv(centred.T @ centred / len(values) + ridge), dtype=np.float64)

@@ -426,11 +426,7 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
         f"{certificate.accountant} ({certificate.accountant_version})."
     )
     ledger = certificate.ledger
-    released = (
-        *_released(certificate),
-        origin,
-        *(() if ledger is None else (ledger.describe(),)),
-    )
+    released = (*_released(certificate), origin, *(() if ledger is None else (ledger.describe(),)))
     facts = tuple(
         f"{name} = {value_in_words(fact.value)}: {PROVENANCE[fact.provenance]}"
         for name, fact in named_facts(certificate)
@@ -442,10 +438,7 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
     meaning = meaning_in_words(certificate.epsilon)
     found = (
         ("Warning", certificate.caveats()),
-        (
-            "Guarantee",
-            (claim, certificate.adjacency.describe(unit), meaning),
-        ),
+        ("Guarantee", (claim, certificate.adjacency.describe(unit), meaning)),
         ("Releases", released),
         ("Budget by stage", _spending(certificate)),
         ("Theorems", tuple(dict.fromkeys(said for one in parts for said in _theorems(one)))),

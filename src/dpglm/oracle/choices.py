@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import finite, namespace, weighted
+from dpglm._validation import Array, finite, namespace, weighted
 from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
@@ -77,9 +77,9 @@ def coordinate_release(
 def choose_coordinate(
     oracle: Oracle,
     declared: ScoreRelease,
-    w: NDArray[np.float64],
+    w: Array,
     slope_clip: float,
-    offset: NDArray[np.float64],
+    offset: Array,
     offset_bound: float,
 ) -> tuple[int, float]:
     """Choose the coordinate and sign of steepest descent by the exponential mechanism.
@@ -90,7 +90,7 @@ def choose_coordinate(
     """
     loss, spec = oracle.loss, oracle.rows.spec
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         # Overflow is harmless: its slope is zeroed here.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             slopes = finite(loss.slope(block.predict(w), block.targets))
@@ -152,8 +152,8 @@ def shortest_gradient_release(
 def choose_shortest_gradient(
     oracle: Oracle,
     declared: ScoreRelease,
-    candidates: Sequence[NDArray[np.float64]],
-    shifts: Sequence[NDArray[np.float64]],
+    candidates: Sequence[Array],
+    shifts: Sequence[Array],
     clipping: Clipping,
 ) -> int:
     """Choose the candidate with the shortest shifted and clipped gradient sum.
@@ -203,7 +203,7 @@ def least_loss_release(
 def choose_least_loss(
     oracle: Oracle,
     declared: ScoreRelease,
-    candidates: Sequence[NDArray[np.float64]],
+    candidates: Sequence[Array],
     bound: float,
     loss: RowLoss | None = None,
 ) -> int:
@@ -247,7 +247,7 @@ def generalized_choice_release(
 def choose_least_generalized(
     oracle: Oracle,
     declared: GeneralizedRelease,
-    candidates: Sequence[NDArray[np.float64]],
+    candidates: Sequence[Array],
     bounds: Sequence[float],
     public_loss: float,
     penalties: Sequence[float],
@@ -287,12 +287,12 @@ _LEAST = 1e-12
 _FINE_CELLS = 2**40
 # So many directions at a time keep memory low.
 _DIRECTIONS = 64
-UNBOUNDED_RADII: NDArray[np.float64] = np.geomspace(SMALLEST, 2.0 * LARGEST, 3573)
+UNBOUNDED_RADII: Array = np.geomspace(SMALLEST, 2.0 * LARGEST, 3573)
 """From the least to the greatest distance that rows may have, in steps of 2 %."""
 UNBOUNDED_RADII.flags.writeable = False
 
 
-def radii(largest: float) -> NDArray[np.float64]:
+def radii(largest: float) -> Array:
     """Return the 4096 radii of ``noisy_radius``, 0.7 % apart, from 1e-12 of the largest up."""
     return np.asarray(np.geomspace(_LEAST * largest, largest, CELLS))
 
@@ -311,11 +311,7 @@ def rank_release(
 
 
 def choose_quantile(
-    curator: Curator,
-    declared: RankRelease,
-    cells: NDArray[np.int64],
-    n_cells: int,
-    rank: int,
+    curator: Curator, declared: RankRelease, cells: NDArray[np.int64], n_cells: int, rank: int
 ) -> int:
     """Choose the cell in which the row of the given public rank lies, up to noise.
 
@@ -342,11 +338,7 @@ def choose_quantile(
 
 
 def noisy_radius(
-    oracle: Oracle,
-    declared: RankRelease,
-    center: NDArray[np.float64],
-    largest: float,
-    quantile: float,
+    oracle: Oracle, declared: RankRelease, center: Array, largest: float, quantile: float
 ) -> float:
     """Release the radius of ``radii(largest)`` within which a given share of the rows lies.
 
@@ -375,9 +367,7 @@ def unbounded_radius_release(
     return Release("unbounded radius of rows", AboveThreshold(epsilon, threshold), adjacency, 1.0)
 
 
-def noisy_unbounded_radius(
-    oracle: Oracle, declared: CountRelease, center: NDArray[np.float64]
-) -> float:
+def noisy_unbounded_radius(oracle: Oracle, declared: CountRelease, center: Array) -> float:
     """Release the first of ``UNBOUNDED_RADII`` within which, up to noise, enough rows lie.
 
     Except with probability p, the number of rows within the radius is at least the share less ``2
@@ -391,18 +381,16 @@ def noisy_unbounded_radius(
     return float(UNBOUNDED_RADII[chosen])
 
 
-def distances(oracle: Oracle, center: NDArray[np.float64]) -> NDArray[np.float64]:
+def distances(oracle: Oracle, center: Array) -> Array:
     """Distances of the rows, without the intercept column, from a public point. Private."""
 
-    def block_distances(block: Block) -> NDArray[np.float64]:
+    def block_distances(block: Block) -> Array:
         return row_lengths(centered_rows(block, center))
 
     return _by_row(oracle, block_distances, ())
 
 
-def noisy_medians(
-    oracle: Oracle, declared: RankRelease, basis: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def noisy_medians(oracle: Oracle, declared: RankRelease, basis: Array) -> Array:
     """Release the median of the rows along each of some public directions of length 1.
 
     ``basis`` has shape (n_features, directions). Medians are multiples of ``2^-39`` of the row
@@ -423,7 +411,7 @@ def noisy_medians(
     return (np.array(chosen) + 0.5) * width - spec.row_norm
 
 
-def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDArray[np.int64]:
+def cells_along(oracle: Oracle, basis: Array, width: float) -> NDArray[np.int64]:
     """Cell of each row's position along each direction, of shape (directions, rows). Private.
 
     Cells of the given width divide ``[-row_norm, row_norm]``.
@@ -431,7 +419,7 @@ def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDA
     row_norm = oracle.rows.spec.row_norm
     row_by_row = not oracle.places_are_fixed
 
-    def block_cells(block: Block) -> NDArray[np.float64]:
+    def block_cells(block: Block) -> Array:
         X = block.features().astype(np.float64)
         along = row_by_row_product(X, basis) if row_by_row else X @ basis
         return np.clip(np.floor((along + row_norm) / width), 0.0, _FINE_CELLS - 1.0).T
@@ -439,10 +427,10 @@ def cells_along(oracle: Oracle, basis: NDArray[np.float64], width: float) -> NDA
     return _by_row(oracle, block_cells, basis.shape[1:]).astype(np.int64)
 
 
-def _by_row(oracle: Oracle, function: Kernel, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _by_row(oracle: Oracle, function: Kernel, shape: tuple[int, ...]) -> Array:
     """Return a function's values, rows last, for all rows but erased ones. Private."""
 
-    def of_counted(block: Block) -> NDArray[np.float64]:
+    def of_counted(block: Block) -> Array:
         return function(block)[..., counted(block) > 0.0]
 
     parts = list(oracle.map_blocks(of_counted, oracle.rows.blocks()))

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real, namespace
+from dpglm._validation import Array, check_integer, check_real, namespace
 from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import AnyArrays, Block, Floats, Kernel, Rows
 from dpglm.data.spec import DataSpec
@@ -73,7 +73,7 @@ class CountedRows:
     def share(self, oracle: Oracle) -> float:
         """Release the number of rows and return each row's share, at most 1."""
 
-        def kernel(rows: Rows) -> NDArray[np.float64]:
+        def kernel(rows: Rows) -> Array:
             return np.array([float(min(rows.n_rows, MOST_ROWS))])
 
         noisy = float(oracle.noisy_sum(self.release, kernel, 1.0)[0])
@@ -110,7 +110,7 @@ def class_sums(spec: DataSpec) -> Kernel:
     constant, margin = constant_column(spec), norm_margin(spec.n_features + 1)
     longest = math.hypot(spec.row_norm, constant)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         rows = beside_constant(block, constant)
         xp = namespace(rows)
         lengths = xp.sqrt((rows * rows).sum(axis=1))
@@ -119,7 +119,7 @@ def class_sums(spec: DataSpec) -> Kernel:
         chosen = xp.asarray(block.targets[:, None] == labels, dtype=rows.dtype)
         factors = factors * float_weights(block)
         sums = crossed_of(block, chosen * factors[:, None], rows)
-        flat: NDArray[np.float64] = xp.reshape(sums, (*sums.shape[:-2], -1))
+        flat: Array = xp.reshape(sums, (*sums.shape[:-2], -1))
         return flat
 
     return AnyArrays(block_sum, apart=True)
@@ -130,9 +130,7 @@ def class_sum(data: DataSpec) -> RowSum:
     return RowSum("sums and counts of classes", (data.n_features + 1) * data.n_outputs)
 
 
-def noisy_class_sums(
-    oracle: Oracle, declared: SumRelease
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def noisy_class_sums(oracle: Oracle, declared: SumRelease) -> tuple[Array, Array]:
     """Release sums of rows, of shape (K, n_features), and weights, of shape (K,), of K classes.
 
     In units of the longest row with its constant, and of the constant over it.
@@ -155,14 +153,14 @@ def row_sum(data: DataSpec) -> RowSum:
     return RowSum("row sum", data.n_features, data.row_norm, weighted=False, directions=1)
 
 
-def noisy_mean(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
+def noisy_mean(oracle: Oracle, declared: SumRelease) -> Array:
     """Release the mean of the rows, without their intercept column, of shape (n_features,).
 
     Sun et al. 2023, Algorithm 3, where the noise lacks the factor 1/n.
     """
     spec = oracle.rows.spec
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         return block.weighted_sum(counted(block))[: spec.n_features]
 
     return row_sum(spec).noisy(oracle, declared, AnyArrays(block_sum)) / spec.n_rows
@@ -178,17 +176,15 @@ def rows_in_radii(data: DataSpec) -> RowSum:
     return RowSum("row sum in radii", data.n_features, weighted=False)
 
 
-def noisy_clipped_mean(
-    oracle: Oracle, declared: SumRelease, center: NDArray[np.float64], radius: float
-) -> NDArray[np.float64]:
+def noisy_clipped_mean(oracle: Oracle, declared: SumRelease, center: Array, radius: float) -> Array:
     """Release the mean of the rows, each moved to within a public radius of a public center."""
     spec = oracle.rows.spec
     margin = norm_margin(spec.n_features)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         z = centered_rows(block, center)
         z *= (margin / np.maximum(row_lengths(z), radius) * counted(block))[:, np.newaxis]
-        total: NDArray[np.float64] = z.sum(axis=0)
+        total: Array = z.sum(axis=0)
         return total
 
     mean = rows_in_radii(spec).noisy(oracle, declared, block_sum) / spec.n_rows
@@ -207,7 +203,7 @@ def counted(block: Block) -> Floats:
     return ones if block.weights is None else ones * (block.weights > 0.0)
 
 
-def centered_rows(block: Block, center: NDArray[np.float64]) -> NDArray[np.float64]:
+def centered_rows(block: Block, center: Array) -> Array:
     """Subtract a public point from the rows of a block, in float64. Private."""
     # Row after row in memory, so that sums over a row do not depend on where it stands.
     return block.features().astype(np.float64, order="C") - center
@@ -256,9 +252,7 @@ class Cells:
         """Whether a row may add less than 0: products of squares are never negative."""
         return any(self.values.count(value) % 2 for value in self.values)
 
-    def sums(
-        self, X: NDArray[np.float64], weights: NDArray[np.floating[Any]] | None = None
-    ) -> NDArray[np.float64]:
+    def sums(self, X: Array, weights: NDArray[np.floating[Any]] | None = None) -> Array:
         """Add up rows, each times a weight of its own, not times ``weight``; shape (size,).
 
         Private.
@@ -279,8 +273,8 @@ def noisy_tables(
     oracle: Oracle,
     declared: SumRelease,
     tables: tuple[Cells, ...],
-    recoded: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
-) -> NDArray[np.float64]:
+    recoded: Callable[[Array], Array] | None = None,
+) -> Array:
     """Release all cells of all tables, one after the other, weights included.
 
     ``recoded`` changes rows first, each by itself.
@@ -289,7 +283,7 @@ def noisy_tables(
     """
     weights = np.repeat([table.weight for table in tables], [table.size for table in tables])
 
-    def block_sums(block: Block) -> NDArray[np.float64]:
+    def block_sums(block: Block) -> Array:
         X = np.asarray(block.features(), np.float64)
         X = X if recoded is None else recoded(X)
         return np.concatenate([table.sums(X, block.weights) for table in tables])

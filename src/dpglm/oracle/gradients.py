@@ -11,7 +11,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import finite, weighted
+from dpglm._validation import Array, finite, weighted
 from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
@@ -76,12 +76,8 @@ R = TypeVar("R")
 
 
 def clipped_gradient_sum(
-    rows: Rows,
-    loss: Loss,
-    clipping: Clipping,
-    w: NDArray[np.float64],
-    map_blocks: BlockMap = SERIAL,
-) -> NDArray[np.float64]:
+    rows: Rows, loss: Loss, clipping: Clipping, w: Array, map_blocks: BlockMap = SERIAL
+) -> Array:
     """Sum of the rows' clipped gradients at ``w``. Private.
 
     A row's gradient is its slope times the row, so its norm is the product of two norms and
@@ -93,7 +89,7 @@ def clipped_gradient_sum(
     """
     rule = compiled_rule(loss, clipping)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         if rule is not None:
             total = block.bounded_sum(rule, w, block.targets, block.norms)
             if total is not None:
@@ -107,7 +103,7 @@ def clipped_gradient_sum(
     return rows.sum(AnyArrays(block_sum, apart=True), map_blocks)
 
 
-def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: NDArray[np.float64]) -> Floats:
+def clipped_slopes(block: Block, loss: Loss, clipping: Clipping, w: Array) -> Floats:
     """Return slopes scaled so that no gradient is longer than the clip bound; no weights."""
     slopes = finite(loss.slope(block.predict(w), block.targets))
     return clipping.scale(slopes, block.norms)
@@ -149,10 +145,10 @@ class Oracle:
     def noisy_sum(
         self,
         declared: SumRelease,
-        kernel: Callable[[Rows], NDArray[np.float64]],
+        kernel: Callable[[Rows], Array],
         bound: float,
         within: float = 1.0,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Release a sum over all rows, or over a fresh Poisson sample.
 
         ``kernel`` maps the rows that entered to their sum, to which each row contributes at most
@@ -173,10 +169,10 @@ class Oracle:
     def noisy_mean(
         self,
         declared: SumRelease,
-        kernel: Callable[[Rows], NDArray[np.float64]],
+        kernel: Callable[[Rows], Array],
         bound: float,
         within: float = 1.0,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Release the sum that ``noisy_sum`` does, over the public expected number of its rows.
 
         Privacy: ``declared.event``. The divisor is the expected batch size, never the realised
@@ -186,7 +182,7 @@ class Oracle:
             declared.sampling_rate * self.rows.spec.n_rows
         )
 
-    def over_blocks(self, kernel: Kernel, size: int) -> Callable[[Rows], NDArray[np.float64]]:
+    def over_blocks(self, kernel: Kernel, size: int) -> Callable[[Rows], Array]:
         """Return the function that sums a kernel's arrays of shape (size,) over the blocks."""
         return lambda rows: rows.sum(kernel, self.map_blocks, (size,))
 
@@ -202,15 +198,10 @@ class Oracle:
         n = self.rows.spec.n_units if self.curator.adjacency.n_is_public else MOST_ROWS
         return sampled_rows(self.rows, np.flatnonzero(entered), rate, grid_step(n, bound))
 
-    def noisy_gradient(
-        self,
-        declared: SumRelease,
-        w: NDArray[np.float64],
-        clipping: Clipping,
-    ) -> NDArray[np.float64]:
+    def noisy_gradient(self, declared: SumRelease, w: Array, clipping: Clipping) -> Array:
         """Release the mean clipped gradient at the public ``w`` (``gradient_release``)."""
 
-        def kernel(rows: Rows) -> NDArray[np.float64]:
+        def kernel(rows: Rows) -> Array:
             return clipped_gradient_sum(rows, self.loss, clipping, w, self.map_blocks)
 
         return self.noisy_mean(declared, kernel, clipping.bound * self.rows.spec.weight_bound)
@@ -260,10 +251,10 @@ def clipped_difference_sum(
     loss: Loss,
     clipping: Clipping,
     bound: float,
-    w: NDArray[np.float64],
-    anchor: NDArray[np.float64],
+    w: Array,
+    anchor: Array,
     map_blocks: BlockMap = SERIAL,
-) -> NDArray[np.float64]:
+) -> Array:
     """Sum over rows of the clipped gradient at ``w`` minus that at ``anchor``, clipped. Private.
 
     ``clipping`` bounds each of the two gradients of a row, ``bound`` their difference. Both
@@ -277,7 +268,7 @@ def clipped_difference_sum(
     """
     difference_clipping = FlatClipping(bound)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         # Overflow is harmless: infinite values are zeroed before they are clipped.
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             slopes = clipped_slopes(block, loss, clipping, w)
@@ -316,20 +307,15 @@ def difference_release(
 
 
 def noisy_difference(
-    oracle: Oracle,
-    declared: SumRelease,
-    w: NDArray[np.float64],
-    anchor: NDArray[np.float64],
-    clipping: Clipping,
-    bound: float,
-) -> NDArray[np.float64]:
+    oracle: Oracle, declared: SumRelease, w: Array, anchor: Array, clipping: Clipping, bound: float
+) -> Array:
     """Release the mean of ``clipped_difference_sum`` at two public parameters.
 
     Declared by ``difference_release`` with this ``bound``; the divisor is the public expected
     number of rows.
     """
 
-    def kernel(rows: Rows) -> NDArray[np.float64]:
+    def kernel(rows: Rows) -> Array:
         return clipped_difference_sum(
             rows, oracle.loss, clipping, bound, w, anchor, oracle.map_blocks
         )
@@ -339,15 +325,11 @@ def noisy_difference(
 
 # The sum of row gradients to which every row has added noise of its own.
 
-LocalRelease = Release[Messages, NDArray[np.float64]]
+LocalRelease = Release[Messages, Array]
 
 
 def local_gradient_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    clipping: Clipping,
-    noise: LocalGaussianNoise,
-    count: int,
+    data: DataSpec, adjacency: Adjacency, clipping: Clipping, noise: LocalGaussianNoise, count: int
 ) -> LocalRelease:
     """Declare gradient sums over ``count`` blocks of rows, each row with its own noise.
 
@@ -368,8 +350,8 @@ def local_gradient_release(
 
 
 def locally_noised_gradient(
-    oracle: Oracle, declared: LocalRelease, w: NDArray[np.float64], clipping: Clipping
-) -> NDArray[np.float64]:
+    oracle: Oracle, declared: LocalRelease, w: Array, clipping: Clipping
+) -> Array:
     """Release the mean of one block's clipped gradients, each with Gaussian noise of its own.
 
     Privacy: ``declared.event`` for each row, also against whoever collects the messages. Here one

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm._validation import finite
+from dpglm._validation import Array, finite
 from dpglm.data.rows import Block
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
@@ -31,9 +31,9 @@ from dpglm.problem.loss import Loss
 class LevelParts:
     """The released parts of a mean Hessian, with the noise of a diagonal entry."""
 
-    fixed: NDArray[np.float64]  # Shape (n_fixed, n_fixed).
-    crossed: NDArray[np.float64]  # Shape (n_levels, n_fixed), with 1 / sqrt(2) of the noise.
-    diagonal: NDArray[np.float64]  # Shape (n_levels,).
+    fixed: Array  # Shape (n_fixed, n_fixed).
+    crossed: Array  # Shape (n_levels, n_fixed), with 1 / sqrt(2) of the noise.
+    diagonal: Array  # Shape (n_levels,).
     noise: float
 
 
@@ -55,8 +55,8 @@ class LevelScores:
 
     fixed: NDArray[np.intp]
     levels: NDArray[np.intp]
-    basis: NDArray[np.float64]
-    scales: NDArray[np.float64]
+    basis: Array
+    scales: Array
     intercept: float  # Value of the intercept's column.
     clip: float = 1.0
     square: float = 1.0
@@ -68,13 +68,11 @@ class LevelScores:
         """Number of coordinates without those of levels."""
         return int(self.basis.shape[1])
 
-    def mean_score(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def mean_score(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean score at a point; ``level_score_sum`` declares it."""
         spec, margin = oracle.rows.spec, norm_margin(len(v))
 
-        def block_sum(block: Block) -> NDArray[np.float64]:
+        def block_sum(block: Block) -> Array:
             z, levels, eta, f = self._coordinates(oracle, block, v, margin)
             m, _ = self.bounds(oracle.loss, eta)
             slopes = np.clip(finite(oracle.loss.slope(eta, block.targets)), -m, m)
@@ -84,13 +82,11 @@ class LevelScores:
         total = level_score_sum(len(v)).noisy(oracle, declared, block_sum)
         return self.clip * total / spec.n_rows
 
-    def mean_hessian(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> LevelParts:
+    def mean_hessian(self, oracle: Oracle, declared: SumRelease, v: Array) -> LevelParts:
         """Release the structured parts of the mean Hessian; ``level_hessian_sum`` declares."""
         spec, margin, size = oracle.rows.spec, norm_margin(len(v)), self.n_fixed
 
-        def block_sum(block: Block) -> NDArray[np.float64]:
+        def block_sum(block: Block) -> Array:
             z, levels, eta, f = self._coordinates(oracle, block, v, margin)
             _, h = self.bounds(oracle.loss, eta)
             factors = finite(f / self.square * h) * float_weights(block)
@@ -115,9 +111,7 @@ class LevelScores:
         """Value of the last fixed coordinate in every row."""
         return float(self.basis[-1, -1]) * self.intercept
 
-    def bounds(
-        self, loss: Loss, eta: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def bounds(self, loss: Loss, eta: Array) -> tuple[Array, Array]:
         """Return bounds on slopes and curvature at scores, for every target."""
         if all(map(math.isfinite, loss.target.bounds)):
             # Both are largest at an end of the targets' range, in which they are linear.
@@ -134,8 +128,8 @@ class LevelScores:
         return self.reach * np.sqrt(one * bend) + one, bend
 
     def _coordinates(
-        self, oracle: Oracle, block: Block, v: NDArray[np.float64], margin: float
-    ) -> tuple[NDArray[np.float64], sparse.csr_array, NDArray[np.float64], NDArray[np.float64]]:
+        self, oracle: Oracle, block: Block, v: Array, margin: float
+    ) -> tuple[Array, sparse.csr_array, Array, Array]:
         """Return a block's fixed coordinates, its levels, its scores at a point, and weights f."""
         product = operator.matmul if oracle.places_are_fixed else row_by_row_product
         z = finite(product(beside(block, self.fixed, self.intercept), self.basis))
@@ -151,7 +145,7 @@ class LevelScores:
         return z, levels, eta, finite(margin / np.maximum(excess, 1.0))
 
 
-def beside(block: Block, columns: NDArray[np.intp], constant: float) -> NDArray[np.float64]:
+def beside(block: Block, columns: NDArray[np.intp], constant: float) -> Array:
     """Return some columns of a block's rows, dense, with a constant one last. Private."""
     chosen = block.stored()[:, columns]
     dense: Any = chosen.toarray() if sparse.issparse(chosen) else chosen  # type: ignore[attr-defined]
@@ -160,14 +154,14 @@ def beside(block: Block, columns: NDArray[np.intp], constant: float) -> NDArray[
 
 def noisy_fixed_moments(
     oracle: Oracle, declared: SumRelease, columns: NDArray[np.intp], constant: float
-) -> NDArray[np.float64]:
+) -> Array:
     """Release ``sum u u^T / |u|^2``, u some columns with a constant one last.
 
     Privacy: as in ``normalized_second_moments``. ``fixed_moment_sum`` declares it.
     """
     margin = norm_margin(len(columns) + 1)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         rows = beside(block, columns, constant)
         factors = margin / (rows * rows).sum(axis=1) * float_weights(block)
         return pack_symmetric((rows * factors[:, np.newaxis]).T @ rows)

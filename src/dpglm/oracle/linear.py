@@ -10,7 +10,7 @@ from typing import Any, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import like, namespace
+from dpglm._validation import Array, like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
@@ -44,11 +44,11 @@ class LinearView:
     by their own length are so to ``reach sqrt(longest)``.
     """
 
-    vectors: NDArray[np.float64]
+    vectors: Array
     cap: float
     level: float
     center: float
-    v: NDArray[np.float64]
+    v: Array
     reach: float
 
     @property
@@ -59,7 +59,7 @@ class LinearView:
 
 def weighted_coordinates(
     block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Array, Array]:
     """Return the coordinates z of a block's rows, and their weights f. Private.
 
     Privacy: ``f |z'|^2 <= cap`` and ``f <= 1``, with a margin for the error of the computed norm.
@@ -71,7 +71,7 @@ def weighted_coordinates(
 
 def coordinates_of(
     block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Array, Array]:
     """Return the coordinates z of a block's rows, and ``|z'|^2``. Private."""
     z = rows_in_basis(block, spec, view.vectors, row_by_row)
     xp, size = namespace(z), view.vectors.shape[1]
@@ -81,15 +81,13 @@ def coordinates_of(
     return z, xp.sum(z[:, :columns] * z[:, :columns], axis=1)
 
 
-def residuals_of(
-    block: Block, spec: DataSpec, view: LinearView, z: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def residuals_of(block: Block, spec: DataSpec, view: LinearView, z: Array) -> Array:
     """Return targets, clipped to their bounds, less center and prediction. Private."""
     xp = namespace(z)
     targets = xp.asarray(block.targets, dtype=xp.float64)
     targets = xp.clip(targets, spec.target_low, spec.target_high)
     predictions = xp.sum(z * like(z, view.v), axis=1)
-    return cast("NDArray[np.float64]", targets - view.center - predictions)
+    return cast("Array", targets - view.center - predictions)
 
 
 @final
@@ -103,13 +101,13 @@ class MomentSums:
     products h h^T. For rows in groups these are of the groups' sums of h.
     """
 
-    matrix: NDArray[np.float64]
+    matrix: Array
     matrix_noise: float  # On the diagonal; 1 / sqrt(2) of it elsewhere.
-    vector: NDArray[np.float64]
+    vector: Array
     vector_noise: float
     squares: float
     squares_noise: float
-    products: NDArray[np.float64] | None = None
+    products: Array | None = None
     products_noise: float = 0.0
 
     def bounded(self, largest: float) -> MomentSums:
@@ -122,7 +120,7 @@ class MomentSums:
 
 
 def _in_units(
-    values: NDArray[np.float64], size: int, noise: float, units: tuple[float, float, float, float]
+    values: Array, size: int, noise: float, units: tuple[float, float, float, float]
 ) -> MomentSums:
     """Read matrix, scores, squares and products, each in its unit, which is 0 for missing ones."""
     of_matrix, of_vector, of_squares, of_products = units
@@ -187,7 +185,7 @@ def weighted_moments(
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         q = residuals_of(block, spec, view, z) / view.reach
@@ -206,7 +204,7 @@ def weighted_moments(
         parts.append(math.sqrt(shares.vector) * vector)
         squares = sum_of(block, u * weights, u[:, None])
         parts.append(math.sqrt(shares.squares) * squares)
-        return cast("NDArray[np.float64]", xp.concat(parts, axis=-1))
+        return cast("Array", xp.concat(parts, axis=-1))
 
     return AnyArrays(block_sum, apart=True)
 
@@ -278,7 +276,7 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         weights = float_weights(block)
@@ -300,19 +298,19 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
             else:
                 own = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
             parts.append(math.sqrt(shares.products) * pack_symmetric(own))
-        return cast("NDArray[np.float64]", xp.concat(parts, axis=-1))
+        return cast("Array", xp.concat(parts, axis=-1))
 
     return AnyArrays(block_sum, apart=True)
 
 
 def noisy_limits_of_view(
-    oracle: Oracle, declared: SumRelease, view: LinearView, columns: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    oracle: Oracle, declared: SumRelease, view: LinearView, columns: Array
+) -> tuple[Array, Array]:
     """Release on how many rows the limits of ``noisy_score_sums`` bind; see ``limits_of``."""
     spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
     margin = norm_margin(view.vectors.shape[1])
 
-    def met(block: Block) -> NDArray[np.float64]:
+    def met(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         lengths = xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
@@ -394,15 +392,15 @@ def size_sum(n_columns: int) -> RowSum:
 
 def noisy_sizes(
     oracle: Oracle, declared: SumRelease, view: LinearView, columns: NDArray[np.intp]
-) -> NDArray[np.float64]:
+) -> Array:
     """Release the weight of rows by the size of some coordinates: (n_columns, N_ENTRY_SIZES)."""
     spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
 
-    def counted(block: Block) -> NDArray[np.float64]:
+    def counted(block: Block) -> Array:
         z, _ = coordinates_of(block, spec, view, row_by_row)
         xp = namespace(z)
         found = Shells(1.0, SIZE_RATIO).of(xp.abs(z[:, columns]), N_ENTRY_SIZES)
-        return cast("NDArray[np.float64]", xp.reshape(found, (len(z), -1)))
+        return cast("Array", xp.reshape(found, (len(z), -1)))
 
     found = size_sum(len(columns)).noisy(oracle, declared, sum_over_rows(counted))
     return found.reshape(len(columns), N_ENTRY_SIZES)
@@ -412,15 +410,13 @@ ROW_LENGTHS = RowSum("counts of long rows", N_SHELLS, directions=1, opposition=0
 """A row adds its weight to at most one shell, whatever the view and the shells are."""
 
 
-def noisy_lengths(
-    oracle: Oracle, declared: SumRelease, view: LinearView, shells: Shells
-) -> NDArray[np.float64]:
+def noisy_lengths(oracle: Oracle, declared: SumRelease, view: LinearView, shells: Shells) -> Array:
     """Release the weight of the rows in each shell of squared lengths, of shape (N_SHELLS,)."""
     spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
 
-    def counted(block: Block) -> NDArray[np.float64]:
+    def counted(block: Block) -> Array:
         _, squares = coordinates_of(block, spec, view, row_by_row)
-        return cast("NDArray[np.float64]", shells.of(squares, N_SHELLS))
+        return cast("Array", shells.of(squares, N_SHELLS))
 
     return ROW_LENGTHS.noisy(oracle, declared, sum_over_rows(counted))
 
@@ -435,18 +431,18 @@ def shell_counts(spec: DataSpec, view: LinearView, shells: Shells, row_by_row: b
     r is the residual, neither clipped nor divided.
     """
 
-    def counted(block: Block) -> NDArray[np.float64]:
+    def counted(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         lengths = f * xp.abs(residuals_of(block, spec, view, z)) * xp.sqrt(xp.sum(z * z, axis=1))
-        return cast("NDArray[np.float64]", shells.of(lengths, N_SHELLS))
+        return cast("Array", shells.of(lengths, N_SHELLS))
 
     return sum_over_rows(counted)
 
 
 def noisy_shell_counts(
     oracle: Oracle, declared: SumRelease, view: LinearView, shells: Shells
-) -> NDArray[np.float64]:
+) -> Array:
     """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
     kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)
     return SHELL_COUNTS.noisy(oracle, declared, kernel)
@@ -464,9 +460,7 @@ def table_moment_sum(data: DataSpec) -> RowSum:
     return RowSum("second moments of columns", n_symmetric(size), directions=size, opposition=0.0)
 
 
-def noisy_moments(
-    oracle: Oracle, declared: SumRelease, view: LinearView
-) -> tuple[NDArray[np.float64], float]:
+def noisy_moments(oracle: Oracle, declared: SumRelease, view: LinearView) -> tuple[Array, float]:
     """Release ``sum f z z^T``, and return it with the standard deviation of its diagonal's noise.
 
     Entries off the diagonal have ``1 / sqrt(2)`` of it. Eigenvalues may be negative.
@@ -476,7 +470,7 @@ def noisy_moments(
     """
     spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         factors = f * float_weights(block) / view.longest
         return pack_symmetric(products_of(block, factors, z))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.data.memory import dense, sparse
 from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
 from dpglm.data.spec import DataSpec
@@ -27,10 +28,10 @@ class RowLoss(Protocol):
 def clipped_loss_sums(
     rows: Rows,
     loss: RowLoss,
-    candidates: Sequence[NDArray[np.float64]],
+    candidates: Sequence[Array],
     bounds: Sequence[float],
     map_blocks: BlockMap = SERIAL,
-) -> NDArray[np.float64]:
+) -> Array:
     """Sum the rows' losses for each candidate, clipped to [0, bound] for its bound. Private.
 
     Privacy: each row contributes between 0 and the bound times its weight, whatever its values and
@@ -38,7 +39,7 @@ def clipped_loss_sums(
     bound.
     """
 
-    def block_sums(block: Block) -> NDArray[np.float64]:
+    def block_sums(block: Block) -> Array:
         sums = np.empty(len(candidates))
         for j, (w, bound) in enumerate(zip(candidates, bounds, strict=True)):
             sums[j] = _weighted_sum(_clipped(_losses(loss, block, w), 0.0, bound), block)
@@ -85,14 +86,14 @@ def noisy_loss_release(
 
 
 def noisy_loss(
-    oracle: Oracle, declared: SumRelease, w: NDArray[np.float64], loss: RowLoss, bound: float
+    oracle: Oracle, declared: SumRelease, w: Array, loss: RowLoss, bound: float
 ) -> float:
     """Release the sum over rows of the clipped loss less half its bound; lower is better.
 
     The loss must be at least 0, and the number of rows public.
     """
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         centred = _clipped(_losses(loss, block, w), 0.0, bound) - 0.5 * bound
         return np.array([_weighted_sum(centred, block)])
 
@@ -101,13 +102,8 @@ def noisy_loss(
 
 
 def clipped_loss_difference_sum(
-    rows: Rows,
-    loss: RowLoss,
-    bound: float,
-    w: NDArray[np.float64],
-    anchor: NDArray[np.float64],
-    map_blocks: BlockMap = SERIAL,
-) -> NDArray[np.float64]:
+    rows: Rows, loss: RowLoss, bound: float, w: Array, anchor: Array, map_blocks: BlockMap = SERIAL
+) -> Array:
     """Sum over rows of the loss at ``w`` minus that at ``anchor``, clipped; shape (1,). Private.
 
     Privacy: each row contributes at most ``bound * spec.weight_bound`` in absolute value, whatever
@@ -115,7 +111,7 @@ def clipped_loss_difference_sum(
     one that is not a number counts as the bound.
     """
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             differences = _losses(loss, block, w) - _losses(loss, block, anchor)
         return np.array([_weighted_sum(_clipped(differences, -bound, bound), block)])
@@ -133,29 +129,25 @@ def loss_difference_sum(bound: float) -> RowSum:
 
 
 def noisy_loss_difference(
-    oracle: Oracle,
-    declared: SumRelease,
-    w: NDArray[np.float64],
-    anchor: NDArray[np.float64],
-    bound: float,
+    oracle: Oracle, declared: SumRelease, w: Array, anchor: Array, bound: float
 ) -> float:
     """Release the sum of clipped loss differences; negative where ``w`` seems better."""
 
-    def kernel(rows: Rows) -> NDArray[np.float64]:
+    def kernel(rows: Rows) -> Array:
         return clipped_loss_difference_sum(rows, oracle.loss, bound, w, anchor, oracle.map_blocks)
 
     return float(oracle.noisy_sum(declared, kernel, bound * oracle.rows.spec.weight_bound)[0])
 
 
-def _losses(loss: RowLoss, block: Block, w: NDArray[np.float64]) -> NDArray[np.float64]:
+def _losses(loss: RowLoss, block: Block, w: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         return loss.value(block.predict(w), block.targets).astype(np.float64, copy=False)
 
 
-def _clipped(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+def _clipped(values: Array, low: float, high: float) -> Array:
     """Clip values; NaN, with which a comparison is false, counts as the upper bound."""
     return np.where(values <= high, np.maximum(values, low), high)
 
 
-def _weighted_sum(values: NDArray[np.float64], block: Block) -> Any:
+def _weighted_sum(values: Array, block: Block) -> Any:
     return (values if block.weights is None else values * block.weights).sum()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import like, namespace
+from dpglm._validation import Array, like, namespace
 from dpglm.data.groups import segment_sums
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec, FloatType
@@ -54,7 +54,7 @@ def products_of(block: Block, factors: Any, rows: Any) -> Any:
         return scaled.T @ scaled
 
     if block.starts is not None:
-        found: NDArray[np.float64] = np.empty((len(block.starts) - 1, size, size))
+        found: Array = np.empty((len(block.starts) - 1, size, size))
         for place, (start, stop) in enumerate(itertools.pairwise(block.starts)):
             found[place] = products(start, stop)
         return found
@@ -79,10 +79,10 @@ def crossed_of(block: Block, factors: Any, rows: Any) -> Any:
 def sum_over_rows(of_rows: Callable[[Block], Any]) -> Kernel:
     """Return the kernel that adds up a vector for each row of a block, times the row's weight."""
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         each = of_rows(block)
         weights = namespace(each).ones_like(each[:, 0]) * float_weights(block)
-        total: NDArray[np.float64] = sum_of(block, weights, each)
+        total: Array = sum_of(block, weights, each)
         return total
 
     return AnyArrays(block_sum, apart=True)
@@ -93,7 +93,7 @@ def n_symmetric(size: int) -> int:
     return size * (size + 1) // 2
 
 
-def pack_symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def pack_symmetric(matrix: Array) -> Array:
     """List the diagonal and ``sqrt(2)`` times the entries above it, of one matrix or several.
 
     Privacy: the map is an isometry, ``|pack(M)| = |M|_F``. With equal noise in every value, entries
@@ -102,10 +102,10 @@ def pack_symmetric(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     above = np.triu_indices(matrix.shape[-1])
     factors = np.where(above[0] == above[1], 1.0, math.sqrt(2.0))
-    return cast("NDArray[np.float64]", matrix[..., *above] * like(matrix, factors))
+    return cast("Array", matrix[..., *above] * like(matrix, factors))
 
 
-def unpack_symmetric(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def unpack_symmetric(values: Array, size: int) -> Array:
     """Undo ``pack_symmetric``; the matrix is exactly symmetric."""
     above = np.triu_indices(size)
     matrix = np.zeros((size, size))
@@ -125,11 +125,7 @@ def beside_constant(block: Block, constant: float, dtype: FloatType = "float64")
 
 
 def rows_in_basis(
-    block: Block,
-    spec: DataSpec,
-    basis: NDArray[np.float64],
-    row_by_row: bool,
-    dtype: FloatType = "float64",
+    block: Block, spec: DataSpec, basis: Array, row_by_row: bool, dtype: FloatType = "float64"
 ) -> Any:
     """Multiply the rows of a block by a public matrix of ``spec.n_columns`` rows. Private.
 
@@ -150,7 +146,7 @@ def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
     return product
 
 
-Standardising: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+Standardising: TypeAlias = tuple[Array, Array]
 """Public means of columns, and scales above 0 to divide by."""
 # Squares of longer entries might overflow.
 _LONGEST = 1e150
@@ -171,7 +167,7 @@ def normalized_second_moments(
     """
     margin, d = norm_margin(spec.n_features + 1), spec.n_features
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         rows = beside_constant(block, constant)
         if by is not None:
             means, scales = (like(rows, one) for one in by)
@@ -200,7 +196,7 @@ def second_moment_sum(data: DataSpec) -> RowSum:
 
 def noisy_second_moments(
     oracle: Oracle, declared: SumRelease, constant: float, by: Standardising | None = None
-) -> NDArray[np.float64]:
+) -> Array:
     """Release the symmetric matrix ``sum u u^T / |u|^2``, with one column more than features.
 
     Noise has the declared standard deviation on the diagonal and ``1 / sqrt(2)`` of it elsewhere.
@@ -232,8 +228,8 @@ def constant_column(data: DataSpec) -> float:
 
 
 def spectrum(
-    moments: NDArray[np.float64], noise_std: float, data: DataSpec, columns: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    moments: Array, noise_std: float, data: DataSpec, columns: int
+) -> tuple[Array, Array, Array]:
     """Estimate mean squares of rows along their principal directions, from noisy moments.
 
     ``moments`` were released by ``noisy_second_moments`` with the constant
@@ -256,15 +252,15 @@ def spectrum(
     return values * typical, directions, seen * typical
 
 
-def unit_of_moments(moments: NDArray[np.float64], noise_std: float, data: DataSpec) -> float:
+def unit_of_moments(moments: Array, noise_std: float, data: DataSpec) -> float:
     """Return what ``spectrum`` multiplies eigenvalues by: a mean square over the rows' number."""
     return constant_column(data) ** 2 / max(float(moments[-1, -1]), noise_std)
 
 
-def float_weights(block: Block) -> NDArray[np.float64] | float:
+def float_weights(block: Block) -> Array | float:
     """Return the weights of a block's rows in float64; 1 where they have none."""
     if block.weights is None:
         return 1.0
     xp = namespace(block.weights)
-    weights: NDArray[np.float64] = xp.asarray(block.weights, dtype=xp.float64)
+    weights: Array = xp.asarray(block.weights, dtype=xp.float64)
     return weights

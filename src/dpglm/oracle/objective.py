@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from dpglm._validation import Array
 from dpglm.data.memory import dense, sparse
 from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
 from dpglm.data.spec import DataSpec
@@ -23,8 +23,7 @@ from dpglm.privacy.releases import Bounded, Curator, Release, SumMechanism, SumR
 from dpglm.problem import L2Ball
 from dpglm.problem.loss import Loss
 
-Vector = NDArray[np.float64]
-Prox = Callable[[Vector, float], Vector]
+Prox = Callable[[Array, float], Array]
 """``prox(w, step)`` of a penalty and a set, relative to a sum over rows."""
 
 
@@ -95,8 +94,8 @@ class Terms:
     non-smooth penalty and a constraint, of strong convexity ``prox_strength`` in all coefficients.
     """
 
-    ridge: Vector
-    linear: Vector
+    ridge: Array
+    linear: Array
     prox: Prox | None = None
     prox_strength: float = 0.0
 
@@ -140,17 +139,17 @@ class Objective:
             offset=loss.offset_bound,
         )
 
-    def gradient(self, w: Vector) -> Vector:
+    def gradient(self, w: Array) -> Array:
         """Gradient of the smooth part, up to ``accuracy.gradient(|w|)``."""
         g = clipped_gradient_sum(self.rows, self.loss, self.clipping, w, self._map_blocks)
         return self._share * g + _columns(self.terms.ridge, w) * w + self.terms.linear
 
-    def hessian(self, w: Vector) -> Vector:
+    def hessian(self, w: Array) -> Array:
         """Hessian of the smooth part, one output; no bound on its error is claimed."""
         spec, loss, clip = self.rows.spec, self.loss, self.clipping.bound
         identity = np.eye(spec.n_columns)
 
-        def block_sum(block: Block) -> Vector:
+        def block_sum(block: Block) -> Array:
             with np.errstate(all="ignore"):
                 z = block.predict(w)
                 slopes = np.abs(loss.slope(z, block.targets))
@@ -166,12 +165,12 @@ class Objective:
         curvature = self.rows.sum(block_sum, self._map_blocks, shape)
         return self._share * curvature + np.diag(self.terms.ridge)
 
-    def prox(self, w: Vector, step: float) -> Vector:
+    def prox(self, w: Array, step: float) -> Array:
         """Prox of the terms that are not smooth, up to ``accuracy.prox``."""
         return w if self.terms.prox is None else self.terms.prox(w, step)
 
 
-def _columns(ridge: Vector, w: Vector) -> Vector:
+def _columns(ridge: Array, w: Array) -> Array:
     return ridge if w.ndim == 1 else ridge[:, np.newaxis]
 
 
@@ -191,7 +190,7 @@ class CertificateError(RuntimeError):
 class Certified:
     """A point and a bound on its L2 distance to the exact minimiser. Private."""
 
-    w: Vector
+    w: Array
     distance: float
 
 
@@ -210,7 +209,7 @@ def attainable(accuracy: Accuracy, strength: float, norm: float) -> float:
     return 12.0 * rho / strength
 
 
-def certify(objective: Objective, w: Vector, gradient: Vector) -> Certified:
+def certify(objective: Objective, w: Array, gradient: Array) -> Certified:
     """Take a proximal gradient step and bound its distance to the minimiser.
 
     Let ``w+`` be the exact prox step of size 1/M with the computed gradient g, and ``G = M (w -
@@ -233,7 +232,7 @@ def certify(objective: Objective, w: Vector, gradient: Vector) -> Certified:
 
 def certified_minimizer(
     objective: Objective, tolerance: float, norm: float, radius: float = math.inf
-) -> Vector:
+) -> Array:
     """Find a point within ``tolerance`` of the exact minimiser. Private.
 
     ``norm`` bounds every point where the objective is at most its value at zero. With a finite
@@ -267,7 +266,7 @@ def certified_minimizer(
     )
 
 
-_Search = Callable[[Objective, Vector], Iterator[Certified]]
+_Search = Callable[[Objective, Array], Iterator[Certified]]
 
 
 def _quick(objective: Objective) -> _Search:
@@ -278,7 +277,7 @@ def _quick(objective: Objective) -> _Search:
     return _newton_steps if small else _quasi_newton_steps
 
 
-def _newton_steps(objective: Objective, start: Vector) -> Iterator[Certified]:
+def _newton_steps(objective: Objective, start: Array) -> Iterator[Certified]:
     w, g = start, objective.gradient(start)
     for _ in range(_NEWTON_STEPS):
         yield certify(objective, w, g)
@@ -289,10 +288,10 @@ def _newton_steps(objective: Objective, start: Vector) -> Iterator[Certified]:
         w, g = _along(objective, w, g, -cho_solve(factor, g, check_finite=False))
 
 
-def _quasi_newton_steps(objective: Objective, start: Vector) -> Iterator[Certified]:
+def _quasi_newton_steps(objective: Objective, start: Array) -> Iterator[Certified]:
     """Limited-memory BFGS (Nocedal and Wright 2006, Algorithm 7.4)."""
     w, g = start, objective.gradient(start)
-    pairs: list[tuple[Vector, Vector, float]] = []
+    pairs: list[tuple[Array, Array, float]] = []
     for _ in range(_QUASI_NEWTON_STEPS):
         yield certify(objective, w, g)
         direction, coefficients = -g, []
@@ -313,7 +312,7 @@ def _quasi_newton_steps(objective: Objective, start: Vector) -> Iterator[Certifi
         w, g = new_w, new_g
 
 
-def _along(objective: Objective, w: Vector, g: Vector, direction: Vector) -> tuple[Vector, Vector]:
+def _along(objective: Objective, w: Array, g: Array, direction: Array) -> tuple[Array, Array]:
     """Halve a step until the objective no longer rises steeply at its end."""
     steepness = abs(float(np.vdot(g, direction)))
     for _ in range(_HALVINGS):
@@ -325,7 +324,7 @@ def _along(objective: Objective, w: Vector, g: Vector, direction: Vector) -> tup
     return w, g
 
 
-def _accelerated_steps(objective: Objective, start: Vector) -> Iterator[Certified]:
+def _accelerated_steps(objective: Objective, start: Array) -> Iterator[Certified]:
     """Beck and Teboulle's method, restarted (O'Donoghue and Candès 2015, gradient scheme)."""
     previous, y, t = start, start, 1.0
     smoothness = objective.accuracy.smoothness
@@ -340,7 +339,7 @@ def _accelerated_steps(objective: Objective, start: Vector) -> Iterator[Certifie
         previous, t = found.w, next_t
 
 
-def _plain_steps(objective: Objective, start: Vector) -> Iterator[Certified]:
+def _plain_steps(objective: Objective, start: Array) -> Iterator[Certified]:
     accuracy, w = objective.accuracy, start
     condition = accuracy.smoothness / objective.terms.strength
     # The excess can fall by no more than this factor before it is below that of a step of 4 rho.
@@ -373,13 +372,7 @@ def minimizer_release(
     # Twice the error of the projection.
     rounding = 8 * (coordinates + 16) * UNIT * norm
     return Release(
-        quantity,
-        mechanism,
-        adjacency,
-        bound,
-        coordinates,
-        rounding=rounding,
-        magnitude=2.0 * norm,
+        quantity, mechanism, adjacency, bound, coordinates, rounding=rounding, magnitude=2.0 * norm
     )
 
 
@@ -387,7 +380,7 @@ LinearRelease = Release[tuple[int, ...], SecretNoise]
 """The release of a random linear term of a shape."""
 
 
-def noisy_linear_term(curator: Curator, declared: LinearRelease, shape: tuple[int, ...]) -> Vector:
+def noisy_linear_term(curator: Curator, declared: LinearRelease, shape: tuple[int, ...]) -> Array:
     """Release the random linear term of objective perturbation, which no row enters."""
     return curator.release(declared, Bounded(shape, declared.contribution_bound)).value
 
@@ -401,7 +394,7 @@ def noisy_minimizer(
     bound: float,
     norm: float,
     every_linear_term: bool = False,
-) -> NDArray[np.float64]:
+) -> Array:
     """Release the projected minimisers of one objective, or of one for each class.
 
     Each computed minimiser is within ``tolerance`` of the exact one. All columns together are

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import Rows
 from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
@@ -46,18 +46,18 @@ class GaussianMatrix:
     columns: int
     seed: tuple[int, ...]
 
-    def blocks(self) -> Iterator[NDArray[np.float64]]:
+    def blocks(self) -> Iterator[Array]:
         """Yield A in blocks of successive rows."""
         rng = np.random.default_rng(self.seed)
         step = block_rows(self.columns)
         for start in range(0, self.rows, step):
             yield rng.standard_normal((min(step, self.rows - start), self.columns))
 
-    def dense(self) -> NDArray[np.float64]:
+    def dense(self) -> Array:
         """Return A as one array."""
         return np.concatenate(list(self.blocks()))
 
-    def project(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    def project(self, vector: Array) -> Array:
         """Compute ``A^T vector / sqrt(p)``, of shape (p,), up to ``projected_rounding``.
 
         ``ArithmeticError`` is raised if A is longer than the bound that rounding counts on, for
@@ -72,7 +72,7 @@ class GaussianMatrix:
             raise ArithmeticError(f"the public matrix of seed {self.seed} is too long to be used")
         return total / math.sqrt(self.columns)
 
-    def lift(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def lift(self, values: Array) -> Array:
         """Compute ``A values / sqrt(p)``, of shape (m,); its mean over A undoes ``project``."""
         scaled = values / math.sqrt(self.columns)
         return np.concatenate([block @ scaled for block in self.blocks()])
@@ -180,12 +180,8 @@ def projected_gradient_release(
 
 
 def noisy_projected_gradient(
-    oracle: Oracle,
-    declared: SumRelease,
-    w: NDArray[np.float64],
-    clipping: Clipping,
-    matrix: GaussianMatrix,
-) -> NDArray[np.float64]:
+    oracle: Oracle, declared: SumRelease, w: Array, clipping: Clipping, matrix: GaussianMatrix
+) -> Array:
     """Release ``A^T g / sqrt(p)``, g the mean clipped gradient of all rows or a Poisson sample.
 
     Privacy: ``declared.event``. A is drawn for this release only, independently of the rows and of
@@ -194,7 +190,7 @@ def noisy_projected_gradient(
     direction.
     """
 
-    def kernel(rows: Rows) -> NDArray[np.float64]:
+    def kernel(rows: Rows) -> Array:
         total = clipped_gradient_sum(rows, oracle.loss, clipping, w, oracle.map_blocks)
         return matrix.project(total.ravel())
 
@@ -245,8 +241,8 @@ def preconditioned_release(
 
 
 def noisy_preconditioned_gradient(
-    oracle: Oracle, declared: SumRelease, turned: Rows, v: NDArray[np.float64], clip: float
-) -> NDArray[np.float64]:
+    oracle: Oracle, declared: SumRelease, turned: Rows, v: Array, clip: float
+) -> Array:
     """Release the mean gradient with respect to v at ``w = B v``, clipped row by row.
 
     ``turned`` is ``rotated_rows(oracle, B)``; ``clip`` bounds the L2 norm of ``l'(z_i) B^T x_i``.
@@ -261,14 +257,14 @@ def noisy_preconditioned_gradient(
     ``dpglm.data.torch.tensors``.
     """
 
-    def kernel(_: Rows) -> NDArray[np.float64]:
+    def kernel(_: Rows) -> Array:
         rows = turned.bounded(declared.contribution_bound)
         return clipped_gradient_sum(rows, oracle.loss, FlatClipping(clip), v, oracle.map_blocks)
 
     return oracle.noisy_mean(declared, kernel, clip * oracle.rows.spec.weight_bound)
 
 
-def rotated_rows(oracle: Oracle, basis: NDArray[np.float64], dtype: FloatType = "float64") -> Rows:
+def rotated_rows(oracle: Oracle, basis: Array, dtype: FloatType = "float64") -> Rows:
     """Return the rows ``B^T x_i`` for a public matrix B, dense and of the type. Private.
 
     The type is float64, with less rounding, where B could make float32 overflow.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.data.groups import GROUP_BATCH
 from dpglm.data.memory import dense, sparse
 from dpglm.data.rows import Kernel
@@ -192,7 +192,7 @@ class RowSum:
 
     def noisy(
         self, oracle: Oracle, declared: SumRelease, kernel: Kernel, within: float = 1.0
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Release the sum of a kernel's arrays over the blocks of all rows.
 
         Privacy: ``declared.event``. The bound of the rows at hand is compared with the declared

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Self, cast, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpglm._validation import finite, like, namespace
+from dpglm._validation import Array, finite, like, namespace
 from dpglm.data.compiled.kernels import ScoreSum, score_sum
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
@@ -49,7 +48,7 @@ class _OfRows:
 
     loss: Loss
     spec: DataSpec
-    product: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+    product: Callable[[Array, Array], Array]
 
     @classmethod
     def of(cls, oracle: Oracle) -> Self:
@@ -74,7 +73,7 @@ class ClippedScores:
     covers the error of its norm.
     """
 
-    basis: NDArray[np.float64]
+    basis: Array
     clip: float
     square: float
     slope: float
@@ -88,9 +87,7 @@ class ClippedScores:
         """Value of one unit of a released score."""
         return self.slope * self.within
 
-    def mean_length(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> tuple[float, float]:
+    def mean_length(self, oracle: Oracle, declared: SumRelease, v: Array) -> tuple[float, float]:
         """Release the mean length of the groups' scores at v, in units of a row's bound.
 
         Declared by ``LENGTHS``; returned with the standard deviation of the noise. Lengths
@@ -101,18 +98,16 @@ class ClippedScores:
         scores, most = self._score_sum(_OfRows.of(oracle), v), groups.rows
         unit = most * self.clip * oracle.rows.spec.weight_bound
 
-        def lengths(block: Block) -> NDArray[np.float64]:
+        def lengths(block: Block) -> Array:
             found = np.linalg.norm(scores(block), axis=-1, keepdims=True)
-            return cast("NDArray[np.float64]", np.minimum(found / unit, 1.0))
+            return cast("Array", np.minimum(found / unit, 1.0))
 
         kernel = oracle.over_blocks(AnyArrays(lengths, apart=True), 1)
         total = float(oracle.noisy_sum(declared, kernel, 1.0)[0])
         per_group = most / groups.n_groups
         return per_group * total, per_group * declared.noise_std
 
-    def mean_score(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def mean_score(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean score at ``w = basis v``; declared by ``sum_of_scores``."""
         spec, block_sum = oracle.rows.spec, self._score_sum(_OfRows.of(oracle), v)
         sums = sum_of_scores(spec, self.clip)
@@ -120,19 +115,15 @@ class ClippedScores:
         return self.slope * total / spec.n_rows
 
     def limits_met(
-        self,
-        oracle: Oracle,
-        declared: SumRelease,
-        v: NDArray[np.float64],
-        columns: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, oracle: Oracle, declared: SumRelease, v: Array, columns: Array
+    ) -> tuple[Array, Array]:
         """Release on how many rows the limits bind at v; declared by ``limits_sum``.
 
         Returned are the sums of ``limits_of`` and the standard deviations of the noise in them.
         """
         of_rows, margin = _OfRows.of(oracle), norm_margin(self.basis.shape[1])
 
-        def block_sum(block: Block) -> NDArray[np.float64]:
+        def block_sum(block: Block) -> Array:
             total: Any = 0.0
             for z, factors, targets, weights in self._runs(of_rows, block):
                 xp = namespace(z)
@@ -141,14 +132,14 @@ class ClippedScores:
                 met = limits_of(factors / margin, u, xp.abs(slopes) >= 1.0)
                 counted = xp.ones_like(factors) if weights is None else weights
                 total = total + sum_of(block, counted, met)
-            return cast("NDArray[np.float64]", total)
+            return cast("Array", total)
 
         return noisy_limits(oracle, declared, block_sum)
 
-    def _score_sum(self, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
+    def _score_sum(self, of_rows: _OfRows, v: Array) -> Kernel:
         """Return the kernel of sums of scores, in units of ``slope``."""
 
-        def block_sum(block: Block) -> NDArray[np.float64]:
+        def block_sum(block: Block) -> Array:
             compiled = self._compiled_sum("scores", of_rows, block, v)
             if compiled is not None:
                 return compiled
@@ -157,13 +148,11 @@ class ClippedScores:
                 factors *= self._slopes(of_rows, z, targets, v)
                 factors = factors if weights is None else factors * weights
                 total = total + sum_of(block, factors, z)
-            return cast("NDArray[np.float64]", total)
+            return cast("Array", total)
 
         return block_sum
 
-    def mean_hessian(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def mean_hessian(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean Hessian at ``w = basis v``; declared by ``curvature_sum``.
 
         Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
@@ -173,8 +162,8 @@ class ClippedScores:
         return hessian
 
     def mean_hessian_and_variance(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, oracle: Oracle, declared: SumRelease, v: Array
+    ) -> tuple[Array, Array]:
         """Release the mean Hessian with the mean variance of scores under a right model.
 
         ``curvature_sum`` declares both together. Noise in the Hessian equals that of
@@ -184,18 +173,14 @@ class ClippedScores:
         return hessian, variance
 
     def _mean_curvatures(
-        self,
-        oracle: Oracle,
-        declared: SumRelease,
-        v: NDArray[np.float64],
-        parts: Sequence[ScoreSum],
-    ) -> list[NDArray[np.float64]]:
+        self, oracle: Oracle, declared: SumRelease, v: Array, parts: Sequence[ScoreSum]
+    ) -> list[Array]:
         of_rows = _OfRows.of(oracle)
         kernels = [self._product_sum(part, of_rows, v) for part in parts]
 
         units = [1.0, 1.0 / _LESS_VARIANCE][: len(parts)]
 
-        def block_sums(block: Block) -> NDArray[np.float64]:
+        def block_sums(block: Block) -> Array:
             sums = [kernel(block) / unit for kernel, unit in zip(kernels, units, strict=True)]
             return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
 
@@ -207,9 +192,7 @@ class ClippedScores:
             for part, unit in zip(values.reshape(len(parts), -1), units, strict=True)
         ]
 
-    def mean_score_products(
-        self, oracle: Oracle, declared: SumRelease, v: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def mean_score_products(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean of scores times their transposes, at ``w = basis v``.
 
         The scores of a group's rows are added up first, where rows are in groups; the mean is that
@@ -221,7 +204,7 @@ class ClippedScores:
         if oracle.rows.unit is Unit.GROUP:
             group_sum = self._score_sum(of_rows, v)
 
-            def products(block: Block) -> NDArray[np.float64]:
+            def products(block: Block) -> Array:
                 scores = group_sum(block)
                 return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
@@ -237,16 +220,16 @@ class ClippedScores:
         block_sum: Kernel,
         sums: RowSum,
         within: float = 1.0,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         # Rows in groups are NumPy's; curvature is not known of tensors.
         if oracle.rows.unit is Unit.GROUP:
             block_sum = AnyArrays(block_sum, apart=True)
         return sums.noisy(oracle, declared, block_sum, within) / oracle.rows.spec.n_rows
 
-    def _product_sum(self, of: ScoreSum, of_rows: _OfRows, v: NDArray[np.float64]) -> Kernel:
+    def _product_sum(self, of: ScoreSum, of_rows: _OfRows, v: Array) -> Kernel:
         """Return the kernel of packed sums of z z^T, each times its factor."""
 
-        def block_sum(block: Block) -> NDArray[np.float64]:
+        def block_sum(block: Block) -> Array:
             total: Any = self._compiled_sum(of, of_rows, block, v)
             if total is not None:
                 return pack_symmetric(total)
@@ -263,13 +246,7 @@ class ClippedScores:
 
         return block_sum
 
-    def _compiled_sum(
-        self,
-        of: ScoreSum,
-        of_rows: _OfRows,
-        block: Block,
-        v: NDArray[np.float64],
-    ) -> NDArray[np.float64] | None:
+    def _compiled_sum(self, of: ScoreSum, of_rows: _OfRows, block: Block, v: Array) -> Array | None:
         """Return the sum over a block's rows in one pass; None where no compiled code knows it.
 
         Privacy: a row's contribution is computed as below, by the same operations wherever the row
@@ -292,14 +269,7 @@ class ClippedScores:
 
     def _runs(
         self, of_rows: _OfRows, block: Block
-    ) -> Iterator[
-        tuple[
-            NDArray[np.float64],
-            NDArray[np.float64],
-            NDArray[np.float64],
-            NDArray[np.float64] | None,
-        ]
-    ]:
+    ) -> Iterator[tuple[Array, Array, Array, Array | None]]:
         """Yield a block's rows in the basis, with f, targets and weights, in float64, by runs."""
         spec, margin = of_rows.spec, norm_margin(self.basis.shape[1])
         features = block.features()
@@ -321,29 +291,17 @@ class ClippedScores:
                 weights = xp.asarray(weights[run], dtype=xp.float64)
             yield z, factors, targets, weights
 
-    def _slopes(
-        self,
-        of_rows: _OfRows,
-        z: NDArray[np.float64],
-        targets: NDArray[np.float64],
-        v: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def _slopes(self, of_rows: _OfRows, z: Array, targets: Array, v: Array) -> Array:
         """Slopes in units of the largest that counts, at most 1."""
         slopes = finite(of_rows.loss.slope(_predictions(of_rows, z, v), targets))
         slopes /= self.slope
-        cut: NDArray[np.float64] = namespace(slopes).clip(slopes, -1.0, 1.0, out=slopes)
+        cut: Array = namespace(slopes).clip(slopes, -1.0, 1.0, out=slopes)
         return cut
 
-    def _bends(
-        self,
-        of_rows: _OfRows,
-        z: NDArray[np.float64],
-        targets: NDArray[np.float64],
-        v: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def _bends(self, of_rows: _OfRows, z: Array, targets: Array, v: Array) -> Array:
         """Curvature in units of the largest that counts, from 0 to 1."""
         bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
-        cut: NDArray[np.float64] = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
+        cut: Array = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
         return cut
 
 
@@ -356,7 +314,7 @@ LENGTHS = RowSum("lengths of group scores", 1, weighted=False, power=0, oppositi
 """Sum of ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
 
 
-def limits_of(f: Any, u: Any, clipped: Any) -> NDArray[np.float64]:
+def limits_of(f: Any, u: Any, clipped: Any) -> Array:
     """Return what rows add to the sums of limits, of shape (n, 3 + n_columns). Private.
 
     Whether a row is so long that it counts less, by how much less (``1 - f``), whether its residual
@@ -373,7 +331,7 @@ def limits_of(f: Any, u: Any, clipped: Any) -> NDArray[np.float64]:
     totals = xp.clip(xp.sum(squares, axis=1, keepdims=True), _SHORTEST, math.inf)
     margin = _LONG_IN_COLUMN * norm_margin(squares.shape[1])
     shares = margin * squares / totals * xp.asarray(is_long, dtype=xp.float64)[:, None]
-    return cast("NDArray[np.float64]", xp.concat([met, shares], axis=1))
+    return cast("Array", xp.concat([met, shares], axis=1))
 
 
 def limits_sum(data: DataSpec) -> RowSum:
@@ -387,9 +345,7 @@ def limits_sum(data: DataSpec) -> RowSum:
     )
 
 
-def noisy_limits(
-    oracle: Oracle, declared: SumRelease, block_sum: Kernel
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def noisy_limits(oracle: Oracle, declared: SumRelease, block_sum: Kernel) -> tuple[Array, Array]:
     """Release sums of ``limits_of``, with the standard deviations of the noise in them."""
     spec = oracle.rows.spec
     total = limits_sum(spec).noisy(oracle, declared, AnyArrays(block_sum, apart=True))
@@ -429,7 +385,5 @@ def score_product_sum(data: DataSpec, clip: float) -> RowSum:
     return RowSum("sum of squared scores", size, bound, weighted=False, power=2, opposition=0.0)
 
 
-def _predictions(
-    of_rows: _OfRows, z: NDArray[np.float64], v: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _predictions(of_rows: _OfRows, z: Array, v: Array) -> Array:
     return of_rows.product(z, like(z, v)[:, None])[:, 0]

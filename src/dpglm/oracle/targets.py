@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpglm._validation import finite, like, namespace
+from dpglm._validation import Array, finite, like, namespace
 from dpglm.data.rows import AnyArrays, Block, Kernel
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import counted
@@ -50,7 +49,7 @@ class TargetSums:
     total_noise: float
     weight: float
     weight_noise: float
-    counts: NDArray[np.float64]
+    counts: Array
     count_noise: float
 
 
@@ -68,7 +67,7 @@ def target_sums(spec: DataSpec, shares: TargetShares) -> Kernel:
     side = shares.side
     margin = norm_margin(2)
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         xp = namespace(block.targets)
         t = (xp.asarray(block.targets, dtype=xp.float64) - middle) / half
         t = xp.clip(t, -1.0, 1.0)
@@ -77,12 +76,12 @@ def target_sums(spec: DataSpec, shares: TargetShares) -> Kernel:
         factors = [margin * math.sqrt(shares.mean), margin * math.sqrt(shares.weight)]
         sums = sums * xp.asarray(factors, dtype=xp.float64, device=sums.device)
         if not side:
-            return cast("NDArray[np.float64]", sums)
+            return cast("Array", sums)
         bins = xp.clip(xp.floor((t + 1.0) * (0.5 * side * side)), 0.0, side * side - 1.0)
         rows = xp.floor(bins / side)
         counts = _crossed(xp, rows, bins - side * rows, weights, side)
         counts = counts * (margin * math.sqrt(shares.counts))
-        return cast("NDArray[np.float64]", xp.concat([sums, xp.reshape(counts, (-1,))]))
+        return cast("Array", xp.concat([sums, xp.reshape(counts, (-1,))]))
 
     return AnyArrays(block_sum)
 
@@ -196,7 +195,7 @@ def target_size_sum(*, has_offset: bool) -> RowSum:
     return RowSum(SIZES, n_kinds * N_SIZES, math.sqrt(n_kinds), directions=1, opposition=0.0)
 
 
-def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDArray[np.float64]:
+def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> Array:
     """Release the weight of the targets of each size, largest first: shape (kinds, ``N_SIZES``).
 
     Sizes are those of magnitudes, at most ``high``. Zeros, and targets below the last size, are not
@@ -219,7 +218,7 @@ def noisy_target_sizes(oracle: Oracle, declared: SumRelease, high: float) -> NDA
     return counts.reshape(n_kinds, N_SIZES)
 
 
-def _kinds(loss: Loss, targets: NDArray[np.float64], count: int) -> list[NDArray[np.float64]]:
+def _kinds(loss: Loss, targets: Array, count: int) -> list[Array]:
     """Return targets, and for two kinds those without offsets. Private."""
     # Offsets that are all zero are a column, too.
     kinds = [targets if targets.ndim == 1 else targets[:, 0]]
@@ -253,10 +252,10 @@ def noisy_squared_slope(
     return most**2 * min(max(float(total[0]), declared.noise_std) / weight, 1.0)
 
 
-def float_targets(block: Block) -> NDArray[np.float64]:
+def float_targets(block: Block) -> Array:
     """Return a block's targets, as the loss wants them, in float64. Private."""
     xp = namespace(block.norms)
-    targets: NDArray[np.float64] = xp.asarray(block.targets, dtype=xp.float64)
+    targets: Array = xp.asarray(block.targets, dtype=xp.float64)
     return targets
 
 
@@ -277,7 +276,7 @@ def column_sum(data: DataSpec) -> RowSum:
     return RowSum("sums of columns", 2 * d + 1, math.sqrt(most), opposition=min(against, 1.0))
 
 
-def noisy_columns(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
+def noisy_columns(oracle: Oracle, declared: SumRelease) -> Array:
     """Release the sums of all columns, of their squares, and the weight of all rows."""
     spec, d = oracle.rows.spec, oracle.rows.spec.n_features
 
@@ -307,13 +306,11 @@ def near_sum(data: DataSpec) -> RowSum:
     return RowSum("counts of entries near their mean", size, most, directions=1, opposition=0.0)
 
 
-def noisy_near_counts(
-    oracle: Oracle, declared: SumRelease, centers: NDArray[np.float64], unit: float
-) -> NDArray[np.float64]:
+def noisy_near_counts(oracle: Oracle, declared: SumRelease, centers: Array, unit: float) -> Array:
     """Release the weight of the rows at each distance, above and below: (N_NEAR, 2, n_features)."""
     spec = oracle.rows.spec
 
-    def block_sum(block: Block) -> NDArray[np.float64]:
+    def block_sum(block: Block) -> Array:
         x = beside_constant(block, 0.0)
         xp = namespace(x)
         x = (x - like(x, centers)) / unit
@@ -326,7 +323,7 @@ def noisy_near_counts(
             for side in (is_above, ~is_above):
                 cells = xp.asarray(inside & side, dtype=xp.float64)
                 counts.append(sum_of(block, weights, cells))
-        return cast("NDArray[np.float64]", xp.concat(counts, axis=-1))
+        return cast("Array", xp.concat(counts, axis=-1))
 
     values = near_sum(spec).noisy(oracle, declared, AnyArrays(block_sum, apart=True))
     return values.reshape(N_NEAR, 2, spec.n_features)
@@ -354,7 +351,7 @@ def magnitude_sum(data: DataSpec) -> RowSum:
     )
 
 
-def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64]:
+def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> Array:
     """Release the histogram of each column's orders of magnitude, of shape (n_features, 40).
 
     Zeros, and entries too small for the last level, are not counted.
@@ -363,7 +360,7 @@ def noisy_magnitudes(oracle: Oracle, declared: SumRelease) -> NDArray[np.float64
     size = spec.n_features * LEVELS
     first = np.arange(spec.n_features) * LEVELS
 
-    def block_counts(block: Block) -> NDArray[np.float64]:
+    def block_counts(block: Block) -> Array:
         X = block.features()
         levels = -np.frexp(np.abs(X) / X.dtype.type(spec.row_norm))[1].astype(np.int64)
         seen = (X != 0) & (levels < LEVELS) & (counted(block) > 0.0)[:, np.newaxis]

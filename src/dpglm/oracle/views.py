@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import like, namespace, rounded_up
+from dpglm._validation import Array, like, namespace, rounded_up
 from dpglm.data.compiled.kernels import SlopeRule
 from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
 from dpglm.data.sampled import SampledRows, sampled_rows
@@ -79,11 +79,11 @@ class View(Rows):
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Add up as the rows behind the view do it, so where they are."""
         seen = self._seen
 
-        def block_sum(block: Block) -> NDArray[np.float64]:
+        def block_sum(block: Block) -> Array:
             return kernel(seen(block))
 
         marked: Kernel = block_sum
@@ -127,7 +127,7 @@ class _ViewBlock(Block):
             signs = namespace(block.norms).where(block.targets == positive_class, 1.0, -1.0)
             self.targets = like(block.norms, signs, block.norms.dtype)
 
-    def predict(self, w: NDArray[np.float64]) -> Floats:
+    def predict(self, w: Array) -> Floats:
         return self._block.predict(self._scaled(w))
 
     def features(self) -> Floats:
@@ -139,19 +139,19 @@ class _ViewBlock(Block):
     def located(self) -> tuple[Any, NDArray[np.int64] | None]:
         return self._block.located()
 
-    def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
+    def weighted_sum(self, slopes: Floats) -> Array:
         total = self._block.weighted_sum(slopes)
         if self.starts is None:
             return self._scaled(total)
         return np.stack([self._scaled(of_group) for of_group in total])
 
     def bounded_sum(
-        self, rule: SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
-    ) -> NDArray[np.float64] | None:
+        self, rule: SlopeRule, w: Array, targets: NDArray[Any], norms: Floats
+    ) -> Array | None:
         total = self._block.bounded_sum(rule, self._scaled(w), targets, norms)
         return None if total is None else self._scaled(total)
 
-    def _scaled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _scaled(self, values: Array) -> Array:
         if not self._has_intercept or self._scale == 1.0:
             return values
         values = values + 0.0

@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import Array, check_integer, check_real
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy.adjacency import Adjacency, Unit
 from dpglm.privacy.events import (
@@ -214,11 +214,11 @@ class Release(Generic[V, R]):
 
 AnyRelease: TypeAlias = Release[Any, Any]
 """A release of any values and answers."""
-SumRelease: TypeAlias = Release[NDArray[np.float64], NDArray[np.float64]]
+SumRelease: TypeAlias = Release[Array, Array]
 """A release of a noisy vector."""
-SumMechanism: TypeAlias = Mechanism[NDArray[np.float64], NDArray[np.float64]]
+SumMechanism: TypeAlias = Mechanism[Array, Array]
 """Noise that is added to a vector."""
-ScoreRelease: TypeAlias = Release[NDArray[np.float64], int]
+ScoreRelease: TypeAlias = Release[Array, int]
 """A release of a candidate with a small score."""
 
 
@@ -255,7 +255,7 @@ class Curator:
         self._noise = noise
         self._records: list[Event | tuple[Curator, ...]] = []
         # Released values over their noise, for each quantity: sum, sum of squares, and count.
-        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._sums: dict[str, Array] = {}
         self._squares: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 

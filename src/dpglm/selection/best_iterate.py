@@ -8,9 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpglm._validation import Array
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
@@ -111,9 +109,9 @@ class BestIterate(Solver):
 class BestIterateState:
     """All iterates so far, the state of the descent, and the final choice."""
 
-    iterates: tuple[NDArray[np.float64], ...]
+    iterates: tuple[Array, ...]
     descent: DescentState
-    chosen: NDArray[np.float64] | None = None
+    chosen: Array | None = None
 
 
 @final
@@ -181,7 +179,7 @@ class BestIterateMethod(Method["BestIterateState"]):
         chosen = dataclasses.replace(state, chosen=state.iterates[position])
         return chosen, StepInfo(self.n_steps, math.nan)
 
-    def _penalty_gradient(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _penalty_gradient(self, w: Array) -> Array:
         """Return the gradient of the penalty, in units of a sum over rows."""
         problem, data = self.descent.problem, self.descent.data
         gradient = data.n_rows * problem.regularizer.strong_convexity * w

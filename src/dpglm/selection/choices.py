@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import Array
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.choices import (
     GeneralizedRelease,
@@ -149,9 +150,7 @@ class LeastLoss:
         """Describe the release of the choice for rows with the public facts ``data``."""
         return least_loss_release(data, adjacency, self.loss_bound, self.epsilon)
 
-    def choose(
-        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
-    ) -> NDArray[np.float64]:
+    def choose(self, models: Sequence[Array], oracle: Oracle, declared: AnyRelease) -> Array:
         """Choose a model by a release about held-out rows."""
         return models[choose_least_loss(oracle, declared, models, self.loss_bound, self.score)]
 
@@ -178,9 +177,7 @@ class LeastLossByNorm:
             data, adjacency, self.loss_bounds, self.epsilon, self.failure
         )
 
-    def choose(
-        self, models: Sequence[NDArray[np.float64]], oracle: Oracle, declared: AnyRelease
-    ) -> NDArray[np.float64]:
+    def choose(self, models: Sequence[Array], oracle: Oracle, declared: AnyRelease) -> Array:
         """Choose a model by a release about held-out rows."""
         chosen = choose_least_generalized(
             oracle, declared, models, self.loss_bounds, self.loss_at_zero, self.penalties

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._json import plain_json
-from dpglm._validation import check_integer
+from dpglm._validation import Array, check_integer
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
@@ -93,10 +93,10 @@ class SelectionState:
 
     seed: int
     step: int = 0
-    models: tuple[NDArray[np.float64], ...] = ()
+    models: tuple[Array, ...] = ()
     noises: tuple[NoiseCovariance | None, ...] = ()
     stage: _Stage | None = None
-    chosen: NDArray[np.float64] | None = None
+    chosen: Array | None = None
 
 
 @final

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._progress import silent
+from dpglm._validation import Array
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import noisy_loss, noisy_loss_release
@@ -159,7 +159,7 @@ class RepeatedSearch(Solver):
 class RepeatedSearchState:
     """The best model so far, the number of its candidate, and its noise covariance."""
 
-    w: NDArray[np.float64] | None = None
+    w: Array | None = None
     chosen: int | None = None
     noise: NoiseCovariance | None = None
 

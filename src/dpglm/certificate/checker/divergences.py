@@ -49,7 +49,7 @@ def _delta(event: Event, epsilon: float) -> float:
     return delta_of(np.asarray(total), epsilon)
 
 
-def delta_of(divergence: NDArray[np.float64], epsilon: float) -> float:
+def delta_of(divergence: Array, epsilon: float) -> float:
     """Bound delta at epsilon by the Renyi divergence of each of ``ORDERS``.
 
     Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020,
@@ -59,7 +59,7 @@ def delta_of(divergence: NDArray[np.float64], epsilon: float) -> float:
     return math.exp(min(0.0, float(np.min(logs))))
 
 
-DIVERGENCE: dict[type[Event], Callable[[Any], NDArray[np.float64]]] = {
+DIVERGENCE: dict[type[Event], Callable[[Any], Array]] = {
     Gaussian: lambda event: 0.5 * ORDERS * event.noise_multiplier**-2,
     LastIterate: lambda event: 0.5 * ORDERS * event.mu**2,
     BoundedRange: lambda event: np.minimum(0.125 * ORDERS * event.epsilon**2, event.epsilon),

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import erfcx
 
+from dpglm._validation import Array
 from dpglm.certificate.checker.divergences import (
     DIVERGENCE,
     ORDERS,
@@ -68,8 +68,6 @@ def _laws(event: Event) -> int:
 
 # Random repetitions recomputed: from delta of a single try, or by Renyi divergences.
 
-_Array = NDArray[np.float64]
-
 
 def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[float, float]:
     """Return (ratio, mean): the best of the tries is ``(e + ratio, mean delta(e))``-DP for every e.
@@ -89,7 +87,7 @@ def composed_tries(event: Event) -> Callable[[float], float] | None:
     return None if divergence is None else lambda epsilon: delta_of(divergence, epsilon)
 
 
-def _divergence(event: Event) -> _Array | None:
+def _divergence(event: Event) -> Array | None:
     total = np.zeros_like(ORDERS)
     for basic, count in canonical(event).terms():
         one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
@@ -99,7 +97,7 @@ def _divergence(event: Event) -> _Array | None:
     return total
 
 
-def _best_divergence(event: RandomlyRepeated) -> _Array | None:
+def _best_divergence(event: RandomlyRepeated) -> Array | None:
     found = [_divergence(one) for one in event.events]
     known = [one for one in found if one is not None]
     if len(known) < len(found):
@@ -113,11 +111,11 @@ def _best_divergence(event: RandomlyRepeated) -> _Array | None:
     return np.asarray(np.logaddexp(moment, math.log(none) if none else -math.inf) / excess)
 
 
-def _two_losses(upper: _Array, lower: _Array) -> _Array:
+def _two_losses(upper: Array, lower: Array) -> Array:
     return np.asarray(np.logaddexp(upper, lower) / (ORDERS - 1.0))
 
 
-_DIVERGENCE: dict[type[Event], Callable[[Any], _Array | None]] = {
+_DIVERGENCE: dict[type[Event], Callable[[Any], Array | None]] = {
     **DIVERGENCE,
     Pure: lambda event: _two_losses(
         (ORDERS - 1.0) * event.epsilon - math.log1p(math.exp(-event.epsilon)),

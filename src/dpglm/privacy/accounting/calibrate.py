@@ -120,10 +120,7 @@ def _calibrate_exactly(
     tolerance: float = _EXACT_TOLERANCE,
 ) -> float:
     multiplier = _root(
-        lambda s: excess(make_event(s), adjacency, budget),
-        budget,
-        0.01 * tolerance,
-        start,
+        lambda s: excess(make_event(s), adjacency, budget), budget, 0.01 * tolerance, start
     )
     nudge = 1e-6 * tolerance
     while not within_budget(make_event(multiplier), adjacency, budget):
@@ -133,10 +130,7 @@ def _calibrate_exactly(
 
 
 def _calibrate_numerically(
-    make_event: Callable[[float], Event],
-    limit: ApproximateDP,
-    adjacency: Adjacency,
-    start: float,
+    make_event: Callable[[float], Event], limit: ApproximateDP, adjacency: Adjacency, start: float
 ) -> float:
     """Search on a rough grid, then refine with a few calls of the accurate accountant."""
     example = make_event(1.0)
@@ -221,10 +215,7 @@ def _central_limit(
 
 
 def _root(
-    over_by: Callable[[float], float],
-    budget: PrivacyBudget,
-    tolerance: float,
-    start: float,
+    over_by: Callable[[float], float], budget: PrivacyBudget, tolerance: float, start: float
 ) -> float:
     """Solve ``over_by(multiplier) = 0`` for a decreasing function of the log multiplier."""
 

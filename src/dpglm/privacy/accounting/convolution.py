@@ -121,12 +121,7 @@ _FINEST = 0.1
 
 
 def split(
-    law: LossLaw,
-    count: int,
-    width: float,
-    fraction: float,
-    own: float,
-    rest: float,
+    law: LossLaw, count: int, width: float, fraction: float, own: float, rest: float
 ) -> list[tuple[LossLaw, float]]:
     """Split a law by the size of its losses, if the grid is too wide for the small ones.
 

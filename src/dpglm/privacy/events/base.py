@@ -11,16 +11,15 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpglm._codec import encode
+from dpglm._validation import Array as Array
 from dpglm._validation import check_integer, check_real
 from dpglm.privacy.adjacency import Adjacency
 
 # The distribution of a privacy loss, given by its two tails.
 
-Array = NDArray[np.float64]
 Tails = tuple[Array, Array]
 # Losses beyond 13 standard deviations count as infinite: Phi(-13) is about 6e-39.
 REACH = 13.0

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import Array, check_integer, check_real
 from dpglm.privacy.events import Event, Gaussian, PerturbedObjective, ProjectedGaussian, Pure
 from dpglm.privacy.noise.exact import rounded_l2, rounded_laplace
 from dpglm.privacy.noise.grid import (
@@ -30,7 +30,7 @@ from dpglm.privacy.releases import Mechanism, Release
 
 def add_l2_noise(
     value: ArrayLike, scale: float, granularity_exponent: int, source: NoiseSource
-) -> NDArray[np.float64]:
+) -> Array:
     """Snap values to the grid ``2**k`` and add exactly rounded L2 noise on that grid.
 
     The noise ``b`` has a density proportional to ``exp(-|b| / scale)``, with the L2 norm over all m
@@ -52,7 +52,7 @@ def add_l2_noise(
 
 def add_laplace(
     value: ArrayLike, scale: float, granularity_exponent: int, source: NoiseSource
-) -> NDArray[np.float64]:
+) -> Array:
     """Snap values to the grid ``2**k`` and add exactly rounded, independent Laplace noise on it.
 
     ``scale`` is the mean absolute value of the noise; all else as in ``add_l2_noise``.
@@ -68,7 +68,6 @@ def add_laplace(
     return add_on_grid(value, scale, granularity_exponent, draw)
 
 
-_Array = NDArray[np.float64]
 V = TypeVar("V")
 R = TypeVar("R")
 MOST_SENDERS = 2**13
@@ -83,11 +82,7 @@ def _check_senders(name: str, senders: int, most: int) -> None:
 
 def _grid_scale(multiplier: float, release: Release[Any, Any]) -> NoiseScale:
     return noise_scale(
-        release.adjacency,
-        release.sensitivity,
-        multiplier,
-        release.coordinates,
-        release.magnitude,
+        release.adjacency, release.sensitivity, multiplier, release.coordinates, release.magnitude
     )
 
 
@@ -110,13 +105,13 @@ class CalibratedNoise(Mechanism[V, R]):
 
 
 @dataclass(frozen=True)
-class _GaussianOnSums(CalibratedNoise[_Array, _Array]):
+class _GaussianOnSums(CalibratedNoise[Array, Array]):
     """Spherical Gaussian noise; the value is snapped to a grid, and the noise rounded to it."""
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         return _grid_scale(self.multiplier, release)
 
-    def draw(self, release: Release[_Array, _Array], value: _Array, source: NoiseSource) -> _Array:
+    def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
         return add_gaussian(value, release.scale.std, release.scale.exponent, source)
 
 
@@ -154,7 +149,7 @@ class ProjectedGaussianNoise(_GaussianOnSums):
 
 @final
 @dataclass(frozen=True)
-class L2Noise(Mechanism[_Array, _Array]):
+class L2Noise(Mechanism[Array, Array]):
     """Noise with a density proportional to ``exp(-|b| / s)``; Laplace noise for a single number.
 
     ``epsilon`` is the L2 sensitivity over the scale s.
@@ -187,7 +182,7 @@ class L2Noise(Mechanism[_Array, _Array]):
     def coordinate_std(self, scale: float, size: int) -> float:
         return scale * math.sqrt(size + 1.0)
 
-    def draw(self, release: Release[_Array, _Array], value: _Array, source: NoiseSource) -> _Array:
+    def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
         return add_l2_noise(value, release.scale.std, release.scale.exponent, source)
 
 
@@ -199,7 +194,7 @@ class Messages:
     The number of senders, from 1 to ``MOST_SENDERS``, is public.
     """
 
-    total: _Array
+    total: Array
     senders: int
 
     def __post_init__(self) -> None:
@@ -208,7 +203,7 @@ class Messages:
 
 @final
 @dataclass(frozen=True)
-class LocalGaussianNoise(CalibratedNoise[Messages, _Array]):
+class LocalGaussianNoise(CalibratedNoise[Messages, Array]):
     """Gaussian noise that every sender adds to its own message before messages are summed.
 
     At most ``most_senders`` messages, from 1 to ``MOST_SENDERS``, are summed.
@@ -237,8 +232,8 @@ class LocalGaussianNoise(CalibratedNoise[Messages, _Array]):
         return scale if math.isfinite(summed.std) else summed
 
     def draw(
-        self, release: Release[Messages, _Array], value: Messages, source: NoiseSource
-    ) -> _Array:
+        self, release: Release[Messages, Array], value: Messages, source: NoiseSource
+    ) -> Array:
         # The declared rounding is that of all messages.
         _check_senders("senders", value.senders, self.most_senders)
         summed = release.scale.times(math.sqrt(value.senders))
@@ -259,7 +254,7 @@ class SecretNoise:
     noise.
     """
 
-    value: NDArray[np.float64]
+    value: Array
     rounding: float
 
 

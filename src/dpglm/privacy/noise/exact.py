@@ -10,6 +10,8 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._validation import Array
+
 T = TypeVar("T")
 Words = Callable[[int], NDArray[np.uint64]]
 """``words(count)`` returns that many independent uniform 64-bit words."""
@@ -150,7 +152,7 @@ def uniform_indices(words: Words, draws: int, size: int) -> NDArray[np.int64]:
     return drawn[drawn < size]
 
 
-def coins(words: Words, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
+def coins(words: Words, probabilities: Array) -> NDArray[np.bool_]:
     """Return independent bits, true with exactly the given probabilities, of shape (k,) in [0, 1].
 
     Entry i states whether the uniform ``U_i``, an infinite string of random bytes, is below
@@ -264,7 +266,7 @@ class _Length:
         """Arithmetic for refinement."""
         return arithmetic()
 
-    def _estimate(self, uniforms: NDArray[np.float64], logs: int) -> tuple[float, float]:
+    def _estimate(self, uniforms: Array, logs: int) -> tuple[float, float]:
         """Length and relative error in float64; NaN if a uniform is 0 so far."""
         radial = uniforms[:logs]
         with np.errstate(divide="ignore", invalid="ignore"):

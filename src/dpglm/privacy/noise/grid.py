@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import Array, check_integer, check_real
 from dpglm.privacy.adjacency import Adjacency
 
 # Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) does not overflow.
@@ -143,7 +143,7 @@ def add_on_grid(
     granularity_exponent: int,
     draw: Callable[[int, float], NDArray[np.int64]],
     name: str = "scale",
-) -> NDArray[np.float64]:
+) -> Array:
     """Snap values to the grid and add noise in cells: ``draw(size, cells per scale)``.
 
     Nothing is rounded after the noise was added, so the result is exactly a post-processing of the

@@ -13,13 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._calls import checked, frames_to_the_user
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import Array, check_integer, check_real
 from dpglm.exceptions import SeededNoiseWarning
 from dpglm.privacy.noise.exact import bernoulli_by_digits, bernoulli_by_gaps, rounded_gaussian
-from dpglm.privacy.noise.grid import (
-    add_on_grid,
-    cells_per_scale,
-)
+from dpglm.privacy.noise.grid import add_on_grid, cells_per_scale
 
 if TYPE_CHECKING:
     from dpglm.privacy.releases import Release
@@ -265,7 +262,7 @@ class SeededNoise(NoiseSource):
 @checked
 def add_gaussian(
     value: ArrayLike, std: float, granularity_exponent: int, source: NoiseSource
-) -> NDArray[np.float64]:
+) -> Array:
     """Snap values to a grid and add exactly rounded Gaussian noise on that grid.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import Array, check_integer, check_real
 from dpglm.privacy.events import BoundedRange, Event, Pure
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.noise.exact import coins, rounded_laplace, uniform_indices
@@ -101,7 +101,7 @@ def permute_and_flip(
 
 def generalized_scores(
     scores: ArrayLike, sensitivities: ArrayLike, epsilon: float, failure: float
-) -> NDArray[np.float64]:
+) -> Array:
     """Turn scores (k,) of different public sensitivities into scores of sensitivity 1.
 
     ``s[j] = max_k ((q[j] + t D[j]) - (q[k] + t D[k])) / (D[j] + D[k])`` with
@@ -147,11 +147,7 @@ def generalized_scores(
 
 
 def generalized_exponential_mechanism(
-    scores: ArrayLike,
-    sensitivities: ArrayLike,
-    epsilon: float,
-    failure: float,
-    source: NoiseSource,
+    scores: ArrayLike, sensitivities: ArrayLike, epsilon: float, failure: float, source: NoiseSource
 ) -> int:
     """Choose by ``exponential_mechanism`` on ``generalized_scores``, which have sensitivity 1.
 
@@ -161,7 +157,7 @@ def generalized_exponential_mechanism(
     return exponential_mechanism(comparable, 1.0, epsilon, source)
 
 
-def _probabilities(scores: ArrayLike, sensitivity: float, epsilon: float) -> NDArray[np.float64]:
+def _probabilities(scores: ArrayLike, sensitivity: float, epsilon: float) -> Array:
     """Chances of acceptance, 1 for the best candidate; all mechanisms use these and no other."""
     q = _finite("scores", scores)
     least, most = _SENSITIVITIES
@@ -172,7 +168,7 @@ def _probabilities(scores: ArrayLike, sensitivity: float, epsilon: float) -> NDA
         return np.asarray(np.exp(-np.minimum(rate * (q - q.min()), _GREATEST_EXPONENT)))
 
 
-def _finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def _finite(name: str, values: ArrayLike) -> Array:
     """Vector of finite float64, at least one."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not array.size:
@@ -190,11 +186,7 @@ _PROPOSALS = 16
 
 
 def exponential_mechanism_in_runs(
-    scores: ArrayLike,
-    lengths: ArrayLike,
-    sensitivity: float,
-    epsilon: float,
-    source: NoiseSource,
+    scores: ArrayLike, lengths: ArrayLike, sensitivity: float, epsilon: float, source: NoiseSource
 ) -> int:
     """Choose one of very many candidates, in long runs of equal scores, by its position.
 
@@ -274,7 +266,6 @@ def _uniform_below(source: NoiseSource, size: int) -> int:
 
 # Mechanisms of choices, with their privacy events.
 
-_Scores = NDArray[np.float64]
 V = TypeVar("V")
 
 
@@ -306,7 +297,7 @@ class _Choice(Mechanism[V, int]):
 
 @final
 @dataclass(frozen=True)
-class PermuteAndFlip(_Choice[_Scores]):
+class PermuteAndFlip(_Choice[Array]):
     """Choice of a candidate with a small score by permute-and-flip.
 
     Half of the bound on a score's move suffices where all scores move to the same side
@@ -316,19 +307,19 @@ class PermuteAndFlip(_Choice[_Scores]):
     algorithm = "permute-and-flip"
     has_bounded_range = False
 
-    def draw(self, release: Release[_Scores, int], value: _Scores, source: NoiseSource) -> int:
+    def draw(self, release: Release[Array, int], value: Array, source: NoiseSource) -> int:
         return permute_and_flip(value, release.sensitivity, self.epsilon, source)
 
 
 @final
 @dataclass(frozen=True)
-class ExponentialMechanism(_Choice[_Scores]):
+class ExponentialMechanism(_Choice[Array]):
     """Choice of a candidate with a small score by the exponential mechanism."""
 
     algorithm = "exponential mechanism"
     has_bounded_range = True
 
-    def draw(self, release: Release[_Scores, int], value: _Scores, source: NoiseSource) -> int:
+    def draw(self, release: Release[Array, int], value: Array, source: NoiseSource) -> int:
         return exponential_mechanism(value, release.sensitivity, self.epsilon, source)
 
 
@@ -341,8 +332,8 @@ class BoundedScores:
     it is 0 for at most one of them. All scores have the same diameter.
     """
 
-    scores: _Scores
-    contribution_bounds: _Scores
+    scores: Array
+    contribution_bounds: Array
 
 
 @final
@@ -383,7 +374,7 @@ class Runs:
     Only the sum of the integer lengths is public.
     """
 
-    scores: _Scores
+    scores: Array
     lengths: NDArray[np.int64]
 
 
