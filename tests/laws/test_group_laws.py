@@ -19,7 +19,6 @@ from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec, GroupBound
 from dpglm.data.stream import streamed
-from dpglm.data.stream.streamed import GroupedStream
 from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP
@@ -313,7 +312,7 @@ def cut_at_chunks(stream):
     for chunk in stream._rows.chunks():
         inner = stream._starts - first
         ends = np.unique(np.clip(inner, 0, chunk.n_rows))
-        yield GroupedRows(chunk, ends)
+        yield chunk, ends
         first += chunk.n_rows
 
 
@@ -325,7 +324,7 @@ def test_people_in_several_chunks_move_releases_within_bounds(monkeypatch):
         return (MappedRows(*rows),)
 
     assert moved(model, stored) <= 1.0
-    monkeypatch.setattr(GroupedStream, "_parts", cut_at_chunks)
+    monkeypatch.setattr(GroupedRows, "_parts", cut_at_chunks)
     assert moved(model, stored) > 1.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import abc
+import functools
 import itertools
 import math
 import numbers
@@ -20,7 +20,6 @@ from scipy import sparse
 
 from dpglm._validation import check_integer, finite
 from dpglm.data.memory.dense import DenseRows
-from dpglm.data.memory.sparse import SparseRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import (
     SERIAL,
@@ -371,8 +370,9 @@ class LimitedGroups:
 # Rows in groups: sums over rows become sums of bounded contributions of groups.
 
 
-class InGroups(Rows):
-    """Rows, those of each group one after the other, wherever they are.
+@final
+class GroupedRows(Rows):
+    """Rows, those of each group one after the other, in memory or in storage.
 
     ``starts`` has the first row of each group, and the number of rows at the end.
 
@@ -382,7 +382,8 @@ class InGroups(Rows):
     float64. So one group, with all its rows, changes a sum by at most the bound and what
     ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed. In a
     Poisson sample each group's part is rounded to multiples of ``step``, so that sums are exact
-    (``dpglm.data.sampled``).
+    (``dpglm.data.sampled``). Rows in storage are cut between groups: rows of a group that lie in
+    several chunks are put together first, so that each group is bounded once, as a whole.
     """
 
     unit = Unit.GROUP
@@ -397,21 +398,9 @@ class InGroups(Rows):
         self.spec, self.watch = rows.spec, rows.watch
         self._rows, self._starts, self._bound, self._step = rows, starts, bound, step
 
-    @abc.abstractmethod
-    def _with(
-        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
-    ) -> InGroups:
-        """Put rows of this backend, or rows in memory, in groups."""
-
-    def held(self, bound: float, step: float | None) -> InGroups:
+    def held(self, bound: float, step: float | None) -> GroupedRows:
         """Clip each group's contribution to a bound, and round it to the grid of ``step``."""
-        return self._with(self._rows, self._starts, bound, step)
-
-    @abc.abstractmethod
-    def batch_sums(
-        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
-    ) -> Iterable[NDArray[np.float64]]:
-        """Return the bounded sums over batches of groups, of ``size`` numbers each."""
+        return GroupedRows(self._rows, self._starts, bound, step)
 
     @property
     def _most(self) -> float:
@@ -428,11 +417,11 @@ class InGroups(Rows):
     def n_units(self) -> int:
         return len(self._starts) - 1
 
-    def bounded(self, bound: float) -> InGroups:
+    def bounded(self, bound: float) -> GroupedRows:
         return self.held(bound, self._step)
 
-    def alike(self, rows: Rows) -> InGroups:
-        return self._with(rows, self._starts, None, self._step)
+    def alike(self, rows: Rows) -> GroupedRows:
+        return GroupedRows(rows, self._starts, None, self._step)
 
     def blocks(self) -> Iterator[Block]:
         return self._rows.blocks()
@@ -442,12 +431,12 @@ class InGroups(Rows):
     ) -> Iterable[Any]:
         return self._rows.map_native(function, map_blocks)
 
-    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> InGroups:
+    def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> GroupedRows:
         positions, starts = rows_of(self._starts, indices)
-        return self._with(self._rows._taken(positions, spec), starts, self._bound, self._step)
+        return GroupedRows(self._rows._taken(positions, spec), starts, self._bound, self._step)
 
-    def clip_entries(self, bound: float) -> InGroups:
-        return self._with(self._rows.clip_entries(bound), self._starts, self._bound, self._step)
+    def clip_entries(self, bound: float) -> GroupedRows:
+        return GroupedRows(self._rows.clip_entries(bound), self._starts, self._bound, self._step)
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
@@ -459,45 +448,55 @@ class InGroups(Rows):
         self.watch.check()
         return total.reshape(shape)
 
-
-@final
-class GroupedRows(InGroups):
-    """Rows in groups, in memory."""
-
-    _rows: DenseRows | SparseRows
-
-    def _with(
-        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
-    ) -> GroupedRows:
-        return GroupedRows(rows, starts, bound, step)
-
     def batch_sums(
         self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
-    ) -> Iterable[NDArray[np.float64]]:
-        bound, step = self._most, self._step
+    ) -> Iterator[NDArray[np.float64]]:
+        """Return the bounded sums over batches of groups, of ``size`` numbers each."""
+        bound, step, intercept = self._most, self._step, self.spec.intercept
         # Groups of a sample are summed one by one, each by its own rows alone.
         apart = isinstance(kernel, AnyArrays) and kernel.apart and step is None
 
-        def group(at: int) -> Block:
-            block = self._rows.span(*self._starts[at : at + 2])
-            return block if step is None else SampledBlock(block, self.spec.intercept, step)
-
-        def batch_sum(batch: Any) -> NDArray[np.float64]:
+        def batch_sum(rows: Any, starts: NDArray[np.intp], batch: tuple[int, int]) -> Any:
             first, last = batch
+            blocks = (rows.span(*starts[at : at + 2]) for at in range(first, last))
             if apart and last - first > 1:
-                sums = kernel(self._groups(first, last))
+                block = rows.span(starts[first], starts[last])
+                within = starts[first : last + 1] - starts[first]
+                sums = kernel(_GroupBlock(block, within, intercept))
+            elif step is None:
+                sums = np.stack([kernel(block) for block in blocks])
             else:
-                sums = np.stack([kernel(group(at)) for at in range(first, last)])
+                seen = (SampledBlock(block, intercept, step) for block in blocks)
+                sums = np.stack([kernel(block) for block in seen])
             sums = np.asarray(sums, dtype=np.float64).reshape(last - first, size)
             return clipped(sums, bound, step)
 
-        ranges: Any = batches(self._starts, size)
-        return map_blocks(batch_sum, ranges)
+        for part in self._parts():
+            yield from map_blocks(functools.partial(batch_sum, *part), batches(part[1], size))
 
-    def _groups(self, first: int, last: int) -> _GroupBlock:
-        start, stop = self._starts[first], self._starts[last]
-        starts = self._starts[first : last + 1] - start
-        return _GroupBlock(self._rows.span(start, stop), starts, self.spec.intercept)
+    def _parts(self) -> Iterator[tuple[Rows, NDArray[np.intp]]]:
+        """Yield all groups, in order: rows of whole groups in memory, and their starts."""
+        starts, done, first = self._starts, 0, 0
+        begun: list[Any] = []
+        for chunk in self._rows.chunks():
+            last, offset = first + chunk.n_rows, 0
+            if begun:
+                # The rows here of a group that began in an earlier chunk.
+                offset = int(min(starts[done + 1], last)) - first
+                begun.append(chunk.take(np.arange(offset)))
+                if starts[done + 1] > last:
+                    first = last
+                    continue
+                yield DenseRows.joined(begun), starts[done : done + 2] - starts[done]
+                done, begun = done + 1, []
+            whole = int(np.searchsorted(starts, last, side="right")) - 1
+            if whole > done:
+                yield chunk, starts[done : whole + 1] - first
+                done = whole
+            if starts[done] < last:
+                rest: Any = chunk.take(np.arange(starts[done] - first, chunk.n_rows))
+                begun = [DenseRows.joined([rest])]
+            first = last
 
 
 @final
@@ -531,14 +530,14 @@ class _GroupBlock(Block):
 
 
 @sampled_rows.register
-def _(rows: InGroups, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
+def _(rows: GroupedRows, indices: NDArray[np.intp], rate: float, step: float) -> Rows:
     taken = rows._taken(indices, rows.spec)
-    return taken._with(taken._rows, taken._starts, taken._bound, step)
+    return GroupedRows(taken._rows, taken._starts, taken._bound, step)
 
 
 @derived_rows.register
 def _(
-    rows: InGroups,
+    rows: GroupedRows,
     function: Callable[[Block], Any],
     spec: DataSpec,
     map_blocks: BlockMap = SERIAL,

@@ -148,6 +148,10 @@ class Rows(abc.ABC):
     def blocks(self) -> Iterator[Block]:
         """All rows, in order, in blocks with boundaries that depend on their number only."""
 
+    def chunks(self) -> Iterator[Rows]:
+        """All rows, in order, in parts that are in memory."""
+        yield self
+
     def map_native(
         self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
     ) -> Iterable[Any]:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
-from dpglm.data.groups import Groups
+from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.rows import Rows
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.source import ArraySource, Piece, Source
-from dpglm.data.stream.streamed import GroupedStream, prepared_stream
+from dpglm.data.stream.streamed import prepared_stream
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import NUMBER_KINDS, check_finite, check_no_date_cells, unmasked
 from dpglm.tables.given import as_column, as_offset, as_weights
@@ -78,7 +78,7 @@ class StoredRows(Collection):
         rows = prepared_stream(self._source, how, self._cache)
         if self._starts is None:
             return rows
-        return GroupedStream(rows.arranged(self._places), self._starts)
+        return GroupedRows(rows.arranged(self._places), self._starts)
 
     def apply(self, function: Callable[..., NDArray[Any]]) -> NDArray[Any]:
         n_rows, n_features = self.shape

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from dpglm._progress import tenths
 from dpglm.data.collection import Preparation
-from dpglm.data.groups import GroupedRows, InGroups
 from dpglm.data.memory.dense import RUN_ROWS, DenseRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Kernel, Rows
+from dpglm.data.rows import Block, Floats, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.source import ArraySource, Piece, Source, Spool
 from dpglm.tables.cells import check_finite
@@ -109,7 +108,6 @@ class StreamedRows(Rows):
             yield from chunk.blocks()
 
     def chunks(self) -> Iterator[Rows]:
-        """All rows, in order, in parts that are in memory."""
         chunks = self._chunks() if self._costs_nothing else _read_ahead(self._chunks())
         with contextlib.closing(chunks):
             yield from tenths("Pass over the rows", chunks, _n_rows, self.n_rows)
@@ -325,55 +323,3 @@ def _read_ahead(items: Generator[T]) -> Generator[T]:
         finally:
             thread.shutdown(cancel_futures=True)
             items.close()
-
-
-# Rows in groups that are read from storage, a chunk at a time.
-
-
-@final
-class GroupedStream(InGroups):
-    """Rows in storage, visited group by group; see ``InGroups`` for ``starts``.
-
-    Chunks are cut between groups: rows of a group that lie in several are put together in memory
-    first, so that each group is summed and bounded once, as a whole.
-    """
-
-    _rows: StreamedRows
-
-    def _with(
-        self, rows: Rows, starts: NDArray[np.intp], bound: float | None, step: float | None
-    ) -> InGroups:
-        kind = GroupedStream if isinstance(rows, StreamedRows) else GroupedRows
-        return kind(rows, starts, bound, step)
-
-    def batch_sums(
-        self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
-    ) -> Iterable[NDArray[np.float64]]:
-        bound = self._most
-        for part in self._parts():
-            yield from part.held(bound, self._step).batch_sums(kernel, size, map_blocks)
-
-    def _parts(self) -> Iterator[GroupedRows]:
-        """All groups, in order, those of each chunk together."""
-        starts, done, first = self._starts, 0, 0
-        begun: list[DenseRows] = []
-        for chunk in self._rows.chunks():
-            assert isinstance(chunk, DenseRows)
-            last, offset = first + chunk.n_rows, 0
-            if begun:
-                # The rows here of a group that began in an earlier chunk.
-                offset = int(min(starts[done + 1], last)) - first
-                begun.append(chunk.take(np.arange(offset)))  # type: ignore[arg-type]
-                if starts[done + 1] > last:
-                    first = last
-                    continue
-                yield GroupedRows(DenseRows.joined(begun), starts[done : done + 2] - starts[done])
-                done, begun = done + 1, []
-            whole = int(np.searchsorted(starts, last, side="right")) - 1
-            if whole > done:
-                yield GroupedRows(chunk, starts[done : whole + 1] - first)
-                done = whole
-            if starts[done] < last:
-                rest = np.arange(int(starts[done]) - first, chunk.n_rows)
-                begun = [DenseRows.joined([chunk.take(rest)])]  # type: ignore[list-item]
-            first = last
