@@ -282,4 +282,4 @@ def test_everything_public_has_a_docstring():
 
 def test_the_docstring_check_sees_a_missing_one(monkeypatch):
     monkeypatch.setattr(dpglm.datasets.load_adult, "__doc__", None)
-    assert list(_undocumented()) == ["dpglm.datasets.adult.load_adult"]
+    assert list(_undocumented()) == ["dpglm.datasets.tables.load_adult"]

@@ -172,7 +172,7 @@ def test_no_modules_import_each_other(sources):
         ("dpglm.solvers.base", "from dpglm.certificate.verify import verdict"),
         ("dpglm.certificate.verify", "from dpglm.estimators import Ridge"),
         ("dpglm.estimators._private", "from dpglm.report.plots import coefficients"),
-        ("dpglm.datasets.adult", "from dpglm.estimators import Ridge"),
+        ("dpglm.datasets.tables", "from dpglm.estimators import Ridge"),
         ("dpglm._json", "from dpglm.privacy.budget import PrivacyBudget"),
         ("dpglm.solvers.run", "import dpglm"),
         (

@@ -9,7 +9,7 @@ import pytest
 
 from dpglm.data.spec import DataSpec
 from dpglm.preprocessing import Center, InstanceOptimalCenter
-from dpglm.preprocessing.centering import nearest_mean, random_basis
+from dpglm.preprocessing.steps import nearest_mean, random_basis
 from dpglm.privacy.adjacency import Adjacency
 from tests.preprocessing.support import dense, make_rows, oracle_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
@@ -22,33 +21,10 @@ from dpglm.data.spec import DataSpec, FloatType
 Transform: TypeAlias = "NDArray[np.float64] | sparse.csr_array"
 
 
-class Embedding(abc.ABC):
-    """A law of random matrices that nearly keep inner products; free of data."""
-
-    @abc.abstractmethod
-    def draw(self, n_features: int, dimension: int, seed: int) -> Transform:
-        """Draw ``Phi^T``.
-
-        Parameters
-        ----------
-        n_features : int
-            Columns of the rows, at least 1.
-        dimension : int
-            Columns of the embedded rows, at least 1.
-        seed : int
-            Public randomness; the same seed gives the same matrix.
-
-        Returns
-        -------
-        ndarray or csr_array of shape (n_features, dimension)
-            With ``E[Phi^T Phi]`` the identity.
-        """
-
-
 @final
 @dataclass(frozen=True)
-class GaussianEmbedding(Embedding):
-    """Independent normal entries of variance 1 / dimension; dense.
+class GaussianEmbedding:
+    """Independent normal entries of variance 1 / dimension; dense, and free of data.
 
     Examples
     --------
@@ -57,6 +33,19 @@ class GaussianEmbedding(Embedding):
     """
 
     def draw(self, n_features: int, dimension: int, seed: int) -> NDArray[np.float64]:
+        """Draw ``Phi^T``, for which ``E[Phi^T Phi]`` is the identity.
+
+        Parameters
+        ----------
+        n_features, dimension : int
+            Columns of the rows, and of the embedded rows; at least 1.
+        seed : int
+            Public randomness; the same seed gives the same matrix.
+
+        Returns
+        -------
+        ndarray of shape (n_features, dimension)
+        """
         matrix = np.random.default_rng(seed).normal(size=(n_features, dimension))
         matrix /= np.sqrt(dimension)
         return matrix
@@ -64,7 +53,7 @@ class GaussianEmbedding(Embedding):
 
 @final
 @dataclass(frozen=True)
-class SparseEmbedding(Embedding):
+class SparseEmbedding:
     """A few random signs for each column of the rows, each in another column of the result.
 
     Parameters
@@ -95,6 +84,17 @@ class SparseEmbedding(Embedding):
         check_integer("nonzeros", self.nonzeros, least=1)
 
     def draw(self, n_features: int, dimension: int, seed: int) -> sparse.csr_array:
+        """Draw ``Phi^T``; see ``GaussianEmbedding.draw``.
+
+        Parameters
+        ----------
+        n_features, dimension, seed : int
+            As there.
+
+        Returns
+        -------
+        csr_array of shape (n_features, dimension)
+        """
         rng = np.random.default_rng(seed)
         count = min(self.nonzeros, dimension)
         edges = np.arange(count + 1) * dimension // count
@@ -104,6 +104,10 @@ class SparseEmbedding(Embedding):
         return sparse.csr_array(
             (signs.ravel(), columns.ravel(), pointers), shape=(n_features, dimension)
         )
+
+
+Embedding: TypeAlias = GaussianEmbedding | SparseEmbedding
+"""A law of random matrices that nearly keep inner products; free of data."""
 
 
 def embedded_spec(data: DataSpec, dimension: int, dtype: FloatType) -> DataSpec:

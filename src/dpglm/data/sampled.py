@@ -148,10 +148,10 @@ class SampledBlock(Block):
             *self._block.located(),
             w,
             self._intercept,
+            _LARGE * self._step,
             targets[: self._count],
             norms[: self._count],
             self._block.weights,
-            _LARGE * self._step,
         )
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:

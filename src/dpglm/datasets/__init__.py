@@ -4,10 +4,9 @@ The small sets of scikit-learn (``sklearn.datasets.load_breast_cancer`` and the 
 already and are not wrapped.
 """
 
-from dpglm.datasets.adult import load_adult
-from dpglm.datasets.california_housing import load_california_housing
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
 from dpglm.datasets.images import load_cifar100_features, load_fashion_mnist, load_mnist
+from dpglm.datasets.tables import load_adult, load_california_housing
 
 __all__ = [
     "Columns",

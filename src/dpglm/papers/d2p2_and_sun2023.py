@@ -7,8 +7,7 @@ import math
 from dpglm._calls import checked
 from dpglm._validation import check_integer
 from dpglm.papers.song2021 import Song2021
-from dpglm.preprocessing.centering import InstanceOptimalCenter
-from dpglm.preprocessing.scaling import ClipToQuantile
+from dpglm.preprocessing.steps import ClipToQuantile, InstanceOptimalCenter
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.d2p2 import D2P2

@@ -1,11 +1,16 @@
 """Data-independent transformers, and private preprocessing steps."""
 
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
-from dpglm.preprocessing.centering import Center, InstanceOptimalCenter
 from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder
-from dpglm.preprocessing.features import RandomProjection
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.preprocessing.scaling import ClipToQuantile, Scale, Whiten
+from dpglm.preprocessing.steps import (
+    Center,
+    ClipToQuantile,
+    InstanceOptimalCenter,
+    RandomProjection,
+    Scale,
+    Whiten,
+)
 from dpglm.tables.encoding import LinearUnits
 
 __all__ = [

@@ -190,7 +190,6 @@ class PlannedStep:
 
 _WANTED_RANK_ERROR = 0.02
 _LOG_CANDIDATES = 10.0
-_LEAST_SHARE, _MOST_SHARE = 0.002, 0.1
 
 
 def pure_epsilon(mu: float) -> float:
@@ -216,10 +215,10 @@ def bounded_range_epsilon(mu: float) -> float:
 def quantile_share(data: DataSpec, mu: float) -> float:
     """Return the budget share for a quantile with a rank error of 2 % of the rows."""
     error = 2.0 * _LOG_CANDIDATES / (bounded_range_epsilon(mu) * data.n_rows)
-    return share_for_error(error, _WANTED_RANK_ERROR, _LEAST_SHARE, _MOST_SHARE)
+    return share_for_error(error, _WANTED_RANK_ERROR, least=0.002)
 
 
-def share_for_error(error: float, wanted: float, least: float, most: float) -> float:
+def share_for_error(error: float, wanted: float, least: float = 0.01, most: float = 0.1) -> float:
     """Return the share of mu squared that achieves the wanted error, within limits.
 
     ``error`` is the error at the whole budget; errors are proportional to 1 / mu.

@@ -65,23 +65,21 @@ def bounded_sum(
     which: NDArray[np.int64] | None,
     w: NDArray[np.float64],
     intercept: float,
-    targets: NDArray[Any],
-    norms: NDArray[Any],
-    weights: NDArray[Any] | None,
+    *facts: NDArray[Any] | None,
 ) -> NDArray[np.float64] | None:
     """Sum over rows of the clipped slope times the row, reading each row from memory once.
 
-    ``which`` lists the rows that count, by default all, and ``targets``, ``norms`` (above 0) and
-    ``weights`` have one value for each of these, of the type of ``X``. None is returned where no
-    compiled code takes such arrays.
+    ``which`` lists the rows that count, by default all. ``facts`` are their targets, norms (above
+    0) and weights, or None, of the type of ``X``. None is returned where no compiled code takes
+    such arrays.
     """
     n, columns = X.shape
     n_rows = n if which is None else len(which)
-    check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w, *facts)
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
     by_columns = X.strides[0] == size and X.strides[1] % size == 0 and which is None
-    if not (by_rows or by_columns) or not _can_sum(X, targets, norms, weights):
+    if not (by_rows or by_columns) or not _can_sum(X, *facts):
         return None
     offset = intercept * float(w[-1]) if intercept else 0.0
     total = np.zeros(columns + 1)
@@ -95,9 +93,7 @@ def bounded_sum(
         _coarse(w[:columns], X.dtype),
         offset,
         rule,
-        targets,
-        norms,
-        weights,
+        *facts,
         total,
     )
     return _with_intercept(total, intercept)
@@ -109,19 +105,18 @@ def softmax_sum(
     which: NDArray[np.int64] | None,
     w: NDArray[np.float64],
     intercept: float,
-    targets: NDArray[Any],
-    norms: NDArray[Any],
-    weights: NDArray[Any] | None,
+    *facts: NDArray[Any] | None,
 ) -> NDArray[np.float64] | None:
     """Do as ``bounded_sum`` for softmax: w of shape (columns, classes), targets of int64."""
     columns, classes = X.shape[1], w.shape[1]
     n_rows = len(X) if which is None else len(which)
-    check_shapes(n_rows, columns + (intercept != 0.0), w[:, 0], targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w[:, 0], *facts)
     size = X.itemsize
     by_rows = X.strides[1] == size and X.strides[0] % size == 0
-    if not by_rows or targets.dtype != np.int64 or classes > _MOST_CLASSES:
+    targets, *others = facts
+    if not by_rows or targets is None or targets.dtype != np.int64 or classes > _MOST_CLASSES:
         return None
-    if not _can_sum(X, norms, weights):
+    if not _can_sum(X, *others):
         return None
     layout = _by_panels if _panels_are_better(columns, classes, size) else _by_classes
     name, extra, parameter, total, by_columns = layout(w[:columns], X.dtype)
@@ -138,9 +133,7 @@ def softmax_sum(
         *extra,
         offsets,
         rule,
-        targets,
-        norms,
-        weights,
+        *facts,
         total,
     )
     released = np.ascontiguousarray(by_columns.reshape(columns + 1, -1)[:, :classes])
@@ -153,9 +146,7 @@ def sparse_bounded_sum(
     rows: slice,
     w: NDArray[np.float64],
     intercept: float,
-    targets: NDArray[Any],
-    norms: NDArray[Any],
-    weights: NDArray[Any] | None,
+    *facts: NDArray[Any] | None,
 ) -> NDArray[np.float64] | None:
     """Do as ``bounded_sum`` for a slice of CSR rows, which hold no column twice."""
     columns = X.shape[1]
@@ -163,10 +154,10 @@ def sparse_bounded_sum(
     packed_rows = X.data.flags.c_contiguous and X.indices.flags.c_contiguous
     if not packed_rows or X.indices.dtype != pointers.dtype:
         return None
-    if not _can_sum(X, targets, norms, weights):
+    if not _can_sum(X, *facts):
         return None
     n_rows = len(pointers) - 1
-    check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w, *facts)
     total = np.zeros(columns + 1)
     _call(
         function("bounded_sum", X.data, X.indices),
@@ -178,9 +169,7 @@ def sparse_bounded_sum(
         w,
         intercept * float(w[-1]) if intercept else 0.0,
         rule,
-        targets,
-        norms,
-        weights,
+        *facts,
         total,
     )
     return _with_intercept(total, intercept)
@@ -218,17 +207,15 @@ def bounded_sum_on_grid(
     which: NDArray[np.int64] | None,
     w: NDArray[np.float64],
     intercept: float,
-    targets: NDArray[Any],
-    norms: NDArray[Any],
-    weights: NDArray[Any] | None,
     large: float,
+    *facts: NDArray[Any] | None,
 ) -> NDArray[np.float64] | None:
     """Do as ``bounded_sum``, each product rounded as in ``sum_on_grid``."""
-    if not _rows_in_order(X) or not _can_sum(X, targets, norms, weights):
+    if not _rows_in_order(X) or not _can_sum(X, *facts):
         return None
     columns = X.shape[1]
     n_rows = len(X) if which is None else len(which)
-    check_shapes(n_rows, columns + (intercept != 0.0), w, targets, norms, weights)
+    check_shapes(n_rows, columns + (intercept != 0.0), w, *facts)
     total = np.zeros(columns + 1)
     _call(
         function("bounded_sum_on_grid", X),
@@ -241,9 +228,7 @@ def bounded_sum_on_grid(
         intercept,
         intercept * float(w[-1]) if intercept else 0.0,
         rule,
-        targets,
-        norms,
-        weights,
+        *facts,
         large,
         total,
     )

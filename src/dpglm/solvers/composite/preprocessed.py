@@ -13,8 +13,8 @@ from dpglm._validation import check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
-from dpglm.preprocessing.centering import Center
 from dpglm.preprocessing.row_map import RowMap
+from dpglm.preprocessing.steps import Center
 from dpglm.privacy import Composed, PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.solvers.base import (
