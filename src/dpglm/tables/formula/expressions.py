@@ -36,10 +36,8 @@ _OF_GAPS = ("isna", "isnull", "isnan")
 class Expression(abc.ABC):
     """A number for each row, computed from its own cells; final subclasses below."""
 
-    @property
-    def parts(self) -> tuple[Expression, ...]:
-        """The operands."""
-        return tuple(one for one in vars(self).values() if isinstance(one, Expression))
+    parts: tuple[Expression, ...]
+    """The operands."""
 
     @property
     def columns(self) -> frozenset[str]:
@@ -79,6 +77,8 @@ class Variable(Expression):
 
     column: NumericColumn
 
+    parts = ()
+
     @property
     def columns(self) -> frozenset[str]:
         return frozenset({self.column.name})
@@ -110,6 +110,8 @@ class _Missing(Expression):
     """1 where a cell is missing, else 0."""
 
     column: Column
+
+    parts = ()
 
     def __post_init__(self) -> None:
         name = self.column.name
@@ -151,6 +153,8 @@ class _Missing(Expression):
 class _Number(Expression):
     value: float
 
+    parts = ()
+
     @property
     def numbers(self) -> frozenset[float]:
         return frozenset({self.value})
@@ -168,19 +172,31 @@ class _Number(Expression):
 
 @final
 @dataclass(frozen=True)
-class _Function:
-    """An increasing function of one number, and its domain."""
+class _Operation:
+    """A function of one or two numbers, with extremes at the corners of a box, or at 0.
 
-    compute: Callable[[Any], Any]
-    score: Callable[[Score], Score]
+    Its first number is ``above`` a bound, which may be included. ``bends`` at 0 downwards.
+    """
+
+    compute: Callable[..., Any]
+    score: Callable[..., Score]
     above: float = -math.inf
     includes_above: bool = False
+    bends: bool = False
 
-    def range(self, low: float, high: float) -> _Range:
+    def range(self, name: str, *ranges: _Range) -> _Range:
+        """Return bounds on the values for numbers within bounds."""
+        low, high = ranges[0]
         if low < self.above or (low == self.above and not self.includes_above):
             least = "at least" if self.includes_above else "above"
-            raise ValueError(f"is defined {least} {self.above:g}, but its argument can be {low:g}")
-        return float(self.compute(low)), float(self.compute(high))
+            raise ValueError(
+                f"{name} is defined {least} {self.above:g}, but its argument can be {low:g} by "
+                "the schema's bounds"
+            )
+        corners = [float(self.compute(*ends)) for ends in itertools.product(*ranges)]
+        if self.bends and low < 0.0 < high:
+            corners.append(0.0)
+        return min(corners), max(corners)
 
 
 def _log(x: Score) -> Score:
@@ -196,77 +212,20 @@ def _tanh(x: Score) -> Score:
     return 1.0 - 2.0 / (_exp(x.clipped(-20.0, 20.0) * 2.0) + 1.0)
 
 
-FUNCTIONS: Mapping[str, _Function] = MappingProxyType(
+FUNCTIONS: Mapping[str, _Operation] = MappingProxyType(
     {
-        "log": _Function(np.log, _log, 0.0),
-        "log2": _Function(np.log2, lambda x: _log(x) / math.log(2.0), 0.0),
-        "log10": _Function(np.log10, lambda x: _log(x) / math.log(10.0), 0.0),
-        "log1p": _Function(np.log1p, lambda x: _log(x + 1.0), -1.0),
-        "sqrt": _Function(np.sqrt, lambda x: function("sqrt", x), 0.0, includes_above=True),
-        "exp": _Function(np.exp, _exp),
-        "expm1": _Function(np.expm1, lambda x: _exp(x) - 1.0),
-        "tanh": _Function(np.tanh, _tanh),
-        "arctan": _Function(np.arctan, lambda x: function("arctan", x)),
+        "log": _Operation(np.log, _log, 0.0),
+        "log2": _Operation(np.log2, lambda x: _log(x) / math.log(2.0), 0.0),
+        "log10": _Operation(np.log10, lambda x: _log(x) / math.log(10.0), 0.0),
+        "log1p": _Operation(np.log1p, lambda x: _log(x + 1.0), -1.0),
+        "sqrt": _Operation(np.sqrt, lambda x: function("sqrt", x), 0.0, includes_above=True),
+        "exp": _Operation(np.exp, _exp),
+        "expm1": _Operation(np.expm1, lambda x: _exp(x) - 1.0),
+        "tanh": _Operation(np.tanh, _tanh),
+        "arctan": _Operation(np.arctan, lambda x: function("arctan", x)),
     }
 )
 """Increasing functions of one number, by name."""
-
-
-@final
-@dataclass(frozen=True)
-class _Applied(Expression):
-    """An increasing function of an expression."""
-
-    name: str
-    argument: Expression
-
-    @property
-    def range(self) -> _Range:
-        try:
-            return FUNCTIONS[self.name].range(*self.argument.range)
-        except ValueError as error:
-            raise ValueError(f"{self.name} {error} by the schema's bounds") from None
-
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return FUNCTIONS[self.name].compute(self.argument.values(cells))
-
-    def score(self) -> Score:
-        named, argument = FUNCTIONS[self.name], self.argument.score()
-        if named.above > -math.inf:
-            # Against rounding below the domain.
-            argument = argument.clipped(self.argument.range[0], math.inf)
-        return named.score(argument)
-
-
-@final
-@dataclass(frozen=True)
-class _Absolute(Expression):
-    argument: Expression
-
-    @property
-    def range(self) -> _Range:
-        low, high = self.argument.range
-        return max(0.0, low, -high), max(-low, high)
-
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return np.abs(self.argument.values(cells))
-
-    def score(self) -> Score:
-        value = self.argument.score()
-        return choice(value < 0.0, 0.0 - value, value)
-
-
-@final
-@dataclass(frozen=True)
-class _Operation:
-    """An operation with extremes at the corners of a box, such as one that is monotone per side."""
-
-    compute: Callable[[Any, Any], Any]
-    score: Callable[[Score, Score], Score]
-
-    def range(self, left: _Range, right: _Range) -> _Range:
-        corners = [float(self.compute(a, b)) for a in left for b in right]
-        return min(corners), max(corners)
 
 
 def _indicator(compare: Callable[[Any, Any], Any]) -> _Operation:
@@ -281,6 +240,8 @@ def _indicator(compare: Callable[[Any, Any], Any]) -> _Operation:
 
 _OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
     {
+        **FUNCTIONS,
+        "abs": _Operation(np.abs, lambda x: choice(x < 0.0, 0.0 - x, x), bends=True),
         ast.Add: _Operation(np.add, operator.add),
         ast.Sub: _Operation(np.subtract, operator.sub),
         ast.Mult: _Operation(np.multiply, operator.mul),
@@ -293,33 +254,40 @@ _OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
         "minimum": _Operation(np.minimum, lambda a, b: choice(b < a, b, a)),
     }
 )
-"""Operations on two numbers, by operator or name of the function."""
+"""Operations by operator, or name of the function."""
 
 
 @final
 @dataclass(frozen=True)
-class _Combined(Expression):
-    """An operation on two expressions."""
+class _Applied(Expression):
+    """An operation on one or two expressions."""
 
     operator: Any
-    left: Expression
-    right: Expression
+    parts: tuple[Expression, ...]
 
     @property
     def range(self) -> _Range:
-        low, high = self.right.range
+        ranges = [one.range for one in self.parts]
+        low, high = ranges[-1]
         if self.operator is ast.Div and low <= 0.0 <= high:
             raise ValueError(
                 f"its divisor can be 0: by the schema's bounds it is between {low:g} and {high:g}"
             )
-        return _OPERATIONS[self.operator].range(self.left.range, (low, high))
+        return _OPERATIONS[self.operator].range(str(self.operator), *ranges)
 
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        compute = _OPERATIONS[self.operator].compute
-        return compute(self.left.values(cells), self.right.values(cells))
+        return _OPERATIONS[self.operator].compute(*(one.values(cells) for one in self.parts))
 
     def score(self) -> Score:
-        return _OPERATIONS[self.operator].score(self.left.score(), self.right.score())
+        operation, scores = _OPERATIONS[self.operator], [one.score() for one in self.parts]
+        if operation.above > -math.inf:
+            # Against rounding below the domain.
+            scores[0] = scores[0].clipped(self.parts[0].range[0], math.inf)
+        return operation.score(*scores)
+
+
+def _applied(operator: Any, *parts: Expression) -> Expression:
+    return _Applied(operator, parts)
 
 
 @final
@@ -327,12 +295,12 @@ class _Combined(Expression):
 class _Power(Expression):
     """An expression to the power of a fixed number."""
 
-    base: Expression
+    parts: tuple[Expression, ...]
     exponent: float
 
     @property
     def range(self) -> _Range:
-        low, high = self.base.range
+        low, high = self.parts[0].range
         is_whole = self.exponent == int(self.exponent)
         if not is_whole and low < 0.0:
             raise ValueError(
@@ -348,10 +316,10 @@ class _Power(Expression):
         return min(ends), max(ends)
 
     def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return np.power(self.base.values(cells), self.exponent)
+        return np.power(self.parts[0].values(cells), self.exponent)
 
     def score(self) -> Score:
-        return self.base.score().power(self.exponent)
+        return self.parts[0].score().power(self.exponent)
 
 
 def called(node: ast.AST) -> str | None:
@@ -394,12 +362,12 @@ def _read(node: ast.AST, columns: Mapping[str, Column], depth: int) -> Expressio
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         operand = read_expression(node.operand, columns, depth)
         is_minus = isinstance(node.op, ast.USub)
-        return _Combined(ast.Sub, _Number(0.0), operand) if is_minus else operand
+        return _applied(ast.Sub, _Number(0.0), operand) if is_minus else operand
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return _power(node.left, node.right, columns, depth)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         left = read_expression(node.left, columns, depth)
-        return _Combined(type(node.op), left, read_expression(node.right, columns, depth))
+        return _applied(type(node.op), left, read_expression(node.right, columns, depth))
     if isinstance(node, ast.Compare):
         sides = [read_expression(one, columns, depth) for one in (node.left, *node.comparators)]
         pairs = zip(node.ops, itertools.pairwise(sides), strict=True)
@@ -421,23 +389,22 @@ def _power(
     value = power.range[0]
     if power.columns or not abs(value) <= 100.0:
         raise ValueError("a power must be a number between -100 and 100")
-    return _Power(read_expression(base, columns, depth), value)
+    return _Power((read_expression(base, columns, depth),), value)
+
+
+_product = functools.partial(_applied, ast.Mult)
 
 
 def _compared(operator: ast.AST, left: Expression, right: Expression) -> Expression:
     """Return an indicator; equal means neither less nor greater."""
     if type(operator) in _OPERATIONS:
-        return _Combined(type(operator), left, right)
+        return _applied(type(operator), left, right)
     if not isinstance(operator, ast.Eq | ast.NotEq):
         raise ValueError("numbers are compared by <, <=, >, >=, == and !=")
-    equal = _product(_Combined(ast.LtE, left, right), _Combined(ast.GtE, left, right))
+    equal = _product(_applied(ast.LtE, left, right), _applied(ast.GtE, left, right))
     if isinstance(operator, ast.Eq):
         return equal
-    return _Combined(ast.Sub, _Number(1.0), equal)
-
-
-def _product(left: Expression, right: Expression) -> Expression:
-    return _Combined(ast.Mult, left, right)
+    return _applied(ast.Sub, _Number(1.0), equal)
 
 
 def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) -> Expression:
@@ -463,12 +430,8 @@ def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) 
         if not isinstance(cell, ast.Name) or cell.id not in columns:
             raise ValueError(f"{name} takes a column of the schema")
         return _Missing(columns[cell.id])
-    argument = read_expression(node.args[0], columns, depth)
-    if name in _OF_TWO:
-        return _Combined(name, argument, read_expression(node.args[1], columns, depth))
-    if name == "I":
-        return argument
-    return _Absolute(argument) if name == "abs" else _Applied(name, argument)
+    arguments = [read_expression(one, columns, depth) for one in node.args]
+    return arguments[0] if name == "I" else _applied(name, *arguments)
 
 
 def _variable(name: str, columns: Mapping[str, Column]) -> Variable:
