@@ -1,9 +1,10 @@
-"""Coverage of the bands of additive models on Adult, with outcomes drawn from a fitted model.
+"""Coverage of the bands of additive models, with outcomes drawn from a fitted model.
 
 ``python -m experiments.additive_coverage`` prints, for each epsilon and term, the share of the
 values that pointwise 95 % bands cover, weighted by training rows, the root mean squared error of
 the curve, and the band's standard deviation. The truth is an additive model with the features of
-the default fit, fitted to the training rows without privacy. No test row is read.
+the default fit, fitted to the training rows without privacy. No test row is read. With ``--splits``
+the rows are ACS employment's, on which the constants of the bands were chosen.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from dpglm import AdditiveClassifier
-from dpglm.datasets import load_adult
 from dpglm.shapes.shape import public_weights, terms_of
+from experiments.additive import acs, adult
 from experiments.adult_coverage import _Z, DELTA, fitted
 
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
@@ -27,19 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--epsilons", type=float, nargs="*", default=EPSILONS)
+    parser.add_argument("--splits", type=Path, help="folder with ACS employment")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    adult = load_adult()
-    table = {name: column[adult.train] for name, column in adult.data.items()}
-    target = adult.target[adult.train]
-    no, yes = adult.schema["target"]["classes"]
+    rows = adult() if options.splits is None else acs(options.splits)
+    table, target = rows.columns, rows.target
+    no, yes = sorted(set(target.tolist()))
     for epsilon in options.epsilons:
-        model = AdditiveClassifier(adult.schema, epsilon=epsilon, delta=DELTA, random_state=0)
+        model = rows.additive(epsilon=epsilon, delta=DELTA, random_state=0)
         schema = model.fit(table, target).schema_
         X = schema.encode(table)
-        rows = np.column_stack([X, np.ones(len(X))])
-        truth, _ = fitted(rows, (target == yes).astype(float), np.append(np.ones(X.shape[1]), 1e2))
-        chances = 1.0 / (1.0 + np.exp(-rows @ truth))
+        full = np.column_stack([X, np.ones(len(X))])
+        truth, _ = fitted(full, (target == yes).astype(float), np.append(np.ones(X.shape[1]), 1e2))
+        chances = 1.0 / (1.0 + np.exp(-full @ truth))
         found = []
         for run in range(options.runs):
             drawn = np.random.default_rng(1000 + run).random(len(X)) < chances

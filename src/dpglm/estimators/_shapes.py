@@ -214,14 +214,14 @@ def released_model(estimator: Any, schema: Schema | None, errors: Errors | None)
 def errors_of(estimator: Any) -> Errors | None:
     """Return the known errors of a fitted model's coefficients: all of them, or those of noise."""
     known = vars(estimator)
-    inference: Inference | None = known.get("inference_")
-    if inference is not None:
-        return errors_of_estimates(inference.of_features.estimates)
     before = known.get("_unprojected")
     center = np.atleast_2d(np.asarray(estimator.coef_ if before is None else before, np.float64))
     errors: NDArray[np.float64] | None = known.get("_error_covariance")
     if errors is not None:
         return Errors(center, errors, np.ones(1), True, of_smoothing=True)
+    inference: Inference | None = known.get("inference_")
+    if inference is not None:
+        return errors_of_estimates(inference.of_features.estimates)
     noise: NoiseCovariance | None = known.get("_noise_covariance")
     if noise is None:
         return None

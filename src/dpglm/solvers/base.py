@@ -239,6 +239,11 @@ class Method(abc.ABC, Generic[S]):
         """The target of estimates that give some rows less weight, in a sentence; or ""."""
         return ""
 
+    @property
+    def estimates_errors(self) -> bool:
+        """Whether the result has the ``precision`` of its parameter."""
+        return False
+
     def prepare(self, rows: Rows, seed: int) -> Rows:
         """Map rows to those that steps use, row by row; ``seed`` is the public one of ``init``."""
         return rows

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from dpglm import datasets
 from dpglm.certificate import Certificate, verify
-from dpglm.cli.commands import studies as module
 from dpglm.report.model_file import load_model
 from examples import demo as comparison
 
@@ -98,16 +97,6 @@ def test_comparison_is_printed_and_drawn(small):
     ):
         assert text in done.stdout
     assert "are not part of the claim" in (small / "dpglm-demo" / "report.html").read_text()
-
-
-def test_standard_errors_come_with_rows_enough(part):
-    schema = {**part.schema, "columns": {"age": part.schema["columns"]["age"]}}
-    schema["columns"]["sex"] = part.schema["columns"]["sex"]
-    models = [
-        module._declared(schema, epsilon, 1e-5, 1500).parts["model"].model
-        for epsilon in (0.01, 10.0)
-    ]
-    assert [one.inference for one in models] == [False, True]
 
 
 def test_a_given_folder_is_not_replaced(run, small, fails, listing):

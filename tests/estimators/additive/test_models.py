@@ -188,6 +188,41 @@ def test_inference_is_about_values_of_effects() -> None:
     assert (scores < high).all()
 
 
+def test_inference_changes_neither_fit_nor_bands() -> None:
+    plain, full = (classifier(inference=one, epsilon=0.1, delta=1e-5) for one in (False, True))
+    plain, full = plain.fit(ROWS), full.fit(ROWS)
+    np.testing.assert_array_equal(plain.coef_, full.coef_)
+    assert plain.privacy_.releases == full.privacy_.releases
+    for name, shape in plain.shapes_.items():
+        assert shape.band is not None
+        np.testing.assert_array_equal(shape.band, full.shapes_[name].band)
+        assert np.isfinite(shape.band).all()
+    assert np.isfinite(full.inference_.standard_errors).all()
+    low, high = full.shapes(simultaneous=False)["sex"].band[0].T
+    found = full.inference_.pairwise("sex")
+    # Two values with mean 0: their difference has twice the error of each.
+    np.testing.assert_allclose((high - low)[0] / 1.96, found.standard_errors[0], rtol=1e-3)
+    assert not hasattr(plain, "inference_")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"epsilon": 1.0, "delta": 0.0}, "inference must be False with a solver"),
+        ({"solver": FEW_STEPS}, "inference must be False with a solver"),
+        ({"class_weight": {"no": 1.0, "yes": 2.0}}, "labels without weights"),
+        ({"inference": "robust"}, "inference must be True or False"),
+    ],
+)
+def test_inference_is_refused_before_spending(given: Any, words: str, tmp_path: Path) -> None:
+    budget = ApproximateDP(9.0, 1e-4)
+    ledger = PrivacyLedger.create(tmp_path / "rows.ledger", data="made up", budget=budget)
+    model = classifier(**{"inference": True, "ledger": ledger, "random_state": None, **given})
+    with pytest.raises(ValueError, match=words):
+        model.fit(rows(500))
+    assert not ledger.contents().entries
+
+
 class TestMonotone:
     def test_curves_rise_or_fall(self) -> None:
         for direction in (1, -1):
@@ -246,16 +281,6 @@ class TestResolution:
     def test_few_rows_give_lines_and_many_give_curves(self) -> None:
         assert classifier(epsilon=0.1, delta=1e-6).resolve(100).settings.segments == 1
         assert classifier(epsilon=1.0, delta=1e-6).resolve(10**6).settings.segments >= 8
-
-    def test_intervals_get_curves_whose_hessians_can_be_seen(self) -> None:
-        known = {"epsilon": 1.0, "delta": 1e-5, "interactions": [("age", "pay"), ("age", "sex")]}
-        fine = classifier(**known, segments=12)
-        coarse = classifier(**known, inference=True)
-        assert 1 < coarse.resolve(20_000).settings.segments < fine.resolve(20_000).settings.segments
-        assert "intervals" in str(coarse.resolve(20_000))
-        assert coarse.plan(20_000).method.inference == "model"
-        with pytest.raises(ValueError, match="noise in the Hessian would be"):
-            fine.set_params(inference=True).plan(3000)
 
     def test_what_is_stated_is_kept(self) -> None:
         model = classifier(segments=5, smoothness=0.2, pair_segments=3)

@@ -85,14 +85,14 @@ def test_curves_are_as_coarse_as_the_better_method_needs() -> None:
 @pytest.mark.parametrize("pairs", [(), (("Latitude", "Longitude"),)])
 def test_intervals_of_numbers_are_not_refused(pairs: Any) -> None:
     schema = load_california_housing().schema
-    for epsilon in (0.3, 1.0, 4.0):
-        model = AdditiveRegressor(
-            schema, epsilon=epsilon, delta=1e-5, interactions=pairs, inference=True
-        )
-        assert model.plan(16_512).method.inference == "model"
-    assert model.resolve(16_512).settings.segments > 1
-    small = AdditiveRegressor(facts(3, NUMBER), epsilon=0.3, delta=1e-5, inference=True)
-    assert small.plan(5000) is not None
+    given = {"delta": 1e-5, "interactions": pairs}
+    for epsilon in (0.1, 1.0, 4.0):
+        model = AdditiveRegressor(schema, epsilon=epsilon, inference=True, **given)
+        plan = model.plan(16_512)
+        assert plan.method.estimates_errors
+        assert plan == AdditiveRegressor(schema, epsilon=epsilon, **given).plan(16_512)
+    small = AdditiveRegressor(facts(3, NUMBER), epsilon=0.1, delta=1e-5, inference=True)
+    assert small.plan(5000).method.estimates_errors
 
 
 def drawn(case: str, seed: int) -> tuple[dict[str, Any], dict[str, Any], Any, int]:

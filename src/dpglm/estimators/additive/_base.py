@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import Tags
 
-from dpglm._validation import check_count
+from dpglm._validation import check_bool, check_count
 from dpglm.certificate.statement import PublicFact
 from dpglm.estimators._predictor import Facts, Finish, FitData
 from dpglm.estimators._shapes import CURVES, MONOTONE
@@ -21,7 +21,7 @@ from dpglm.estimators.additive._curves import (
     read_directions,
     shrunk_bends,
 )
-from dpglm.estimators.additive._errors import covariance_of_errors
+from dpglm.estimators.additive._errors import uncertainty_of_effects
 from dpglm.estimators.additive.resolution import Resolution, resolved, with_segments
 from dpglm.estimators.composed._composed import (
     ComposedModel,
@@ -41,7 +41,7 @@ from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.tables.additive import Additive, pairs_of_columns
 from dpglm.tables.schema import Schema
 
-_OF_THE_MODEL = ("inference", "weight_bound", "solver", "callback", "verbose")
+_OF_THE_MODEL = ("weight_bound", "solver", "callback", "verbose")
 """Parameters of the linear model."""
 
 
@@ -71,8 +71,8 @@ class AdditiveModel(ComposedModel, own_first=False):
     solver : str or Solver, default="auto"
         As in linear models; "auto" is often Newton's method in memory with fewer than 300 features
         (``Calibrated`` for two classes).
-    inference : bool or "robust", default=False
-        Whether to compute ``inference_``, as in linear models.
+    inference : bool, default=False
+        Whether to compute ``inference_``. The fit and its bands are the same without it.
     weight_bound : float, optional
         Public bound on ``sample_weight``.
     callback : callable, optional
@@ -95,7 +95,7 @@ class AdditiveModel(ComposedModel, own_first=False):
         knots and of levels.
     inference_ : dpglm.inference.Inference
         Standard errors, intervals and tests of these values, with ``inference`` only; before the
-        projection of ``monotone``.
+        projection of ``monotone``. Standard errors count noise, sampling, and smoothing.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of str
@@ -120,7 +120,7 @@ class AdditiveModel(ComposedModel, own_first=False):
     smoothness: float | Literal["auto"] = "auto"
     pair_segments: int | Literal["auto"] = "auto"
     solver: str | Solver = "auto"
-    inference: bool | Literal["robust"] = False
+    inference: bool = False
     weight_bound: float | None = None
     callback: Callable[[StepInfo], None] | None = None
     verbose: int = 0
@@ -192,8 +192,7 @@ class AdditiveModel(ComposedModel, own_first=False):
 
         def finished(model: Any, facts: Facts) -> Facts:
             facts = (*facts, PublicFact(CURVES, str(resolution), "declared"))
-            if not self.inference:
-                _shrink(model, schema)
+            _shrink(model, schema, with_inference=self.inference)
             if directions:
                 model._unprojected = model.coef_
                 model.coef_ = projected(model.coef_, directions, schema)
@@ -233,13 +232,6 @@ class AdditiveModel(ComposedModel, own_first=False):
             )
             return Parts([("encoder", encoder)], [], linear)
 
-        def accepts(settings: Additive) -> bool:
-            try:
-                self._planned(parts(settings), n_rows, None, {})
-            except ValueError:
-                return False
-            return True
-
         has_log_link = isinstance(linear, PrivateRegressor) and isinstance(linear._link(), LogLink)
         resolution = resolved(
             schema,
@@ -252,7 +244,6 @@ class AdditiveModel(ComposedModel, own_first=False):
             segments="auto" if isinstance(self.segments, Mapping) else self.segments,
             smoothness=self.smoothness,
             pair_segments=self.pair_segments,
-            accepts=accepts if self.inference else None,
         )
         self._check_directions(
             read_directions(self.monotone, schema.with_additive(resolution.settings)), linear
@@ -260,16 +251,21 @@ class AdditiveModel(ComposedModel, own_first=False):
         measured = isinstance(linear, LogisticRegression | Ridge) or has_log_link
         gaussian = not is_pure(self._budget(1))
         large = parts(resolution.settings).transformers[0][1].stated_schema().large
-        is_open = self.solver == "auto" and not self.inference and not large
+        is_open = self.solver == "auto" and not large
         if is_open and measured and gaussian and in_memory:
             linear.set_params(solver=resolution.solver or self.solver)
         return parts(resolution.settings), resolution
+
+    def _configured(self, parts: Parts) -> Any:
+        model = super()._configured(parts)
+        model._needs_errors = check_bool("inference", self.inference)
+        return model
 
     def _inner(self) -> Any:
         return vars(self).get("estimator_") or self._linear_model(as_schema(self.schema))
 
 
-def _shrink(model: PrivateLinearModel, schema: Schema) -> None:
+def _shrink(model: PrivateLinearModel, schema: Schema, *, with_inference: bool) -> None:
     """Shrink the bends of curves in a fitted model, and add the covariance of errors."""
     solution = model.solution_
     if solution.precision is None:
@@ -279,6 +275,8 @@ def _shrink(model: PrivateLinearModel, schema: Schema) -> None:
     model.coef_, model.intercept_ = model._model(released)
     noise = solution.noise_covariance
     model._noise_covariance = None if noise is None else noise.mapped(slopes).in_units(model.units_)
-    errors = covariance_of_errors(solution, schema, slopes)
-    if errors is not None:
-        model._error_covariance = model.units_.covariance(np.pad(errors, (0, 1)))[:-1, :-1]
+    found = uncertainty_of_effects(solution, schema, w, slopes)
+    if np.isfinite(found.covariance).all():
+        model._error_covariance = model.units_.covariance(found.covariance)[:-1, :-1]
+    if with_inference:
+        model._uncertainty = found

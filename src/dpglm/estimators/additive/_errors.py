@@ -4,13 +4,12 @@ A fit returns ``w = F theta + e``: its steps reach a share F of the true paramet
 covariance V of noise and sampling. With ``theta ~ N(0, S)``, one variance for each term, the error
 ``w - theta`` has the covariance ``(I - F) S (I - F)^T + V``. So bands are right on average over
 each curve, as in Nychka, "Bayesian confidence intervals for smoothing splines", JASA 83 (1988), and
-finite everywhere: an effect without information has the variance of its term. Variances are in
-proportion to the mean square of a term's coefficients, with one factor for all, as effects are
-estimated to be smaller than they are.
+finite everywhere: an effect without information has the variance of its term.
 
 F depends on the curvature of the rows, which is computed from the second moments that the fit
 released and from public facts about them: within a term products of levels are zero except on
-the diagonal, products of hats are tridiagonal, and the values of each term sum to one.
+the diagonal, products of hats are tridiagonal, and the values of each term sum to one. S follows
+from the released coefficients (``_term_variances``).
 
 Privacy: post-processing of released values.
 """
@@ -18,6 +17,7 @@ Privacy: post-processing of released values.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -27,63 +27,150 @@ from numpy.typing import NDArray
 
 from dpglm.problem import Loss, Target
 from dpglm.shapes.shape import cells_of
+from dpglm.solvers.base import present
 from dpglm.solvers.second_order.likelihood import normal_nodes
 from dpglm.solvers.second_order.newton_noise import Response
-from dpglm.solvers.uncertainty import Solution
+from dpglm.solvers.second_order.posterior import (
+    PRIOR,
+    PRIOR_INTERCEPT,
+    SCALE_GRID,
+    ScaleLaw,
+    scale_laws,
+)
+from dpglm.solvers.uncertainty import Solution, Uncertainty
 from dpglm.tables.additive_terms import NumericAxis, Term, as_dense
 from dpglm.tables.schema import Schema
 
-# Variance of a term's coefficients over their mean square; chosen on training rows of Adult by
-# ``python -m experiments.additive_coverage``.
-_PRIOR = 5.0
-_ROUNDS, _TINY = 20, 1e-9
+_ROUNDS, _CALIBRATIONS, _TINY = 20, 3, 1e-9
 # Least spread of scores within values, least share of a value, and the farthest score.
 _LEAST_WITHIN, _LEAST_SHARE, _FARTHEST = 0.1, 2e-5, 30.0
 
 
-def covariance_of_errors(
-    solution: Solution, schema: Schema, slopes: NDArray[np.float64]
-) -> NDArray[np.float64] | None:
-    """Return the covariance of the errors of prepared coefficients without the intercept's.
+def uncertainty_of_effects(
+    solution: Solution, schema: Schema, w: NDArray[np.float64], slopes: NDArray[np.float64]
+) -> Uncertainty:
+    """Return the uncertainty of prepared coefficients after the shrinkage of bends.
 
-    ``slopes`` maps coefficients to those after the shrinkage of bends. None where the solver does
-    not estimate its noise, or after an overflow, as a fit that was paid for must return.
+    ``w`` are these coefficients, and ``slopes`` their derivatives by those before. It is not a
+    number after an overflow, as a fit that was paid for must return.
     """
     with np.errstate(all="ignore"):
         try:
-            found = _covariance(solution, schema, slopes)
+            return _uncertainty(solution, schema, w, slopes)
         except np.linalg.LinAlgError:
-            return None
-    return None if found is None or not np.isfinite(found).all() else found
+            unknown = np.full_like(slopes, np.nan)
+            return Uncertainty(w, unknown, unknown)
 
 
-def _covariance(
-    solution: Solution, schema: Schema, slopes: NDArray[np.float64]
-) -> NDArray[np.float64] | None:
-    size, response = len(solution.w) - 1, solution.response
-    kept = slopes[:size, :size]
-    if response is None or solution.noise_covariance is None:
-        if solution.precision is None:
-            return None
-        errors = slopes @ np.linalg.pinv(solution.precision, hermitian=True) @ slopes.T
-        return np.asarray(errors[:size, :size])
-    if not (np.isfinite(response.moments).all() and np.isfinite(solution.w).all()):
-        return None
-    data, loss, w = solution.plan.data, solution.plan.problem.loss, solution.w[:size]
-    terms = schema.additive_encoding.terms
-    values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
-    weights = values.curvature(w, data.intercept * float(solution.w[-1]), loss)
-    products = values.products(weights, data.intercept)
-    level = float(values.shares @ weights) / len(terms)
-    reached = response.reached(products / level)[:size, :size]
-    variances = np.empty(size)
-    for one in terms:
-        variances[one.features] = _PRIOR * float(np.mean(w[one.features] ** 2)) + _TINY
-    information = data.n_rows * data.typical_weight / response.dispersion * products[:size, :size]
-    sampling = np.linalg.inv(information + np.diag(1.0 / variances))
-    errors = solution.noise_covariance.columns[:size, :size] + reached @ sampling @ reached.T
-    missed = np.eye(size) - kept @ reached
-    return np.asarray((missed * variances) @ missed.T + kept @ errors @ kept.T)
+def _uncertainty(
+    solution: Solution, schema: Schema, w: NDArray[np.float64], slopes: NDArray[np.float64]
+) -> Uncertainty:
+    size, data, loss = len(w) - 1, solution.plan.data, solution.plan.problem.loss
+    response, noise = solution.response, solution.noise_covariance
+    terms, before = schema.additive_encoding.terms, solution.w[:size]
+    dispersion, mean = loss.dispersion or 1.0, np.zeros(size)
+    if response is None or noise is None:
+        privacy = np.zeros_like(slopes) if noise is None else noise.columns
+        sampling = np.linalg.pinv(present(solution.precision), hermitian=True) - privacy
+        reached, errors = np.eye(size), (sampling + privacy)[:size, :size]
+        variances = _term_variances(terms, before, reached, errors, PRIOR * math.sqrt(dispersion))
+    else:
+        values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
+        level = data.intercept * float(solution.w[-1])
+        spread, mean, curvature = values.spread(values.curvature(before, level, loss))
+        spread, mean = spread / curvature, mean / data.intercept
+        dispersion, privacy = response.dispersion, noise.columns
+        per_row = dispersion / (data.n_rows * data.typical_weight * curvature)
+        reached, own = response.reached(spread)
+        own, variances, factor = per_row * own, np.ones(size), 1.0
+        for _ in range(_CALIBRATIONS if response.is_calibrated else 1):
+            errors = factor**2 * own + privacy[:size, :size]
+            if response.is_calibrated:
+                factor = _calibration(spread, reached, variances, errors, before)
+                errors = factor**2 * own + privacy[:size, :size]
+            variances = _term_variances(
+                terms, before, factor * reached, errors, PRIOR * math.sqrt(dispersion)
+            )
+        reached = factor * reached
+        sampling = _with_mean(factor**2 * own, mean, per_row / data.intercept**2)
+    missed = np.eye(size) - slopes[:size, :size] @ reached
+    smoothing = _with_mean((missed * variances) @ missed.T, mean, 0.0)
+    prior = _with_mean(np.diag(variances), mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
+    return Uncertainty(
+        w,
+        slopes @ sampling @ slopes.T + smoothing,
+        slopes @ privacy @ slopes.T,
+        prior=prior,
+    )
+
+
+def _calibration(
+    spread: NDArray[np.float64],
+    reached: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    w: NDArray[np.float64],
+) -> float:
+    """Return the factor on ``reached`` from the slope that was fitted for the scores.
+
+    With it the scores ``w = c F theta + e`` satisfy ``E <w, theta> = E <w, w>`` in the inner
+    product of ``spread``, and ``E <w, w>`` is estimated by itself.
+    """
+    through = spread @ (reached * variances)
+    along, across = float(np.trace(through)), float((through * reached).sum())
+    signal = 1.0 - float((spread * errors).sum()) / max(float(w @ spread @ w), _TINY)
+    return along / max(across, _TINY) * max(signal, 0.0)
+
+
+def _with_mean(
+    covariance: NDArray[np.float64], mean: NDArray[np.float64], variance: float
+) -> NDArray[np.float64]:
+    """Return a covariance with the intercept's, if ``variance`` is that of the mean prediction."""
+    back = np.vstack([np.eye(len(mean)), -mean])
+    found = back @ covariance @ back.T
+    found[-1, -1] += variance
+    return np.asarray(found)
+
+
+def _term_variances(
+    terms: Sequence[Term],
+    w: NDArray[np.float64],
+    reached: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    unit: float,
+) -> NDArray[np.float64]:
+    """Return the prior variance of each coefficient: the posterior mean of that of its term.
+
+    The mean of ``|w_b|^2`` over the coefficients of a term is linear in the variances of all
+    terms. The composite likelihood takes these sums of squares as independent, and those of a term
+    of k coefficients as scaled chi-squared with k degrees of freedom. So it depends on large parts
+    of ``reached`` and ``errors`` alone, which are known better than their inverses: Varin, Reid and
+    Firth, "An overview of composite likelihood methods", Statistica Sinica 21 (2011). Scales are
+    half-normal about the scale that all terms have in common, and that about ``unit``.
+    """
+    own = [one.features for one in terms]
+    counts = np.array([len(w[one]) for one in own], dtype=np.float64)
+    squares = np.array([float(w[one] @ w[one]) for one in own])
+    base = np.array([float(np.trace(errors[one, one])) for one in own])
+    shares = np.array([[float((reached[one, its] ** 2).sum()) for its in own] for one in own])
+
+    def likelihood(
+        rest: NDArray[np.float64], share: NDArray[np.float64], unit: float
+    ) -> NDArray[np.float64]:
+        means = np.maximum(rest + np.multiply.outer((unit * SCALE_GRID) ** 2, share), _TINY)
+        return np.asarray(-0.5 * (np.log(means) + squares / means) @ counts)
+
+    common = math.sqrt(ScaleLaw.of(likelihood(base, shares.sum(axis=1), unit), unit).mean_square)
+
+    def profile(place: int, scales: NDArray[np.float64]) -> NDArray[np.float64]:
+        others = np.delete(shares, place, axis=1) @ np.delete(scales, place) ** 2
+        return likelihood(base + others, shares[:, place], common)
+
+    laws = scale_laws(profile, np.full(len(own), common), common)
+    found = np.empty(len(w))
+    for one, law in zip(own, laws, strict=True):
+        found[one] = law.mean_square
+    return found
 
 
 @final
@@ -157,7 +244,8 @@ class TermValues:
                 moments[own, its] = back @ found @ its_back.T
                 moments[own, its] += np.outer(shares[own], shares[its])
                 moments[its, own] = moments[own, its].T
-        return cls(groups, features, shares, _semidefinite(moments, shares), noise)
+        expected = np.outer(shares, shares)
+        return cls(groups, features, shares, _semidefinite(moments - expected) + expected, noise)
 
     def curvature(self, w: NDArray[np.float64], level: float, loss: Loss) -> NDArray[np.float64]:
         """Return the mean curvature of the loss over the rows of each value.
@@ -183,16 +271,25 @@ class TermValues:
             found[own] = loss.curvature(scores, targets).reshape(-1, len(nodes)) @ chances
         return found
 
-    def products(self, weights: NDArray[np.float64], intercept: float) -> NDArray[np.float64]:
-        """Return mean products of prepared rows, intercept last, weighted by those of values.
+    def spread(
+        self, weights: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Return the weighted covariance of prepared features, their mean, and the mean weight.
 
-        A row of two values counts with the geometric mean of their weights, which keeps the result
-        positive semidefinite, and exact within a term.
+        Each value's rows have the weight of the value; a row of two values counts with the
+        geometric mean. The covariance is times the mean weight.
         """
-        roots = np.sqrt(weights)
-        full = np.full((len(roots), 1), intercept / len(self.groups))
-        columns = roots[:, np.newaxis] * np.hstack([self.features, full])
-        return np.asarray(columns.T @ self.moments @ columns)
+        expected = np.outer(self.shares, self.shares)
+        found = (self.moments - expected) * np.sqrt(np.outer(weights, weights))
+        every = self.shares * weights
+        mean_weight = float(every.sum()) / len(self.groups)
+        for own in self.groups:
+            within = self.moments[own, own] * np.sqrt(np.outer(weights[own], weights[own]))
+            sums = within.sum(axis=1)
+            found[own, own] = within - np.outer(sums, sums) / sums.sum()
+            every[own] = sums / sums.sum()
+        found = _semidefinite(found)
+        return self.features.T @ found @ self.features, every @ self.features, mean_weight
 
 
 def _on_simplex(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -237,9 +334,9 @@ def _denoised(
     return np.asarray(np.clip(kept * seen, -most, most))
 
 
-def _semidefinite(moments: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return moments without negative eigenvalues of the correlations."""
-    roots, expected = np.sqrt(shares), np.outer(shares, shares)
-    values, directions = np.linalg.eigh((moments - expected) / np.outer(roots, roots))
+def _semidefinite(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a covariance without negative eigenvalues of the correlations."""
+    roots = np.sqrt(np.maximum(np.diag(covariance), _TINY**2))
+    values, directions = np.linalg.eigh(covariance / np.outer(roots, roots))
     correlations = (directions * np.maximum(values, 0.0)) @ directions.T
-    return np.asarray(correlations * np.outer(roots, roots) + expected)
+    return np.asarray(correlations * np.outer(roots, roots))

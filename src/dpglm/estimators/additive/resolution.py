@@ -52,15 +52,13 @@ _MOST_OF_A_PAIR, _PAIR_SHARE = 12, 1.2
 # Amounts of money bunch at round values, which only a fine grid resolves.
 _SIGNAL_OF_LOGS, _POWER_OF_LOGS, _MOST_OF_LOGS = 470.0, 4, 80
 _SMOOTH_SIGNAL, _LEAST_SMOOTHNESS = 200.0, 0.1
-# Noise in Hessians up to which Newton-Raphson, the default of linear models, is the better method;
-# and up to which intervals cover at the ends of columns, where rows may be few.
-_MOST_HESSIAN_NOISE, _MOST_FOR_INTERVALS = 0.3, 0.25
+# Noise in Hessians up to which Newton-Raphson, the default of linear models, is the better method.
+_MOST_HESSIAN_NOISE = 0.3
 _AS_DECLARED, _NOISE = "as declared", "as more would be noise"
 _BY_SIGNAL, _BY_ROWS = "by rows times mu", "by the number of rows"
 _LINES = "as more would add noise to straight effects"
 _FEW = f"as more would be above {MOST_FEATURES} features"
 _HESSIANS = "so that Hessians are above the noise level"
-_INTERVALS = "as intervals would not hold with more"
 
 
 @final
@@ -68,8 +66,7 @@ _INTERVALS = "as intervals would not hold with more"
 class ResolutionRule:
     """The public facts that determine the resolution, and the parameters that leave it open.
 
-    ``mu`` is the budget as Gaussian DP per unit of a row's contribution. ``accepts`` is given for
-    intervals only: it tests whether the solver can provide them.
+    ``mu`` is the budget as Gaussian DP per unit of a row's contribution.
     """
 
     schema: Schema
@@ -79,7 +76,6 @@ class ResolutionRule:
     interactions: tuple[tuple[str, str], ...]
     smoothness: float | Literal["auto"]
     pair_segments: int | Literal["auto"]
-    accepts: Callable[[Additive], bool] | None
 
     @property
     def signal(self) -> float:
@@ -94,10 +90,10 @@ class ResolutionRule:
         """Return the number of features under these settings."""
         return AdditiveEncoding(self.schema.plain_columns, settings).n_features
 
-    def resolves_hessians(self, settings: Additive, most: float = _MOST_HESSIAN_NOISE) -> bool:
-        """Whether the noise in Hessians is at most a share ``most`` of them."""
+    def resolves_hessians(self, settings: Additive) -> bool:
+        """Whether the noise in Hessians is a small share of them."""
         data = DataSpec(self.n_rows, self.n_features(settings), intercept=1.0)
-        return hessian_noise(self.mu, data) <= most
+        return hessian_noise(self.mu, data) <= _MOST_HESSIAN_NOISE
 
     def with_curves(self, segments: int) -> Additive:
         """Return settings with this number of segments per curve, and the rest by the rule."""
@@ -117,8 +113,6 @@ class ResolutionRule:
                 reason = words
             choices = left
         best = choices[-1]
-        if self.accepts is not None:
-            return self.with_curves(best), reason
         # Half the segments with Newton-Raphson are better than all of them without.
         seen = [
             one
@@ -155,8 +149,6 @@ class ResolutionRule:
         """Yield further bounds on the number of segments, and the words for each."""
         yield self._keeps_lines, _LINES
         yield self._is_small, _FEW
-        if self.accepts is not None:
-            yield self._has_intervals, _INTERVALS
 
     def _keeps_lines(self, segments: int) -> bool:
         """Whether straight effects lose little to noise.
@@ -177,13 +169,6 @@ class ResolutionRule:
         fewest, count = (self.n_features(self.with_curves(one)) for one in (1, segments))
         is_ample = self.signal_per_feature(count) > AMPLE
         return count <= MOST_FEATURES or fewest > MOST_FEATURES or is_ample
-
-    def _has_intervals(self, segments: int) -> bool:
-        settings = self.with_curves(segments)
-        assert self.accepts is not None
-        # Least squares releases no Hessians; its solver has its own test.
-        enough = self.is_squared or self.resolves_hessians(settings, _MOST_FOR_INTERVALS)
-        return enough and self.accepts(settings)
 
     def _with_logs(self, segments: int) -> Additive:
         """Return settings with finer curves for columns of scale "log", if features stay few."""
@@ -275,18 +260,15 @@ def resolved(
     segments: int | Literal["auto"],
     smoothness: float | Literal["auto"],
     pair_segments: int | Literal["auto"],
-    accepts: Callable[[Additive], bool] | None = None,
 ) -> Resolution:
-    """Choose the settings that are left open; ``accepts`` as in ``ResolutionRule``."""
+    """Choose the settings that are left open."""
     for name, value in (("segments", segments), ("pair_segments", pair_segments)):
         if value != "auto":
             check_count(name, value)
     if is_pure(budget):
         budget = ApproximateDP(float(budget.to_dict()["epsilon"]), _SOME_DELTA)
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(1.0)
-    rule = ResolutionRule(
-        schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments, accepts
-    )
+    rule = ResolutionRule(schema, n_rows, mu, is_squared, interactions, smoothness, pair_segments)
     if segments == "auto":
         settings, reason = rule.chosen()
     else:

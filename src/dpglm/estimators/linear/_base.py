@@ -46,7 +46,7 @@ from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.run import run
 from dpglm.solvers.second_order.random_intercepts import RandomIntercepts
-from dpglm.solvers.uncertainty import Covariance
+from dpglm.solvers.uncertainty import Covariance, Uncertainty
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.given import (
     NO_WHERE,
@@ -131,6 +131,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     solver: str | Solver = "auto"
     inference: bool | Literal["robust"] = False
+    # Whether fits have errors without ``inference``: those of additive models.
+    _needs_errors = False
     prior_scales: ArrayLike | None = None
     weighting: Literal["auto", "none"] = "auto"
     weight_bound: float | None = None
@@ -222,8 +224,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             self.coef_,
             self.intercept_,
         )
-        if self._covariance() is not None:
-            inference = vars(self)["inference_"] = self._inference(rows.schema)
+        if self._uncertainty is not None:
+            inference = vars(self)["inference_"] = self._inference(self._uncertainty, rows.schema)
             if inference.unknown:
                 warn_after_release(_unknown(inference.unknown), LowSignalWarning)
             if finish is None:
@@ -238,9 +240,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         inference: Inference = vars(self)["inference_"]
         return inference
 
-    def _inference(self, schema: Schema | None) -> Inference:
-        uncertainty = self.solution_.uncertainty
-        assert uncertainty is not None
+    def _inference(self, uncertainty: Uncertainty, schema: Schema | None) -> Inference:
         size, seen = self.n_features_in_, getattr(self, "feature_names_in_", None)
         names = None if seen is None else tuple(str(name) for name in seen)
         estimates = Estimates.of(
@@ -307,8 +307,17 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
         if not isinstance(self.verbose, bool | np.bool_):
             check_integer("verbose", self.verbose, least=0)
+        if self._needs_errors:
+            check_inference(problem, spec, "model", weighted=weighted)
         with self._progress(), stage("Planning"):
-            return solver.plan(problem, self._budget(spec.n_units), spec, self._adjacency())
+            plan = solver.plan(problem, self._budget(spec.n_units), spec, self._adjacency())
+        if self._needs_errors and not plan.method.estimates_errors:
+            raise ValueError(
+                "inference must be False with a solver that does not estimate its errors, got the "
+                f"solver {plan.method.algorithm}: use solver='auto' and a delta above 0, or a "
+                "PrivatePipeline of SplineEncoder and a linear model with inference=True"
+            )
+        return plan
 
     def _pools(self, schema: Schema) -> bool:
         """Whether factors with many levels are pooled by default."""
@@ -493,6 +502,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self._unprojected: NDArray[np.float64] | None = None
         # Of coefficients from noise, sampling and smoothing, where it is estimated.
         self._error_covariance: NDArray[np.float64] | None = None
+        self._uncertainty = solution.uncertainty
         return self.units_.coefficients(solution.w.reshape(spec.n_columns, -1))
 
     def _fitted_scaling(self) -> ColumnScaling | None:

@@ -198,6 +198,10 @@ class CalibratedMethod(Composite["CalibratedState"]):
         return FitStage.of(_DIRECTION, self.direction), FitStage.of(_SCALE, self.scale)
 
     @property
+    def estimates_errors(self) -> bool:
+        return self.direction.method.estimates_errors
+
+    @property
     def coefficient_noise(self) -> float:
         return self.direction.coefficient_noise
 
@@ -276,7 +280,10 @@ class CalibratedMethod(Composite["CalibratedState"]):
         if precision is not None:
             precision = precision / defaults.relative_length(w[:d], direction.w[:d]) ** 2
         noise = self._noise(state, w[:d], calibration.noise_covariance)
-        return Outcome(w, noise, precision=precision, response=direction.response)
+        response = direction.response
+        if response is not None:
+            response = dataclasses.replace(response, share=1.0, is_calibrated=True)
+        return Outcome(w, noise, precision=precision, response=response)
 
     def _noise(
         self, state: CalibratedState, slopes: Floats, of_scale: NoiseCovariance | None

@@ -290,6 +290,11 @@ class NewtonMethod(FitMethod["NewtonState"]):
         return self.declared["gradients"].noise_std / self.data.n_rows
 
     @property
+    def estimates_errors(self) -> bool:
+        loss, is_quadratic = self.problem.loss, likelihood.is_quadratic(self.problem)
+        return is_quadratic and defaults.is_smooth(loss, self.data) and self.data.n_outputs == 1
+
+    @property
     def coefficient_noise(self) -> float:
         # For final scores with a standard deviation of 1.
         loss, data, size, state = self.problem.loss, self.data, self.data.n_outputs, self._expected

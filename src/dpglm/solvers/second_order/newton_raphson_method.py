@@ -144,6 +144,10 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         return float(sum(self.first_steps) * self._n_asked + self.n_pooled * self.data.n_rows)
 
     @property
+    def estimates_errors(self) -> bool:
+        return likelihood.is_quadratic(self.problem)
+
+    @property
     def coefficient_noise(self) -> float:
         # For scores with a standard deviation of 1.
         loss, data = self.problem.loss, self.data

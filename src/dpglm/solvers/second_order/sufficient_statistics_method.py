@@ -169,6 +169,10 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         return float(self.n_scores * self.data.n_rows)
 
     @property
+    def estimates_errors(self) -> bool:
+        return is_quadratic(self.problem) and len(self.noise_multipliers) > 1
+
+    @property
     def coefficient_noise(self) -> float:
         data, last = self.data, self._releases[-1]
         reach = 0.5 * data.target_high - 0.5 * data.target_low or 1.0
@@ -233,8 +237,14 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
 
     def finish(self, state: _State) -> Outcome:
         noise = NoiseCovariance(state.noise)
-        known = is_quadratic(self.problem) and noise.is_finite
-        return Outcome(state.w, noise if known else None, uncertainty=state.intervals)
+        known, precision = is_quadratic(self.problem) and noise.is_finite, None
+        if known and state.scores is not None and state.scores.precision:
+            first, at = present(state.first), present(state.coordinates)
+            errors = self._covariance(first, state.scores, at, state.scores.fit.variance)
+            precision = np.asarray(np.linalg.pinv(errors, hermitian=True))
+        return Outcome(
+            state.w, noise if known else None, uncertainty=state.intervals, precision=precision
+        )
 
     @property
     def _penalized(self) -> int:
@@ -406,17 +416,23 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
             constant,
         )
 
-    def _covariance(self, first: FirstFit, scores: PooledScores, at: Coordinates) -> Floats:
-        """Return the covariance of the noise in the parameter, by the delta method."""
+    def _covariance(
+        self, first: FirstFit, scores: PooledScores, at: Coordinates, variance: float = 0.0
+    ) -> Floats:
+        """Return the covariance of the parameter, by the delta method.
+
+        That of noise, and of the sampling of rows with this variance of residuals.
+        """
         d, slopes, vectors = self.data.n_features, first.slopes, at.basis.vectors
         bend = vectors.T @ (self._penalty[:, np.newaxis] * vectors)
         inverse = np.linalg.inv(scores.slopes.matrix + bend[:d, :d])
-        noise = inverse @ scores.noise(first) @ inverse
+        noise = inverse @ (scores.noise(first) + variance * slopes.matrix) @ inverse
         if at.level > 0.0:
             # The level is the mean less the slopes' part, so slopes move it.
             moves = np.vstack([np.eye(d), -slopes.mean / at.level])
             noise = moves @ noise @ moves.T
-            noise[-1, -1] += (scores.fit.mean.noise / at.level) ** 2
+            of_mean = scores.fit.mean.noise**2 + variance / slopes.weight
+            noise[-1, -1] += of_mean / at.level**2
         return np.asarray(vectors @ noise @ vectors.T)
 
 

@@ -1,0 +1,163 @@
+"""Errors of additive effects: shares that steps reach, scales of terms, scores of rows."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from dpglm import AdditiveClassifier, AdditiveRegressor
+from dpglm.estimators.additive import _errors as module
+from dpglm.solvers.second_order.newton_noise import Response
+from dpglm.solvers.second_order.preconditioner import Basis
+
+SIZE = 6
+
+
+def response(sizes, noise=0.0, **known):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(SIZE + 1, SIZE + 1)) / 3.0 + np.eye(SIZE + 1)
+    moments = root @ root.T
+    values, turn = np.linalg.eigh(moments)
+    vectors, inverse = (turn / np.sqrt(values)) @ turn.T, (turn * np.sqrt(values)) @ turn.T
+    basis = Basis(vectors, inverse)
+    return moments, Response(moments, (noise, noise), basis, tuple(sizes), 0.5, 1.0, **known)
+
+
+def centered(moments):
+    return moments[:-1, :-1] - np.outer(moments[:-1, -1], moments[-1, :-1]) / moments[-1, -1]
+
+
+def test_response_equals_steps_with_a_free_intercept():
+    sizes = [0.5, 0.4, 0.3]
+    moments, found = response(sizes)
+    spread, theta = centered(moments), np.linspace(-1.0, 1.0, SIZE)
+    reached, _ = found.reached(spread)
+    w, metric = np.zeros(SIZE), found.basis.vectors[:-1] @ found.basis.vectors[:-1].T
+    for eta in sizes:
+        w = w + eta * 0.5 * metric @ (spread @ (theta - w))
+    np.testing.assert_allclose(reached @ theta, w, atol=1e-9)
+
+
+def test_response_after_many_steps_is_the_minimizer():
+    moments, found = response([1.0] * 400)
+    reached, sampling = found.reached(centered(moments))
+    np.testing.assert_allclose(reached, np.eye(SIZE), atol=1e-6)
+    np.testing.assert_allclose(sampling, np.linalg.inv(centered(moments)), rtol=1e-5)
+
+
+def test_response_does_not_reach_directions_of_noise():
+    moments, found = response([1.0] * 400, noise=0.05)
+    values, directions = np.linalg.eigh(centered(moments))
+    values[0] = 0.1  # Below two standard deviations of a square, 0.14.
+    reached, _ = found.reached((directions * values) @ directions.T)
+    assert abs(directions[:, 0] @ reached @ directions[:, 0]) < 0.1
+    assert directions[:, -1] @ reached @ directions[:, -1] > 0.9
+
+
+def terms(counts):
+    ends = np.cumsum([0, *counts])
+    return [SimpleNamespace(features=slice(*one)) for one in itertools.pairwise(ends)]
+
+
+def test_term_variances_find_large_and_small_terms():
+    rng = np.random.default_rng(1)
+    counts, scales = [30, 30, 5], np.array([1.0, 0.1, 0.5])
+    each = np.repeat(scales, counts)
+    reached = 0.6 * np.eye(65) + 0.02 * rng.normal(size=(65, 65))
+    found = []
+    for _ in range(20):
+        w = reached @ (each * rng.normal(size=65)) + 0.1 * rng.normal(size=65)
+        found.append(module._term_variances(terms(counts), w, reached, 0.01 * np.eye(65), 2.5))
+    ratios = np.sqrt(np.mean(found, axis=0)[[0, 30, 60]]) / scales
+    assert (ratios > 0.8).all(), ratios
+    assert (ratios < [1.3, 2.0, 1.6]).all(), ratios
+
+
+def test_calibration_is_the_factor_on_the_reached_share():
+    rng = np.random.default_rng(2)
+    size = 400
+    reached, spread = np.diag(rng.uniform(0.1, 0.9, size)), np.diag(rng.uniform(0.5, 2.0, size))
+    noise, weights = 0.04, np.diag(spread)
+
+    def excess(factor):
+        share = factor * np.diag(reached)
+        return weights @ share - weights @ (share**2 + noise)
+
+    # The factor for which scores have a slope of 1.
+    factor = optimize.brentq(excess, 0.5, 3.0)
+    theta = rng.normal(size=size)
+    w = factor * reached @ theta + np.sqrt(noise) * rng.normal(size=size)
+    found = module._calibration(spread, reached, np.ones(size), noise * np.eye(size), w)
+    assert found == pytest.approx(factor, rel=0.1)
+
+
+FACTS = {
+    "columns": {
+        "age": {"type": "numeric", "low": 0, "high": 100},
+        "region": {"type": "categorical", "categories": ["north", "south", "west"]},
+    },
+    "provenance": "made up",
+}
+
+
+def scores_covered(make, targets, forget=False):
+    """Share of the rows whose expected target is in its interval, over six fits."""
+    shares = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = {
+            "age": rng.uniform(0, 100, 6000),
+            "region": rng.choice(["north", "south", "west"], 6000, p=[0.6, 0.3, 0.1]),
+        }
+        z = np.abs(X["age"] - 40.0) / 30.0 - 1.0 * (X["region"] == "west") - 1.0
+        y, expected = targets(z, rng)
+        model = make(inference=True, random_state=seed, epsilon=1.0, delta=1e-5).fit(X, y)
+        inference = model.inference_
+        if forget:
+            inference.scores.estimates.sampling[:] = 0.0
+        low, high = inference.prediction_interval(X).T
+        shares.append(((low <= expected) & (expected <= high)).mean())
+    return np.mean(shares)
+
+
+def binary(z, rng):
+    return (z > rng.logistic(size=len(z))).astype(int), 1.0 / (1.0 + np.exp(-z))
+
+
+def numbers(z, rng):
+    return np.clip(z + rng.normal(size=len(z)), -6.0, 6.0), z
+
+
+def classes(**given):
+    return AdditiveClassifier(FACTS, classes=[0, 1], **given)
+
+
+def regression(**given):
+    return AdditiveRegressor(FACTS, target_bounds=(-6.0, 6.0), **given)
+
+
+@pytest.mark.parametrize(
+    ("make", "targets"), [(classes, binary), (regression, numbers)], ids=["classes", "numbers"]
+)
+def test_intervals_of_predictions_cover(make, targets):
+    assert scores_covered(make, targets) > 0.9
+
+
+def test_intervals_that_forget_sampling_and_smoothing_miss():
+    assert scores_covered(classes, binary, forget=True) < 0.85
+
+
+def test_least_squares_has_bands_with_sampling():
+    rng = np.random.default_rng(0)
+    X = {"age": rng.uniform(0, 100, 4000), "region": rng.choice(["north", "west"], 4000)}
+    y = np.clip(X["age"] / 50.0 - 1.0 + rng.normal(size=4000), -6.0, 6.0)
+    model = regression(solver="sufficient_statistics", epsilon=1.0, delta=1e-5, random_state=0)
+    model = model.fit(X, y)
+    errors = model.estimator_._error_covariance
+    assert np.isfinite(errors).all()
+    noise = model.estimator_._noise_covariance.columns[:-1, :-1]
+    assert (np.diag(errors) > np.diag(noise)).all()
