@@ -26,7 +26,7 @@ from dpglm.oracle.counts import Cells
 from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers.base import calibrated
-from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables
+from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
 from dpglm.solvers.run import run
 
 
@@ -97,7 +97,7 @@ def found(scores, y, probabilities=True, mu=1e4, n_fine=320, thresholds=(), n_ce
     tables = (Cells((0, 1), (2, column.merged_size)),)
     relation = Adjacency.ZERO_OUT
     plan = calibrated(
-        lambda noise: ScoreTables(data, relation, (column,), tables, noise),
+        lambda noise: Tabulation(data, relation, tables, noise, (column,)),
         data,
         GaussianDP(mu),
         relation,

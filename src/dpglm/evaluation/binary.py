@@ -44,12 +44,13 @@ from dpglm.evaluation.task import (
     finite,
     in_range,
     ratio,
+    tables_of,
     weighted,
 )
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables, Tabulation
+from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables, by_class
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -140,7 +141,7 @@ class BinaryTask(EvaluationTask):
 
     def method(
         self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> ScoreTables:
+    ) -> Tabulation:
         refined = refined_column(
             _LABEL,
             _SCORE,
@@ -158,10 +159,9 @@ class BinaryTask(EvaluationTask):
             every = [histogram, *sums, positions]
             tables = tuple(map(weighted, every, _SHARES.values()))
         data = encoded_spec(data, 7, max(KEY_UNIT * refined.span[2], n_levels))
-        return ScoreTables(data, adjacency, (refined,), tables, noise)
+        return Tabulation(data, adjacency, tables, noise, (refined,))
 
-    def n_added(self, method: Tabulation | ScoreTables) -> int:
-        assert isinstance(method, ScoreTables)
+    def n_added(self, method: Tabulation) -> int:
         (refined,) = method.refined
         # Heavy cells, which are few, are left out.
         used = refined.n_cells + len(refined.cuts)
@@ -185,7 +185,7 @@ class BinaryTask(EvaluationTask):
     def results(
         self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
     ) -> tuple[BinaryResult, ...]:
-        (found,) = score_tables(plan).found(values)
+        (found,) = tables_of(plan).found(values)
         cells = MergedCells.of(found, self.probabilities)
         tables = dict(released.tables)
         histogram = tables["scores"][:, :, cells.there]
@@ -206,12 +206,6 @@ class BinaryTask(EvaluationTask):
             return BinaryResult(self, noisy, cells, rows_in, z)
 
         return tuple(map(result, released.levels(n_levels)))
-
-
-def score_tables(plan: Plan) -> ScoreTables:
-    """Return the method of a plan of score tables."""
-    assert isinstance(plan.method, ScoreTables)
-    return plan.method
 
 
 @final

@@ -15,7 +15,7 @@ from scipy.special import entr
 from dpglm._calls import checked
 from dpglm._validation import check_integer
 from dpglm.data.spec import DataSpec
-from dpglm.evaluation.binary import mean_of, score_tables
+from dpglm.evaluation.binary import mean_of
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     LEAST_FINE,
@@ -38,12 +38,13 @@ from dpglm.evaluation.task import (
     class_list,
     encoded_spec,
     in_range,
+    tables_of,
     weighted,
 )
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, ScoreTables
+from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -112,7 +113,7 @@ class ClassesTask(EvaluationTask):
 
     def method(
         self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> ScoreTables:
+    ) -> Tabulation:
         n_classes = len(self.classes)
         n_cells = n_cells_for(data.n_rows // n_levels, mu * self._curve_share)
         refined = tuple(
@@ -138,7 +139,7 @@ class ClassesTask(EvaluationTask):
         data = encoded_spec(
             data, _FIRST + 2 * n_classes, max(KEY_UNIT * refined[0].span[2], n_levels, n_classes)
         )
-        return ScoreTables(data, adjacency, refined, tables, noise)
+        return Tabulation(data, adjacency, tables, noise, refined)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         n_classes = len(self.classes)
@@ -170,7 +171,7 @@ class ClassesTask(EvaluationTask):
         curves = dict(
             zip(
                 self.table_names[len(_SHARES) :],
-                (MergedCells.of(one, True) for one in score_tables(plan).found(values)),
+                (MergedCells.of(one, True) for one in tables_of(plan).found(values)),
                 strict=True,
             )
         )

@@ -39,7 +39,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
-from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
+from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where, spelled_as
@@ -221,7 +221,7 @@ class EvaluationPart(StudyPart):
         """Number of levels, including one for rows with other values."""
         return len(self.levels) + 1 if self.levels else 1
 
-    def _method(self, protection: Protection, noise: float) -> Tabulation | ScoreTables:
+    def _method(self, protection: Protection, noise: float) -> Tabulation:
         """Return the releases with this noise multiplier."""
         data, mu = _size(protection)
         task = self.task.for_rows(protection.n_rows // self.n_levels, mu)
@@ -240,7 +240,7 @@ class EvaluationPart(StudyPart):
         method = self._method(protection, 1.0 / protection.budget.gdp_mu())
         return proportion_ratio(self._share_noise(method), protection.n_rows, _HALF)
 
-    def _share_noise(self, method: Tabulation | ScoreTables) -> float:
+    def _share_noise(self, method: Tabulation) -> float:
         """Return the noise of a share of rows, which adds up half of the cells."""
         noise = method.coefficient_noise / method.data.n_rows
         return noise / method.tables[0].weight * math.sqrt(self.task.n_added(method)) / 2.0

@@ -19,7 +19,7 @@ from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import ScoreTables, Tabulation
+from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tables.given import spelled_as
 from dpglm.tabulate import Number, ReleasedTables
 
@@ -115,7 +115,7 @@ class EvaluationTask(abc.ABC):
     @abc.abstractmethod
     def method(
         self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> Tabulation | ScoreTables:
+    ) -> Tabulation:
         """Return the tables for mu-GDP, with this noise multiplier.
 
         Column 0 of the rows contains their level.
@@ -133,7 +133,7 @@ class EvaluationTask(abc.ABC):
     def table_names(self) -> tuple[str, ...]:
         """Names of the tables in the order of the plan."""
 
-    def tables(self, method: Tabulation | ScoreTables) -> dict[str, Cells]:
+    def tables(self, method: Tabulation) -> dict[str, Cells]:
         """Return the tables of a method by name."""
         return dict(zip(self.table_names, method.tables, strict=True))
 
@@ -151,7 +151,7 @@ class EvaluationTask(abc.ABC):
     ) -> tuple[Result, ...]:
         """Return the results of released tables, as ``read``."""
 
-    def n_added(self, method: Tabulation | ScoreTables) -> int:
+    def n_added(self, method: Tabulation) -> int:
         """Return the number of cells of the first table that shares of rows are sums of."""
         return method.tables[0].size
 
@@ -166,9 +166,9 @@ class EvaluationTask(abc.ABC):
         """Public facts about the targets, by their names in certificates."""
 
 
-def tables_of(plan: Plan) -> Tabulation | ScoreTables:
+def tables_of(plan: Plan) -> Tabulation:
     """Return the method of a plan of tables."""
-    assert isinstance(plan.method, Tabulation | ScoreTables)
+    assert isinstance(plan.method, Tabulation)
     return plan.method
 
 

@@ -4,10 +4,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dpglm._registry import makers_in
-from dpglm.problem.binomial_losses import Binomial, ComplementaryLogLog, Probit
 from dpglm.problem.class_losses import OneVsRest, Softmax, Sparsemax
 from dpglm.problem.clipped import ClippedLoss, WithOffset, clipped_slope, clipped_value
 from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
+from dpglm.problem.family_losses import (
+    Binomial,
+    ComplementaryLogLog,
+    Gamma,
+    NegativeBinomial,
+    Poisson,
+    Probit,
+    Tweedie,
+)
 from dpglm.problem.links import (
     BinaryLink,
     ClassLink,
@@ -21,7 +29,6 @@ from dpglm.problem.links import (
     SoftmaxLink,
     TangentLink,
 )
-from dpglm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 from dpglm.problem.losses import (
     Hinge,

@@ -1,11 +1,11 @@
-"""Tables of counts and sums instead of a model: one joint release."""
+"""Tables of counts and sums instead of a model, in cells that are given or searched for."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -16,71 +16,11 @@ from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.counts import Cells, noisy_tables, table_sum
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import Adjacency, Repeated
+from dpglm.privacy import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.solvers.base import FitStage, Method, Outcome, StepInfo
+from dpglm.solvers.base import FitStage, Method, Outcome, StepInfo, composed
 from dpglm.solvers.parts.algebra import Floats
-
-
-@final
-@dataclass(frozen=True)
-class Tabulation(Method[Floats]):
-    """Counts of rows in the cells of several tables, and sums of their numbers there.
-
-    The result holds the cells of all tables in sequence, weights and noise included.
-
-    Privacy: one Gaussian release of all tables together.
-    """
-
-    data: DataSpec
-    adjacency: Adjacency
-    tables: tuple[Cells, ...]
-    noise_multiplier: float
-
-    algorithm = "tabulation"
-    problem = None
-    n_steps = 1
-    gradient_evaluations = 0.0
-
-    def __post_init__(self) -> None:
-        used = [one for table in self.tables for one in (*table.columns, *table.values)]
-        if not self.tables or max(used, default=0) >= self.data.n_features:
-            raise ValueError(
-                f"tables must be at least one, of columns below {self.data.n_features}, got "
-                f"{self.tables!r}"
-            )
-
-    @functools.cached_property
-    def release(self) -> SumRelease:
-        """The one release."""
-        return table_sum(self.tables).release(
-            self.data, self.adjacency, GaussianNoise(self.noise_multiplier)
-        )
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        return (self.release,)
-
-    @property
-    def stages(self) -> tuple[FitStage, ...]:
-        return (FitStage("tables", self.releases, self.event),)
-
-    @property
-    def coefficient_noise(self) -> float:
-        return self.release.noise_std
-
-    def init(self, seed: int) -> Floats:
-        return np.zeros(self.release.coordinates)
-
-    def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
-        return noisy_tables(oracle, self.release, self.tables), StepInfo(1, math.nan)
-
-    def finish(self, state: Floats) -> Outcome:
-        return Outcome(state)
-
-
-# Tables of scores in cells of nearly equal mass, which earlier releases find.
 
 KEY_UNIT = 2.0**-20
 """Columns hold keys times this, so that rows have moderate norms; a power of two is exact."""
@@ -288,7 +228,7 @@ class Refined:
 
 @final
 @dataclass(frozen=True)
-class ScoresState:
+class TablesState:
     """The releases so far, one array for each."""
 
     released: tuple[Floats, ...] = ()
@@ -296,27 +236,28 @@ class ScoresState:
 
 @final
 @dataclass(frozen=True)
-class ScoreTables(Method[ScoresState]):
-    """Counts and sums of rows in tables with data-dependent cells of scores.
+class Tabulation(Method[TablesState]):
+    """Counts of rows in the cells of several tables, and sums of their numbers there.
 
-    The result holds the counts of each round of the search, those of the fine cells, then the cells
-    of all tables in sequence, weights and noise included.
+    The cells of ``refined`` columns depend on data. The result holds the counts of each round of
+    their search, those of the fine cells, then the cells of all tables in sequence, weights and
+    noise included.
 
-    Privacy: Gaussian releases: in each of ``n_rounds`` the counts of all refined columns together,
-    then those of their fine cells, then all tables. A release's cells follow from those before it,
-    and rows are recoded by them, each by itself.
+    Privacy: one Gaussian release of all tables together. For refined columns there are others
+    before it: in each of ``n_rounds`` the counts of all of them together, then those of their fine
+    cells. A release's cells follow from those before it, and rows are recoded by them, each by
+    itself.
     """
 
     data: DataSpec
     adjacency: Adjacency
-    refined: tuple[Refined, ...]
     tables: tuple[Cells, ...]
     noise_multiplier: float
+    refined: tuple[Refined, ...] = ()
     n_rounds: int = N_ROUNDS
     search_share: float = _SEARCH_SHARE
     fine_share: float = _FINE_SHARE
 
-    algorithm = "tables of scores"
     problem = None
     gradient_evaluations = 0.0
 
@@ -328,67 +269,79 @@ class ScoreTables(Method[ScoresState]):
         used += [
             one for fine in self.refined for one in (fine.label, fine.column, fine.position or 0)
         ]
-        if not self.tables or not self.refined or max(used) >= self.data.n_features:
+        if not self.tables or max(used, default=0) >= self.data.n_features:
             raise ValueError(
-                "refined and tables must each be at least one, of columns below "
-                f"{self.data.n_features}, got {self.refined!r} and {self.tables!r}"
+                f"tables must be at least one, and as refined of columns below "
+                f"{self.data.n_features}, got {self.tables!r} and {self.refined!r}"
             )
 
     @property
+    def algorithm(self) -> str:
+        return "tables of scores" if self.refined else "tabulation"
+
+    @property
     def n_steps(self) -> int:
-        return self.n_rounds + 2
+        return self.n_rounds + 2 if self.refined else 1
 
     @functools.cached_property
-    def _asked(self) -> tuple[tuple[Cells, ...], ...]:
-        """Tables of each kind of release."""
-        return (
-            tuple(one.searched for one in self.refined),
-            tuple(one.fine for one in self.refined),
-            self.tables,
-        )
+    def _asked(self) -> Mapping[str, tuple[Cells, ...]]:
+        """Tables of each kind of release, in order."""
+        if not self.refined:
+            return {"tables": self.tables}
+        return {
+            "search": tuple(one.searched for one in self.refined),
+            "cells": tuple(one.fine for one in self.refined),
+            "tables": self.tables,
+        }
 
     @functools.cached_property
+    def _declared(self) -> Mapping[str, SumRelease]:
+        shares = {"search": self.search_share, "cells": self.fine_share}
+        shares["tables"] = 1.0 - sum(shares.values()) if self.refined else 1.0
+
+        def declared(name: str, count: int) -> SumRelease:
+            noise = GaussianNoise(self.noise_multiplier * math.sqrt(count / shares[name]))
+            tables = table_sum(self._asked[name])
+            return tables.release(self.data, self.adjacency, noise, count=count)
+
+        return {
+            name: declared(name, self.n_rounds if name == "search" else 1) for name in self._asked
+        }
+
+    @property
     def releases(self) -> tuple[AnyRelease, ...]:
-        return self._declared
-
-    @functools.cached_property
-    def _declared(self) -> tuple[SumRelease, SumRelease, SumRelease]:
-        def declared(tables: tuple[Cells, ...], share: float, count: int = 1) -> SumRelease:
-            noise = GaussianNoise(self.noise_multiplier * math.sqrt(count / share))
-            return table_sum(tables).release(self.data, self.adjacency, noise, count=count)
-
-        searched, fine, tables = self._asked
-        rest = 1.0 - self.search_share - self.fine_share
-        return (
-            declared(searched, self.search_share, self.n_rounds),
-            declared(fine, self.fine_share),
-            declared(tables, rest),
-        )
+        return tuple(self._declared.values())
 
     @property
     def stages(self) -> tuple[FitStage, ...]:
         return tuple(
-            FitStage(name, (release,), Repeated(release.event, release.count))
-            for name, release in zip(("search", "cells", "tables"), self._declared, strict=True)
+            FitStage(name, (one,), composed((one,))) for name, one in self._declared.items()
         )
 
     @property
     def fine_noise(self) -> float:
         """Standard deviation of the noise in each fine cell."""
-        return self._declared[1].noise_std
+        return self._declared["cells"].noise_std
 
     @property
     def coefficient_noise(self) -> float:
-        return self._declared[2].noise_std
+        return self._declared["tables"].noise_std
 
-    def init(self, seed: int) -> ScoresState:
-        return ScoresState()
+    def init(self, seed: int) -> TablesState:
+        return TablesState()
 
-    def step(self, state: ScoresState, oracle: Oracle) -> tuple[ScoresState, StepInfo]:
+    def step(self, state: TablesState, oracle: Oracle) -> tuple[TablesState, StepInfo]:
         done = len(state.released)
-        kind = max(done - self.n_rounds + 1, 0)
-        grids = self._grids(state.released[: self.n_rounds])
-        found = self._found(grids, state.released[-1]) if kind == 2 else None
+        name = list(self._asked)[max(done - self.n_rounds + 1, 0) if self.refined else 0]
+        recoded = self._recoding(state.released) if self.refined else None
+        released = noisy_tables(oracle, self._declared[name], self._asked[name], recoded)
+        return TablesState((*state.released, released)), StepInfo(done + 1, math.nan)
+
+    def _recoding(self, released: Sequence[Floats]) -> Callable[[Floats], Floats]:
+        """Return the map from keys of rows to the cells that the releases so far give."""
+        grids, found = self._grids(released[: self.n_rounds]), None
+        if len(released) > self.n_rounds:
+            found = self._found(grids, released[-1])
 
         def recoded(X: Floats) -> Floats:
             X = X.copy()
@@ -403,18 +356,17 @@ class ScoreTables(Method[ScoresState]):
                         X[:, one.position] = found[place].positions(keys)
             return X
 
-        released = noisy_tables(oracle, self._declared[kind], self._asked[kind], recoded)
-        return ScoresState((*state.released, released)), StepInfo(done + 1, math.nan)
+        return recoded
 
-    def finish(self, state: ScoresState) -> Outcome:
+    def finish(self, state: TablesState) -> Outcome:
         return Outcome(np.concatenate(state.released))
 
     def _grids(self, searched: Sequence[Floats]) -> tuple[Grid, ...]:
         """Return the cells of each refined column after some rounds, from their counts."""
         grids = tuple(one.first for one in self.refined)
-        noise, n_rows = self._declared[0].noise_std, self.data.n_rows
+        noise, n_rows = self._declared["search"].noise_std, self.data.n_rows
         for done, counts in enumerate(searched, start=1):
-            parts = _parts(counts, [one.size for one in self._asked[0]])
+            parts = _parts(counts, [one.size for one in self._asked["search"]])
             grids = tuple(
                 one.next(grid, part, noise, n_rows, last=done == self.n_rounds)
                 for one, grid, part in zip(self.refined, grids, parts, strict=True)
@@ -423,7 +375,7 @@ class ScoreTables(Method[ScoresState]):
 
     def _found(self, grids: Sequence[Grid], counts: Floats) -> tuple[FoundCells, ...]:
         """Return the fine cells, their counts, and their merging, for each refined column."""
-        parts = _parts(counts, [one.size for one in self._asked[1]])
+        parts = _parts(counts, [one.size for one in self._asked["cells"]])
         fine = [
             part.reshape(2, -1)[:, : len(grid.expected)]
             for grid, part in zip(grids, parts, strict=True)
@@ -448,7 +400,7 @@ class ScoreTables(Method[ScoresState]):
 
     def _split(self, released: Floats) -> list[Floats]:
         """Return the values of each release."""
-        searched, *others = (sum(one.size for one in tables) for tables in self._asked)
+        searched, *others = (sum(one.size for one in tables) for tables in self._asked.values())
         return [*_parts(released, [searched] * self.n_rounds + others)]
 
 
