@@ -175,7 +175,7 @@ def written(**changes: Any) -> Any:
         ({"derived": 4}, r"unknown: \['derived'\]"),
     ],
 )
-def test_what_is_no_such_value_is_refused_at_its_place(changes, says):
+def test_invalid_value_is_refused_at_its_place(changes, says):
     with pytest.raises(ValueError, match=says):
         decode(Everything, written(**changes))
 
@@ -229,7 +229,7 @@ class Holder:
         (Square(np.array([1.0])), "side must be a number"),
     ],
 )
-def test_what_cannot_be_written_is_refused_at_its_place(value, says):
+def test_unwritable_value_is_refused_at_its_place(value, says):
     with pytest.raises(ValueError, match=says):
         encode(value, float if isinstance(value, float) else None)
 
@@ -245,7 +245,7 @@ def define() -> type[Shape]:
     return Round
 
 
-def test_of_classes_that_were_defined_twice_the_last_one_counts():
+def test_last_definition_of_a_class_counts():
     first, last = define(), define()
     assert type_name(first) == type_name(last)
     assert type(through_json(first(1.0), Shape)) is last
@@ -257,7 +257,7 @@ class Named:
     size: Annotated[float, Form(str, float)]
 
 
-def test_a_declaration_may_say_how_it_is_written():
+def test_declaration_may_set_its_spelling():
     value = Named("two\nlines", 0.5)
     assert encode(value) == {"name": "two\nlines", "size": "0.5"}
     assert through_json(value) == value
@@ -281,7 +281,7 @@ def test_formats_name_other_formats_and_versions():
         shapes.read([])
 
 
-def test_a_class_that_nobody_defined_is_told():
+def test_undefined_class_is_reported():
     document = {"type": "elsewhere.Shape", "side": 1.0}
     with pytest.raises(ValueError, match="import elsewhere first"):
         decode(Shape, document)

@@ -232,7 +232,7 @@ class TestNames:
                 command = app.commands[name]
                 command.make_parser(click.Context(command)).parse_args(arguments)
 
-    def test_errata_name_a_test_or_say_none_yet(self):
+    def test_errata_name_a_test_or_none_yet(self):
         text = (ROOT / "docs/evidence/errata.md").read_text()
         entries = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
         assert entries
@@ -373,7 +373,7 @@ class TestChoosing:
     @pytest.mark.parametrize(
         ("name", "losses", "penalty", "constraint", "pure"), list(solvers_table())
     )
-    def test_solvers_take_what_the_table_says(self, name, losses, penalty, constraint, pure):
+    def test_solvers_accept_the_documented_problems(self, name, losses, penalty, constraint, pure):
         assert {loss for loss in LOSSES if takes(name, loss=loss)} == TAKEN[losses]
         loss = next(one for one in ("squared", "logistic", "sparsemax") if one in TAKEN[losses])
         found = {one for one in PENALTIES if takes(name, loss, penalty=one)}
@@ -430,7 +430,7 @@ def findings(name, checks):
 
 
 class TestDocstrings:
-    def test_are_what_numpydoc_expects(self):
+    def test_docstrings_follow_numpydoc(self):
         found = {name: findings(name, checks) for name, checks in documented()}
         assert {name: errors for name, errors in found.items() if errors} == {}
 

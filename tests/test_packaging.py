@@ -202,7 +202,7 @@ class TestCompilation:
             ("linux", {}, ["-fPIC"], "linux_x86_64"),
         ],
     )
-    def test_tag_names_what_is_made(self, system, environment, options, tag, monkeypatch):
+    def test_tag_names_the_result(self, system, environment, options, tag, monkeypatch):
         name = {"win32": "win-amd64", "linux": "linux-x86_64", "darwin": "macosx-10.9-universal2"}
         monkeypatch.setattr("sysconfig.get_platform", lambda: name[system])
         assert hatch_build.options_and_tag(system, environment) == (options, tag)
@@ -213,7 +213,7 @@ class TestCompilation:
 
 
 class TestCitation:
-    def test_has_what_the_format_asks_for(self):
+    def test_has_all_parts_of_the_format(self):
         yaml = pytest.importorskip("yaml")
         citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
         assert citation["cff-version"] == "1.2.0"
@@ -226,7 +226,7 @@ class TestConsoleScript:
     def test_is_declared(self):
         assert PROJECT["scripts"] == {"dpglm": "dpglm.cli:main"}
 
-    def test_without_the_extra_says_what_to_install(self):
+    def test_message_names_the_missing_extra(self):
         done = _python(
             "import sys\n"
             "sys.modules.update(dict.fromkeys(['click', 'rich', 'pyarrow']))\n"

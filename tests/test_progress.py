@@ -51,12 +51,12 @@ def of(name, told):
 
 
 class TestTelling:
-    def test_nobody_is_told_unless_somebody_listens(self):
+    def test_progress_is_reported_only_to_listeners(self):
         assert not is_listening()
         with stage("work", 2) as advance:
             advance(1)
 
-    def test_stages_say_how_far_they_are_and_lie_in_each_other(self, told):
+    def test_stages_report_progress_and_nest(self, told):
         with stage("outer", 2) as advance:
             advance(1)
             with stage("inner") as further:
@@ -78,7 +78,7 @@ class TestTelling:
             pass
         assert told[-1].depth == 0
 
-    def test_what_shows_progress_cannot_end_what_was_paid_for(self):
+    def test_progress_errors_do_not_end_a_charged_fit(self):
         seen = []
 
         def broken(one):
@@ -97,7 +97,7 @@ class TestTelling:
         with pytest.raises(KeyboardInterrupt), listening(interrupting), stage("work", 1):
             pass
 
-    def test_what_is_secret_is_told_to_nobody(self, told):
+    def test_secret_values_are_not_reported(self, told):
         with silent(), stage("a secret number of times", 5):
             pass
         assert told == []
@@ -120,19 +120,19 @@ class TestTelling:
 
 
 class TestWhatTells:
-    def test_a_fit_tells_its_steps(self, told):
+    def test_fit_reports_its_steps(self, told):
         model = fit_classifier()
         steps = of("Private fit", told)
         assert [one.done for one in steps] == [*range(model.n_iter_ + 1), model.n_iter_]
         assert {one.total for one in steps} == {model.n_iter_}
         assert of("Planning", told)
 
-    def test_a_fit_whose_steps_are_secret_tells_how_many_only(self, told):
+    def test_fit_with_secret_steps_reports_their_number_only(self, told):
         model = fit_last_iterate()
         assert not model.solution_.history
         assert [one.done for one in of("Private fit", told)][:-1] == list(range(41))
 
-    def test_a_streamed_fit_tells_tenths_of_each_pass(self, told, tmp_path):
+    def test_streamed_fit_reports_tenths_of_each_pass(self, told, tmp_path):
         rows = mapped(tmp_path)
         LogisticRegression(classes=[0, 1], feature_bounds=(-1, 1), solver=NoisyGD(n_steps=2)).fit(
             rows
@@ -157,7 +157,7 @@ class TestWhatTells:
 
         assert messages(390) == messages(311)
 
-    def test_a_search_with_a_secret_number_of_tries_tells_none(self, tmp_path):
+    def test_search_does_not_report_secret_tries(self, tmp_path):
         model = LogisticRegression(
             classes=[0, 1], feature_bounds=(-1, 1), solver=NoisyGD(n_steps=2)
         )
@@ -169,7 +169,7 @@ class TestWhatTells:
         assert not of("Pass over the rows", found)
         assert {one.total for one in of("Private fit", found)} == {1}
 
-    def test_an_audit_tells_its_runs(self, told):
+    def test_audit_reports_its_runs(self, told):
         model = LogisticRegression(epsilon=8.0, row_norm=1.0, solver=NoisyGD(n_steps=1))
         audit(model, runs=20, pilot_runs=10, seed=0)
         runs = [one for one in told if one.name == "Runs of the attack"]
@@ -212,7 +212,7 @@ class TestLines:
                 advance(1)
         assert said == ["work: 1 of 1"] * 2
 
-    def test_what_has_no_end_makes_no_line(self):
+    def test_infinite_value_draws_no_line(self):
         said = []
         with listening(Lines(said.append)), stage("Planning") as advance:
             advance(1)
@@ -333,7 +333,7 @@ class TestVerbose:
         assert lines[0].startswith("step 1: step size ")
         assert f"{model.solution_.history[4].gradient_norm:.3g}" in lines[4]
 
-    def test_of_secret_steps_counts_only(self, capfd):
+    def test_secret_steps_have_counts_only(self, capfd):
         fit_last_iterate(verbose=1)
         lines = capfd.readouterr().err.splitlines()
         assert lines == [f"Private fit: {done} of 40" for done in (10, 20, 30, 40)]
@@ -342,7 +342,7 @@ class TestVerbose:
         fit_classifier(solver=NoisyGD(n_steps=5))
         assert capfd.readouterr() == ("", "")
 
-    def test_a_callback_is_heard_beside_it(self, capfd):
+    def test_callback_is_called_too(self, capfd):
         heard = []
         fit_classifier(verbose=1, callback=heard.append, solver=NoisyGD(n_steps=3))
         assert len(heard) == 3

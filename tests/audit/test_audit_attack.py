@@ -113,7 +113,7 @@ def test_other_claims_hold_and_are_approached(solver):
     assert 0.3 <= report.ratio <= 1.0
 
 
-def test_a_claim_is_what_its_parts_allow():
+def test_claim_follows_from_its_parts():
     gaussian = Claim(gdp.epsilon(1e-5, 1.0), 1e-5, 1.0)
     assert gaussian.mu_at(0.3) == pytest.approx(1.0)
     pure = Claim(1.0, 0.0)

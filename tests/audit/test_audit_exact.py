@@ -58,7 +58,7 @@ def test_bugs_are_refuted(solver, budget, bug, adjacency):
     assert report.epsilon > report.claim.epsilon
 
 
-def test_what_releases_more_is_refused():
+def test_further_releases_are_refused():
     with pytest.raises(ValueError, match="one thing only"):
         exact_audit(plan_of(NoisyGD(n_steps=2, clip=0.25)))
     with pytest.raises(ValueError, match="at most 2 coordinates"):

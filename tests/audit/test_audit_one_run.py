@@ -35,6 +35,6 @@ def test_a_bug_is_refuted():
         assert audit_in_one_run(plan, random_state=0, seed=0).refuted
 
 
-def test_what_has_no_value_for_each_column_is_refused():
+def test_rows_without_all_columns_are_refused():
     with pytest.raises(ValueError, match="Gaussian sums"):
         audit_in_one_run(plan_of(FrankWolfe(n_steps=1, slope_clip=0.25), size=5))

@@ -215,7 +215,7 @@ def test_iterate_choice_with_half_sensitivity_is_refuted():
 
 
 @pytest.mark.slow
-def test_the_steps_of_best_iterate_cost_what_the_choice_leaves():
+def test_best_iterate_steps_cost_the_rest_of_the_budget():
     solver = BestIterate(n_steps=3, step_size=1e-3, clip=0.25)
     plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, DataSpec(3, 1))
     own = math.sqrt(3) / plan.method.descent.noise.multiplier

@@ -150,7 +150,7 @@ def test_differences_without_noise_for_the_distance_are_refuted():
         assert difference_attack(unchecked(plan, method=free), FEW) > MU
 
 
-def test_clipping_is_what_the_bound_rests_on():
+def test_bound_rests_on_clipping():
     # Rows ten times longer than promised, with no clip of differences.
     plan = differences_plan()
 

@@ -27,7 +27,7 @@ def test_ratios_are_medians_of_rounds():
     assert rate_table([ours, reference]).splitlines()[2] == "| ours | 2 [1.5, 3] | 1 [1, 2] |"
 
 
-def test_low_bits_tell_naive_noise_by_its_value_and_not_ours():
+def test_low_bits_reveal_values_only_with_naive_noise():
     naive, ours = low_bits(20_000).values()
     assert naive[1.0].min() >= -53 > np.quantile(naive[0.0], 0.5)
     assert ours[0.0].min() == ours[1.0].min() == -24

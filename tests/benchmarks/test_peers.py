@@ -62,7 +62,7 @@ class TestScores:
         assert found.pop("log loss", 0.0) < 1e-12
         assert set(found.values()) == {1.0}
 
-    def test_of_no_information(self):
+    def test_no_information(self):
         binary = tiny("binary")
         assert scores(binary, np.zeros(len(binary.y_test))) == {
             "AUC": 0.5,
@@ -171,7 +171,7 @@ def result(library="dpglm", **changes):
 
 
 class TestTables:
-    def test_say_what_was_measured(self):
+    def test_text_equals_measurements(self):
         without = {"scores": {"R²": {"inf": [0.9]}}, "seconds": {"inf": [0.1]}}
         text = tables([result(), result("other", **without)], (0.1, 1.0, 4.0))
         assert "| library | guarantee | R², ε = 0.1 | R², ε = 1 | R², ε = 4 | fits |" in text

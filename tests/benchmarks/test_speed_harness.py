@@ -53,7 +53,7 @@ class TestWork:
             np.testing.assert_allclose(work(), clipped_sum(workload), rtol=1e-4, atol=1e-5)
 
     @pytest.mark.parametrize("workload", [SCALAR, SOFTMAX, CSR], ids=["scalar", "softmax", "csr"])
-    def test_others_do_what_they_say(self, workload):
+    def test_other_options_act_as_documented(self, workload):
         rows = make_rows(workload)
         with NUMPY.works["two products"](workload) as work:
             z, product = work()
@@ -180,7 +180,7 @@ class TestPage:
         }
         assert page_text({"processor": "p", "threads": "2", "python": "3"}, found).count("**no**")
 
-    def test_plan_uses_what_was_measured(self):
+    def test_plan_uses_the_measurement(self):
         draws = dataclasses.replace(step(Workload(1, 1000), "noise", 0.001), part="noise")
         found = [step(STREAMED, "dpglm", 0.5), step(MULTIPLIED, "two products", 2.0), draws]
         constants = Constants.of(found)
@@ -213,7 +213,7 @@ class TestPage:
 
 class TestDriver:
     @pytest.mark.slow
-    def test_quick_run_with_what_is_installed(self, tmp_path):
+    def test_quick_run_with_installed_libraries(self, tmp_path):
         (tmp_path / "evidence").mkdir()
         page = tmp_path / "evidence" / "speed.md"
         page.write_text(f"{BEGIN}\n{END}\n")

@@ -85,7 +85,7 @@ class TestRules:
         assert len(cautions(odd)) == (value == 2**64 - 1)
         assert cautions(changed(odd, public_facts=())) == ()
 
-    def test_a_number_that_no_certificate_can_hold_is_no_fact(self):
+    def test_number_beyond_certificates_is_not_a_fact(self):
         with pytest.raises(ValueError, match="n_rows must be an integer of at most 64 bits"):
             PublicFact("n_rows", 10**400, "declared")
 
@@ -140,7 +140,7 @@ class TestVerdict:
             # Any example will do; the smallest takes long to find.
             law_of_green_pages(binary.privacy_, [Phase.generate])
 
-    def test_what_no_certificate_can_know_is_said_everywhere(self, binary):
+    def test_assumptions_are_stated_everywhere(self, binary):
         assert SCOPE in binary.privacy_.statement()
         assert verdict(verify(binary.privacy_)).scope == SCOPE
         assert SCOPE in verify(binary.privacy_).summary()
@@ -157,7 +157,7 @@ GREEN = "<strong>Private.</strong>"
 
 @pytest.mark.usefixtures("fast_page")
 class TestPages:
-    def test_a_good_fit_is_green_and_says_what_it_cannot_know(self, binary):
+    def test_good_fit_is_green_with_its_assumptions(self, binary):
         page = html.report_page(binary)
         top = page[: page.index('class="tiles"')]
         assert GREEN in top
@@ -195,7 +195,7 @@ class TestSteps:
         assert said.startswith("NOT COVERED: the step 'standardscaler' (StandardScaler)")
         assert "&#39;standardscaler&#39;" in page
 
-    def test_steps_that_learn_nothing_are_no_reason(self):
+    def test_fixed_steps_are_not_a_reason(self):
         pipeline = self.fit(Normalizer(), "passthrough", None)
         assert step_cautions(pipeline) == ()
         assert GREEN in html.report_page(pipeline)
@@ -221,7 +221,7 @@ class TestSteps:
             assert coefficient_table(one).values.shape == (1, 3)
 
     @pytest.mark.parametrize("make", [StandardScaler, lambda: GridSearchCV(StandardScaler(), {})])
-    def test_what_is_no_private_estimator_is_refused(self, make):
+    def test_only_private_estimators_are_accepted(self, make):
         with pytest.raises(ValueError, match="estimator must be a fitted linear model of dpglm"):
             html.report_page(make())
 

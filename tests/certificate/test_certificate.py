@@ -100,7 +100,7 @@ class TestContent:
 
 
 class TestStatement:
-    def test_names_what_a_reader_must_know(self, certificate):
+    def test_text_names_the_facts_for_readers(self, certificate):
         text = certificate.statement()
         for part in (
             "epsilon = ",
@@ -116,7 +116,7 @@ class TestStatement:
         odd = dataclasses.replace(binary.privacy_, epsilon=0.90001)
         assert "epsilon = 0.9001" in odd.statement()
 
-    def test_says_what_came_from_private_rows(self):
+    def test_facts_from_private_rows_are_stated(self):
         with pytest.warns(PublicInformationWarning):
             text = fit_classifier(classes=None).privacy_.statement()
         assert "values taken from the private data: classes." in text

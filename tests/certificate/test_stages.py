@@ -148,7 +148,7 @@ def test_one_method_sold_as_two_parts_is_found(fits):
     assert any("was planned" in finding for finding in verification.findings)
 
 
-def test_what_is_wrong_with_parts_is_said(fits):
+def test_errors_of_parts_are_stated(fits):
     method = fits["boosting"].solution_.plan.method
     sizes = method.part_sizes
     with pytest.raises(ValueError, match="part_sizes must make up 400 rows"):

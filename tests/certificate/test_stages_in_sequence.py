@@ -122,7 +122,7 @@ def test_a_step_that_was_left_out_of_the_account_is_found(fits):
     assert any("accounted for" in finding for finding in verification.findings)
 
 
-def test_what_does_not_follow_from_the_stage_before_is_said(fits):
+def test_inconsistent_stages_are_reported(fits):
     method = fits["center twice"].solution_.plan.method
     with pytest.raises(ValueError, match="center 2 must be for the rows of the step before it"):
         dataclasses.replace(method, steps=method.steps[::2] + method.steps[1:2])

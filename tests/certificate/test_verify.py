@@ -332,7 +332,7 @@ class TestClosedForm:
     ],
     ids=["values", "plans"],
 )
-def test_plans_that_nobody_would_make_are_not_rebuilt(binary, forge):
+def test_absurd_plans_are_not_rebuilt(binary, forge):
     certificate = forged(binary.privacy_, forge)
     verification = verify(certificate)
     assert verification.verdict == "THE CERTIFICATE IS TOO COSTLY TO CHECK."
@@ -340,7 +340,7 @@ def test_plans_that_nobody_would_make_are_not_rebuilt(binary, forge):
         certificate.rebuild()
 
 
-def test_a_delta_that_underflows_is_no_pure_privacy(binary):
+def test_underflowing_delta_is_not_pure_privacy(binary):
     # Far above the epsilon of a Gaussian release its delta is 0 in floating point only.
     def forge(document):
         part_of(document)["plan"]["budget"]["epsilon"] = 5000.0

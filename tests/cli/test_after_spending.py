@@ -168,7 +168,7 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=pytest.mark.slow) if one in _SLOW else one for one in WRITING]
 )
-def test_pitfall_37_unprinted_output_is_no_failure(prepared, name, out):
+def test_pitfall_37_unprinted_output_is_not_a_failure(prepared, name, out):
     arguments, written = WRITING[name]
     code, said = in_a_process(arguments, out)
     assert code == 0, said
@@ -179,7 +179,7 @@ def test_pitfall_37_unprinted_output_is_no_failure(prepared, name, out):
 
 @pytest.mark.parametrize("encoding", first_quickly("cp1252", "ascii"))
 @pytest.mark.parametrize("name", first_quickly("fit", "describe", "evaluate", "study"))
-def test_text_that_cannot_be_encoded_is_no_failure(prepared, sample, name, encoding):
+def test_unencodable_text_is_not_a_failure(prepared, sample, name, encoding):
     schema = json.loads(json.dumps(sample.schema))
     schema["provenance"] = "σ ≤ 漢字"
     (prepared / "schema.json").write_text(json.dumps(schema))
@@ -264,7 +264,7 @@ def test_a_page_that_cannot_be_written_loses_no_result(prepared, run, monkeypatc
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_result_whose_place_was_taken_is_kept_elsewhere(prepared, run, monkeypatch, name):
+def test_result_of_occupied_path_is_kept_elsewhere(prepared, run, monkeypatch, name):
     _, result = PAGES[name]
     spend = PrivacyLedger.spend
 
@@ -306,7 +306,7 @@ def test_a_full_disk_moves_the_result_to_another(prepared, run, monkeypatch, tmp
     assert left_behind(prepared) == []
 
 
-def test_a_fit_that_fails_after_its_charge_says_how_to_go_on(prepared, run, monkeypatch):
+def test_fit_failing_after_its_charge_explains_resuming(prepared, run, monkeypatch):
     from dpglm.cli.files import SpendingWatch
 
     def fail(self, info):

@@ -26,7 +26,7 @@ class TestPlain:
         assert is_plain(plain(every))
         assert plain(every).encode()
 
-    def test_keeps_what_is_text(self):
+    def test_text_is_kept(self):
         assert plain("é ε 漢字 👩‍👩‍👧 a\tb\nc") == "é ε 漢字 👩‍👩‍👧 a\tb\nc"
 
     def test_is_json_within_json(self):
@@ -179,7 +179,7 @@ def test_lone_surrogate_in_schema_is_refused_before_spending(run, fit, files, sa
     assert "0 entries" in run("ledger", "verify", "a.ledger").stdout
 
 
-def test_nobody_reading_is_no_verdict(fit, files):
+def test_closed_output_is_not_a_verdict(fit, files):
     assert fit("--report", "report").exit_code == 0
     command = [sys.executable, "-c", "from dpglm.cli import main; main()"]
     nobody, somewhere = os.pipe()

@@ -78,7 +78,7 @@ def test_a_folder_of_rows_is_left_alone(fit, fails, files):
     assert contents(files) == before
 
 
-def test_a_ledger_beside_the_rows_may_be_used(fit, files, ledger):
+def test_ledger_next_to_the_rows_may_be_used(fit, files, ledger):
     (files / "rows").mkdir()
     (files / "people.parquet").rename(files / "rows" / "part-0.parquet")
     (files / "people.ledger").rename(files / "rows" / "people.ledger")
@@ -86,7 +86,7 @@ def test_a_ledger_beside_the_rows_may_be_used(fit, files, ledger):
     assert done.exit_code == 0, done.output
 
 
-def test_a_ledger_is_never_replaced_though_nobody_named_it(fit, fails, files, ledger):
+def test_unnamed_ledger_is_never_replaced(fit, fails, files, ledger):
     before = contents(files)
     for name in ("people.ledger", "people.ledger-journal"):
         assert "a ledger is never replaced" in fails(fit("--force", model=name))
@@ -105,7 +105,7 @@ def test_other_commands_replace_nothing_that_they_read(run, fails, files, ledger
     assert contents(files) == before
 
 
-def test_what_is_no_regular_file_is_not_replaced(fit, fails, files):
+def test_special_files_are_not_replaced(fit, fails, files):
     os.mkfifo("pipe")
     assert "pipe is not a regular file" in fails(fit("--force", model="pipe"))
     assert (files / "pipe").is_fifo()
@@ -117,7 +117,7 @@ def test_a_link_to_nothing_is_not_replaced_without_force(fit, fails, files):
     assert (files / "link.json").is_symlink()
 
 
-def test_what_turns_into_an_input_meanwhile_is_not_replaced(files):
+def test_output_that_became_an_input_is_not_replaced(files):
     """Outputs are compared again just before they appear; also those that no option names."""
     from dpglm.cli.commands.models import fit as command
 
@@ -153,7 +153,7 @@ class TestInPython:
                 model.fit(frame[["age"]], frame["ill"], checkpoint=name)
         assert contents(files) == before
 
-    def test_a_lock_leaves_what_is_there(self, files, frame):
+    def test_lock_leaves_files_unchanged(self, files, frame):
         (files / ".ck.lock").write_text("precious")
         model = LogisticRegression(epsilon=1.0, row_norm=200.0, classes=["no", "yes"])
         model.fit(frame[["age"]], frame["ill"], checkpoint="ck")
@@ -181,25 +181,25 @@ class TestInPython:
 
 
 class TestIdentity:
-    def test_of_names_that_differ(self, tmp_path):
+    def test_names_that_differ(self, tmp_path):
         (tmp_path / "a").write_text("")
         (tmp_path / "b").write_text("")
         assert file_identity(tmp_path / "a") != file_identity(tmp_path / "b")
         assert file_identity(tmp_path / "x") != file_identity(tmp_path / "y")
         assert file_identity(tmp_path / "a") != file_identity(tmp_path / "x" / "a")
 
-    def test_of_new_names_that_a_disk_may_take_for_one(self, tmp_path):
+    def test_new_names_that_a_disk_may_merge(self, tmp_path):
         """Case, and accents written as one character or two."""
         assert file_identity(tmp_path / "Model") == file_identity(tmp_path / "mODEL")
         assert file_identity(tmp_path / "caf\u00e9") == file_identity(tmp_path / "cafe\u0301")
         assert file_identity(tmp_path / "N" / "x") == file_identity(tmp_path / "n" / "x")
 
-    def test_of_a_file_that_exists_the_disk_decides(self, tmp_path):
+    def test_disk_decides_on_names_of_existing_files(self, tmp_path):
         (tmp_path / "a").write_text("")
         is_one = (tmp_path / "A").exists()
         assert (file_identity(tmp_path / "a") == file_identity(tmp_path / "A")) is is_one
 
-    def test_of_places_below(self, tmp_path):
+    def test_places_below(self, tmp_path):
         (tmp_path / "link").symlink_to(tmp_path / "folder")
         (tmp_path / "folder").mkdir()
         assert is_below(tmp_path / "link" / "new" / "x", tmp_path / "folder")

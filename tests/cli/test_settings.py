@@ -61,7 +61,7 @@ def problems(read):
                     yield f"{subject}.{name}={text}: {value!r}"
 
 
-def test_a_setting_is_what_its_parameter_takes_or_refused():
+def test_setting_is_valid_or_refused():
     assert list(problems(lambda setting, text: setting.value(text))) == []
 
 
@@ -143,11 +143,11 @@ def test_class_weights_reach_labels_that_are_truths():
         ("--solver-set", "schedule=x", "must be NAME=VALUE with a name among automatic_clipping"),
     ],
 )
-def test_what_a_parameter_does_not_take_is_refused(run, fails, files, command, setting, says):
+def test_invalid_parameter_value_is_refused(run, fails, files, command, setting, says):
     said = fails(run("audit", command, setting))
     assert f"{command} {setting}: {says}" in said
 
 
-def test_a_solver_without_settings_says_so(run, fails):
+def test_solver_without_settings_is_reported(run, fails):
     said = fails(run("audit", "--solver", "dpsgd_f", "--solver-set", "clip=1"))
     assert "none: it takes no settings" in said

@@ -63,7 +63,7 @@ def test_a_row_is_clipped_by_itself(layout, dtype):
 
 
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
-def test_a_view_clips_what_it_shows(layout, dtype):
+def test_view_clips_its_rows(layout, dtype):
     view = View(make_rows(layout, dtype), intercept_scale=0.25).clip_entries(BOUND)
     shown = dense(view)
     assert np.abs(shown[:, :3]).max() <= np.dtype(dtype).type(BOUND)

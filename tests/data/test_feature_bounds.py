@@ -107,7 +107,7 @@ def test_pairs_of_two_columns_are_not_read_as_low_and_high(bounds):
 
 
 @pytest.mark.parametrize("bounds", [(-1, 1), (-1.0, [1.0, 1.0]), ([-1], [1]), [[-1, 1], [1, 3]]])
-def test_what_has_one_meaning_is_read(bounds):
+def test_unambiguous_input_is_read(bounds):
     scaling = read_feature_bounds(bounds, 2)
     assert (scaling.low <= scaling.high).all()
     assert scaling.low.shape == scaling.high.shape == (2,)

@@ -83,7 +83,7 @@ def test_frame_holds_the_same_table(adult):
     assert np.array_equal(frame.target, adult.target)
 
 
-def test_frame_without_pandas_says_what_to_install(monkeypatch):
+def test_frame_without_pandas_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"load_adult\(as_frame=True\) needs pandas"):
         load_adult(as_frame=True)

@@ -79,7 +79,7 @@ def test_frame_holds_the_same_table(housing):
     assert np.array_equal(frame.data.to_numpy(), housing.data)
 
 
-def test_frame_without_pandas_says_what_to_install(monkeypatch):
+def test_frame_without_pandas_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"load_california_housing\(as_frame=True\) needs pandas"):
         load_california_housing(as_frame=True)

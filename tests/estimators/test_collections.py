@@ -141,7 +141,7 @@ def test_errors_in_a_row_spend_nothing(tmp_path, wrong):
     assert ledger.contents().entries == ()
 
 
-def test_targets_that_are_no_numbers_are_refused():
+def test_non_numeric_targets_are_refused():
     X, y = data(LogisticRegression())
     with pytest.raises(ValueError, match="y must contain numbers"):
         declared(Ridge()).fit(MappedRows(X, y))
@@ -293,7 +293,7 @@ class TestPredictions:
             with pytest.raises(ValueError, match="X must be finite"):
                 on_the_host(model.predict(rows))
 
-    def test_of_constant_targets_score_as_in_memory(self):
+    def test_constant_targets_score_as_in_memory(self):
         X, _ = data(Ridge())
         model = declared(Ridge(), solver="noisy_gd").fit(*data(Ridge()))
         y = np.full(N, 2.0)

@@ -104,26 +104,26 @@ class TestACellThatIsNoFiniteNumber:
             assert "row 5, column 'pay'" in refusal(call, frame(X))
 
     @pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT, ""], ids=repr)
-    def test_of_a_table_of_objects_counts_as_missing(self, missing):
+    def test_object_table_value_counts_as_missing(self, missing):
         text = refusal(classifier().fit, with_cell(missing), rows()[1])
         assert text.startswith("X must be finite, got NaN in row 5, column 'pay'. Replace missing")
 
     @pytest.mark.parametrize("cell", ["much", {"a": 1}, [1, 2], b"x", 10**400], ids=type)
-    def test_that_is_no_number_at_all_is_named_too(self, cell):
+    def test_non_number_is_named_too(self, cell):
         cells = with_cell(0.0)
         cells.at[4, "pay"] = cell
         text = refusal(classifier().fit, cells, rows()[1])
         assert text.startswith("X must contain numbers: row 5, column 'pay': ")
         assert "column 2" in refusal(classifier().fit, cells.to_numpy(), rows()[1])
 
-    def test_of_an_array_is_named_by_its_place(self):
+    def test_array_is_named_by_its_place(self):
         X, y = rows()
         X[4, 1] = np.nan
         for given in (X, np.asfortranarray(X), X.astype(np.float32), X.tolist(), MappedRows(X, y)):
             arguments = (given,) if isinstance(given, MappedRows) else (given, y)
             assert "got NaN in row 5, column 2." in refusal(classifier().fit, *arguments)
 
-    def test_does_not_hide_that_columns_are_others(self):
+    def test_other_columns_are_reported(self):
         X, y = rows()
         model = classifier().fit(frame(X), y)
         X[4, 1] = np.nan
@@ -144,7 +144,7 @@ class TestACellThatIsNoFiniteNumber:
             check_finite(X, lambda column: column_in_words(["b", "a"], column))
 
 
-def test_a_regressor_says_the_same():
+def test_regressor_states_the_same():
     X, _ = rows()
     model = LinearRegression(row_norm=2.0, target_bounds=(0.0, 1.0), solver=NoisyGD(n_steps=2))
     y = X[:, 0]

@@ -75,7 +75,7 @@ def files(folder, X, y, ids, cuts=(0, 301, 302)):
     return folder
 
 
-def test_parquet_whose_persons_go_on_in_the_next_file(tmp_path):
+def test_parquet_with_people_across_files(tmp_path):
     X, y, ids = people()
     rows = ParquetRows(files(tmp_path, X, y, ids), "y", groups="who", dtype="float64")
     assert rows.feature_names == ("a", "b", "c")

@@ -37,7 +37,7 @@ def model(**parameters):
     return LogisticRegression(**facts | parameters)
 
 
-def test_a_fit_says_that_it_protects_persons():
+def test_fit_states_that_it_protects_people():
     X, y, ids = people()
     found = model(random_state=None).fit(X, y, groups=ids)
     certificate = found.privacy_
@@ -71,7 +71,7 @@ def test_the_order_of_rows_does_not_matter():
     np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-6)
 
 
-def test_groups_of_one_row_cost_what_rows_do():
+def test_groups_of_one_row_cost_as_rows():
     X, y, _ = people()
     rows = model(solver=NoisyGD(n_steps=5)).fit(X, y)
     groups = model(solver=NoisyGD(n_steps=5)).fit(X, y, groups=np.arange(len(X)))
@@ -207,7 +207,7 @@ def regression(**parameters):
 
 @pytest.mark.parametrize("covariance", [True, "robust"])
 @pytest.mark.parametrize("kind", ["logistic", "linear"])
-def test_intervals_of_persons_whose_rows_repeat_each_other(kind, covariance):
+def test_intervals_of_people_with_repeated_rows(kind, covariance):
     """The covariance of rows that repeat each other is right only where groups are summed."""
     X, y, _ = people()
     repeated = [np.repeat(values, 20, axis=0) for values in (X, y, np.arange(len(X)))]

@@ -83,7 +83,7 @@ def test_seeded_source_is_not_private_and_ledgers_refuse_it(tmp_path):
     assert ledger.contents().entries == ()
 
 
-def test_a_source_that_nobody_knows_is_named_and_not_verified():
+def test_unknown_source_is_named_and_not_verified():
     certificate = logistic(Unknown()).fit(*rows()).privacy_
     assert certificate.noise_source == "radium"
     (finding,) = verify(certificate).findings
@@ -91,7 +91,7 @@ def test_a_source_that_nobody_knows_is_named_and_not_verified():
 
 
 @pytest.mark.parametrize("source", [SystemNoise, "opendp", 0.5])
-def test_what_is_no_source_is_refused(source):
+def test_invalid_source_is_refused(source):
     with pytest.raises(ValueError, match=r"random_state must be None .* a NoiseSource or an"):
         logistic(source).fit(*rows())
 

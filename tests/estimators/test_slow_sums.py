@@ -45,7 +45,7 @@ def fits(count, *arguments):
     return [one for one in found if one.category is dpglm.SlowSumsWarning]
 
 
-def test_the_first_fit_says_what_to_do_and_later_ones_nothing(no_compiler):
+def test_only_the_first_fit_gives_advice(no_compiler):
     (said,) = fits(3, *rows())
     text = str(said.message)
     assert "\n" not in text

@@ -186,7 +186,7 @@ class TestTheNote:
         assert pickle.dumps(Family()) == pickle.dumps(one._family)
         assert "_family" not in one.get_params()
 
-    def test_workers_warn_of_what_they_fit(self):
+    def test_workers_warn_of_their_fits(self):
         sent = pickle.dumps(model())
         said = heard(lambda: [pickle.loads(sent).fit(X, Y) for _ in range(3)])
         assert len(said) <= 1
@@ -199,7 +199,7 @@ class TestTheNote:
         (said,) = heard(lambda: one.score(X, Y))
         assert "at least mu=0.4243 so far" in said
 
-    def test_a_mark_hides_the_rows_it_is_of(self):
+    def test_mark_replaces_its_rows(self):
         """It has a key of the process, so that rows cannot be tested against it."""
         from dpglm.data.memory import matrix
 

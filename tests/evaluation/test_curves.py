@@ -211,7 +211,7 @@ def test_scores_that_many_share_are_known_to_be_one():
     assert smooth.unknown.max() < 0.02
 
 
-def test_scores_too_near_to_tell_apart_have_any_order():
+def test_indistinguishable_scores_may_have_any_order():
     """Three scores that agree in ten digits, when a plan has one round of the search only."""
     rng = np.random.default_rng(0)
     scores = 0.3 + 1e-9 * rng.choice(3, 20_000)

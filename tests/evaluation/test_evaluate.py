@@ -397,7 +397,7 @@ def test_wrong_arguments_are_named_and_nothing_is_released(binary, change, messa
 
 
 @pytest.mark.parametrize("levels", [(), ("a", "b")])
-def test_plans_say_the_precision_that_runs_have(numbers, levels):
+def test_planned_precision_equals_that_of_runs(numbers, levels):
     y, predictions = numbers
     plan = plan_evaluation(RegressionTask(0.0, 5.0), N, GaussianDP(0.3), levels=levels)
     made = plan.run(y, predictions, ["a"] * N if levels else None)
@@ -424,7 +424,7 @@ def test_whatever_the_rows_are_the_result_can_be_read(n_rows, epsilon):
 
 
 @pytest.mark.parametrize("bounds", [(-1e100, 1e100), (-1e308, 1e308), (0.0, 1e-60), (0.0, 0.0)])
-def test_bounds_whose_powers_are_no_numbers_are_refused(bounds):
+def test_bounds_with_overflowing_powers_are_refused(bounds):
     """Else results could not be read or written, after they were paid for."""
     with pytest.raises(ValueError, match="target_bounds must be"):
         RegressionTask(*bounds)
@@ -439,7 +439,7 @@ def test_numbers_within_any_bounds_can_be_written(bounds, mu):
     assert made.summary()
 
 
-def test_what_is_no_number_is_written_as_none():
+def test_nan_is_written_as_none():
     assert Number(math.nan, -math.inf, 1.0).to_dict() == {
         "estimate": None,
         "low": None,

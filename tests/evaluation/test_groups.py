@@ -27,7 +27,7 @@ def evaluated(y, scores, ids, **settings):
     return dpglm.evaluate_predictions(y, scores, groups=ids, **facts | settings)
 
 
-def test_it_says_that_it_protects_persons_and_is_right():
+def test_it_states_that_it_protects_people():
     y, scores, ids = people()
     found = evaluated(y, scores, ids, max_rows_per_group=EACH, random_state=None)
     certificate = found.privacy_
@@ -76,7 +76,7 @@ def test_rows_beyond_the_limit_are_left_out():
         ({"max_rows_per_group": 4, "groups": [1, 2]}, r"groups must have shape \(4000,\)"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_is_spent(settings, message, tmp_path):
+def test_errors_are_found_before_spending(settings, message, tmp_path):
     y, scores, ids = people()
     ledger = PrivacyLedger.create(
         tmp_path / "l", data="x", budget=ApproximateDP(99, 0.1), unit="group"

@@ -49,7 +49,7 @@ def test_a_search_stops_where_the_ledger_does(ledger, rows):
     assert len(ledger.contents().entries) == 1
 
 
-def test_what_would_hide_a_cost_is_refused(rows):
+def test_hidden_costs_are_refused(rows):
     with pytest.raises(ValueError, match="ledger must be a PrivacyLedger or its path, got None"):
         private_scorer("auc", epsilon=0.5, ledger=None)
 

@@ -100,7 +100,7 @@ def test_maps_that_mix_rows_are_caught():
     assert all(case.measure(0, 0.99).refuted for case in local.BUGS)
 
 
-def test_a_page_is_written_from_what_was_measured(tmp_path, monkeypatch, capsys):
+def test_page_is_written_from_measurements(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "CAMPAIGN", [*local.CASES, *local.BUGS])
     (tmp_path / "evidence").mkdir()
     (tmp_path / "evidence" / "audit_table.md").write_text(
@@ -152,6 +152,6 @@ def test_weak_bounds_have_a_reason_and_strong_ones_none():
     assert "Why." not in table.subject_table([dataclasses.replace(LINE, share=0.9)])
 
 
-def test_what_goes_wrong_stands_out():
+def test_failures_stand_out():
     assert "refuted**" in table.subject_table([dataclasses.replace(LINE, refuted=True, share=1.5)])
     assert "**no**" in table.bug_table([dataclasses.replace(LINE, bug="half the noise")])

@@ -44,7 +44,7 @@ def test_intervals_cover(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["complementary log-log", "linear"])
-def test_intervals_cover_beside_a_rare_reference_level(family):
+def test_intervals_cover_with_a_rare_reference_level(family):
     result = measure(Case(family, 20_000, 17, 1.0, columns="reference"), 40)
     assert result.finite.min() == 1.0
     assert not [fault for fault in result.faults() if "worst" in fault]
@@ -109,7 +109,7 @@ def result(covered, length=1.0, most=math.inf, finite=1.0, if_finite=None):
         (result([0.95] * 4, length=1.4, most=1.3), 1),
     ],
 )
-def test_what_chance_does_not_explain_is_a_fault(found, faults):
+def test_deviation_beyond_chance_is_a_fault(found, faults):
     assert len(found.faults()) == faults
 
 

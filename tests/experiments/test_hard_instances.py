@@ -106,7 +106,7 @@ def test_a_wrong_sign_costs_its_stake_and_stakes_add_up(make):
         assert instance.excess_risk(w) >= instance.stakes @ wrong - 1e-12
 
 
-def test_stakes_are_what_a_zero_costs_where_rows_are_one_hot():
+def test_stakes_equal_the_cost_of_zero_for_one_hot_rows():
     for name in ("labels", "fingerprint", "responses, low dimension"):
         instance = INSTANCES[name](1)
         zero = np.zeros_like(instance.minimizer)
@@ -114,7 +114,7 @@ def test_stakes_are_what_a_zero_costs_where_rows_are_one_hot():
 
 
 @pytest.mark.parametrize("name", [name for name in INSTANCES if "clusters" not in name])
-def test_so_many_flipped_labels_turn_a_sign(name):
+def test_flipped_labels_turn_a_sign(name):
     instance = INSTANCES[name](0)
     X, y = dense(instance), instance.y.copy()
     column = int(np.argmax(instance.flips))
@@ -219,7 +219,7 @@ def test_gaussian_noise_on_the_majority_errs_more_than_the_floor(epsilon, delta)
         assert (1.0 - delta) / (1.0 + math.exp(epsilon)) > wrong
 
 
-def test_floors_know_the_relation_and_fall_with_the_budget():
+def test_floors_depend_on_relation_and_fall_with_budget():
     instance = INSTANCES["labels"](0)
     one = instance.floor(0.2, 1e-6)
     for adjacency in (Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE):

@@ -71,7 +71,7 @@ class TestMethods:
         assert constant.mean[-1] == pytest.approx(EPSILON, rel=1e-3)
         assert fading.mean[-1] > 2.0 * constant.mean[-1]
 
-    def test_the_figure_shows_what_the_text_says(self):
+    def test_figure_agrees_with_text(self):
         with (FIGURES / "d2p2_networks.csv").open() as file:
             rows = [one for one in csv.DictReader(file) if one["panel"] == "Fashion-MNIST"]
         last = {one["curve"]: float(one["mean"]) for one in rows}
@@ -90,7 +90,7 @@ class TestClippingBias:
         root = brentq(balance, 0.5, 1.0 - 1e-12)
         assert d2p2_networks.clipping_bias(stability) == pytest.approx(root - 0.6, abs=1e-6)
 
-    def test_it_is_far_above_what_table_2_prints(self):
+    def test_bias_is_far_above_table_2(self):
         found = [d2p2_networks.clipping_bias(one) for one in (0.1, 0.01, 0.001)]
         assert found == sorted(found)
         assert found[0] > 2.0 * 0.1

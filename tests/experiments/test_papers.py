@@ -114,7 +114,7 @@ class TestPage:
         assert len(places) == 21
         assert [name for name, text in places if "|" not in text] == []
 
-    def test_the_figure_shows_what_the_text_says(self):
+    def test_figure_agrees_with_text(self):
         with (DOCS / "figures" / "song2021_dimension.csv").open() as file:
             rows = [
                 (one["curve"], int(one["x"]), float(one["mean"])) for one in csv.DictReader(file)

@@ -17,7 +17,7 @@ def task():
     return d2p2.adult(quick=True)
 
 
-def test_methods_differ_in_what_they_say_and_agree_in_the_rest(task):
+def test_methods_differ_in_text_only(task):
     plans = {
         name: make(1.0).plan(task.problem, ApproximateDP(1.0, 1e-5), task.rows.spec)
         for name, make in task.methods.items()

@@ -103,7 +103,7 @@ def means(name):
 
 
 @pytest.mark.parametrize("name", rates.FIGURES)
-def test_the_page_shows_the_slopes_of_the_numbers_beside_it(name):
+def test_page_has_the_slopes_of_its_numbers(name):
     page = (DOCS / "evidence" / "papers.md").read_text()
     assert f"(../figures/{name}.svg)" in page
     assert f"(../figures/{name}.csv)" in page

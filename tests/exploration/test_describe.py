@@ -321,7 +321,7 @@ def test_a_handful_of_rows_is_described(table, schema, rows):
         _ = made.summary(), made.to_dict()
 
 
-def test_bounds_that_were_paid_for_are_said_so_by_what_uses_them(table, schema, noisy, tmp_path):
+def test_charged_bounds_are_marked_wherever_used(table, schema, noisy, tmp_path):
     narrower = noisy.schema(bounds=(0.05, 0.9))
     age = narrower.columns[0]
     assert 18.0 < age.low < 30.0
@@ -362,7 +362,7 @@ def test_a_forged_provenance_is_refused(noisy):
         Schema.from_dict(document)
 
 
-def test_plans_say_how_precise_and_how_weak(schema):
+def test_plans_state_precision_and_weakness(schema):
     weak = plan_description(schema, N, ApproximateDP(21.0, 1e-6), columns=["age"], by="region")
     assert [one.name for one in weak.part.design(weak.plan).described] == ["age"]
     lines = str(weak).splitlines()
@@ -374,7 +374,7 @@ def test_plans_say_how_precise_and_how_weak(schema):
         plan_description(schema, N, GaussianDP(0.3), columns="age", by="region")
 
 
-def test_summaries_fold_what_may_be_empty_and_what_noise_hides():
+def test_summaries_fold_empty_and_noisy_levels():
     """A bound far above all values gives a long tail of bins, and hides correlations."""
     rng = np.random.default_rng(0)
     wide = {"type": "numeric", "low": 0, "high": 1000}

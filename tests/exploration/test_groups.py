@@ -36,7 +36,7 @@ def described(table, **settings):
     return dpglm.describe(table, SCHEMA, **facts | settings)
 
 
-def test_it_says_that_it_protects_persons_and_is_right():
+def test_it_states_that_it_protects_people():
     table = visits()
     found = described(table, random_state=None)
     assert found.privacy_.data.unit is Unit.GROUP
@@ -80,7 +80,7 @@ def test_parquet(tmp_path):
         ({"groups": [1, 2]}, r"groups must have shape \(2000,\)"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_is_spent(settings, message, tmp_path):
+def test_errors_are_found_before_spending(settings, message, tmp_path):
     ledger = PrivacyLedger.create(
         tmp_path / "l", data="x", budget=ApproximateDP(99, 0.1), unit="group"
     )

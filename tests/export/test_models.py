@@ -193,7 +193,7 @@ def test_wide_models_are_within_limits_of_parsers():
     np.testing.assert_allclose(found[:, 0], want, rtol=1e-9)
 
 
-def test_text_in_a_number_column_is_no_number_in_sqlite():
+def test_text_in_a_number_column_stays_text_in_sqlite():
     columns = {"x": {"type": "numeric", "low": 0, "high": 2}}
     schema = Schema.from_dict({"columns": columns, "provenance": "made up"})
     sql = written(scoring_of([[1.0]], [0.0], None, IdentityLink(), schema), "sql")

@@ -51,7 +51,7 @@ class TestSignal:
             signal_to_noise(make_plan(500))
         )
 
-    def test_knows_budgets_that_are_not_given_as_epsilon(self):
+    def test_budgets_other_than_epsilon_are_read(self):
         plan = make_plan(500, budget=GaussianDP(make_plan(500).budget.gdp_mu()))
         assert signal_to_noise(plan) == pytest.approx(signal_to_noise(make_plan(500)))
         assert any(
@@ -77,7 +77,7 @@ class TestGuidance:
         assert guidance(make_plan(800, columns)).verdict.startswith("Expect a good")
         assert "tighter bounds" in text
 
-    def test_an_epsilon_that_protects_nothing_is_no_cure(self):
+    def test_useless_epsilon_is_not_recommended(self):
         assert not any("epsilon" in cure for cure in guidance(make_plan(20)).cures)
 
     def test_a_delta_of_zero_has_its_own_cures(self):

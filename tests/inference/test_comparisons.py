@@ -235,7 +235,7 @@ def test_simultaneous_pairs_cover_over_private_fits():
     assert 0.89 <= np.mean(inside) <= 1.0
 
 
-def test_what_cannot_be_estimated_says_so():
+def test_inestimable_values_are_marked():
     inference = fitted().inference_
     size = len(NAMES)
     prior = np.eye(size)
@@ -249,7 +249,7 @@ def test_what_cannot_be_estimated_says_so():
     assert "prior's" in str(pairs)
 
 
-def test_interactions_are_named_beside_main_effects():
+def test_interactions_are_named_next_to_main_effects():
     text = " ".join(str(fitted().inference_.contrast({"sex": [-1, 1]})).split())
     assert "Effects at the reference or at zero of 'age'" in text
     assert "at zero of" not in str(fitted().inference_.pairwise("C(dose)"))

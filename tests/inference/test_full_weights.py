@@ -55,7 +55,7 @@ def test_full_weights_have_the_usual_target(fitted):
     assert "All rows count fully." in " ".join(str(inference.summary()).split())
 
 
-def test_default_weights_have_another_target_and_say_so():
+def test_default_weights_state_their_other_target():
     inference, usual = numbers("auto", 0.1)
     assert inference.params[1] > 1.1 * usual[0]
     said = " ".join(str(inference.summary()).split())

@@ -243,7 +243,7 @@ def test_columns_go_by_the_users_names():
 
 
 @pytest.mark.parametrize("kind", ["model", "robust"])
-def test_the_summary_says_what_intervals_cover(kind):
+def test_summary_states_what_intervals_cover(kind):
     model = fitted(inference={"model": True, "robust": "robust"}[kind], epsilon=0.5)
     text = str(model.inference_.summary(0.9))
     assert "sampling error and privacy noise" in text

@@ -49,7 +49,7 @@ def counts_fit(shape, *, n=20_000, **options):
     return model.fit(X, y).inference_
 
 
-def test_summary_says_that_clipped_residuals_bias():
+def test_summary_warns_of_clipped_residuals():
     skewed, right = counts_fit(0.2, epsilon=2.0), counts_fit(None, epsilon=2.0)
     assert "this biases coefficients, mainly the intercept" in str(skewed).replace("\n    ", " ")
     assert "biases" not in str(right)
@@ -60,7 +60,7 @@ def test_summary_says_that_clipped_residuals_bias():
     assert quantities.count("counts of long rows and clipped residuals") == 1
 
 
-def test_summary_says_how_many_rows_count_less():
+def test_summary_states_share_of_down_weighted_rows():
     inference = counts_fit(None)
     said = " ".join(str(inference).split())
     assert re.search(r"Limits, from released counts: \d+ % of the rows count less", said)
@@ -68,7 +68,7 @@ def test_summary_says_how_many_rows_count_less():
     assert 0.0 < inference.estimates.binding.lost < 0.1
 
 
-def test_summary_says_where_no_residual_is_clipped():
+def test_summary_states_if_residuals_are_unclipped():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, size=(5000, 2)), rng.integers(0, 2, 5000)
     model = LogisticRegression(C=math.inf, classes=[0, 1], feature_bounds=(-1, 1), random_state=0)

@@ -88,7 +88,7 @@ def test_files_and_reports_map_them_once(streamed, tmp_path):
         np.testing.assert_allclose(one.covariance, inference.covariance)
 
 
-def test_scikit_learn_s_pipeline_says_whose_units_they_are(of_pipeline):
+def test_scikit_learn_pipeline_states_the_units(of_pipeline):
     data = table()
     encoder = SchemaEncoder(SCHEMA)
     prior = {"prior_scales": SCHEMA.prior_scales}
@@ -105,7 +105,7 @@ def test_scikit_learn_s_pipeline_says_whose_units_they_are(of_pipeline):
     assert mapped.of_features.names == inference.names
 
 
-def test_without_inference_it_says_how_to_get_it():
+def test_error_names_the_inference_option():
     data = table()
     X = SCHEMA.encode(data)
     model = LogisticRegression(**told())
@@ -122,7 +122,7 @@ def test_without_inference_it_says_how_to_get_it():
 
 
 @pytest.mark.parametrize("method", ["repeated", "held_out"])
-def test_a_search_says_that_intervals_would_not_cover(method):
+def test_search_states_that_intervals_would_not_cover(method):
     data = table()
     search = PrivateGridSearchCV(
         LogisticRegression(inference=True, **told()), {"C": [0.1, 1.0]}, method=method

@@ -90,7 +90,7 @@ def test_repeated_restrictions_are_counted_once():
     assert stats.chi2(2).sf(again.statistic) == pytest.approx(again.p_value)
 
 
-def test_what_no_coefficients_meet_or_all_do_is_no_hypothesis():
+def test_impossible_or_trivial_hypotheses_are_refused():
     kind = LOSSES["logistic"].__sklearn_clone__().set_params(inference=True)
     model = PrivatePipeline([SchemaEncoder(SCHEMA), kind]).fit(*rows(kind))
     inference = model.inference_

@@ -101,9 +101,7 @@ class TestSolver:
 
     def test_keeps_the_law_of_solvers(self, registered):
         for adjacency, epsilon in zip(Adjacency, (0.1, 1.0, 8.0), strict=True):
-            solver_laws.test_plans_are_within_budget_and_what_happens_is_planned(
-                "heavy_ball", adjacency, epsilon
-            )
+            solver_laws.test_plans_are_within_budget_and_followed("heavy_ball", adjacency, epsilon)
         solver_laws.test_noise_falls_with_epsilon_and_grows_for_replace_one("heavy_ball")
         for problem in solver_laws.PROBLEMS[::4]:
             solver_laws.test_reaches_the_optimum_where_privacy_is_nearly_free("heavy_ball", problem)
@@ -141,7 +139,7 @@ class TestSolver:
         np.testing.assert_array_equal(ours, theirs)
 
     @pytest.mark.parametrize("facts", [{"weight_bound": 3.0}, {"groups": GroupBound(500, 16.0)}])
-    def test_sets_its_steps_by_what_a_unit_adds(self, module, facts):
+    def test_steps_follow_from_the_unit_contribution(self, module, facts):
         problem, budget = Problem(Logistic()), ApproximateDP(1.0, 1e-5)
         data = DataSpec(8000, 5, **facts)
         ours, theirs = (
@@ -151,7 +149,7 @@ class TestSolver:
         alone = module.HeavyBall().plan(problem, budget, DataSpec(8000, 5))
         assert ours.method.step_sizes[0] < alone.method.step_sizes[0]
 
-    def test_fits_an_estimator_whose_certificate_verifies(self, module):
+    def test_fitted_estimator_has_a_valid_certificate(self, module):
         X, y, _ = solver_laws.make_data(Problem(Logistic()))
         model = LogisticRegression(classes=[-1, 1], row_norm=1.0, solver=module.HeavyBall())
         assert verify(model.fit(X, y).privacy_).ok
@@ -166,7 +164,7 @@ class TestSolver:
 
         monkeypatch.setattr(module.HeavyBallMethod, "step", twice)
         with pytest.raises(Exception, match="planned"):
-            solver_laws.test_plans_are_within_budget_and_what_happens_is_planned(
+            solver_laws.test_plans_are_within_budget_and_followed(
                 "heavy_ball", Adjacency.ZERO_OUT, 1.0
             )
 
@@ -582,7 +580,7 @@ class TestMechanism:
 
     def test_keeps_the_law_of_releases(self, case):
         for law in (
-            release_laws.test_only_what_sampling_amplifies_can_be_sampled,
+            release_laws.test_only_amplified_events_can_be_sampled,
             release_laws.test_multipliers_can_be_changed_where_they_decide_the_cost,
             release_laws.test_a_release_is_recorded_and_answered,
             release_laws.test_a_value_that_was_not_declared_is_refused,
@@ -620,7 +618,7 @@ class TestMechanism:
                 event_laws.test_delta_falls_in_epsilon_and_inverts_it(*given)
                 event_laws.test_claims_survive_json(*given)
 
-    def test_costs_what_its_definition_says_and_less_than_pure(self, module):
+    def test_cost_equals_definition_and_is_below_pure(self, module):
         event, adjacency = module.RandomizedResponse(1.0, 4), Adjacency.ZERO_OUT
         # One of them, by hand: delta(e) = p - exp(e) q.
         p, q = math.e / (math.e + 3.0), 1.0 / (math.e + 3.0)

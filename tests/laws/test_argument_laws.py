@@ -137,7 +137,7 @@ def test_table_without_rows_is_refused(door: Callable[[Any], Any]) -> None:
         door({name: cells[:0] for name, cells in TABLE.items()})
 
 
-def test_lazy_frame_is_no_matrix() -> None:
+def test_lazy_frame_is_not_a_matrix() -> None:
     import polars as pl
 
     with pytest.raises(ValueError, match=r"X must be rows in memory.*X\.collect\(\)"):

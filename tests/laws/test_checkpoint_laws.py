@@ -197,7 +197,7 @@ def rescaled(factor):
     return Rescaled(unit=Unit(factor), target_bounds=(0.0, 1.0), feature_bounds=(-1.0, 1.0))
 
 
-def test_a_parameter_that_nobody_thought_of_counts(tmp_path):
+def test_unknown_parameter_counts(tmp_path):
     path, (X, y) = tmp_path / "kept", data()
     interrupted(rescaled(1.0), path, X, y)
     assert "fact unit.factor was 1.0, is 2.0" in taken_up(rescaled(2.0), path, X, y)
@@ -245,7 +245,7 @@ def test_facts_taken_from_other_data_are_refused(tmp_path):
     assert "fact classes in use" in taken_up(model, path, X, np.where(y, "yes", "no"))
 
 
-def test_what_a_refused_fit_leaves_behind_stands_in_no_way(tmp_path):
+def test_refused_fit_does_not_block_later_ones(tmp_path):
     path, (X, y) = tmp_path / "kept", data()
     poor = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=GaussianDP(0.1))
     model = declared(Ridge()).set_params(ledger=poor)

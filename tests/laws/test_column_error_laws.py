@@ -130,7 +130,7 @@ def test_a_cell_that_is_not_finite_is_found_by_name(reader, names, column, value
 @pytest.mark.parametrize("reader", [one for one in READERS if one is not in_fit_of_polars])
 @settings(max_examples=8)
 @given(names=NAMES, column=st.integers(0, 2), value=st.sampled_from(["much", "", "1_"]))
-def test_a_cell_that_is_no_number_is_found_by_name(reader, names, column, value):
+def test_non_numeric_cell_is_found_by_name(reader, names, column, value):
     check_named(reader, names, column, value)
 
 

@@ -192,7 +192,7 @@ def test_gaussian_width_is_the_mean_support(c: Constraint, dimension: int) -> No
 
 
 @every_constraint
-def test_width_is_at_most_what_the_norm_allows(c: Constraint) -> None:
+def test_width_is_within_the_norm_bound(c: Constraint) -> None:
     for dimension in (1, 3, 100, 10**6):
         ball = c.norm_bound(dimension) * math.sqrt(dimension)
         assert 0 <= c.gaussian_width(dimension) <= ball * (1 + 1e-12)
@@ -216,7 +216,7 @@ def test_projection_keeps_dtype_shape_and_argument(
 
 
 @every_proper
-def test_contains_rejects_what_is_outside(c: Constraint) -> None:
+def test_contains_rejects_points_outside(c: Constraint) -> None:
     for w in (np.full(3, -1e3), np.array([1e4, -1e4, 0.0])):
         assert not c.contains(w)
         p = c.project(w)

@@ -202,7 +202,7 @@ def test_no_finite_noise_is_free_and_none_overflows(name, multiplier, adjacency)
     ],
 )
 @pytest.mark.parametrize("value", [1e162, 1e51, 1e-51, 1e-200])
-def test_multipliers_whose_powers_leave_the_floats_are_refused(make, value):
+def test_multipliers_with_overflowing_powers_are_refused(make, value):
     # Gaussian(1e162) used to cost nothing at delta 0: the square of its mu is 0 in floating point.
     with pytest.raises(ValueError, match=r"1e-50"):
         make(value)
@@ -216,7 +216,7 @@ def test_multipliers_whose_powers_leave_the_floats_are_refused(make, value):
         lambda n: ProjectedGaussian(1.0, n),
     ],
 )
-def test_counts_that_are_no_floats_are_refused(make):
+def test_counts_beyond_floats_are_refused(make):
     make(2**53)
     with pytest.raises(ValueError, match=r"must be at most|must be an integer below"):
         make(10**400)

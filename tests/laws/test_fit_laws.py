@@ -374,7 +374,7 @@ def test_bounds_changed_in_place_do_not_change_predictions():
     assert model.feature_bounds_.tolist() == bounds()
 
 
-def test_what_cannot_be_copied_is_named():
+def test_uncopyable_object_is_named():
     X, y = data()
     with pytest.raises(ValueError, match="regularizer must be an object that can be copied"):
         logistic(regularizer=(one for one in ())).fit(X, y)

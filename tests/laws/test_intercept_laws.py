@@ -237,7 +237,7 @@ def test_formulas(kind, terms, columns):
     assert ((ends[:, 0] < means) & (means < ends[:, 1])).all()
 
 
-def test_a_formula_says_itself_whether_there_is_an_intercept():
+def test_formula_decides_on_the_intercept():
     pytest.importorskip("formulaic")
     with pytest.raises(ValueError, match=r"fit_intercept must be True.*'0 \+'"):
         from_formula("y ~ age", SCHEMA | {"target": TARGETS["real"]}, fit_intercept=False)

@@ -271,6 +271,6 @@ def test_a_fit_of_an_array_loads_no_other_backend_and_no_report():
     assert sorted(loaded_by_a_fit() & set(NOT_LOADED)) == []
 
 
-def test_what_a_fit_loads_is_found():
+def test_modules_loaded_by_a_fit_are_found():
     planted = "import dpglm.data.stream.stored"
     assert loaded_by_a_fit(planted) & set(NOT_LOADED) == {"dpglm.data.stream"}

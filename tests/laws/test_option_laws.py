@@ -262,7 +262,7 @@ def fits(draw, rows=ROWS, solvers=ALL_SOLVERS):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @examples(10)
 @given(fit=fits())
-def test_no_row_moves_what_is_asked_by_more_than_was_declared(fit):
+def test_rows_move_releases_within_bounds(fit):
     one, other = fit.tables()
     if not len(other[0]) or not other[2].any():
         # Empty tables and zero weights are refused, as scikit-learn requires.

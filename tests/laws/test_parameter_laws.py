@@ -99,7 +99,7 @@ def fitted(model: Any, n: int = N) -> None:
 
 @examples(150)
 @given(option=st.sampled_from(OPTIONS), value=st.sampled_from(VALUES))
-def test_what_an_estimator_plans_it_fits(option, value):
+def test_planned_estimators_can_be_fitted(option, value):
     made, name = option
     if name == "classes" and made in ADDITIVE:
         # Labels are those of the schema.
@@ -124,7 +124,7 @@ def test_what_an_estimator_plans_it_fits(option, value):
         ("weight_bound", 0.0),
     ],
 )
-def test_a_plan_checks_what_its_fit_checks(name, value):
+def test_plan_checks_equal_fit_checks(name, value):
     model = LogisticRegression(row_norm=1.0, classes=[0, 1]).set_params(**{name: value})
     with pytest.raises(ValueError, match=name):
         model.plan(N, D, n_classes=2)
@@ -186,7 +186,7 @@ def studied(part: str, name: str, value: Any) -> Study:
 
 @examples(60)
 @given(key=st.sampled_from(KEYS), value=st.sampled_from(VALUES))
-def test_what_a_study_plans_it_runs(key, value):
+def test_planned_studies_can_be_run(key, value):
     try:
         study = studied(*key, value)
         study.plan(None if study.n_rows else N)

@@ -164,7 +164,7 @@ def test_every_option_declares_the_role_of_its_file():
     assert list(hidden_paths(app, TEXTS)) == []
 
 
-def test_no_command_writes_what_it_reads_or_keeps(tmp_path, monkeypatch):
+def test_commands_do_not_overwrite_inputs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = list(violations(app, tmp_path))
     assert len(found) > 150

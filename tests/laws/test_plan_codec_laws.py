@@ -291,7 +291,7 @@ class Unwritten(ScaledMethod):
     made_by: Any = None
 
 
-def test_planted_settings_that_are_no_data_break_the_law():
+def test_planted_non_data_settings_break_the_law():
     plan = next(plans_of(Scaled()))
     assert isinstance(plan.method, ScaledMethod)
     parts = (plan.method.problem, plan.method.data, plan.method.inner, 2.0)

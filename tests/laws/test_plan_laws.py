@@ -215,7 +215,7 @@ def asked(setting: Setting) -> None:
 @pytest.mark.filterwarnings("ignore:steps overflowed:RuntimeWarning")
 @examples(60)
 @given(setting=settings_and_rows())
-def test_what_a_plan_releases_can_be_asked_whatever_the_rows_are(setting):
+def test_planned_releases_can_be_executed_for_all_rows(setting):
     asked(setting)
 
 

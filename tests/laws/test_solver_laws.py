@@ -347,7 +347,7 @@ def test_reaches_the_optimum_where_privacy_is_nearly_free(name, problem):
 @pytest.mark.parametrize(
     ("adjacency", "epsilon"), some_quickly(itertools.product(Adjacency, [0.1, 1.0, 8.0]), 4)
 )
-def test_plans_are_within_budget_and_what_happens_is_planned(name, adjacency, epsilon):
+def test_plans_are_within_budget_and_followed(name, adjacency, epsilon):
     problem = first_problem(name)
     X, y, spec = make_data(problem)
     budget = ApproximateDP(epsilon, 1e-5)

@@ -65,7 +65,7 @@ def test_releases_are_mu_gdp(name, adjacency, mu):
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_what_happens_is_what_was_planned(name, layout, dtype, adjacency):
+def test_run_equals_plan(name, layout, dtype, adjacency):
     X = np.random.default_rng(0).normal(size=(500, 3)) * [1.0, 0.1, 2.0] + [1.0, 0.0, 0.0]
     rows = make_rows(X, layout=layout, dtype=dtype, row_norm=4.0, intercept=4.0)
     if not adjacency.n_is_public and (layout, dtype) == ("C", "float32"):

@@ -105,7 +105,7 @@ def test_weights_are_rows_that_are_repeated(solver):
 
 
 @pytest.mark.parametrize("solver", ["auto", "newton", "noisy_gd", "calibrated"])
-def test_hardly_any_budget_gives_the_neutral_model(solver):
+def test_tiny_budget_gives_the_neutral_model(solver):
     X, y, w, spec = problem_rows(Logistic(), n=200)
     for seed in range(4):
         found = fitted(solver, Logistic(), X, y, w, spec, 0.05, seed)

@@ -177,7 +177,7 @@ def test_tables_are_fitted_where_their_cells_are_complete(frame):
         assert verify(model.privacy_).ok
 
 
-def test_no_row_that_counts_is_no_error():
+def test_zero_counted_rows_are_accepted():
     nobody = np.zeros(N, bool)
     for name in ("logistic", "poisson"):
         make, y = MODELS[name]

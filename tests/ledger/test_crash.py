@@ -40,7 +40,7 @@ def is_safe(killed):
 
 
 class TestKilled:
-    def test_what_was_released_is_recorded_and_the_ledger_is_whole(self, found):
+    def test_releases_are_recorded_in_a_valid_ledger(self, found):
         assert all(map(is_safe, found["as it is"]))
 
     def test_kills_came_at_telling_moments(self, found):
@@ -62,7 +62,7 @@ class TestKilled:
 
 
 class TestRaces:
-    def test_exactly_what_there_is_room_for_is_let_through(self, found):
+    def test_exact_remaining_budget_is_accepted(self, found):
         assert found["races"]["as it is"] == {"allowed": ROOM, "refused": (RACERS - 1) * ROOM}
 
     def test_a_planted_bug_is_seen(self, found):

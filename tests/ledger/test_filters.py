@@ -65,7 +65,7 @@ class TestGaussian:
             assert rule.allows([full])
             assert not rule.allows([full, charge(rule, Gaussian(1e4))])
 
-    def test_what_is_left_can_be_spent(self):
+    def test_remaining_budget_can_be_spent(self):
         rule = GaussianFilter(BUDGET)
         before = [charge(rule, Gaussian(8.0))]
         left = rule.left(before)["mu"]
@@ -79,7 +79,7 @@ class TestGaussian:
         )
 
     @pytest.mark.parametrize("epsilon", [1e-4, 0.1, 1.0, 5.0, 40.0])
-    def test_a_pure_event_tells_no_more_than_its_gaussian(self, epsilon):
+    def test_pure_event_is_dominated_by_its_gaussian(self, epsilon):
         mu = charge(GaussianFilter(BUDGET), Pure(epsilon))["mu"]
         at = np.linspace(0.0, epsilon, 50)
         pure = [hockey_stick_of_pure(epsilon, one) for one in at]
@@ -121,7 +121,7 @@ class TestRenyi:
     @pytest.mark.parametrize(
         ("rate", "sigma"), [(0.01, 1.0), (1e-6, 5.0), (0.5, 0.3), (0.999, 2.0), (1.0, 2.0)]
     )
-    def test_samples_cost_what_dp_accounting_says(self, order, rate, sigma):
+    def test_sample_cost_equals_dp_accounting(self, order, rate, sigma):
         accounting = pytest.importorskip("dp_accounting")
         theirs = accounting.rdp.RdpAccountant([order])
         theirs.compose(accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(sigma)))
@@ -144,13 +144,13 @@ class TestRenyi:
         ],
         ids=repr,
     )
-    def test_what_it_says_bounds_what_accountants_say(self, event, adjacency):
+    def test_bound_dominates_accountants(self, event, adjacency):
         rule = make_filter("renyi", BUDGET)
         epsilon = rule.spent([charge(rule, event, adjacency)])["epsilon"]
         assert epsilon >= RenyiAccountant().epsilon(event, adjacency, 1e-6) * (1.0 - 1e-9)
         assert epsilon >= accountant_for(event, adjacency).epsilon(event, adjacency, 1e-6) * 0.999
 
-    def test_what_has_no_divergence_has_no_price(self):
+    def test_event_without_divergence_is_not_priced(self):
         with pytest.raises(ValueError, match="relation zero_out or add_remove"):
             charge(FILTERS[1], PoissonSampled(0.1, Gaussian(1.0)), Adjacency.REPLACE_ONE)
 
@@ -218,7 +218,7 @@ class TestAdaptiveChoice:
 
     LARGE = ApproximateDP(0.715, 0.187)
 
-    def test_adding_up_loss_distributions_is_no_filter(self):
+    def test_summed_loss_distributions_are_not_a_filter(self):
         budget, first, gaussian_mu, pure_epsilon = self.LARGE, 0.3, 0.954, 1.0
         for second in (Gaussian(1.0 / gaussian_mu), Pure(pure_epsilon)):
             assert within_budget(Composed((Pure(first), second)), ZERO_OUT, budget)

@@ -150,7 +150,7 @@ class TestRefusals:
         assert ledger.contents().entries == ()
 
     @pytest.mark.parametrize("bad", [3, True, ["x"]])
-    def test_what_is_no_ledger(self, bad):
+    def test_files_other_than_ledgers(self, bad):
         self.refused(bad, ValueError, "ledger must be a PrivacyLedger, a path or None")
 
     def test_a_path_without_a_ledger(self, tmp_path):
@@ -204,7 +204,7 @@ class TestCertificate:
         certificate.to_json(tmp_path / "certificate.json")
         assert Certificate.from_json(tmp_path / "certificate.json") == certificate
 
-    def test_says_nothing_without_one(self):
+    def test_silent_without_one(self):
         certificate = logistic().fit(*data()).privacy_
         assert certificate.ledger is None
         assert "Recorded" not in certificate.statement()
@@ -224,7 +224,7 @@ class TestCertificate:
         with pytest.raises(ValueError, match=message):
             decode(LedgerReference, bad)
 
-    def test_says_what_was_fitted(self, ledger):
+    def test_text_states_the_fitted_model(self, ledger):
         logistic(ledger=ledger).fit(*data())
         (entry,) = ledger.contents().entries
         assert entry.what == "noisy gradient descent for Logistic()"

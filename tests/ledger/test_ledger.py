@@ -33,7 +33,7 @@ def used(ledger):
 
 
 class TestSpending:
-    def test_says_who_spent_what_on_which_event(self, ledger):
+    def test_text_lists_charges_by_event(self, ledger):
         mine = PrivacyLedger(ledger.path, who="an analyst")
         entry = mine.spend(STEP, Adjacency.ZERO_OUT, what="a model")
         assert ledger.contents().entries == (entry,)
@@ -182,10 +182,10 @@ class TestDurability:
             fail()
         assert ledger.verify() == ()
 
-    def test_nothing_is_left_beside_the_file(self, used, tmp_path):
+    def test_no_files_remain_next_to_the_file(self, used, tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["people.ledger"]
 
-    def test_a_full_disk_refuses_and_keeps_what_was_there(self, used, monkeypatch):
+    def test_full_disk_is_refused_and_keeps_files(self, used, monkeypatch):
         import dpglm.ledger.ledger as module
 
         class Full:
@@ -282,7 +282,7 @@ class TestTampering:
         (problem,) = LedgerContents.from_dict(rechained(document)).problems()
         assert problem.startswith("the charges exceed the budget ApproximateDP(epsilon=0.1")
 
-    def test_charges_that_are_no_charges_are_seen(self, used):
+    def test_invalid_charges_are_detected(self, used):
         document = used.export()
         document["records"][2]["record"]["charge"] = {"epsilon": 0.0}
         assert "was charged" in LedgerContents.from_dict(rechained(document)).problems()[0]
@@ -395,7 +395,7 @@ class TestBadInput:
             ({"order": 8}, "order must be None"),
         ],
     )
-    def test_of_create(self, tmp_path, settings, message):
+    def test_create(self, tmp_path, settings, message):
         with pytest.raises(ValueError, match=message):
             PrivacyLedger.create(
                 tmp_path / "new", **{"data": "people", "budget": BUDGET, **settings}
@@ -417,7 +417,7 @@ class TestBadInput:
             ),
         ],
     )
-    def test_of_spend(self, ledger, arguments, message):
+    def test_spend(self, ledger, arguments, message):
         with pytest.raises(ValueError, match=message):
             ledger.spend(*arguments, what="a question")
         with pytest.raises(ValueError, match="what must be text"):
@@ -433,7 +433,7 @@ class TestBadInput:
                 PrivacyLedger.create(path, data="people", budget=BUDGET)
             assert path.read_bytes() == before
 
-    def test_what_is_no_ledger_is_refused(self, tmp_path):
+    def test_files_other_than_ledgers_are_refused(self, tmp_path):
         with pytest.raises(LedgerError, match="which is not a file"):
             PrivacyLedger(tmp_path / "nowhere")
         (tmp_path / "empty").touch()
@@ -453,7 +453,7 @@ class TestBadInput:
             PrivacyLedger(ledger.path, fingerprint="v2")
 
 
-def test_what_is_left_is_said_as_the_epsilon_of_one_more_fit(tmp_path):
+def test_remaining_budget_is_epsilon_of_one_more_fit(tmp_path):
     ledger = PrivacyLedger.create(tmp_path / "l", data="people", budget=ApproximateDP(1.0, 1e-5))
     assert "left: mu 0.268051 (in one fit about epsilon 1, delta 1e-05)" in str(ledger.contents())
     whole = ApproximateDP(1.0, 1e-5).gdp_mu()

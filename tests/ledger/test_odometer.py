@@ -61,7 +61,7 @@ def test_budgets_without_a_delta_and_pure_ones():
 
 
 @pytest.mark.parametrize("spent", [1e-9, 0.1, 0.25, 0.250001, 0.5, 0.7, 1.0])
-def test_brackets_cover_what_was_spent_and_shares_add_up_to_one(spent):
+def test_brackets_cover_cost_and_shares_sum_to_one(spent):
     found = brackets(spent, 1.0)[-1]
     assert spent <= found.limit < 2.0 * spent + 1e-12
     shares = {brackets(2.0**-k, 1.0)[-1].share for k in range(60)}

@@ -32,7 +32,7 @@ def oracle_of(n=10, layout="dense", adjacency=Adjacency.ZERO_OUT, weighted=False
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_parts_hold_their_rows_and_know_how_many(layout, weighted):
+def test_parts_contain_their_rows_and_number(layout, weighted):
     oracle = oracle_of(layout=layout, weighted=weighted)
     indices = [np.array([0, 4, 7]), np.array([9, 1])]
     parts = part_oracles(oracle, indices)

@@ -477,7 +477,7 @@ def test_settings_are_checked(kind, name, value):
 
 @pytest.mark.parametrize("facts", [{"weight_bound": 3.0}, {"groups": GroupBound(50, 16.0)}])
 @pytest.mark.parametrize(("solver", "problem"), ALL, ids=NAMES)
-def test_settings_know_the_noise_of_a_step(solver, problem, facts):
+def test_settings_contain_the_noise_of_a_step(solver, problem, facts):
     data = dataclasses.replace(DATA, **facts)
     plan = solver.plan(problem, BUDGET, data)
     gradients = next(one for one in plan.method.releases if "gradient" in one.quantity)
@@ -617,7 +617,7 @@ def test_every_setting_names_its_theorem(solver, problem):
     assert ("not claimed" in few.theorems[0]) == (few.theorem.n_steps > 1)
 
 
-def test_the_certificate_and_what_to_expect_say_it(tmp_path):
+def test_certificate_and_expectation_state_it(tmp_path):
     model = LogisticRegression(
         epsilon=1.0, classes=[0, 1], row_norm=1.0, solver=Song2021(n_steps=2), random_state=0
     ).fit(np.eye(6), [0, 1] * 3)

@@ -384,7 +384,7 @@ def what_was_clipped_is_summed():
     np.testing.assert_array_equal(first_sum(ridge, X, y * 99.0), first_sum(ridge, X, y * 1.0))
 
 
-def test_pitfall_14_what_was_clipped_is_what_is_summed():
+def test_pitfall_14_clipped_rows_are_summed():
     def checked_only(self, X):
         np.clip(X, self.low, self.high)
         return X.copy()

@@ -54,7 +54,7 @@ def test_a_few_outliers_do_not_make_a_column_large():
     assert sizes_of(make_rows(X))[0][1] == pytest.approx(1e-4, rel=0.4)
 
 
-def test_columns_of_which_nothing_is_seen_stay_small():
+def test_columns_below_noise_stay_small():
     X = np.zeros((3000, 3))
     X[:, 0] = RNG.normal(size=3000) * 0.3
     X[:3, 1] = 0.5

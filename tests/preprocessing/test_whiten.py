@@ -37,7 +37,7 @@ def test_in_part_they_come_nearer():
     assert 170.0 > ratios[0] > 3.0 * ratios[1] > 9.0 * ratios[2]
 
 
-def test_what_is_below_the_noise_is_not_stretched_further():
+def test_scores_below_noise_are_not_stretched():
     X = RNG.normal(size=(500, 3)) * [0.4, 1e-6, 1e-6] @ TURN
     values, learned = spread_after(Whiten(), X, 0.5)
     stretched = np.linalg.svd(learned.matrix, compute_uv=False)

@@ -19,7 +19,7 @@ def test_sensitivity_and_public_n(adjacency, factor, n_is_public):
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-def test_sensitivity_is_what_the_worst_neighbour_does(adjacency):
+def test_sensitivity_is_that_of_the_worst_neighbour(adjacency):
     bound = 1.7
     rows = [-bound, 0.2, bound]
     changes = {
@@ -36,7 +36,7 @@ def test_bad_bound_is_refused(bound):
         Adjacency.ZERO_OUT.sum_sensitivity(bound)
 
 
-def test_every_relation_says_what_it_protects():
+def test_every_relation_states_its_protection():
     sentences = {relation.describe() for relation in Adjacency}
     assert len(sentences) == len(Adjacency)
     assert all(sentence.endswith(".") and "row" in sentence for sentence in sentences)

@@ -32,7 +32,7 @@ def test_json_round_trip(budget):
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1e-3, 100.0), st.floats(1e-18, 0.1))
-def test_approximate_dp_mu_is_allowed_and_hardly_more_is_not(epsilon, delta):
+def test_approximate_dp_mu_is_the_largest_allowed(epsilon, delta):
     budget = ApproximateDP(epsilon, delta)
     mu = budget.gdp_mu()
     assert gdp.delta(epsilon, mu) <= delta

@@ -116,7 +116,7 @@ def test_the_event_and_the_noise_are_those_of_the_formulas(case, adjacency):
 
 
 @every_case
-def test_only_what_sampling_amplifies_can_be_sampled(case):
+def test_only_amplified_events_can_be_sampled(case):
     if isinstance(case.event, Gaussian | ProjectedGaussian | Pure):
         declared = declare(case.mechanism, sampling_rate=0.25)
         if isinstance(case.event, Pure):
@@ -207,7 +207,7 @@ def test_amplification_is_for_values_of_samples_only():
         assert asked.event == declared.event
 
 
-def test_a_smaller_bound_is_what_was_declared_too():
+def test_smaller_bound_is_declared_too():
     # The noise is that of the declared bound.
     declared = declare(GaussianNoise(1.0))
     first, second = (
@@ -317,7 +317,7 @@ class Watched(Observer):
         return np.arange(n_rows) % 2 == 0
 
 
-def test_sources_have_no_observer_unless_they_say_so():
+def test_sources_lack_an_observer_unless_declared():
     assert SystemNoise().observer is None
     assert SeededNoise(0).observer is None
     for kind in NoiseSource.__subclasses__():

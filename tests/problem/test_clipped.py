@@ -244,7 +244,7 @@ def softmax_slope(z: Array) -> Array:
 
 @pytest.mark.parametrize("n_classes", [3, 4, 10])
 @pytest.mark.parametrize("clip", [by_norm, by_class])
-def test_clipped_softmax_is_no_gradient_field(
+def test_clipped_softmax_is_not_a_gradient_field(
     n_classes: int, clip: Callable[[Array, float], Array]
 ) -> None:
     z = np.random.default_rng(1).normal(size=n_classes)

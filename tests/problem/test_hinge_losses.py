@@ -54,7 +54,7 @@ def test_slope_inverse_gives_a_point_with_that_subgradient() -> None:
             np.testing.assert_allclose(loss.slope(z, targets), -y * u)
 
 
-def test_margins_are_no_probabilities() -> None:
+def test_margins_are_not_probabilities() -> None:
     for loss in (Hinge(), SquaredHinge(), SmoothedHinge()):
         assert loss.link is None
         assert OneVsRest(loss, 3).link is None

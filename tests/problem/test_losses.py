@@ -94,7 +94,7 @@ def test_softmax_does_not_depend_on_memory_layout(order: str) -> None:
     np.testing.assert_array_equal(laid_out, z)
 
 
-def test_softmax_refuses_what_is_no_class_index() -> None:
+def test_softmax_refuses_invalid_class_indices() -> None:
     z = np.zeros((3, 3))
     for y in ([0, 1, 3], [0, 1, -1]):
         with pytest.raises(ValueError, match=r"y must lie in 0, ..., 2"):

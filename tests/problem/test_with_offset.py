@@ -65,7 +65,7 @@ def test_slope_without_prediction_bound_is_unbounded():
     assert WithOffset(Binomial()).slope_bound == 1.0
 
 
-def test_a_clipped_loss_knows_the_offsets_behind_it():
+def test_clipped_loss_uses_offsets():
     clipped = ClippedLoss(WithOffset(Poisson(), 2.0), 0.5)
     assert clipped.offset_bound == 2.0
     assert clipped.slope([0.0], [[0.0, 2.0]]).tolist() == [0.5]
@@ -81,7 +81,7 @@ def test_other_shapes_are_refused(shape):
         WithOffset(Poisson()).slope(np.zeros(3), np.ones(shape))
 
 
-def test_what_has_no_offset_is_refused():
+def test_offset_of_models_without_one_is_refused():
     with pytest.raises(ValueError, match="convex loss of one output"):
         WithOffset(Softmax())
     for bound in (-1.0, math.nan):

@@ -62,7 +62,7 @@ def test_the_check_sees_text_that_is_not_escaped(monkeypatch):
         Card(card(NASTY, []))
 
 
-def test_what_cannot_be_seen_is_marked():
+def test_values_below_noise_are_marked():
     assert visible("a\u202eb\x00\ud800\n") == "a\ufffdb\ufffd\ufffd "
     assert visible("Größe ∑ 中文") == "Größe ∑ 中文"
 
@@ -102,7 +102,7 @@ def test_names_in_a_certificate_are_only_text(binary):
     Card(verify(nasty)._repr_html_())
 
 
-def test_a_solution_and_what_to_expect_are_cards(binary):
+def test_solution_and_expectation_are_cards(binary):
     solution = binary.solution_
     assert f"{solution.n_steps}" in Card(solution._repr_html_()).text
     expected = guidance(LogisticRegression(row_norm=9.0, epsilon=11.0).plan(50, 30))
@@ -133,7 +133,7 @@ def test_a_ledger_is_a_card_of_its_latest_entries(tmp_path):
     assert "entries 25" in " ".join(shown.split())
 
 
-def test_a_ledger_that_is_gone_says_so(tmp_path):
+def test_missing_ledger_is_an_error(tmp_path):
     path = tmp_path / "people.ledger"
     ledger = PrivacyLedger.create(path, data="people", budget=ApproximateDP(1.0, 1e-6))
     path.write_bytes(b"no ledger any more")
@@ -147,7 +147,7 @@ def test_an_audit_is_a_card():
     assert all(text in shown for _, text in report.lines())
 
 
-def test_what_is_printed_is_short():
+def test_printed_text_is_short():
     plan = LogisticRegression(row_norm=1.0, epsilon=20.0).plan(n_rows=1000, n_features=5)
     for part in ("Logistic()", "1000 rows", "zero_out", "Caution: epsilon 20 protects"):
         assert part in str(plan)
@@ -155,7 +155,7 @@ def test_what_is_printed_is_short():
     assert len(str(plan)) < len(repr(plan))
 
 
-def test_a_printed_certificate_says_what_weakens_it(binary):
+def test_printed_certificate_lists_cautions(binary):
     weak = dataclasses.replace(binary.privacy_, epsilon=1e5)
     assert str(weak).startswith("Privacy of LogisticRegression: epsilon 1e+05, delta ")
     assert "WEAK GUARANTEE" in str(weak)

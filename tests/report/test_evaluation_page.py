@@ -55,7 +55,7 @@ def test_everything_is_there_and_escaped(made):
     assert text.count("data:image/svg+xml") == 3
 
 
-def test_what_is_shown_is_what_was_released(made):
+def test_display_contains_releases_only(made):
     shown = shown_evaluation(made)
     tiles = {name: (estimate, ends) for name, estimate, ends in shown["tiles"]}
     assert list(tiles) == [
@@ -125,7 +125,7 @@ def test_pages_of_other_tasks(rows, tmp_path):
     assert shown_evaluation(numbers)["confusion"] is None
 
 
-def test_scores_that_are_no_probabilities_have_no_calibration(rows):
+def test_scores_other_than_probabilities_lack_calibration(rows):
     # A support vector machine's, which a study evaluates after everything was spent.
     task = BinaryTask(("well", "<ill>"), probabilities=False)
     made = plan_evaluation(task, N, GaussianDP(1.0)).run(rows[0], rows[1])

@@ -123,7 +123,7 @@ def test_pictures_are_inside_and_refer_to_nothing_either(page):
                     assert value.startswith("#")
 
 
-def test_says_what_the_certificate_says(page, binary):
+def test_text_equals_certificate(page, binary):
     text = Page(page).text
     certificate = binary.privacy_
     for heading, sentences in certificate.sections():
@@ -147,7 +147,7 @@ def test_has_every_coefficient(page, binary):
         assert f"{value:.3g}" in text
 
 
-def test_noise_that_a_solver_knows_is_beside_its_coefficient():
+def test_known_noise_is_next_to_its_coefficient():
     model = fit_classifier(solver="newton")
     table, text = coefficient_table(model), Page(html.report_page(model)).text
     for value, noise in zip(model.coef_[0], table.noise[0, :-1], strict=True):
@@ -253,7 +253,7 @@ def test_seeded_noise_is_the_first_thing_said():
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_says_what_to_expect_and_what_would_help(binary):
+def test_expectation_and_remedies_are_stated(binary):
     text = Page(html.report_page(binary)).text
     assert "Expectation (a rule of thumb, not a promise)" in text
     assert "400 rows and epsilon 1 for 4 coefficients." in text
@@ -327,7 +327,7 @@ def test_file_is_written_whole_or_not_at_all(binary, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("module", "extra"), [("jinja2", "report"), ("matplotlib", "plot")])
-def test_without_an_extra_the_error_says_what_to_install(binary, monkeypatch, module, extra):
+def test_error_names_the_missing_extra(binary, monkeypatch, module, extra):
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=rf"pip install 'dpglm\[{extra}\]'"):

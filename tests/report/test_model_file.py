@@ -72,7 +72,7 @@ class TestPredictions:
         assert model.n_features == 3
         assert model.schema is None
 
-    def test_of_classifiers(self, binary, multinomial, path):
+    def test_classifiers(self, binary, multinomial, path):
         X, _ = make_rows()
         for estimator in (binary, multinomial):
             save_model(estimator, path)
@@ -93,7 +93,7 @@ class TestPredictions:
         ],
         ids=lambda estimator: type(estimator).__name__,
     )
-    def test_of_every_kind_of_estimator(self, estimator, path):
+    def test_every_kind_of_estimator(self, estimator, path):
         X, y = make_rows(n_classes=3)
         estimator.set_params(row_norm=2.0).fit(X, y)
         save_model(estimator, path)
@@ -103,7 +103,7 @@ class TestPredictions:
             with pytest.raises(ValueError, match="probabilities"):
                 model.predict_proba(X)
 
-    def test_of_sparse_rows(self, binary, path):
+    def test_sparse_rows(self, binary, path):
         X, _ = make_rows()
         save_model(binary, path)
         rows = sparse.csr_array(X)

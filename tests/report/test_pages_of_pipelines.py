@@ -64,7 +64,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_the_page_of_a_pipeline_or_a_search_says_who_spent_what(make, tmp_path):
+def test_page_of_pipeline_or_search_lists_charges(make, tmp_path):
     X, y = table()
     model = make().fit(X, y)
     write_report(model, tmp_path / "page.html")

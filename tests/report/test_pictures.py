@@ -228,7 +228,7 @@ class TestOthers:
         ):
             assert faults(figure) == []
 
-    def test_issue_14_a_title_is_drawn_once_and_is_no_mathematics(self):
+    def test_issue_14_title_is_drawn_once_as_plain_text(self):
         """It was drawn twice, the first time as mathematics: a dollar sign broke it."""
         figure = plots.accuracy_against_epsilon([1.0], [0.5], title="Income in $x^{$")
         assert [one.get_text() for one in written(figure)].count("Income in $x^{$") == 1

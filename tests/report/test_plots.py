@@ -86,7 +86,7 @@ class TestTrainingHistory:
         assert floor.get_ydata()[0] == pytest.approx(noise)
         assert drawn(figure, tmp_path) > 10_000
 
-    def test_length_of_noise_is_what_noise_has(self, binary):
+    def test_noise_norm_equals_observed_norm(self, binary):
         """At the end of this run the gradient is almost only noise."""
         figure = plots.training_history(binary.solution_)
         curve, floor = figure.axes[0].lines
@@ -229,7 +229,7 @@ class TestClippedLoss:
 
 
 class TestCoefficientTable:
-    def test_noise_that_a_solver_does_not_know_is_not_said(self):
+    def test_unknown_noise_is_not_reported(self):
         X, y = make_rows()
         estimator = LogisticRegression(classes=[0, 1], solver="noisy_gd", feature_bounds=(-1, 1))
         assert coefficient_table(estimator.fit(X, y > y.mean())).noise is None
@@ -294,7 +294,7 @@ class TestDrawing:
         lambda _: plots.clipped_loss(Logistic(), [0.5]),
     ],
 )
-def test_without_matplotlib_the_error_says_what_to_install(binary, monkeypatch, draw):
+def test_error_names_matplotlib(binary, monkeypatch, draw):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install 'dpglm\[plot\]'"):

@@ -70,7 +70,7 @@ def targets(name, z, rng):
 
 @pytest.mark.parametrize("reference", [None, pytest.param("first", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELS)
-def test_noise_is_what_fits_of_the_same_rows_show(name, reference):
+def test_noise_equals_spread_of_repeated_fits(name, reference):
     """Indicators of all levels share a shift that no difference of them has.
 
     With noise taken as independent, differences would have 50 to 280 times their noise.
@@ -91,7 +91,7 @@ def test_noise_is_what_fits_of_the_same_rows_show(name, reference):
     assert 0.7 < np.exp(np.log(ratios).mean()) < 2.0, ratios
 
 
-def test_what_a_covariance_says_of_differences():
+def test_covariance_of_differences():
     # The sum of all indicators less the intercept is not identified.
     shared = np.array([1.0, 1.0, 1.0, -1.0])
     noise = NoiseCovariance(0.01 * np.eye(4) + 100.0 * np.outer(shared, shared), np.array([1.0, 4]))

@@ -56,7 +56,7 @@ def test_every_solver_with_a_ball_is_planned_and_runs(name, adjacency):
     assert np.isfinite(run(plan, rows, SeededNoise(1)).w).all()
 
 
-def test_only_what_cannot_have_a_ball_is_left_out():
+def test_only_solvers_without_ball_are_left_out():
     # Prototypes are of classes only.
     left_out = {"frank_wolfe", "newton_raphson", "objective_perturbation", "prototypes"}
     assert {*ALL} - {*TAKE_A_BALL} == left_out

@@ -59,7 +59,7 @@ def make_data(n, dtype="float64", layout="dense", n_outputs=1, scale=4.0, seed=0
     ],
     ids=["best", "grid", "boosting", "grid of boosting", "boosting of best"],
 )
-def test_what_happens_is_planned(solver, adjacency, dtype, layout, n_outputs):
+def test_run_follows_plan(solver, adjacency, dtype, layout, n_outputs):
     rows, _, _ = make_data(60, dtype, layout, n_outputs)
     problem = Problem(Softmax() if n_outputs > 1 else Savage(), L2(0.01))
     plan = solver.plan(problem, BUDGET, rows.spec, adjacency)

@@ -148,7 +148,7 @@ def test_unknown_projected_ends_are_bounded_by_neighbours(direction, monkeypatch
     assert ((ends[0] <= curve + 1e-12) & (curve <= ends[1] + 1e-12)).all()
 
 
-def test_without_inference_bands_are_of_noise_and_say_so():
+def test_bands_without_inference_are_marked_as_noise():
     rng = np.random.default_rng(0)
     X = {"age": rng.uniform(0, 100, 1000), "region": rng.choice(["north", "south", "west"], 1000)}
     for solver, words in (
@@ -276,7 +276,7 @@ PAIR = (("age", "pay"),)
 
 @pytest.mark.parametrize("interactions", [(), PAIR], ids=["single", "pair"])
 @pytest.mark.parametrize("family", ["two", "three", "numbers", "counts"])
-def test_bands_of_noise_are_what_fits_of_the_same_rows_show(family, interactions):
+def test_noise_bands_equal_spread_of_repeated_fits(family, interactions):
     """Bands that took noise as independent were too narrow or too wide by up to ten times."""
     X, z, rng = rows()
     noise = rng.gumbel(size=(len(z), 3))

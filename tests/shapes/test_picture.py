@@ -196,7 +196,7 @@ def test_legends_are_below_all_axes():
     assert [one.get_text() for one in legend.get_texts()] == ["0", "1", "2"]
 
 
-def test_arrows_say_where_a_band_goes_on_beyond_the_panel():
+def test_arrows_mark_bands_beyond_the_panel():
     """Bands used to be cut at one and a half times the largest effect, with no mark."""
     (term, *_) = terms_of(SCHEMA)
     values = np.linspace(-1.0, 1.0, term.shape[0])[np.newaxis]

@@ -142,7 +142,7 @@ def test_edits_leave_the_fitted_model_alone(model):
     np.testing.assert_array_equal(model.intercept_, before[1])
 
 
-def test_the_certificate_says_what_was_edited(model, tmp_path):
+def test_certificate_lists_edits(model, tmp_path):
     once = model.with_shape("age", model.shapes_["age"].monotone(1))
     twice = once.with_shape("region", {"west": 0.0}).with_shape("age", {0: 1.0})
     assert twice.privacy_.fact("edited_shapes").value.keys() == {"age", "region"}

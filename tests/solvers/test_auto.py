@@ -196,7 +196,7 @@ def test_second_moments_must_stand_out_of_their_noise():
         assert choose(problem, ApproximateDP(epsilon, 1e-5), data, adjacency) == expected
 
 
-def test_is_what_estimators_use():
+def test_estimators_use_it():
     assert SOLVERS["auto"]() == Auto()
     model = LogisticRegression(row_norm=1.0, delta=1e-5)
     assert model.plan(1000, 20) == LogisticRegression(

@@ -252,7 +252,7 @@ def test_mapped_rows_are_made_again(tmp_path, monkeypatch, after):
     np.testing.assert_array_equal(solution.coefficient_noise, expected.coefficient_noise)
 
 
-def test_all_runs_together_release_what_was_planned(tmp_path):
+def test_releases_of_all_runs_equal_the_plan(tmp_path):
     path = tmp_path / "kept"
     interrupted(path)
     with checkpoint.opened(path, PLAN, SystemNoise()) as kept:
@@ -275,7 +275,7 @@ def test_an_event_that_is_lost_in_the_file_is_found_out(tmp_path):
         run(PLAN, rows(), SystemNoise(), checkpoint=path)
 
 
-def test_nobody_hears_of_a_step_before_it_is_on_the_disk(tmp_path, monkeypatch):
+def test_steps_are_reported_after_they_are_on_disk(tmp_path, monkeypatch):
     path = tmp_path / "kept"
     heard = []
 
@@ -337,7 +337,7 @@ def test_another_plan_is_refused(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_what_cannot_be_kept_is_refused_before_anything_is_spent(tmp_path):
+def test_unkeepable_state_is_refused_before_spending(tmp_path):
     ledger = PrivacyLedger.create(tmp_path / "ledger.db", data="people", budget=BUDGET)
     path = tmp_path / "kept"
     steady = NoisyGD(n_steps=40, clip=0.3, momentum=0.0, schedule=Constant(), step_size=1.0)
@@ -390,7 +390,7 @@ class Holder:
     inner: checkpoint_file.AnyState | None
 
 
-def test_files_that_are_no_checkpoints_are_left_alone(tmp_path):
+def test_files_other_than_checkpoints_are_kept(tmp_path):
     path = tmp_path / "kept"
     np.savez(tmp_path / "other.npz", a=np.zeros(1))
     pickled = tmp_path / "pickled.npz"

@@ -89,7 +89,7 @@ CORNERS = [
 
 
 @pytest.mark.parametrize("corner", CORNERS, ids=str)
-def test_nothing_to_learn_is_no_worse_than_zero(corner):
+def test_pure_noise_fit_is_not_worse_than_zero(corner):
     assert excess(*corner) < 0.02
 
 
@@ -325,14 +325,14 @@ def test_a_frequent_class_does_not_have_every_row():
         assert np.mean([right[y == k].mean() for k in range(6)]) > 0.6
 
 
-def test_what_is_clear_is_returned_to_the_bit():
+def test_clear_results_are_returned_exactly():
     w = np.random.default_rng(0).normal(size=30)
     for own_intercept in (False, True):
         kept = shrunk(w, np.zeros(30), 0.01, inverse=np.eye(30), own_intercept=own_intercept)
         assert np.array_equal(kept, w)
 
 
-def test_what_is_neutral():
+def test_neutral_values():
     counts = DataSpec(100, 2, target_low=0.0, target_high=1.0)
     assert is_neutral(Logistic(), DataSpec(100, 2))
     assert is_neutral(Hinge(), DataSpec(100, 2))
@@ -343,7 +343,7 @@ def test_what_is_neutral():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.3])
-def test_least_squares_by_newton_keeps_what_is_far_out_of_noise(epsilon):
+def test_newton_least_squares_keeps_strong_signals(epsilon):
     def risks(w, rows):
         (block,) = rows.blocks()
         return float(np.mean((block.predict(w) - block.targets) ** 2))

@@ -147,7 +147,7 @@ def test_another_number_of_rows_is_refused_where_it_is_public(adjacency, monkeyp
             run(plan, rows_for(n=n), SystemNoise())
 
 
-def test_another_number_of_rows_is_no_error_where_it_is_private():
+def test_other_number_of_rows_is_accepted_if_private():
     plan = NoisyGD(n_steps=3, clip=1.0).plan(
         Problem(Logistic()), GaussianDP(1.0), SPEC, Adjacency.ADD_REMOVE
     )

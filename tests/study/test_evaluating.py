@@ -40,7 +40,7 @@ def rows_of(kind):
 @pytest.mark.parametrize(
     ("kind", "name"), [("binary", "accuracy"), ("classes", "accuracy"), ("numeric", "mae")]
 )
-def test_what_is_evaluated_is_what_was_held_out(kind, name, model, monkeypatch):
+def test_held_out_rows_are_evaluated(kind, name, model, monkeypatch):
     rows = rows_of(kind)
     # Those in the middle, where it is hard to tell.
     held_out = np.abs(rows["age"] - 50.0) < 15.0
@@ -71,7 +71,7 @@ def test_every_kind_of_model(adjacency):
         assert list(result.evaluation.by_level) == ["f", "m", None]
 
 
-def test_plans_say_how_precise_it_will_be():
+def test_plans_state_expected_precision():
     made = Study(SCHEMA, delta=1e-5).fit().evaluate()
     plan = made.plan(20_000).evaluation
     share, *means = plan.expected()
@@ -83,7 +83,7 @@ def test_plans_say_how_precise_it_will_be():
     assert 0.5 * (found.high - found.low) == pytest.approx(reach, rel=0.2)
 
 
-def test_purposes_hold_out_what_they_say():
+def test_purposes_hold_out_their_share():
     shares = {
         purpose: Study(SCHEMA, purpose=purpose).fit().evaluate().split.test_share
         for purpose in ("model", "evaluation")
@@ -102,7 +102,7 @@ def test_an_interrupted_study_evaluates_once(tmp_path):
     assert len(ledger.contents().entries) == 1
 
 
-def test_endless_predictions_are_no_error():
+def test_infinite_predictions_are_accepted():
     class Endless:
         def predict(self, X):
             return np.full(len(X["age"]), np.inf)
@@ -136,11 +136,11 @@ class TestRefusals:
             ("classes", {"thresholds": [0.3]}, "two classes"),
         ],
     )
-    def test_of_evaluations(self, kind, options, said):
+    def test_evaluations(self, kind, options, said):
         with pytest.raises(ValueError, match=said):
             Study(schema_of(kind)).fit().evaluate(**options)
 
-    def test_of_their_order(self):
+    def test_order(self):
         with pytest.raises(ValueError, match="call fit before evaluate"):
             Study(SCHEMA).evaluate()
         with pytest.raises(ValueError, match="declared once"):
@@ -165,6 +165,6 @@ class TestRefusals:
             ("PrivatePipeline", {}, "estimator must be"),
         ],
     )
-    def test_of_models(self, model, options, said):
+    def test_models(self, model, options, said):
         with pytest.raises(ValueError, match=said):
             Study(SCHEMA).fit(model, **options)

@@ -90,7 +90,7 @@ def everything_in(event):
 
 
 @pytest.mark.parametrize("persons", [None, "household"])
-def test_a_plan_whose_persons_could_be_in_two_parts_is_refused(persons):
+def test_plan_with_people_in_two_parts_is_refused(persons):
     made, _ = study(**OPTIONS)
     with pytest.raises(ValueError, match="split must be by the protected persons, 'id'"):
         dataclasses.replace(made, split=Split(0.25, persons)).plan()
@@ -155,7 +155,7 @@ def test_an_interrupted_study_goes_on(tmp_path):
         ({"adjacency": "zero_out"}, "groups requires a study with adjacency='add_remove'"),
     ],
 )
-def test_what_is_wrong_is_said(changed, message):
+def test_errors_state_the_cause(changed, message):
     with pytest.raises(ValueError, match=message):
         Study(SCHEMA, **OPTIONS | changed)
 

@@ -61,7 +61,7 @@ def test_every_part(read):
         ('title = "a\\nb"', "title"),
     ],
 )
-def test_what_is_wrong_is_named(read, text, said):
+def test_errors_name_the_cause(read, text, said):
     with pytest.raises(ValueError, match=said) as raised:
         read(text)
     assert "study.toml" in str(raised.value)

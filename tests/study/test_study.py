@@ -65,7 +65,7 @@ class TestAccounting:
             squares(plan.exploration.plan.event) + squares(plan.model.plan.event)
         ) == pytest.approx(budget.gdp_mu(), rel=1e-9)
 
-    def test_what_is_not_gaussian_is_accounted_for_together(self):
+    def test_non_gaussian_releases_are_accounted_together(self):
         inner = learning(solver=NoisySGD(n_steps=5, sampling_rate=0.2))
         made, _ = study()
         made = dataclasses.replace(made, parts={**made.parts, "model": inner})
@@ -142,7 +142,7 @@ class TestPlans:
         ("adjacency", "purpose"),
         list(itertools.product(RELATIONS, list(Purpose))),
     )
-    def test_what_is_planned_happens(self, adjacency, purpose):
+    def test_plan_is_executed(self, adjacency, purpose):
         made, _ = study(adjacency=adjacency, purpose=purpose, n_rows=600)
         plan = made.plan()
         result = made.run(table(seed=3))
@@ -198,7 +198,7 @@ class TestInterruptions:
         part.interrupted.clear()
 
     @pytest.mark.parametrize("name", PARTS)
-    def test_what_was_released_stays_and_the_split_too(self, name, tmp_path):
+    def test_releases_and_split_are_kept(self, name, tmp_path):
         made, parts = study()
         self.interrupted(made, parts[name], tmp_path)
         result = made.run(table(), checkpoint=tmp_path)
@@ -237,7 +237,7 @@ class TestInterruptions:
         with pytest.raises(BudgetExceededError):
             made.run(table(), ledger=ledger)
 
-    def test_what_a_ledger_refuses_is_not_released(self, tmp_path):
+    def test_refused_fit_releases_nothing(self, tmp_path):
         path = tmp_path / "ledger"
         PrivacyLedger.create(path, data="people", budget=ApproximateDP(0.5, 1e-5))
         made, parts = study()
@@ -273,7 +273,7 @@ class TestCertificates:
         assert Certificate.from_json(tmp_path / "certificate.json") == certificate
         assert certificate.epsilon == pytest.approx(1.0, rel=1e-9)
 
-    def test_parts_alone_are_what_their_functions_release(self):
+    def test_single_parts_equal_their_functions(self):
         rows, settings = table(), {"epsilon": 1.0, "delta": 1e-5}
         explored = Study(SCHEMA, **settings).explore().run(rows, random_state=SeededNoise(0))
         seen = describe(rows, SCHEMA, **settings, random_state=SeededNoise(0))

@@ -73,7 +73,7 @@ class TestNumbers:
         with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
             as_numbers(values, "column 'x'")
 
-    def test_a_list_of_numbers_knows_no_spelling_of_python(self):
+    def test_number_list_ignores_python_spelling(self):
         with pytest.raises(ValueError, match="row 1: '1_0' is not in the schema's list"):
             Vocabulary((10, 2)).positions(["1_0"], "column 'x'", "Correct it")
 
@@ -87,7 +87,7 @@ class TestNumbers:
             as_numbers(values, COLUMN, missing=0.0)
 
     @pytest.mark.parametrize("cell", ["abc", "1,5", [1], np.array([1.0]), 10**400, b"x"])
-    def test_what_is_no_number_is_named_with_its_row(self, cell):
+    def test_non_number_is_named_with_its_row(self, cell):
         values = np.empty(3, dtype=object)
         values[:] = 1, cell, 2
         with pytest.raises(ValueError, match=r"'x', row 2: .* is not a number"):
@@ -152,7 +152,7 @@ class TestNumbers:
             as_numbers(values, COLUMN, missing=5.0)
 
     @pytest.mark.parametrize("cell", [pd.NaT, np.datetime64("NaT"), pd.NA, Decimal("sNaN"), None])
-    def test_what_is_missing_in_objects_counts_as_missing(self, cell):
+    def test_missing_objects_count_as_missing(self, cell):
         values = np.empty(2, dtype=object)
         values[:] = 1, cell
         assert as_numbers(values, COLUMN, missing=7.0).tolist() == [1.0, 7.0]
@@ -214,7 +214,7 @@ class TestVocabulary:
         with pytest.raises(ValueError, match=says):
             Vocabulary(("Private", "7")).positions(values, COLUMN, "Correct it")
 
-    def test_what_is_not_listed_can_count_as_another_value(self):
+    def test_unlisted_values_can_count_as_another(self):
         found = Vocabulary(("a", "b")).positions(["a", "zzz", "", "zzz"], COLUMN, "Correct it", 1)
         assert found.tolist() == [0, 1, 1, 1]
 

@@ -71,7 +71,7 @@ def test_names_with_tsv_have_tabulators(tmp_path):
         write_table({"a": [1]}, tmp_path / "out.csv.zip")
 
 
-def test_a_mark_of_utf_8_before_latin_1_is_no_text(tmp_path):
+def test_utf_8_mark_before_latin_1_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"\xef\xbb\xbf" + "Stadt;x\nKöln;1\n".encode("latin-1"))
     dialect = Dialect(separator=";", encoding="latin-1")

@@ -47,7 +47,7 @@ class TestRead:
         assert np.asarray(found["c"]).tolist() == ["x", None, "y"]
         assert np.isnan(np.asarray(found["n"])[1])
 
-    def test_a_byte_order_mark_is_no_part_of_a_name(self, tmp_path):
+    def test_byte_order_mark_is_not_part_of_a_name(self, tmp_path):
         path = tmp_path / "t.csv"
         path.write_text("age,b\n1,2\n", encoding="utf-8-sig")
         assert np.asarray(read_table(path, ["age"])["age"]).tolist() == ["1"]
@@ -112,7 +112,7 @@ class TestStorageTypes:
 
 class TestWrite:
     @pytest.mark.parametrize("suffix", [one for one in SUFFIXES if ".zip" not in one])
-    def test_what_is_written_is_read_back(self, tmp_path, suffix):
+    def test_file_round_trip(self, tmp_path, suffix):
         path = tmp_path / f"t{suffix}"
         write_table({"label": np.array(["<=1", ">1"]), "p": np.array([0.25, 1.0])}, path)
         found = read_table(path, ["label", "p"])

@@ -103,7 +103,7 @@ SECRET = 0.987654
         SECRET,
     ],
 )
-def test_errors_about_what_is_no_table_show_no_rows(table):
+def test_errors_about_non_tables_omit_rows(table):
     for act in (
         lambda: dpglm.describe(table, SCHEMA),
         lambda: dpglm.AdditiveRegressor(SCHEMA).fit(table),

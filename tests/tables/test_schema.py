@@ -178,7 +178,7 @@ class TestEncode:
         with pytest.raises(ValueError, match="dtype must be one of"):
             schema.encode(TABLE, "int8")
 
-    def test_names_say_which_feature_is_what(self, schema):
+    def test_names_identify_features(self, schema):
         assert schema.feature_names == (
             *("age", "job=a", "job=b", "job=", "size", "room=1", "room=2"),
         )

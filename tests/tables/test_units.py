@@ -155,7 +155,7 @@ class TestReferences:
     def test_json_and_back(self, schema):
         assert Schema.from_dict(schema.to_dict()) == schema
 
-    def test_first_leaves_what_is_named(self):
+    def test_first_keeps_named_items(self):
         named = schema_of(AGE, SEX, REGION, reference={"region": "west"})
         columns = named.with_reference("first").columns
         assert [getattr(one, "reference", None) for one in columns] == [None, "female", "west"]

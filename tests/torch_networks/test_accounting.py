@@ -18,7 +18,7 @@ from tests.torch_networks.networks import planned
 SETTINGS = {"step_size": 0.2, "clip": 0.5}
 
 
-def test_dp_sgd_costs_what_dp_accounting_says():
+def test_dp_sgd_cost_equals_dp_accounting():
     plan = planned(D2P2.dp_sgd(n_steps=100, sampling_rate=0.05, **SETTINGS))
     noise = plan.method.noise_multiplier
     accountant = PLDAccountant(value_discretization_interval=1e-4)
@@ -27,7 +27,7 @@ def test_dp_sgd_costs_what_dp_accounting_says():
     assert canonical(plan.event) == Repeated(PoissonSampled(0.05, Gaussian(noise)), 100)
 
 
-def test_fading_noise_costs_what_dp_accounting_says():
+def test_fading_noise_cost_equals_dp_accounting():
     solver = D2P2.d2p_sgd(
         n_steps=30, sampling_rate=0.2, noise_schedule=Exponential(0.5), noise_levels=4, **SETTINGS
     )
@@ -56,7 +56,7 @@ def test_block_projections_cost_the_integral_over_all_columns():
     )
 
 
-def test_a_million_columns_cost_hardly_more_than_no_projection():
+def test_million_columns_cost_about_as_no_projection():
     plan = planned(D2P2.dp_sgd(n_steps=10, sampling_rate=0.1, **SETTINGS))
     projected = ProjectedGaussian(plan.method.noise_multiplier, 10**6)
     event = Repeated(PoissonSampled(0.1, projected), 10)

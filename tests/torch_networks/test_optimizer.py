@@ -195,7 +195,7 @@ def test_network_is_stepped_in_place_and_changes_overwritten():
         made.step()
 
 
-def test_there_is_no_certificate_of_part_of_a_plan():
+def test_part_of_a_plan_cannot_be_certified():
     made = optimizer()
     made.step()
     with pytest.raises(RuntimeError, match="4 planned steps; 1"):

@@ -200,7 +200,7 @@ def test_noise_has_the_planned_size():
     assert plan.adjacency is Adjacency.REPLACE_ONE
 
 
-def test_expected_noise_is_what_runs_show():
+def test_expected_noise_equals_observed_noise():
     solver = D2P2(dimension=4, n_steps=3, step_size=0.1, clip=0.5, output=TailAverage())
     plan = planned(solver, momentum=0.6)
     _, recording, _ = recorded(plan, rows_of(plan, *tensors()))

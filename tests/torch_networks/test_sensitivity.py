@@ -91,7 +91,7 @@ def test_every_block_is_within_its_bound(clipping, blocks):
 
 @pytest.mark.parametrize("stability", [1e-200, 1e-310, 5e-324])
 @pytest.mark.parametrize("value", [0.0, 1e-170, 1e-320])
-def test_gradients_whose_squares_underflow_are_bounded(stability, value):
+def test_gradients_with_underflowing_squares_are_bounded(stability, value):
     rows = torch.full((1, 4), value, dtype=torch.float64)
     bounded = _bounded(rows, AutomaticClipping(0.5, stability).factor, 2)
     assert torch.linalg.norm(bounded) <= 0.5 * (1 + 1e-15)

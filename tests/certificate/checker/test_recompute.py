@@ -222,7 +222,7 @@ def test_words_for_every_event_are_words(event, count):
         assert "=" not in sentence.replace("epsilon = ", "")
 
 
-def test_a_quiet_release_beside_loud_ones_sets_no_grid(monkeypatch):
+def test_low_noise_release_does_not_set_the_grid(monkeypatch):
     loud = Repeated(PoissonSampled(0.01, ProjectedGaussian(2.0, 5)), 1000)
     quiet = PoissonSampled(0.01, ProjectedGaussian(1e5, 5))
     widths, dots = [], hockey_sticks._dots

@@ -86,7 +86,7 @@ def test_the_plan_is_the_one_of_the_fit(fit, run):
         (("--additive", "--set", "schema=x.json"), "must be NAME=VALUE with a name among"),
     ],
 )
-def test_what_cannot_be(fit, fails, listing, files, options, message):
+def test_impossible_cases(fit, fails, listing, files, options, message):
     before = listing(files)
     assert message in fails(fit(*options))
     assert listing(files) == before

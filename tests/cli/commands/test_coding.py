@@ -27,7 +27,7 @@ def test_first_is_every_columns_first(fit):
     assert names() == ("age", "smoker=yes")
 
 
-def test_a_formula_says_what_is_fitted(fit, frame, run):
+def test_formula_defines_the_model(fit, frame, run):
     done = fit("--formula", "ill ~ age * C(smoker)", "--report", "report")
     assert done.exit_code == 0, done.output
     assert names() == ("age", "C(smoker)[T.yes]", "age:C(smoker)[T.yes]")
@@ -63,7 +63,7 @@ def test_a_formula_without_intercept(fit):
     assert load_model("model.json").intercept_ == [0.0]
 
 
-def test_plans_know_them_too(run, files):
+def test_plans_include_them_too(run, files):
     size = {"--n-rows": 1000, "--schema": "schema.json"}
     options = [str(one) for pair in size.items() for one in pair]
     done = run("plan", *options, "--formula", "ill ~ bs(age, df=5)", "--reference", "first")

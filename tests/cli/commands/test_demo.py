@@ -43,7 +43,7 @@ def small(part, monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_writes_everything_and_says_what_it_means(run, small, listing):
+def test_all_files_are_written_and_explained(run, small, listing):
     folder = small / "dpglm-demo"
     folder.mkdir()
     (folder / "model.json").write_text("of an earlier demo")

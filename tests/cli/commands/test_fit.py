@@ -46,7 +46,7 @@ class TestRelease:
         fit("--set", "random_state=1", data="people.parquet", model="other.json")
         assert np.array_equal(load_model("model.json").coef_, load_model("other.json").coef_)
 
-    def test_says_what_is_promised_and_never_how_good_the_model_is(self, fit):
+    def test_text_states_guarantee_and_not_model_quality(self, fit):
         done = fit()
         assert "Guarantee" in done.stdout
         assert "relation 'zero_out'" in done.stdout
@@ -94,7 +94,7 @@ class TestRelease:
         )
         assert done.stderr.index("Warning") < done.stderr.index("Private fit")
 
-    def test_says_what_to_expect_of_the_coefficients(self, fit):
+    def test_expected_coefficient_noise_is_stated(self, fit):
         text = " ".join(fit().stdout.split())
         assert "Expectation (a rule of thumb, not a promise)" in text
         assert "no confidence intervals (inference=True)" in text
@@ -198,7 +198,7 @@ class TestExposures:
         rates = model.predict({"x": np.array([0.0, 1.0])})
         np.testing.assert_allclose(rates, [1.0, math.e], rtol=0.15)
 
-    def test_what_has_no_exposure_says_so(self, fit, counts, sample, files):
+    def test_models_without_exposure_refuse_it(self, fit, counts, sample, files):
         done = fit("--exposure", "years", "--estimator", "ridge", data="counts.csv")
         assert done.exit_code == 2
         assert "subtract it from y" in done.stderr
@@ -240,7 +240,7 @@ class TestExposures:
         assert r_squared() > r_squared("--exposure", "1") + 0.3
 
     @pytest.mark.parametrize("command", ["predict", "evaluate"])
-    def test_exposures_that_cannot_be_had_say_so(self, fit, run, fails, counts, files, command):
+    def test_unavailable_exposures_are_an_error(self, fit, run, fails, counts, files, command):
         more = ("-o", "p.csv") if command == "predict" else ("--epsilon", "1")
         assert fit("--exposure", "years", data="counts.csv").exit_code == 0
         of = {name: counts[name] for name in ("x", "visits")}
@@ -330,7 +330,7 @@ class TestShares:
             (("--trials", "few"), "few.csv", "row 2: 1 is not a whole number of trials, at least"),
         ],
     )
-    def test_what_are_no_trials_says_so(self, fit, fails, files, successes, options, data, says):
+    def test_invalid_trials_are_an_error(self, fit, fails, files, successes, options, data, says):
         table = {"x": [0.5, 0.5], "hits": [1, 2], "few": [1, 1]}
         write_table({name: np.array(one) for name, one in table.items()}, files / "few.csv")
         assert says in fails(fit(*options, data=data))

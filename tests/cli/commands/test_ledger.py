@@ -64,7 +64,7 @@ class TestFit:
 
 
 class TestShow:
-    def test_says_who_spent_what_and_what_is_left(self, made, fit, run):
+    def test_text_lists_charges_and_remaining_budget(self, made, fit, run):
         fit_paid(fit)
         shown = run("ledger", "show", "people.ledger")
         assert shown.exit_code == 0, shown.output
@@ -74,14 +74,14 @@ class TestShow:
         assert f"{entry.what}" in shown.stdout
         assert entry.who in shown.stdout
 
-    def test_of_another_filter(self, run, files):
+    def test_another_filter(self, run, files):
         options = ("--data", "rows", "--epsilon", 1, "--delta", 1e-6)
         run("ledger", "create", "a.ledger", *options, "--filter", "renyi", "--order", 30)
         assert "renyi, order 30" in run("ledger", "show", "a.ledger").stdout
 
 
 class TestExportAndVerify:
-    def test_an_export_says_the_same(self, made, fit, run, files):
+    def test_export_states_the_same(self, made, fit, run, files):
         fit_paid(fit)
         assert run("ledger", "export", "people.ledger", "-o", "people.json").exit_code == 0
         assert json.loads((files / "people.json").read_text()) == made.export()
@@ -126,7 +126,7 @@ class TestExportAndVerify:
         assert "does not name a ledger" in done.stderr
 
     @pytest.mark.parametrize("content", ["", "{}", "{", "text"])
-    def test_what_is_no_ledger(self, run, files, content):
+    def test_files_other_than_ledgers(self, run, files, content):
         (files / "a.ledger").write_text(content)
         assert run("ledger", "verify", "a.ledger").exit_code == 1
         assert run("ledger", "show", "a.ledger").exit_code == 2

@@ -14,7 +14,7 @@ def test_folders_of_reports_are_compared(run, files):
     assert "exists already" in again.output
 
 
-def test_a_file_that_is_no_result_is_refused(run, files):
+def test_file_without_result_is_refused(run, files):
     done = run("monitor", "schema.json", "schema.json")
     assert done.exit_code == 2
     assert "two descriptions" in done.output

@@ -10,7 +10,7 @@ from dpglm.cli.app import app
 from dpglm.cli.options import ESTIMATORS
 
 
-def test_says_what_the_estimators_own_plan_says(run):
+def test_text_equals_the_estimators_plan(run):
     done = run(
         "plan", "--n-rows", "5000", "--n-features", "20", "--epsilon", "0.5", "--delta", "1e-6"
     )
@@ -25,7 +25,7 @@ def test_says_what_the_estimators_own_plan_says(run):
     assert f"standard deviation about {plan.coefficient_noise:.2g}" in " ".join(done.stdout.split())
 
 
-def test_a_schema_says_how_many_features_and_classes(run, files, sample):
+def test_schema_gives_numbers_of_features_and_classes(run, files, sample):
     classes = {"name": "ill", "type": "classes", "classes": ["a", "b", "c"]}
     (files / "schema.json").write_text(json.dumps(sample.schema | {"target": classes}))
     done = run("plan", "--n-rows", "5000", "--schema", "schema.json")
@@ -41,7 +41,7 @@ def test_every_kind_of_estimator_has_a_plan(run, estimator, name):
     assert done.stdout.startswith(f"Plan for {name}: 5000 rows, 9 features")
 
 
-def test_the_relation_that_hides_n_plans_with_the_public_n(run):
+def test_add_remove_plans_with_the_public_n(run):
     done = run("plan", "--n-rows", "5000", "--n-features", "9", "--adjacency", "add_remove")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "relation add_remove" in done.stdout
@@ -79,13 +79,13 @@ def test_wrong_options_are_named(run, fails, files, options, says):
         (("--delta", "1e-3"), "delta 0.001 is at least 1/5000"),
     ],
 )
-def test_what_speaks_against_a_plan_is_said(run, options, says):
+def test_objections_to_a_plan_are_stated(run, options, says):
     done = run("plan", "--n-rows", "5000", "--n-features", "20", *options)
     assert done.exit_code == 0
     assert f"Caution - {says}" in " ".join(done.stdout.split())
 
 
-def test_what_to_expect_and_what_would_help_are_said(run):
+def test_expectation_and_help_are_stated(run):
     done = run("plan", "--n-rows", "100", "--n-features", "50", "--epsilon", "0.1")
     text = " ".join(done.stdout.split())
     assert "Noise will dominate" in text

@@ -96,7 +96,7 @@ class TestProbabilities:
 
     @pytest.mark.parametrize("name", CLASSIFIERS)
     @pytest.mark.parametrize("labels", [2, 3])
-    def test_of_every_classifier(self, run, files, name, labels):
+    def test_every_classifier(self, run, files, name, labels):
         rng = np.random.default_rng(0)
         X = pd.DataFrame(rng.uniform(-1, 1, (60, 2)), columns=["a", "b"])
         y = np.arange(60) % labels
@@ -148,7 +148,7 @@ class TestKeep:
         assert text["id"].tolist() == frame["id"].tolist()
         assert text["note"].equals(frame["note"])
 
-    def test_of_a_model_without_a_schema(self, run, files, frame):
+    def test_model_without_a_schema(self, run, files, frame):
         bounds = {"feature_bounds": (0, 1000), "target_bounds": (0, 100)}
         X = frame[["age", "id"]]
         save_model(Ridge(**bounds).fit(X, frame["age"]), "ridge.json")
@@ -167,7 +167,7 @@ class TestKeep:
             ("probability of yes", "--keep probability of yes: must name another column than"),
         ],
     )
-    def test_what_cannot_be_kept(self, run, fails, files, model, listing, column, says):
+    def test_states_that_cannot_be_kept(self, run, fails, files, model, listing, column, says):
         before = listing(files)
         options = ("--model", "model.json", "-o", "p.csv", "--keep", column)
         assert says in fails(run("predict", "people.csv", *options))

@@ -97,7 +97,7 @@ def test_csv_leaves_the_types_open(run, tmp_path):
 
 
 @pytest.mark.parametrize("kind", StorageType)
-def test_a_form_as_it_comes_is_no_schema_and_a_filled_one_is(kind):
+def test_only_a_filled_form_is_a_schema(kind):
     document = template({"x": kind, "y": kind}, "y")
     with pytest.raises(ValueError, match=r"type must be one of|must have the keys|not filled in"):
         Schema.from_dict(document)

@@ -77,7 +77,7 @@ def test_a_seeded_model_is_noted(run, fit):
         ('{"certificate": {}}', "is not a dpglm certificate"),
     ],
 )
-def test_other_files_are_no_certificates(run, fails, tmp_path, text, says):
+def test_other_files_are_not_certificates(run, fails, tmp_path, text, says):
     (tmp_path / "c.json").write_text(text)
     assert says in fails(run("verify", tmp_path / "c.json"))
 
@@ -121,7 +121,7 @@ def test_exit_code_is_1_for_false_claims_and_2_for_non_claims(
     assert status == 1 or done.stdout == ""
 
 
-def test_a_defect_is_no_verdict(run, released, monkeypatch):
+def test_defect_is_not_a_verdict(run, released, monkeypatch):
     def broken(certificate):
         raise AttributeError("no such thing")
 
@@ -131,7 +131,7 @@ def test_a_defect_is_no_verdict(run, released, monkeypatch):
     assert "this is a defect of dpglm" in done.stderr
 
 
-def test_too_little_memory_is_no_verdict(run, released, monkeypatch, fails):
+def test_too_little_memory_is_not_a_verdict(run, released, monkeypatch, fails):
     def hungry(certificate):
         raise MemoryError
 
@@ -139,7 +139,7 @@ def test_too_little_memory_is_no_verdict(run, released, monkeypatch, fails):
     assert fails(run("verify", "certificate.json")) == "Error: not enough memory"
 
 
-def test_what_is_too_costly_to_check_neither_holds_nor_fails(run, released, monkeypatch):
+def test_costly_claims_neither_hold_nor_fail(run, released, monkeypatch):
     monkeypatch.setattr("dpglm.certificate.checker.recompute._MOST_LAWS", 0)
     done = run("verify", "certificate.json")
     assert done.exit_code == 2

@@ -354,7 +354,7 @@ def test_both_layouts_of_classes_are_used_and_agree(dtype, monkeypatch):
         np.testing.assert_allclose(chosen, other, atol=100 * np.finfo(dtype).eps)
 
 
-def test_what_has_no_compiled_sum_of_classes_is_left_to_numpy():
+def test_numpy_replaces_missing_compiled_class_sums():
     X, y, norms, w, _ = _classes(20, 6, 65, np.float64)
     rule = compiled_rule(Softmax(), FlatClipping(1.0))
     assert kernels.softmax_sum(rule, X, None, w, 0.0, y, norms, None) is None

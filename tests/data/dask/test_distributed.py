@@ -147,7 +147,7 @@ class TestSums:
         allowed = sum_rounding(spec, Adjacency.ZERO_OUT, CLIPPING.bound * spec.weight_bound)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=allowed)
 
-    def test_of_matrices(self):
+    def test_matrices(self):
         X, y, _ = table()
         spec = facts(n_outputs=3)
         classes = (y > 0) + (X[:, 0] > 0).astype(int)
@@ -243,7 +243,7 @@ class TestSums:
         np.testing.assert_array_equal(gradient(rows), expected)
         assert len(shared) == 1
 
-    def test_of_data_frames(self):
+    def test_data_frames(self):
         pandas = pytest.importorskip("pandas")
         frames = pytest.importorskip("dask.dataframe")
         X, y, _ = table()
@@ -312,7 +312,7 @@ class TestFits:
         assert len(noises[0].draws) == 3 * len(set(noises[0].draws))
 
     @pytest.mark.parametrize("name", some_quickly(sorted(SOLVERS), 2))
-    def test_of_every_solver_are_those_of_one_machine(self, name):
+    def test_every_solver_equals_one_machine(self, name):
         X, y = (column[:60] for column in table()[:2])
         spec = dataclasses.replace(facts(target_low=-1.0, target_high=1.0), n_rows=60)
         loss = Squared() if name == "sufficient_statistics" else Logistic()
@@ -351,7 +351,7 @@ class TestOneResultForEachPartition:
         ],
         ids=["one is missing", "one is there twice", "one stands for another", "other order"],
     )
-    def test_or_there_is_no_sum_and_no_noise(self, fault):
+    def test_otherwise_neither_sum_nor_noise(self, fault):
         class Faulty(Relay):
             def collect(self, handles):
                 return fault(super().collect(handles))
@@ -381,7 +381,7 @@ class TestOneResultForEachPartition:
 
 @pytest.mark.usefixtures("in_process")
 class TestRefusals:
-    def test_of_a_source_that_gives_other_rows_the_second_time(self):
+    def test_source_with_other_rows_in_the_second_pass(self):
         X, y, _ = table()
         first, second = on_workers(X, y, facts()), on_workers(X[::-1].copy(), y, facts())
         replaced = (*first._partitions[:3], second._partitions[3], first._partitions[4])
@@ -389,7 +389,7 @@ class TestRefusals:
         with pytest.raises(RuntimeError, match="other values the second"):
             gradient(rows)
 
-    def test_of_workers_that_round_differently(self, monkeypatch):
+    def test_workers_that_round_differently(self, monkeypatch):
         X, y, _ = table()
         rows = on_workers(X, y, facts())
         strange_facts = dataclasses.replace(rows._partitions[3].facts, arithmetic="a stranger's")
@@ -403,7 +403,7 @@ class TestRefusals:
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
             gradient(rows)
 
-    def test_of_too_many_partitions(self, monkeypatch):
+    def test_too_many_partitions(self, monkeypatch):
         monkeypatch.setattr(distributed, "MOST_PARTITIONS", 4)
         with pytest.raises(ValueError, match="at most 4 partitions, got 5"):
             on_workers(*table()[:2], facts())
@@ -417,7 +417,7 @@ class TestRefusals:
         ],
         ids=["on the driver", "pickled", "in what is sent to workers"],
     )
-    def test_of_rows_themselves(self, use):
+    def test_rows_themselves(self, use):
         rows = on_workers(*table()[:2], facts())
         with pytest.raises(ValueError, match="got one that needs the rows themselves"):
             use(rows)
@@ -439,7 +439,7 @@ class TestRefusals:
         ],
     )
     @pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
-    def test_of_what_cannot_be_prepared(self, change, match):
+    def test_unpreparable_rows(self, change, match):
         X, y, v = (da.from_array(column, chunks=300) for column in table())
         with pytest.raises(ValueError, match=match):
             as_collection(*change(X, y, v)).prepared(facts(), None, AS_THEY_ARE)

@@ -64,7 +64,7 @@ def test_rows_without_a_group_are_refused(ids: object, message: str) -> None:
         Groups.of(ids, 3)
 
 
-def test_at_most_so_many_rows_are_kept_and_each_as_often() -> None:
+def test_row_limit_holds_and_rows_are_equally_likely() -> None:
     groups, times = Groups.of(IDS, 6), np.zeros(6)
     for seed in range(600):
         kept = groups.kept(2, SeededNoise(seed))
@@ -154,7 +154,7 @@ def test_groups_summed_together_or_one_by_one(kind: str, n_outputs: int, seen: b
     np.testing.assert_allclose(total, wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_kernels_that_know_no_groups_get_them_one_by_one() -> None:
+def test_kernels_without_groups_get_them_one_by_one() -> None:
     rows = _rows()
     kernel = normalized_second_moments(rows.spec, 0.3)
     assert isinstance(kernel, AnyArrays)

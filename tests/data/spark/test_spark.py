@@ -42,11 +42,11 @@ class TestAnswers:
         assert spark.by_partition(answers(1, 0), None) == [0, 10]
 
     @pytest.mark.parametrize("places", [(0, 1), (0, 1, 1), (0, 1, 2, 2), (0, 1, 2, 3), ()])
-    def test_of_missing_or_repeated_partitions_are_refused(self, places):
+    def test_missing_or_repeated_partitions_are_refused(self, places):
         with pytest.raises(RowsChangedError, match="one answer was expected"):
             spark.by_partition(answers(*places), 3)
 
-    def test_of_unknown_number_must_be_complete(self):
+    def test_unknown_number_must_be_complete(self):
         with pytest.raises(RowsChangedError, match="got those for"):
             spark.by_partition(answers(0, 2), None)
 

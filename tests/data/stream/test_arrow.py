@@ -257,7 +257,7 @@ def test_addresses_without_a_table_are_refused(text):
         Address.of(text)
 
 
-def test_address_hides_the_password():
+def test_address_omits_the_password():
     found = Address.of("postgresql://me:secret@host:1/db?sslmode=require&table=a.b")
     assert found is not None
     assert (found.place, found.sql) == (

@@ -176,7 +176,7 @@ def test_a_change_during_a_pass_ends_it_before_its_sum_is_used(tmp_path, store, 
     assert seen
 
 
-def test_an_error_from_half_a_file_says_that_it_changed(tmp_path, monkeypatch):
+def test_error_of_half_a_file_states_its_change(tmp_path, monkeypatch):
     rows = in_parquet(tmp_path).prepared(spec_of(row_norm=2.0), None, as_they_are)
     changes = iter([None, written_over])
 
@@ -210,7 +210,7 @@ def test_a_change_during_the_first_pass_is_refused(tmp_path, store, cached):
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_cache_is_not_touched_by_what_happens_to_the_file(tmp_path, store):
+def test_cache_is_independent_of_later_file_changes(tmp_path, store):
     (tmp_path / "cache").mkdir()
     collection = store(tmp_path, cache=tmp_path / "cache")
     rows = collection.prepared(spec_of(row_norm=2.0), None, as_they_are)
@@ -332,7 +332,7 @@ def test_predictions_of_a_file_that_changes_are_refused(tmp_path, store, change)
         collection.apply(predict)
 
 
-def test_what_differs_is_said(tmp_path):
+def test_differences_are_stated(tmp_path):
     path = tmp_path / "rows.npy"
     for change, words in (
         (written_over, "was written to"),

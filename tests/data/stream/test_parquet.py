@@ -147,7 +147,7 @@ def test_row_groups_without_a_wanted_row_are_not_read(tmp_path, monkeypatch):
     assert block.features()[:, 0].tolist() == wanted[::-1].tolist()
 
 
-def test_files_and_columns_that_are_no_rows_are_refused(tmp_path):
+def test_files_and_columns_without_rows_are_refused(tmp_path):
     columns = {"x": [1.0], "y": [0], "text": ["a"], "list": [[1.0]], "when": [datetime.date.min]}
     path = written(tmp_path / "x.parquet", columns)
     for options, message in (
@@ -184,7 +184,7 @@ def test_files_of_different_widths_are_refused(tmp_path):
         ParquetRows(tmp_path, "y")
 
 
-def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_error_names_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"pip install 'dpglm\[parquet\]'"):
         ParquetRows(tmp_path / "x.parquet", "y")

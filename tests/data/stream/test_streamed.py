@@ -275,6 +275,6 @@ def test_only_large_mapped_arrays_are_collections_by_themselves(tmp_path):
         (np.zeros((3, 1)), np.zeros(3), {"cache": "nowhere"}, "cache must be an existing folder"),
     ],
 )
-def test_arguments_that_are_no_rows_are_refused(X, y, options, message):
+def test_arguments_other_than_rows_are_refused(X, y, options, message):
     with pytest.raises(ValueError, match=message):
         MappedRows(X, y, **options)

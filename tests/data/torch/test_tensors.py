@@ -300,7 +300,7 @@ def test_views_of_tensors_are_summed_on_the_device(dtype):
     np.testing.assert_allclose(got, expected, rtol=0, atol=500 * units(dtype))
 
 
-def test_slopes_that_overflow_or_are_no_numbers_count_as_zero():
+def test_overflowing_or_nan_slopes_count_as_zero():
     spec = DataSpec(3, 1)
     _, rows = both(np.array([[1.0], [1.0], [0.5]]), np.array([0.0, 1.0, 1.0]), spec)
     for size in (1e6, 1e308, -1e308, math.nan, math.inf):
@@ -314,7 +314,7 @@ def test_slopes_that_overflow_or_are_no_numbers_count_as_zero():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [100, 10_000, 10**6, 10**9])
-def test_the_declared_rounding_covers_what_the_module_derives(n, dtype):
+def test_declared_rounding_covers_the_derived_one(n, dtype):
     def gamma(terms: int, unit: float) -> float:
         return terms * unit / (1.0 - terms * unit)
 
@@ -450,7 +450,7 @@ def test_devices_without_such_promises_are_refused(monkeypatch):
         check_exact(torch.device("cuda"))
 
 
-def test_what_is_no_dense_matrix_of_numbers_is_refused():
+def test_only_dense_numeric_matrices_are_accepted():
     X, y = torch.ones((3, 2)), torch.ones(3)
     for wrong in (torch.ones(3), X.to_sparse(), X.to(torch.complex64)):
         with pytest.raises(ValueError, match="X must be a dense tensor"):

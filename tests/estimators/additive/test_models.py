@@ -53,7 +53,7 @@ def fitted() -> AdditiveClassifier:
     return classifier(interactions=[("age", "sex")]).fit(ROWS)
 
 
-def test_curves_see_what_lines_cannot() -> None:
+def test_curves_fit_bent_effects_unlike_lines() -> None:
     linear = PrivatePipeline(
         [SchemaEncoder(schema()), LogisticRegression(classes=["no", "yes"])],
         epsilon=4.0,
@@ -253,7 +253,7 @@ class TestMonotone:
     @pytest.mark.parametrize(
         "monotone", [{"sex": 1}, {"nose": 1}, {"age": 2}, {"age": True}, ["age"]]
     )
-    def test_what_cannot_be_monotone(self, monotone: Any) -> None:
+    def test_columns_that_cannot_be_monotone(self, monotone: Any) -> None:
         with pytest.raises(ValueError, match="monotone must"):
             classifier(monotone=monotone).fit(ROWS)
 
@@ -282,7 +282,7 @@ class TestResolution:
         assert classifier(epsilon=0.1, delta=1e-6).resolve(100).settings.segments == 1
         assert classifier(epsilon=1.0, delta=1e-6).resolve(10**6).settings.segments >= 8
 
-    def test_what_is_stated_is_kept(self) -> None:
+    def test_stated_values_are_kept(self) -> None:
         model = classifier(segments=5, smoothness=0.2, pair_segments=3)
         settings = model.resolve(1000).settings
         assert (settings.segments, settings.reach, settings.pair_segments) == (5, 0.2, 3)
@@ -321,7 +321,7 @@ class TestResolution:
         assert bends[0] > 1.0
         assert bends[1] < 0.01
 
-    def test_it_says_why(self) -> None:
+    def test_reason_is_stated(self) -> None:
         said = str(classifier(delta=1e-6).resolve(10_000))
         assert "segments for each numeric column" in said
         assert "by the number of rows" in said
@@ -335,7 +335,7 @@ class TestResolution:
 
 
 class TestEdges:
-    def test_what_cannot_be_read_is_said(self, tmp_path: Path) -> None:
+    def test_unreadable_input_is_reported(self, tmp_path: Path) -> None:
         plain = AdditiveClassifier({"columns": COLUMNS, "provenance": "made up"}, classes=[0, 1])
         with pytest.raises(ValueError, match="y must be given, as the schema describes no target"):
             plain.fit(rows(100))

@@ -119,7 +119,7 @@ class TestWhatLearnsNothing:
         )
         assert search.fit(X, y).predict(X).shape == (N,)
 
-    def test_of_make_column_transformer_has_names_of_columns(self):
+    def test_make_column_transformer_has_column_names(self):
         X, y = table()
         step = make_column_transformer((SEX, ["sex"]), (FunctionTransformer(np.log1p), ["pay"]))
         names = pipeline(step).fit(X, y).coefficient_names()
@@ -219,7 +219,7 @@ def test_one_row_changes_its_own_image_only(step):
     np.testing.assert_array_equal(*[np.delete(image, 7, axis=0) for image in images])
 
 
-def test_the_container_does_not_tell_how_many_entries_are_zero():
+def test_container_omits_number_of_zero_entries():
     # The planted bug is scikit-learn's own rule: one row decides the storage type of all.
     encoder = OneHotEncoder(categories=[["f", "m", "x", "z"]], handle_unknown="ignore")
     step = columns(("sex", encoder, ["sex"]), ("age", "passthrough", AGE), sparse_threshold=0.3)
@@ -331,7 +331,7 @@ class TestAnErrorOfAStep:
             assert "HistGradient" not in str(caught.value)
             assert "\n" not in str(caught.value)
 
-    def test_of_a_step_alone_names_it_too(self):
+    def test_single_step_is_named_too(self):
         X, y = table()
         X.loc[3, "pay"] = np.inf
         with pytest.raises(ValueError, match=r"'normalizer': .*infinity in row 4, column 'pay'"):

@@ -124,7 +124,7 @@ def test_shares_that_mean_nothing_are_refused(shares):
         pipeline(Center(), shares=shares).plan(N, 4)
 
 
-def test_solvers_that_are_not_gaussian_get_what_is_left():
+def test_non_gaussian_solvers_get_the_remaining_budget():
     X, y = rows()
     estimator = classifier(solver=NoisySGD(n_steps=4, sampling_rate=0.2))
     model = pipeline(Center(), estimator=estimator, epsilon=1.0).fit(X, y)
@@ -234,7 +234,7 @@ def test_transformers_that_would_learn_are_refused(step):
         pipeline(("step", step)).fit(X, y)
 
 
-def test_what_is_passed_through_is_not_there():
+def test_passed_through_steps_are_absent():
     X, y = rows()
     skipping = pipeline(
         ("fixed", "passthrough"), Normalizer(), ("a", "passthrough"), Center(), random_state=1

@@ -98,7 +98,7 @@ def test_the_better_candidate_is_found_and_kept(method):
     assert len(search.candidate_privacy_) == 3
 
 
-def test_scores_that_nobody_paid_for_are_nowhere():
+def test_uncharged_scores_are_nowhere():
     search = PrivateGridSearchCV(MODEL, GRID).fit(X, Y)
     assert not any(hasattr(search, name) for name in ("cv_results_", "best_score_", "n_tries_"))
     state = search.solution_
@@ -148,7 +148,7 @@ def test_pure_differential_privacy_is_for_rows_held_out():
     assert verify(certificate).ok
 
 
-def test_what_the_last_iterate_costs_depends_on_the_candidate():
+def test_last_iterate_cost_depends_on_candidate():
     solver = NoisyGD(100, step_size=1.0, schedule=Constant(), clip=1.0, momentum=0.0)
     model = LogisticRegression(
         classes=["no", "yes"], row_norm=1.0, fit_intercept=False, solver=solver
@@ -174,7 +174,7 @@ def test_many_solvers_can_be_candidates(method, solver):
     assert search.plan(600, 3).privacy()["epsilon"] <= 1.0
 
 
-def test_solvers_say_why_they_cannot():
+def test_solvers_state_the_reason_of_a_refusal():
     search = PrivateGridSearchCV(MODEL, {"solver": ["auto", "sufficient_statistics"]})
     with pytest.raises(ValueError, match="loss must be Squared"):
         search.fit(X, Y)
@@ -245,14 +245,14 @@ def test_search_budget_is_shared_among_tries():
         (PublicLogisticRegression(), {}, "estimator"),
     ],
 )
-def test_what_is_invalid_is_named_before_rows_are_looked_at(estimator, options, word):
+def test_invalid_settings_are_named_before_reading_rows(estimator, options, word):
     search = PrivateGridSearchCV(estimator, GRID).set_params(**options)
     with pytest.raises(ValueError, match=word):
         search.fit(X, Y)
     assert not hasattr(search, "privacy_")
 
 
-def test_groups_are_refused_and_what_to_use_is_said():
+def test_groups_are_refused_with_an_alternative():
     search = PrivateGridSearchCV(MODEL, GRID)
     with pytest.raises(ValueError, match=r"groups must be None .* groups= to the estimator's own"):
         search.fit(X, Y, groups=np.arange(len(X)) // 2)

@@ -148,7 +148,7 @@ def test_candidates_with_unlike_events_stay_within_budget(method):
 
 
 @every_method
-def test_the_tables_say_who_spent_what(method):
+def test_tables_list_charges(method):
     certificate = searching(GRID[:2], method=method).fit(X, Y).privacy_
     stages = [one.stage for one in certificate.spending()]
     part, last = (", part 1", ", part 2") if method == "held_out" else ("", "")

@@ -127,7 +127,7 @@ def test_the_ends_of_tweedie_s_powers_are_poisson_and_gamma():
     assert between.problem.regularizer.strength == pytest.approx(0.3 / 8.0**0.8)
 
 
-def test_the_generic_regressor_knows_them():
+def test_generic_regressor_accepts_them():
     for loss in (Gamma(), Tweedie(1.2), Pinball(0.3), Poisson()):
         plan = GeneralizedLinearRegressor(loss=loss, target_bounds=(0.5, 8.0), row_norm=1.0).plan(
             100, 3
@@ -174,7 +174,7 @@ def test_penalties_equal_scikit_learn_on_scaled_columns():
     ],
     ids=repr,
 )
-def test_what_is_below_zero_is_a_mistake_as_it_is_in_a_schema(model, container):
+def test_negative_values_are_errors_as_in_a_schema(model, container):
     _, X, _ = rows()
     y = np.full(N, 0.5)
     y[3] = -1.0
@@ -210,7 +210,7 @@ def test_certificates_and_files(model, tmp_path):
     assert loaded.classes_ is None
 
 
-def test_text_is_no_bound_on_targets():
+def test_text_is_not_a_target_bound():
     _, X, _ = rows()
     with pytest.raises(ValueError, match=r"target_bounds must be a pair .* got \('0', 5\)"):
         PoissonRegressor(target_bounds=("0", 5), row_norm=1.0).fit(X, np.ones(N))

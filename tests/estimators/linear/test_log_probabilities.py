@@ -83,7 +83,7 @@ def test_it_is_there_in_files_and_for_collections(name, tmp_path):
     np.testing.assert_allclose(lazy.compute(), logs)
 
 
-def test_what_has_no_probabilities_has_no_logarithms(tmp_path):
+def test_models_without_probabilities_lack_logarithms(tmp_path):
     X, y = rows()
     for one in (LinearSVC(), LinearSVC(loss="hinge"), LinearSVC(loss="none"), LinearRegression()):
         assert hasattr(one, "predict_proba") == hasattr(one, "predict_log_proba") is False
@@ -111,7 +111,7 @@ def test_logarithms_are_finite_and_those_of_the_probabilities(link, z):
 
 
 @given(z=arrays(float, 5, elements=st.floats(-1e4, 1e4)))
-def test_of_two_classes_likewise(z):
+def test_two_classes_likewise(z):
     found = LogitLink().log_probabilities(z)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(np.exp(found), LogitLink().probabilities(z), rtol=1e-9, atol=1e-300)

@@ -157,7 +157,7 @@ def test_a_large_mapped_array_is_streamed_with_offsets(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_scores_and_files_know_offsets(tmp_path):
+def test_scores_and_files_include_offsets(tmp_path):
     _, X, exposure, y = rows()
     model = poisson().fit(X, y, exposure=exposure)
     predicted = model.predict(X, exposure=exposure)
@@ -198,7 +198,7 @@ def test_exposures_are_above_zero(bad):
         model.predict(X, exposure=exposure)
 
 
-def test_what_cannot_have_offsets_says_so():
+def test_models_without_offsets_refuse_them():
     _, X, exposure, y = rows()
     options = {"row_norm": 2.0, "target_bounds": (0.0, 20.0)}
     for model in (Ridge(**options), QuantileRegressor(**options)):
@@ -322,7 +322,7 @@ def test_pipelines_and_formulas_pass_offsets_on():
 
 @pytest.mark.parametrize("known", ["exposure", "offset"])
 @pytest.mark.parametrize("named", [True, False])
-def test_a_model_file_says_what_its_offsets_were(known, named, tmp_path):
+def test_model_file_describes_its_offsets(known, named, tmp_path):
     _, X, exposure, y = rows()
     values = exposure if known == "exposure" else np.log(exposure)
     given = {known: {"years": values} if named else values}
@@ -399,7 +399,7 @@ def test_an_evaluation_of_a_model_of_exposures_needs_them():
 
 
 @pytest.mark.parametrize("given", ["years", ["a"] * N, {"a": np.ones(N), "b": np.ones(N)}])
-def test_what_is_no_exposure_says_so(given):
+def test_invalid_exposure_is_an_error(given):
     _, X, _, y = rows()
     with pytest.raises(ValueError, match="exposure must"):
         poisson().fit(X, y, exposure=given)

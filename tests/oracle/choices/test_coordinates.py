@@ -126,9 +126,7 @@ def neighbours(loss, n_outputs, n, layout, dtype, huge, relation, facts):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("layout", "dtype", "loss", "n_outputs", "relation"), CASES)
-def test_worst_neighbours_stay_within_what_the_curator_is_told(
-    layout, dtype, loss, n_outputs, relation
-):
+def test_worst_neighbours_stay_within_declared_bounds(layout, dtype, loss, n_outputs, relation):
     rng = np.random.default_rng(4)
     huges = ([1e6, 0.0, 0.0], [1e30, -1e30, 1e30])
     for row_norm, n, huge in itertools.product((0.01, 1.0, 100.0), (1, 300), huges):

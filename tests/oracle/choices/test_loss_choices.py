@@ -152,9 +152,7 @@ def neighbours(loss, n_outputs, n, row_norm, layout, dtype, huge, relation):
 
 
 @NEIGHBOURS
-def test_worst_neighbours_stay_within_what_the_curator_is_told(
-    layout, dtype, loss, n_outputs, relation
-):
+def test_worst_neighbours_stay_within_declared_bounds(layout, dtype, loss, n_outputs, relation):
     rng = np.random.default_rng(4)
     for row_norm, n, huge in itertools.product((0.01, 1.0, 100.0), (1, 300), (1e6, -1e30)):
         a, b = neighbours(loss, n_outputs, n, row_norm, layout, dtype, huge, relation)

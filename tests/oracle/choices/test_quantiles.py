@@ -114,7 +114,7 @@ def test_rows_that_are_all_alike_have_one_radius():
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
-def test_hardly_any_rows(n_rows):
+def test_few_rows(n_rows):
     rows = make_rows(np.ones((n_rows, 3)), n_rows=7)
     assert radius(oracle_of(rows), 1.0, 0.9, 1.0) in radii(1.0)
     assert unbounded_radius(oracle_of(rows), 0.9, 1.0) in UNBOUNDED_RADII

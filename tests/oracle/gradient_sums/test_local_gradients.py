@@ -45,9 +45,7 @@ def asked(rows, loss, w, clipping, adjacency, most_rows):
 
 @pytest.mark.filterwarnings("error")
 @NEIGHBOURS
-def test_worst_neighbours_stay_within_what_the_curator_is_told(
-    layout, dtype, loss, n_outputs, relation
-):
+def test_worst_neighbours_stay_within_declared_bounds(layout, dtype, loss, n_outputs, relation):
     rng = np.random.default_rng(4)
     for row_norm, n, huge in itertools.product((0.01, 1.0, 100.0), (1, 300), (1e6, -1e30)):
         a, b = neighbours(loss, n_outputs, n, row_norm, layout, dtype, huge, relation)
@@ -90,7 +88,7 @@ def test_mean_is_over_block_with_the_event_of_one_message():
 
 
 @pytest.mark.parametrize("relation", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE], ids=str)
-def test_noise_is_what_the_rows_of_the_block_add(relation):
+def test_noise_is_that_of_the_block(relation):
     rows = make_rows(np.zeros((16, 1)), np.zeros(16))
     noise = [
         noised(

@@ -277,7 +277,7 @@ def test_noise_really_drawn_is_the_noise_declared():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("row_norm", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_worst_neighbours_change_the_value_by_what_the_law_says(dtype, row_norm, layout):
+def test_worst_neighbours_attain_the_law(dtype, row_norm, layout):
     # Not bounded by C: chi/sqrt(p) times that, and C for the sum before it is projected.
     rng = np.random.default_rng(5)
     n, columns, clipping = 300, 3, FlatClipping(0.3 * row_norm)

@@ -153,7 +153,7 @@ def test_compiled_scores_do_not_depend_on_the_place_of_a_row():
         assert all((np.triu(one) == np.triu(sums[0])).all() for one in sums)
 
 
-def test_what_has_no_compiled_scores_is_left_to_numpy():
+def test_numpy_replaces_missing_compiled_scores():
     X = np.ones((3, 200))
     args = ("scores", (1.0, 1.0, 1.0, 1.0, 1.0))
     facts = (0.0, np.ones(2), np.ones(3), None)

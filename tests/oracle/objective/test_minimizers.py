@@ -158,7 +158,7 @@ ALL = [
 @pytest.mark.parametrize(("loss", "n_outputs", "clip"), ALL, ids=lambda p: type(p).__name__)
 @pytest.mark.parametrize("prox", [None, shrink(0.3), ball(0.1)], ids=["smooth", "L1", "ball"])
 @pytest.mark.parametrize("ridge", [1.0, 0.02])
-def test_what_is_attainable_is_attained(loss, n_outputs, clip, prox, ridge):
+def test_attainable_bounds_are_attained(loss, n_outputs, clip, prox, ridge):
     objective = make_objective(
         loss, n=300, n_outputs=n_outputs, clip=clip, prox=prox, ridge=ridge, d=4
     )

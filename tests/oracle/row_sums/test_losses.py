@@ -116,7 +116,7 @@ def test_without_the_clip_one_row_would_move_it_more():
 
 
 @pytest.mark.filterwarnings("error")
-def test_what_overflows_counts_as_the_bound():
+def test_overflow_counts_as_the_bound():
     class Broken(type(Logistic())):
         def value(self, z, y):
             return np.array([np.nan, np.inf, -np.inf, 1.0]) if z.any() else np.zeros(4)
@@ -127,7 +127,7 @@ def test_what_overflows_counts_as_the_bound():
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_is_what_was_declared(adjacency):
+def test_noise_equals_declaration(adjacency):
     rows = make_rows(np.ones((50, 3)) / 3, np.ones(50))
     exact, std = released(rows, Logistic(), np.ones(4), np.zeros(4), 0.3, adjacency)
     declared = 0.3 + sum_rounding(rows.spec, adjacency, 0.3)

@@ -111,7 +111,7 @@ def test_one_release_each_and_noise_as_large_as_declared():
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
-def test_hardly_any_rows(n_rows):
+def test_few_rows(n_rows):
     rows = make_rows(np.ones((n_rows, 2)), n_rows=7)
     with released_sums():
         mean = of_all_rows(oracle_of(rows, Adjacency.ADD_REMOVE), 1.0)

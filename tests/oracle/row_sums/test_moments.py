@@ -359,7 +359,7 @@ def test_off_diagonal_noise_is_smaller_by_sqrt_2_and_symmetric():
 
 
 @pytest.mark.parametrize("shares", SHARES, ids=lambda one: f"matrix {one.matrix:g}")
-def test_noise_is_what_is_said_of_it(shares):
+def test_noise_equals_its_report(shares):
     rows = make_rows(np.ones((2, 300)), np.ones(2), weights=np.zeros(2), intercept=0.0, most=2.0)
     found = ask_second(make_oracle(rows), np.eye(300), 3.0, shares, 2.0)
     unit = 2.0 * 2.0

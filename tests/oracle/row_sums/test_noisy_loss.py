@@ -92,7 +92,7 @@ def test_losses_that_overflow_count_as_the_bound():
 
 @every_score
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
-def test_noise_is_what_was_planned(score, adjacency):
+def test_noise_equals_plan(score, adjacency):
     rows, spec = rows_and_one(50, np.ones(3), 1.0, 1.0)
     std = total(rows, np.ones(3), score, adjacency)[1]
     # Weights go up to 2, so that half of the bound is multiplied by 2.
@@ -104,7 +104,7 @@ def test_noise_is_what_was_planned(score, adjacency):
     assert std == pytest.approx(2.0 * adjacency.sum_sensitivity(score.bound), rel=1e-6)
 
 
-def test_noise_that_is_drawn_is_what_was_declared():
+def test_drawn_noise_equals_declaration():
     rows, _ = rows_and_one(50, np.ones(3), 1.0, 1.0)
     exact, std = total(rows, np.ones(3), Misclassification())
     drawn = [

@@ -133,7 +133,7 @@ def test_bad_arguments_are_refused(accountant, bad):
         accountant.epsilon(Gaussian(1.0), Adjacency.ZERO_OUT, bad)
 
 
-def test_gaussian_accountant_refuses_what_it_cannot_do_exactly():
+def test_gaussian_accountant_refuses_inexact_cases():
     sampled = PoissonSampled(0.1, Gaussian(1.0))
     assert not GAUSSIAN.supports(sampled, Adjacency.ZERO_OUT)
     assert not GAUSSIAN.supports(Composed((Gaussian(1.0), Laplace(1.0))), Adjacency.ZERO_OUT)

@@ -257,7 +257,7 @@ def test_nothing_released_is_within_every_budget():
         (lambda s: Gaussian(100.0), ApproximateDP(1.0, 1e-6), "without any noise"),
     ],
 )
-def test_what_cannot_be_is_refused(make_event, budget, message):
+def test_impossible_cases_are_refused(make_event, budget, message):
     with pytest.raises(ValueError, match=message):
         calibrate(make_event, budget, Adjacency.ZERO_OUT)
 

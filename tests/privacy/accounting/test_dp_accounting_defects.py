@@ -70,7 +70,7 @@ def test_ours_remember_the_count(accountant, adjacency, make):
     assert repeated > 3.0 * accountant.epsilon(make(3.0), adjacency, 1e-5)
 
 
-def test_ours_know_the_factor_two_of_replace_one():
+def test_ours_have_the_factor_two_of_replace_one():
     # Noise of standard deviation 2 and clip 1: a multiplier of 1 under replace-one.
     for accountant in (PLD(), FourierAccountant()):
         found = accountant.epsilon(

@@ -30,7 +30,7 @@ QUIET = PoissonSampled(1e-3, Gaussian(10.0))
     ),
     ids=["2.003 once", "3.469 once", "many"],
 )
-def test_a_sampled_step_beside_pure_ones_does_not_double_them(pure, most):
+def test_sampled_step_does_not_double_pure_ones(pure, most):
     event = Composed((pure, QUIET))
     accountant = accountant_for(event, REPLACE_ONE)
     epsilon = accountant.epsilon(event, REPLACE_ONE, DELTA)

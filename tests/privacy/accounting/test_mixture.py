@@ -44,7 +44,7 @@ def test_a_rough_rule_is_still_an_upper_bound(monkeypatch):
         assert exact < found < exact + 8.0
 
 
-def test_what_is_left_out_is_missed_if_it_is_not_added(monkeypatch):
+def test_omitted_parts_are_detected(monkeypatch):
     # The planted bug: few nodes, and nothing for those beyond.
     monkeypatch.setattr(mixture, "_LOG_CUT", 3.0)
     monkeypatch.setattr(_MixtureProfile, "_log_cut", lambda self, theta, epsilon, t: -1e3)

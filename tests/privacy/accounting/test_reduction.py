@@ -50,7 +50,7 @@ def test_replace_one_reduces_to_two_rows_of_doubled_multipliers():
     assert two.rows == 2
 
 
-def test_what_doubles_for_two_rows_and_what_does_not():
+def test_values_that_double_for_two_rows():
     event = Composed(
         (
             Pure(0.5),
@@ -118,7 +118,7 @@ def test_group_epsilon_is_zero_where_half_of_delta_is_enough():
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_claim_for_replaced_row_covers_release_beside_sample(rate, epsilon):
+def test_replace_one_claim_covers_release_and_sample(rate, epsilon):
     """Exact, by integration: whole sums are one sensitivity apart, however far erasing moves them.
 
     The row's contributions to the sampled sum are opposite, and 1 in norm.

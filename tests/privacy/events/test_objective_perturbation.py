@@ -98,7 +98,7 @@ def test_curvature_without_the_square_of_the_norm_is_caught():
     assert exact > 10.0 * FOURIER.delta(wrong, ZERO_OUT, 2.0)
 
 
-def test_bound_is_reached_and_the_gaussian_mechanism_is_no_bound():
+def test_bound_is_attained_beyond_the_gaussian_mechanism():
     # Adding a row with a slope of the sign of w. The planted bug: loss s^2/2 + s u, not s |u|.
     sigma, s = 1.0, 0.7
     grid = np.linspace(-12.0, 12.0, 1_000_001)

@@ -44,7 +44,7 @@ def test_parts_that_are_equal_in_any_order_are_equal_events():
     assert Parallel((a, a)) != Parallel((a,))
 
 
-def test_one_part_or_none_is_no_split():
+def test_split_needs_two_parts():
     a, nothing = Gaussian(2.0), Composed(())
     assert canonical(Parallel((a, nothing))) == a
     assert canonical(Parallel((nothing, nothing))) == nothing

@@ -95,7 +95,7 @@ def test_hundreds_of_different_multipliers_and_other_events():
 
 
 @pytest.mark.parametrize("dimension", [1, 4, 30])
-def test_the_mean_of_the_chi_square_is_no_bound(dimension):
+def test_mean_of_the_chi_square_is_not_a_bound(dimension):
     # The planted bug: noise accounted as if the projection kept lengths.
     event = ProjectedGaussian(3.0, dimension)
     exact = MIXTURE.delta(event, ZERO_OUT, 2.0)
@@ -143,7 +143,7 @@ def test_nodes_dominate_every_mu_in_between(dimension, multiplier):
 
 
 @pytest.mark.parametrize(("dimension", "multiplier"), [(1, 1.0), (2, 0.9), (9, 2.0), (70, 30.0)])
-def test_nodes_dominate_at_every_epsilon_and_say_hardly_more(dimension, multiplier):
+def test_nodes_dominate_tightly_at_every_epsilon(dimension, multiplier):
     nodes = chi_nodes(dimension, multiplier)
     largest = float(nodes.mus[-1])
     for epsilon in (0.0, 0.1 * largest, 0.5 * largest, 2.0 * largest, -0.3 * largest):

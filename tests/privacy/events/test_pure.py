@@ -64,7 +64,7 @@ def test_delta_zero_adds_epsilons_up(accountant):
     assert accountant.epsilon(event, ZERO_OUT, 1e-3) < 2.1
 
 
-def test_epsilons_that_are_no_multiples_of_each_other():
+def test_epsilons_that_are_not_multiples_of_each_other():
     event = Composed((Repeated(Pure(0.3), 4), Repeated(Pure(0.1 * math.pi), 3)))
     losses, weights = np.zeros(1), np.ones(1)
     for top in (0.3,) * 4 + (0.1 * math.pi,) * 3:
@@ -79,7 +79,7 @@ def test_epsilons_that_are_no_multiples_of_each_other():
 
 
 @pytest.mark.parametrize("accountant", [ORACLE, FOURIER], ids=lambda one: one.name)
-def test_a_pure_event_beside_a_sample_is_charged_once(accountant):
+def test_pure_event_composed_with_sample_is_charged_once(accountant):
     # Sampling forces the way through the erased row, and a pure event has no multiplier to
     # double and would be charged for each of two rows; as a group of its own it is not.
     event = Composed((Pure(0.5), PoissonSampled(0.01, Gaussian(50.0))))

@@ -66,7 +66,7 @@ class TestSolvers:
     DATA = DataSpec(4000, 3)
 
     @pytest.mark.parametrize("adjacency", list(Adjacency))
-    def test_steps_cost_what_sampling_leaves(self, adjacency):
+    def test_step_cost_follows_sampling(self, adjacency):
         solver = NoisyGD(n_steps=20, sampling_rate=0.1)
         budget = ApproximateDP(2.0, 0.0)
         plan = solver.plan(Problem(Logistic()), budget, self.DATA, adjacency)

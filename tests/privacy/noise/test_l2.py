@@ -259,7 +259,7 @@ def test_the_length_is_refined_once_and_shared(size: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_uniform_whose_first_bits_are_zero_is_refined(place: int) -> None:
+def test_uniform_with_leading_zeros_is_refined(place: int) -> None:
     # In turn W, then U of the pair: 64 more zeros, then the bits that count.
     w, u = (0, 1 << 63) if place == 0 else (1 << 62, 0)
     if place == 0:
@@ -406,7 +406,7 @@ def test_later_bits_decide_a_laplace_draw_on_the_boundary() -> None:
             assert not source.left
 
 
-def test_a_laplace_uniform_whose_first_bits_are_zero_is_refined() -> None:
+def test_laplace_uniform_with_leading_zeros_is_refined() -> None:
     source = Script([0, 0, 5 << 58])
     (got,) = rounded_laplace(source.words, 1, SCALE).tolist()
     with mpmath.workdps(120):

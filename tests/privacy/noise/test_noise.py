@@ -309,7 +309,7 @@ def test_wide_cells_are_refined(first: int) -> None:
         assert tuple(got.tolist()) == ideal_pair(u, v, SCALE)
 
 
-def test_a_uniform_whose_first_bits_are_zero_is_refined() -> None:
+def test_uniform_with_leading_zeros_is_refined() -> None:
     source = Script([0, 1 << 63, 0, 7, 5 << 58, 11])
     got = rounded_gaussian(source.words, 2, SCALE)
     u, v = bits_to_uniform(0, 0, 5 << 58), bits_to_uniform(1 << 52, 7, 11)
@@ -519,7 +519,7 @@ def test_all_system_randomness_comes_from_os_urandom(monkeypatch: pytest.MonkeyP
             use(SystemNoise())
 
 
-def test_seeded_noise_repeats_and_says_that_it_is_not_private() -> None:
+def test_seeded_noise_repeats_and_is_marked_not_private() -> None:
     assert (draw(SeededNoise(13)) == draw(SeededNoise(13))).all()
     assert all_differ(draw(SeededNoise(seed)) for seed in (13, 14, 2**80))
     assert SystemNoise.is_private
@@ -527,7 +527,7 @@ def test_seeded_noise_repeats_and_says_that_it_is_not_private() -> None:
     assert SystemNoise.name != SeededNoise.name
 
 
-def test_reprs_tell_nothing() -> None:
+def test_reprs_reveal_nothing() -> None:
     assert repr(SystemNoise()) == "SystemNoise()"
     assert "987654" not in repr(SeededNoise(987654))
 

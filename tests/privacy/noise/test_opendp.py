@@ -157,7 +157,7 @@ def test_rounded_discrete_gaussians_are_as_close_as_proved(scale: float, finer_l
     assert worst > bound
 
 
-def test_claims_leave_room_for_what_opendp_draws_add() -> None:
+def test_claims_include_the_error_of_opendp_draws() -> None:
     # 2^40 draws: epsilon grows by less than 2^-64, delta by a factor below 1 + 2^-65.
     with mpmath.workdps(60):
         shift = mpmath.ldexp(1, -64)
@@ -196,7 +196,7 @@ def test_any_number_of_draws(size: int) -> None:
     assert (m.shape, m.dtype) == ((size,), np.int64)
 
 
-def test_without_opendp_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_opendp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
     with pytest.raises(ImportError, match=r"pip install 'dpglm\[opendp\]'"):
         OpenDPNoise()

@@ -143,7 +143,7 @@ def test_noise_does_not_turn_scores_around():
     ],
     ids=["outputs", "penalty", "constraint", "budget"],
 )
-def test_where_there_is_no_scale_to_find_the_plan_is_newtons(problem, data, budget):
+def test_plan_is_newtons_without_a_scale(problem, data, budget):
     plan = calibrated(data, budget=budget, problem=problem)
     assert isinstance(plan.method, NewtonMethod)
     assert plan == SMALL.plan(problem, budget, data)
@@ -165,7 +165,7 @@ def test_where_there_is_no_scale_to_find_the_plan_is_newtons(problem, data, budg
         ),
     ],
 )
-def test_what_is_refused(make, match):
+def test_refusals(make, match):
     with pytest.raises(ValueError, match=match):
         make()
 

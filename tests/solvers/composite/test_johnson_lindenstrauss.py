@@ -192,7 +192,7 @@ def test_budgets_that_gaussian_noise_cannot_meet_are_refused():
         JohnsonLindenstrauss().plan(LOGISTIC, ApproximateDP(1.0, 0.0), make()[1])
 
 
-def test_settings_are_plain_and_say_what_was_done():
+def test_settings_are_plain_and_describe_the_run():
     plan = JohnsonLindenstrauss(9, gradient_descent=FEW).plan(LOGISTIC, BUDGET, make()[1])
     assert plan.method.algorithm == "Johnson-Lindenstrauss method"
     assert plan.document["method"]["embedding"] == {"type": "sparse_embedding", "nonzeros": 8}
@@ -283,7 +283,7 @@ def test_the_rule_does_not_depend_on_units(factor):
     assert printed(3.0 / factor, factor) != pytest.approx(printed(3.0, 1.0), rel=0.1)
 
 
-def test_the_rule_balances_what_it_says_it_does():
+def test_rule_balances_its_two_terms():
     # The smooth case: k minimises H B^2 R^2 / k + (G + H B R) R B sqrt(k) / (n mu).
     n, mu, H, G, B, R = 50_000, 0.3, 0.25, 0.5, 4.0, 2.0
     k = np.arange(1, 5000)
@@ -406,7 +406,7 @@ def test_noise_really_drawn_is_the_noise_declared(adjacency):
     assert least <= release.noise_scale <= least * 1.02
 
 
-def test_the_event_is_what_the_inner_run_costs():
+def test_event_equals_that_of_the_inner_run():
     plan = JohnsonLindenstrauss(9, gradient_descent=FEW).plan(LOGISTIC, BUDGET, make()[1])
     (release,) = plan.method.releases
     assert plan.event == Repeated(Gaussian(release.noise_multiplier), 4)

@@ -153,7 +153,7 @@ def test_it_is_t_gaussian_releases_accounted_exactly(adjacency, budget):
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_is_what_was_planned(adjacency):
+def test_noise_equals_plan(adjacency):
     spec = DataSpec(n_rows=7, n_features=40_000, row_norm=2.0, weight_bound=3.0)
     rows = prepare_rows(np.zeros((7, 40_000)), np.ones(7), spec)
     solver = AcceleratedMirrorDescent(n_steps=1, clip=0.3, step_size=0.5)
@@ -171,7 +171,7 @@ def half_noise(add):
 
 
 @pytest.mark.parametrize("penalty", [NoPenalty(), L2(0.3)], ids=repr)
-def test_coefficient_noise_is_what_coefficients_show(penalty):
+def test_coefficient_noise_equals_observed_noise(penalty):
     d = 30_000
     spec = DataSpec(n_rows=5, n_features=d, intercept=1.0)
     rows = prepare_rows(np.zeros((5, d)), np.ones(5), spec)

@@ -181,7 +181,7 @@ def test_does_not_apply_where_one_condition_fails(case):
     assert plan.method.releases_iterates
 
 
-def test_the_function_says_the_same():
+def test_function_states_the_same():
     options = {"clipping": FlatClipping(0.3), "step_sizes": (1.0,) * 4, "plain": True}
     assert contraction(PROBLEM, SPEC, Adjacency.ZERO_OUT, **options) is not None
     for change in (

@@ -209,7 +209,7 @@ def test_projecting_does_not_reduce_the_noise_of_an_update():
 # 3. Schedules of noise.
 
 
-def test_noise_follows_the_schedule_and_is_what_the_plan_says():
+def test_noise_follows_schedule_and_plan():
     *_, spec, rows = make()
     plan = D2P2(noise_levels=32, dimension=3, **SHORT).plan(LOGISTIC, BUDGET, spec)
     assert len(plan.method.releases) == 5
@@ -366,7 +366,7 @@ def claimed(event, epsilon, adjacency=ZERO_OUT):
 
 @pytest.mark.parametrize("dimension", [2, 5, 70])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_equal_noise_costs_what_the_integral_says(dimension, adjacency):
+def test_equal_noise_cost_equals_the_integral(dimension, adjacency):
     plan = D2P2.dp2_sgd(dimension=dimension, **SHORT).plan(LOGISTIC, BUDGET, make()[2], adjacency)
     sigma = plan.method.noise_multiplier
     exact = chi_square_delta(1.0, 5 * dimension, dimension * sigma**2)
@@ -378,7 +378,7 @@ def test_equal_noise_costs_what_the_integral_says(dimension, adjacency):
     assert exact > 1.001 * gdp.delta(1.0, math.sqrt(5) / sigma)
 
 
-def test_fading_noise_costs_what_drawing_says():
+def test_fading_noise_cost_equals_simulation():
     event = D2P2(dimension=3, noise_levels=32, **SHORT).plan(LOGISTIC, BUDGET, make()[2]).event
     sigmas = np.array([basic.noise_multiplier for basic, _ in event.terms()])
     assert len(sigmas) == 5
@@ -411,7 +411,7 @@ def test_the_renyi_form_is_above(dimension):
     assert plan.privacy()["epsilon"] <= bound.min() < 1.4
 
 
-def test_sampled_projections_cost_what_drawing_says():
+def test_sampled_projections_cost_equals_simulation():
     rate, dimension, sigma, steps = 0.3, 4, 1.5, 3
     event = Repeated(PoissonSampled(rate, ProjectedGaussian(sigma, dimension)), steps)
     rng = np.random.default_rng(1)
@@ -451,7 +451,7 @@ def densities(means, weights, z, sigma):
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0])
-def test_a_batch_of_a_partition_is_no_poisson_sample(sigma):
+def test_partition_batch_is_not_a_poisson_sample(sigma):
     # Two rows, batches of one, one step. The row shows 1, or 0 once erased; the other shows -1.
     z, step = np.linspace(-30.0, 30.0, 200_001, retstep=True)
     present = densities([1.0, -1.0], [0.5, 0.5], z, sigma)
@@ -681,7 +681,7 @@ def test_other_losses_run():
     assert w == pytest.approx([1.0, 0.0, 0.0, 0.0], abs=0.3)
 
 
-def test_a_huge_step_does_not_fail_what_has_been_paid_for():
+def test_huge_step_does_not_end_a_charged_fit():
     *_, spec, rows = make(20, 2)
     plan = D2P2.dp_sgd(n_steps=3, step_size=1e200).plan(LOGISTIC, GaussianDP(1.0), spec)
     assert plan.coefficient_noise > 1e190

@@ -251,7 +251,7 @@ def test_more_columns_than_rows_cost_little():
     assert risks[0] < risks[1] < np.log(2.0) - 0.02
 
 
-def test_what_the_curator_is_told_was_planned():
+def test_declarations_follow_plan():
     rows, _, _, data = make_data()
     for adjacency in Adjacency:
         problem = Problem(Logistic(), L2(0.1), L1Ball(3.0))
@@ -265,7 +265,7 @@ def test_what_the_curator_is_told_was_planned():
         assert scales == [release.noise_scale] * 5
 
 
-def test_one_row_of_a_million_changes_what_its_clipped_row_does():
+def test_one_row_of_a_million_changes_its_clipped_part():
     _, X, y, data = make_data()
     X[0] = 1e6
     far = prepare_rows(X, y, data)

@@ -27,7 +27,7 @@ def returned(plan, kept):
 
 # An attack on the same claim is quick: tests/audit/test_attacks.py.
 @pytest.mark.slow
-def test_distance_of_neighbours_is_what_the_event_claims():
+def test_neighbour_distance_equals_event():
     # With slopes clipped at 0.05 (predictions stay far below log 19, where they would fall under
     # it) the gradient is constant, and every step contracts by exactly 1 / (1 + eta m): the worst
     # case of the theorem. Composition of the same steps would claim a third more.

@@ -50,7 +50,7 @@ def test_settings_are_validated(settings, message):
         LocalSGD(**settings)
 
 
-def test_what_cannot_be_is_refused():
+def test_impossible_cases_are_refused():
     with pytest.raises(ValueError, match="adjacency must be 'zero_out' or 'replace_one' for Loc"):
         plan_of(adjacency=Adjacency.ADD_REMOVE)
     with pytest.raises(ValueError, match="delta must be above 0 for Gaussian noise"):
@@ -183,7 +183,7 @@ def heard(seen):
     return listening
 
 
-def test_coefficient_noise_is_what_remains_in_the_end():
+def test_coefficient_noise_is_that_of_the_result():
     data = DataSpec(100, 3)
     rows = prepare_rows(np.zeros((100, 3)), np.ones(100), data)
     plan = plan_of(data=data, n_blocks=5, step_size=0.5)
@@ -191,7 +191,7 @@ def test_coefficient_noise_is_what_remains_in_the_end():
     assert np.std(ws) == pytest.approx(plan.coefficient_noise, rel=0.12)
 
 
-def test_diagnostics_tell_the_size_of_the_noise():
+def test_diagnostics_contain_the_noise_scale():
     rows, _, _, data = make_data(605)
     plan = plan_of(data=data, n_blocks=10)
     history = run(plan, rows, SeededNoise(0)).history

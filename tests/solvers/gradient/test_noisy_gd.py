@@ -567,7 +567,7 @@ def test_coefficient_noise_of_extreme_steps_stays_finite(penalty, size, like, ra
 
 @pytest.mark.parametrize("penalty", [NoPenalty(), L2(0.3)], ids=repr)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_coefficient_noise_is_what_coefficients_show(settings, penalty):
+def test_coefficient_noise_equals_observed_noise(settings, penalty):
     # Zero rows are without curvature, and coordinates are alike: 30000 samples in one run. The free
     # intercept keeps amplification, which projects on a ball, from applying.
     d = 30_000

@@ -181,7 +181,7 @@ def test_noise_in_released_gradients_is_noise_std(adjacency):
     assert (np.abs(noise.mean(axis=0)) < 5.0 * found / math.sqrt(len(noise))).all()
 
 
-def test_coefficient_noise_is_what_remains_in_the_end():
+def test_coefficient_noise_is_that_of_the_result():
     data = DataSpec(100, 3)
     # Rows of zeros: nothing but noise moves the parameter.
     rows = prepare_rows(np.zeros((100, 3)), np.ones(100), data)

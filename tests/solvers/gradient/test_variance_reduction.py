@@ -274,7 +274,7 @@ def chi_square_rejects(samples, std):
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_is_what_was_planned_at_anchors_and_in_differences(rate, adjacency):
+def test_noise_of_anchors_and_differences_equals_plan(rate, adjacency):
     # Rows of zeros contribute nothing, so estimates are noise; 2 % off would be seen.
     spec = DataSpec(n_rows=7, n_features=20_000, row_norm=2.0, weight_bound=3.0)
     rows = prepare_rows(np.zeros((7, 20_000)), np.ones(7), spec)
@@ -543,7 +543,7 @@ def test_given_settings_are_kept_and_others_decided_publicly(kind):
     assert (method.step_size, method.sampling_rate) == (0.3, 1.0)
 
 
-def test_default_batches_cost_what_anchors_do_and_are_not_tiny():
+def test_default_batches_cost_as_anchors_and_are_not_tiny():
     large = SVRG().plan(Problem(Logistic()), BUDGET, DataSpec(10**6, 5)).method
     assert large.sampling_rate == pytest.approx(5 / (2 * large.n_steps))
     assert large.gradient_evaluations <= 2.0 * 5 * 10**6

@@ -336,7 +336,7 @@ def test_accounting_is_that_of_one_gaussian():
     assert least <= release.noise_scale <= least * (1.0 + 1e-6)
 
 
-def test_the_tolerance_is_small_against_what_a_row_does():
+def test_tolerance_is_small_relative_to_a_row():
     for n in (10, 10_000, 1_000_000):
         spec = DataSpec(n_rows=n, n_features=100, row_norm=4.0, intercept=4.0)
         for adjacency in Adjacency:
@@ -346,7 +346,7 @@ def test_the_tolerance_is_small_against_what_a_row_does():
             assert 0.0 < plan.method.tolerance <= 0.1 * plan.method.objective.movement
 
 
-def test_what_rounding_hides_is_refused_in_the_plan():
+def test_noise_below_rounding_is_refused_in_the_plan():
     spec = DataSpec(n_rows=2**31, n_features=1000)
     with pytest.raises(ValueError, match="n_rows must be smaller, or strength larger"):
         OutputPerturbation(strength=1e-12).plan(Problem(Logistic()), BUDGET, spec)

@@ -34,7 +34,7 @@ def test_hidden_inverses_are_unknown(matrix):
         assert np.isnan(inverted(matrix)).all()
 
 
-def test_solutions_are_zero_where_rounding_hides_them():
+def test_solutions_below_rounding_are_zero():
     np.testing.assert_allclose(solved(DEFINITE, DEFINITE @ np.ones(4)), np.ones(4))
     np.testing.assert_allclose(solved(np.diag([2.0, 0.0]), np.array([4.0, 0.0])), [2.0, 0.0])
 

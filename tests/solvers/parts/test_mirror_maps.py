@@ -137,7 +137,7 @@ def test_an_entry_of_the_simplex_that_vanished_can_come_back():
     assert geometry.step(z, np.array([1e6, 0.0]), 1.0).tolist() == [0.0, 1.0]
 
 
-def test_the_step_on_the_l1_ball_is_what_a_general_method_finds():
+def test_l1_ball_step_equals_a_general_method():
     rng = np.random.default_rng(4)
     geometry = PNormMap(0.7)
     z, gradient = L1Ball(0.5).project(rng.normal(size=4)), 2.0 * rng.normal(size=4)

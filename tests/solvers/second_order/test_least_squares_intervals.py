@@ -127,7 +127,7 @@ def test_problems_without_normal_estimates_are_refused():
         plan(Problem(Squared(), constraint=L2Ball(1.0)))
 
 
-def test_what_intervals_need_is_declared():
+def test_releases_for_intervals_are_declared():
     plans = {
         kind: SufficientStatistics(inference=kind).plan(Problem(Squared()), BUDGET, SPEC)
         for kind in (None, "model", "robust")
@@ -137,7 +137,7 @@ def test_what_intervals_need_is_declared():
     assert run(plans[None], prepare_rows(X, y, SPEC), SeededNoise(0)).uncertainty is None
 
 
-def test_a_summary_says_from_which_length_on_rows_count_less():
+def test_summary_states_norm_of_down_weighted_rows():
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, size=(5000, 3))
     y = X @ [1.0, 0.0, -1.0] + rng.normal(size=5000)

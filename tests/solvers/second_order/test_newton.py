@@ -257,7 +257,7 @@ def test_noise_drawn_is_noise_declared(adjacency):
         assert std == pytest.approx(release.noise_multiplier * factor * bound, rel=rel)
 
 
-def test_noise_in_the_history_is_what_gradients_show():
+def test_history_noise_equals_gradient_noise():
     spec = DataSpec(5, 400)
     rows = prepare_rows(np.ones((5, 400)), np.ones(5), spec, weights=np.zeros(5))
     plan = Newton(n_steps=10).plan(Problem(Logistic()), GaussianDP(1.0), spec)
@@ -409,7 +409,7 @@ def test_plans_are_values():
         assert less.coefficient_noise > more.coefficient_noise
 
 
-def test_what_is_known_of_a_parameter_is_about_right():
+def test_parameter_information_is_about_right():
     """Rows are drawn anew in every run, as it counts their sampling and the noise."""
     spec, claimed, found = DataSpec(2000, 3, row_norm=2.0, intercept=2.0), [], []
     plan = Newton().plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), spec)

@@ -122,7 +122,7 @@ def test_penalties_and_constraints_hold():
     assert np.linalg.norm(ball.w[:-1]) <= 0.3 + 1e-12
 
 
-def test_the_releases_cost_what_was_to_be_spent():
+def test_releases_spend_the_budget():
     # Of Gaussian releases the squares of mu add up.
     for loss in (Logistic(), Poisson(), Gamma()):
         for inference in (None, "model", "robust"):
@@ -135,7 +135,7 @@ def test_the_releases_cost_what_was_to_be_spent():
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_in_the_coefficients_is_what_it_says(adjacency):
+def test_coefficient_noise_equals_its_report(adjacency):
     X, y = make_data(Logistic(), n=5000, d=4)
     found, said = [], []
     for seed in range(150):

@@ -181,7 +181,7 @@ def test_a_hessian_taken_as_exact_is_found():
     assert (errors <= 1.96 * deviations).mean(axis=0).max() < 0.75
 
 
-def test_whitened_hessian_has_less_error_and_says_how_much():
+def test_whitened_hessian_has_less_error_and_reports_it():
     rng, size, noise = np.random.default_rng(3), 12, 0.2
     truth = np.eye(size) + symmetric(size, np.full((size, size), 0.1), rng)
     truth[-1], truth[:, -1] = 0.0, 0.0

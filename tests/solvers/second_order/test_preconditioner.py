@@ -31,7 +31,7 @@ def test_rows_of_any_scale_look_alike_in_it(intercept, size):
     np.testing.assert_allclose(basis.inverse @ basis.vectors, np.eye(len(spread)), atol=1e-9)
 
 
-def test_what_is_below_the_noise_is_not_stretched_further():
+def test_scores_below_noise_are_not_stretched():
     spec = DataSpec(100, 2)
     moments = np.diag([60.0, -3.0, 40.0])
     lengths = [
@@ -70,7 +70,7 @@ def test_too_many_columns_are_refused():
         check_data(DataSpec(10, 1000, intercept=1.0), Adjacency.ZERO_OUT)
 
 
-def test_rows_whose_rounding_has_no_bound_are_refused():
+def test_rows_without_rounding_bound_are_refused():
     data = DataSpec(10, 3, dtype="float32")
     check_data(data, Adjacency.REPLACE_ONE)
     with pytest.raises(ValueError, match="dtype must be 'float64'"):

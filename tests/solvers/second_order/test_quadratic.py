@@ -83,7 +83,7 @@ def test_equals_a_general_purpose_optimiser(penalty):
 
 @pytest.mark.parametrize("penalized", [D, D - 1])
 @pytest.mark.parametrize(("penalty", "constraint"), PAIRS, ids=repr)
-def test_a_number_stands_for_so_many_identities(penalized, penalty, constraint):
+def test_number_is_that_many_identities(penalized, penalty, constraint):
     _, vector, basis, center = example()
     arguments = vector, basis, Problem(Squared(), penalty, constraint), penalized, center
     expected = minimize_quadratic(1.7 * np.eye(D), *arguments)

@@ -543,7 +543,7 @@ def test_plans_are_values():
         assert less.coefficient_noise > more.coefficient_noise
 
 
-def test_a_column_that_says_little_does_not_cost_the_others():
+def test_uninformative_column_does_not_cost_the_others():
     # Noise in its coefficient is hundreds of times that in the first, and has little effect.
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(5000, 3)) * [1.0, 0.1, 0.01]

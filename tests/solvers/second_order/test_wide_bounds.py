@@ -109,7 +109,7 @@ def lengths(kind, wide, seeds=3):
 
 
 @pytest.mark.parametrize("kind", ["logistic", "linear"])
-def test_intervals_are_hardly_longer_with_wide_bounds(kind, monkeypatch):
+def test_intervals_keep_length_with_wide_bounds(kind, monkeypatch):
     usual, _ = lengths(kind, 1.0)
     for wide, most in ((10.0, 1.15), (100.0, 1.4)):
         own, covered = lengths(kind, wide)

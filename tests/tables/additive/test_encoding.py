@@ -122,7 +122,7 @@ def test_row_norms_stay_within_bound_and_linear_bound(segments: int, reach: floa
         assert lengths.max() >= 0.5 * encoded.row_norm
 
 
-def test_features_stand_where_their_term_says_and_are_its_basis() -> None:
+def test_features_are_the_basis_at_their_terms_position() -> None:
     encoded = schema(interactions=PAIRS)
     X, terms = encoded.encode(TABLE), encoded.additive_encoding.terms
     assert [term.name for term in terms][-3:] == ["sex", "age x pay", "sex x size"]

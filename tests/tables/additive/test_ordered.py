@@ -49,7 +49,7 @@ def test_levels_are_values_of_a_curve_and_a_missing_one_is_apart() -> None:
     assert covariance[3, 4] > covariance[0, 4]
 
 
-def test_of_a_row_levels_take_no_more_than_those_without_order() -> None:
+def test_ordered_levels_use_no_more_norm_than_unordered() -> None:
     columns = {"school": entry(SCHOOL), "size": entry([1, 2, 3])}
     table = {"school": [*SCHOOL, None], "size": [1, 2, 3, 1, 2, "3"]}
     encoded = Schema.from_dict({"columns": columns, "provenance": "made up"}).with_additive(

@@ -56,7 +56,7 @@ def test_each_row_is_encoded_by_itself(formula):
     "term",
     ["center(x)", "scale(x)", "poly(x, 2)", "bs(x, df=5)", "cr(x, df=4)", "I(x - np.mean(x))"],
 )
-def test_the_check_finds_what_learns_from_rows(term):
+def test_check_finds_learning_steps(term):
     """These are formulaic's own columns; here the terms are refused, or have fixed knots."""
     other = table_of(2, seed=9)[1:].assign(x=3.0)
 

@@ -114,14 +114,14 @@ class TestNothingRuns:
 
 
 @pytest.mark.parametrize("term", LEARNING)
-def test_what_learns_from_the_rows_is_named(term):
+def test_learning_steps_are_named(term):
     function = term.partition("(")[0]
     with pytest.raises(ValueError, match=rf"term .*{function}\(.*{function} would learn"):
         SCHEMA.with_formula(f"y ~ age + {term}")
 
 
 @pytest.mark.parametrize("term", UNKNOWN)
-def test_what_is_not_known_to_be_row_wise_is_named(term):
+def test_steps_not_known_to_be_row_wise_are_named(term):
     with pytest.raises(ValueError, match="formula term"):
         SCHEMA.with_formula(f"y ~ age + {term}")
 
@@ -271,6 +271,6 @@ def test_text_of_any_kind_is_read_or_refused(tripwire):
         ("y ~ is.na(x, z)", "isna takes one number"),
     ],
 )
-def test_refusals_name_what_is_possible_instead(formula, says):
+def test_refusals_name_an_alternative(formula, says):
     with pytest.raises(ValueError, match=says):
         SCHEMA.with_formula(formula)

@@ -118,7 +118,7 @@ def wrong(place, size):
 
 @pytest.mark.parametrize("place", [0, 150, -1])
 @pytest.mark.parametrize("theta", [0.5, 4.0])
-def test_what_was_wrong_before_is_within_its_bound(place, theta):
+def test_former_violations_are_within_bounds(place, theta):
     wide = [lattice(0.7, (-8, 9), 3)]
     right, other = wrong(place, 1e-6)
     (part,) = Mixture(theta, (other,)).plus(wide, window(wide)).parts
@@ -134,14 +134,14 @@ def test_what_was_wrong_before_is_within_its_bound(place, theta):
         assert not holds(dataclasses.replace(part, inherited=1e-6), first, masses)
 
 
-def test_far_above_most_losses_little_of_what_was_wrong_is_left():
+def test_bias_is_small_far_above_most_losses():
     wide = [lattice(0.7, (-8, 9), 3)]
     (part,) = Mixture(0.5, (wrong(150, 1e-6)[1],)).plus(wide, window(wide)).parts
     far = float(part.losses[np.flatnonzero(np.cumsum(part.masses[::-1])[::-1] > 1e-12)[-1]])
     assert part.error_above(far) < 0.1 * part.inherited
 
 
-def test_what_is_not_on_the_grid_stays_beyond():
+def test_values_off_the_grid_stay_beyond():
     wide = [lattice(0.7, (-8, 9), 3)]
     right, _ = wrong(0, 0.0)
     before = dataclasses.replace(right, beyond=1e-7)
