@@ -506,14 +506,6 @@ class _Array:
     values: tuple[Annotated[Any, SCALAR], ...]
 
 
-@final
-@dataclass(frozen=True)
-class _Name:
-    """An array that is written apart."""
-
-    array: str
-
-
 def _write_array(value: Any) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
         raise ValueError(f"must be an array of numbers, got {shown(value)}")
@@ -529,24 +521,24 @@ def _write_array(value: Any) -> Any:
 def _read_array(document: Any) -> Any:
     arrays = APART.get()
     if arrays is not None:
-        name = decode(_Name, document).array
-        if name not in arrays:
-            raise ValueError(f"must be the name of an array, got {shown(name)}")
-        return arrays[name]
-    found = decode(_Array, document)
-    if re.fullmatch(r"[<>|][biuf][1248]", found.dtype) is None:
-        raise ValueError(f"must be of a type of numbers, got {shown(found.dtype)}")
-    size = len(found.values)
-    if min(found.shape, default=0) < 0 or math.prod(found.shape) != size:
-        raise ValueError(f"must have as many values as shape {shown(found.shape)}, got {size}")
+        found = mapping(document)
+        if found.keys() != {"array"} or text(found["array"]) not in arrays:
+            raise ValueError(f"must be the name of an array, got {shown(document)}")
+        return arrays[found["array"]]
+    stated = decode(_Array, document)
+    if re.fullmatch(r"[<>|][biuf][1248]", stated.dtype) is None:
+        raise ValueError(f"must be of a type of numbers, got {shown(stated.dtype)}")
+    size = len(stated.values)
+    if min(stated.shape, default=0) < 0 or math.prod(stated.shape) != size:
+        raise ValueError(f"must have as many values as shape {shown(stated.shape)}, got {size}")
     try:
         with np.errstate(over="ignore"):
-            values = np.array(found.values, dtype=found.dtype)
+            values = np.array(stated.values, dtype=stated.dtype)
     except (OverflowError, TypeError) as error:
-        raise ValueError(f"must have values of type {found.dtype}: {error}") from error
-    if values.tolist() != list(found.values):
-        raise ValueError(f"must have values that the type {found.dtype} holds exactly")
-    return values.reshape(found.shape)
+        raise ValueError(f"must have values of type {stated.dtype}: {error}") from error
+    if values.tolist() != list(stated.values):
+        raise ValueError(f"must have values that the type {stated.dtype} holds exactly")
+    return values.reshape(stated.shape)
 
 
 Text: TypeAlias = Annotated[str, Form(text, text)]

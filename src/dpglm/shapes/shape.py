@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -436,43 +435,24 @@ def half_widths(
     otherwise each one. Straight lines between simultaneous intervals cover a curve that is linear
     between its values.
     """
-    differences = _Differences(matrix, weights)
-    errors = np.sqrt(np.maximum(differences.variances(covariance), 0.0))
+    mean, dense = np.asarray(weights @ matrix), None
+    if len(weights) <= _MOST_JOINT:
+        dense = as_dense(matrix) - mean
+        variances = np.einsum("ij,ij->i", dense @ covariance, dense)
+    else:
+        rows = sparse.csr_array(matrix)
+        own = np.asarray(rows.multiply(rows @ covariance).sum(axis=1)).ravel()
+        variances = own - 2.0 * (rows @ (covariance @ mean)) + mean @ covariance @ mean
+    errors = np.sqrt(np.maximum(variances, 0.0))
     errors[errors <= _ROUNDING * errors.max(initial=0.0)] = 0.0
     moves = errors > 0.0
     if not simultaneous:
         critical = quantile(level, degrees_of_freedom)
-    elif differences.dense is None:
+    elif dense is None:
         # Šidák (1967): for normal errors of any correlation; for Student's t as well.
         critical = quantile(level ** (1.0 / len(errors)), degrees_of_freedom)
     else:
-        root = differences.dense[moves] @ root_of(covariance) / errors[moves, np.newaxis]
+        root = dense[moves] @ root_of(covariance) / errors[moves, np.newaxis]
         largest = largest_errors(root, degrees_of_freedom)
         critical = float(np.quantile(largest, level))
     return np.asarray(critical * errors)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Differences:
-    """Rows of a matrix, centred at their weighted mean."""
-
-    matrix: Any
-    weights: NDArray[np.float64]
-
-    @functools.cached_property
-    def mean(self) -> NDArray[np.float64]:
-        return np.asarray(self.weights @ self.matrix)
-
-    @functools.cached_property
-    def dense(self) -> NDArray[np.float64] | None:
-        """The differences as an array, up to ``_MOST_JOINT`` rows."""
-        return as_dense(self.matrix) - self.mean if len(self.weights) <= _MOST_JOINT else None
-
-    def variances(self, covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the quadratic form of each difference."""
-        if self.dense is not None:
-            return np.asarray(np.einsum("ij,ij->i", self.dense @ covariance, self.dense))
-        rows, mean = sparse.csr_array(self.matrix), self.mean
-        own = np.asarray(rows.multiply(rows @ covariance).sum(axis=1)).ravel()
-        return np.asarray(own - 2.0 * (rows @ (covariance @ mean)) + mean @ covariance @ mean)

@@ -11,7 +11,7 @@ import mmap
 import os
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -199,14 +199,6 @@ class _WholeLineEnds(io.RawIOBase):
 
 @final
 @dataclass(frozen=True)
-class _Header:
-    names: list[str]
-    separator: str
-    lines_before: int
-
-
-@final
-@dataclass(frozen=True)
 class Csv:
     """Text with a header, in a dialect."""
 
@@ -215,9 +207,10 @@ class Csv:
 
     def types(self, path: Source) -> tuple[tuple[str, Any], ...]:
         """Return names of the columns, in order, from the header, with unknown types."""
-        return tuple((name, None) for name in self._header(path).names)
+        return tuple((name, None) for name in self._header(path)[0])
 
-    def _header(self, path: Source) -> _Header:
+    def _header(self, path: Source) -> tuple[list[str], str, int]:
+        """Return names of the columns, the separator, and the number of lines before the header."""
         separator, before = self.dialect.separator, 0
         # Undecodable bytes after the header must not matter.
         with (
@@ -239,25 +232,24 @@ class Csv:
                 "the header is not text in UTF-8: state its encoding (--encoding latin-1, or "
                 '"csv": {"encoding": "latin-1"} in the schema)'
             ) from None
-        return _Header(names, separator, before)
+        return names, separator, before
 
     def read(self, path: Source, columns: Sequence[str]) -> Any:
         """Return some columns as a pyarrow.Table of text."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        header = self._header(path)
-        # A blank line is an empty cell in a file with one column, and ignored in others.
-        alone = len(header.names) == 1
+        names, separator, before = self._header(path)
         try:
             with opened(path, self.dialect.encoding) as stream:
                 return arrow_csv.read_csv(
                     stream,
-                    read_options=arrow_csv.ReadOptions(skip_rows=header.lines_before),
+                    read_options=arrow_csv.ReadOptions(skip_rows=before),
                     parse_options=arrow_csv.ParseOptions(
-                        delimiter=header.separator,
+                        delimiter=separator,
                         newlines_in_values=True,
-                        ignore_empty_lines=not alone,
+                        # In a file with one column a blank line is an empty cell.
+                        ignore_empty_lines=len(names) > 1,
                     ),
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=dict.fromkeys(columns, pa.string()),
@@ -402,55 +394,50 @@ class StorageType(enum.Enum):
 
 
 @final
-class _Parquet:
-    """Apache Parquet."""
-
-    def types(self, path: Path | io.BytesIO) -> tuple[tuple[str, Any], ...]:
-        """Return names and types of the columns, in order, from the header."""
-        from pyarrow import parquet
-
-        return tuple((field.name, field.type) for field in parquet.read_schema(path))
-
-    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
-        """Return some columns as a pyarrow.Table."""
-        from pyarrow import parquet
-
-        return parquet.ParquetFile(path).read(columns=list(columns))
-
-    def write(self, table: Any, path: Path | io.BytesIO) -> None:
-        """Write a pyarrow.Table."""
-        from pyarrow import parquet
-
-        parquet.write_table(table, path)
-
-
-@final
 @dataclass(frozen=True)
-class _Database:
-    """A table or query of a database."""
+class _Format:
+    """Functions that do for other sources of tables what the methods of ``Csv`` do."""
 
-    address: Address
-
-    def types(self, path: Path | io.BytesIO) -> tuple[tuple[str, Any], ...]:
-        """Return names and types of the columns, in order."""
-        return tuple((one.name, one.type) for one in self.address.query.schema())
-
-    def read(self, path: Path | io.BytesIO, columns: Sequence[str]) -> Any:
-        """Return some columns as a pyarrow.Table."""
-        return self.address.read(columns)
-
-    def write(self, table: Any, path: Path | io.BytesIO) -> None:
-        """Refuse to write."""
-        raise ValueError(f"{self.address}: results must go to a file, such as results.csv")
+    types: Callable[[Source], tuple[tuple[str, Any], ...]]
+    read: Callable[[Source, Sequence[str]], Any]
+    write: Callable[[Any, Source], None]
 
 
-TableFormat: TypeAlias = Csv | _Parquet | _Database
+def _parquet() -> Any:
+    from pyarrow import parquet
+
+    return parquet
+
+
+def _typed(kinds: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(zip(kinds.names, kinds.types, strict=True))
+
+
+_PARQUET = _Format(
+    lambda path: _typed(_parquet().read_schema(path)),
+    lambda path, columns: _parquet().ParquetFile(path).read(columns=list(columns)),
+    lambda table, path: _parquet().write_table(table, path),
+)
+
+
+def _database(address: Address) -> _Format:
+    def write(table: Any, path: Source) -> None:
+        raise ValueError(f"{address}: results must go to a file, such as results.csv")
+
+    return _Format(
+        lambda path: _typed(address.query.schema()),
+        lambda path, columns: address.read(columns),
+        write,
+    )
+
+
+TableFormat: TypeAlias = Csv | _Format
 _FORMATS: Mapping[str, TableFormat] = MappingProxyType(
     {
         **{f".csv{packed}": Csv() for packed in PACKED},
         **{f".tsv{packed}": Csv(usual="\t") for packed in PACKED},
-        ".parquet": _Parquet(),
-        ".pq": _Parquet(),
+        ".parquet": _PARQUET,
+        ".pq": _PARQUET,
     }
 )
 SUFFIXES = tuple(_FORMATS)
@@ -468,7 +455,7 @@ class PipedTable:
         return "standard input.csv"
 
 
-def _source(path: str | os.PathLike[str]) -> Path | io.BytesIO:
+def _source(path: str | os.PathLike[str]) -> Source:
     """Return the source of a table."""
     if isinstance(path, PipedTable):
         return io.BytesIO(path.content)
@@ -484,7 +471,7 @@ def table_format(path: str | os.PathLike[str], dialect: Dialect | None = None) -
     """Return the format of a file by the ending of its name, or of an address."""
     address = Address.of(path)
     if address is not None:
-        return _Database(address)
+        return _database(address)
     name = Path(path).name.lower()
     for suffix, found in _FORMATS.items():
         if name.endswith(suffix):

@@ -209,17 +209,13 @@ class DaskArrays(Collection):
                     preparation,
                     index,
                     *parts,
-                    *self._ids(index),
+                    *(() if self._groups is None else self._groups.of(index)),
                     dask_key_name=f"dpglm_rows-{token}-{index}",
                 )
                 for index, parts in enumerate(self._chunks())
             ]
         )
         return rows_on(workers, partitions, how.spec)
-
-    def _ids(self, index: int) -> tuple[Any, ...]:
-        """Return what ``GroupsOfPartitions.of`` does, where rows are in groups; else nothing."""
-        return () if self._groups is None else self._groups.of(index)
 
     def apply(self, function: Callable[[Any], NDArray[Any]]) -> Any:
         like = function(np.zeros((1, self.shape[1]), self.dtype))
@@ -325,9 +321,7 @@ def _prepare(
     X: Any,
     y: Any,
     weights: Any,
-    ids: Any = None,
-    most: int | None = None,
-    seed: int = 0,
+    *draws: Any,
 ) -> Partition:
     """Prepare one partition, on the worker that holds it."""
     X = _checked_chunk(length, X, y, weights)
@@ -337,7 +331,7 @@ def _prepare(
             "X must have chunks with as many columns as it declares, "
             f"{spec.n_features}, got {X.shape[1]}"
         )
-    return prepared_partition(settings, index, X, y, weights, ids, most, seed)
+    return prepared_partition(settings, index, X, y, weights, *draws)
 
 
 def prepared_partition(
@@ -353,7 +347,7 @@ def prepared_partition(
     """Prepare the rows of a partition, at most ``most`` of each group, and note their digest."""
     spec = settings.how.spec
     digest = digest_of(settings.key, X, y, weights, ids)
-    starts = None
+    starts = sizes = None
     if ids is not None:
         places, starts = Groups.of(ids, len(X)).arranged(most, SeededNoise(seed))
         if places is not None:
@@ -363,12 +357,10 @@ def prepared_partition(
     if weights is not None:
         weights = as_weights(weights, len(X))
     rows: Rows = settings.how.rows(X, y, weights)
-    sizes = None
     if starts is not None:
         assert isinstance(rows, DenseRows)
         rows, sizes = GroupedRows(rows, starts), np.diff(starts)
-    facts = PartitionFacts(index, digest, len(X), arithmetic(), sizes)
-    return Partition(facts, rows)
+    return Partition(PartitionFacts(index, digest, len(X), arithmetic(), sizes), rows)
 
 
 def digest_of(key: bytes, *arrays: NDArray[Any] | None) -> str:
@@ -377,11 +369,8 @@ def digest_of(key: bytes, *arrays: NDArray[Any] | None) -> str:
     for array in arrays:
         if array is not None:
             code.update(f"{array.dtype} {array.shape}".encode())
-            code.update(_bytes(array))
+            if array.dtype.hasobject:
+                code.update(repr(array.tolist()).encode())
+            else:
+                code.update(np.ascontiguousarray(array).view(np.uint8).data)
     return code.hexdigest()
-
-
-def _bytes(array: NDArray[Any]) -> Any:
-    if array.dtype.hasobject:
-        return repr(array.tolist()).encode()
-    return np.ascontiguousarray(array).view(np.uint8).data

@@ -108,7 +108,7 @@ class TensorRows(Rows):
 
     def _blocks_on_device(self) -> Iterator[Block]:
         check_exact(self._X.device)
-        sent = _Sent(self._X)
+        sent = _sender(self._X)
         for X, y, norms, weights in self._slices(self._block_rows):
             yield _TensorBlock(X, y, norms, weights, self.spec.intercept, sent)
 
@@ -204,25 +204,23 @@ def _aligned(X: Any) -> Any:
     return X.clone() if X.data_ptr() % alignment else X
 
 
-@final
-class _Sent:
-    """Parameters on the device: each is sent once in a pass over the blocks."""
+def _sender(X: Any) -> Callable[[NDArray[np.float64]], Any]:
+    """Return a function that sends each parameter to a device once, in a pass over the blocks."""
+    sent: dict[int, tuple[NDArray[np.float64], Any]] = {}
 
-    def __init__(self, X: Any) -> None:
-        self._X = X
-        self._sent: dict[int, tuple[NDArray[np.float64], Any]] = {}
-
-    def __call__(self, w: NDArray[np.float64]) -> Any:
+    def send(w: NDArray[np.float64]) -> Any:
         # The array is kept as well, so that its id stays unique.
-        if id(w) not in self._sent:
-            self._sent[id(w)] = (w, like(self._X, w, self._X.dtype))
-        return self._sent[id(w)][1]
+        if id(w) not in sent:
+            sent[id(w)] = (w, like(X, w, X.dtype))
+        return sent[id(w)][1]
+
+    return send
 
 
 @final
 class _TensorBlock(Block):
     def __init__(
-        self, X: Any, targets: Any, norms: Any, weights: Any, intercept: float, sent: _Sent
+        self, X: Any, targets: Any, norms: Any, weights: Any, intercept: float, sent: Any
     ) -> None:
         self._X, self._intercept, self._sent = X, intercept, sent
         self.targets, self.norms, self.weights = targets, norms, weights
