@@ -42,6 +42,8 @@ FIT = ("fit", "people.csv", *SCHEMA, "--epsilon", "5", *LEDGER, "--model", "new.
 DESCRIBE = ("describe", "people.csv", *SCHEMA, "--epsilon", "1", *LEDGER)
 EVALUATE = ("evaluate", "people.csv", "--model", "model.json", "--epsilon", "1", "--delta", "1e-5")
 MOMENTS = ("moments", "people.csv", *SCHEMA, "--epsilon", "1", *LEDGER, "-o", "moments.json")
+ARMS = ("--treatment", "smoker", "--outcome", "ill", "--adjust", "age")
+EFFECT = ("ate", "people.csv", *SCHEMA, "--epsilon", "5", *LEDGER, *ARMS, "-o", "effect.json")
 REPORT = ("--report", "report")
 OF_STUDY = ("study", "study.toml", "people.csv", "--out", "results", *LEDGER)
 NEW_LEDGER = ("ledger", "create", "new.ledger", "--data", "x", "--epsilon", "1", "--delta", "1e-6")
@@ -54,6 +56,7 @@ WRITING = {
     "fit": ((*FIT, *REPORT), ["new.json", "report/report.html"]),
     "ledger create": (NEW_LEDGER, ["new.ledger"]),
     "ledger export": (("ledger", "export", "people.ledger", "-o", "out.json"), ["out.json"]),
+    "ate": (EFFECT, ["effect.json"]),
     "moments": (MOMENTS, ["moments.json"]),
     "monitor": (("monitor", "old.json", "now.json", "--page", "drift.html"), ["drift.html"]),
     "predict": (("predict", "people.csv", "--model", "model.json", "-o", "p.csv"), ["p.csv"]),

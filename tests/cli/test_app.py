@@ -20,6 +20,7 @@ COMMANDS = [
     "evaluate",
     "study",
     "moments",
+    "ate",
     "regress",
     "verify",
     "predict",
@@ -36,6 +37,9 @@ REQUIRED = {
     "--data": "people",
     "--to": "sql",
     "--output": "moments.json",
+    "--treatment": "smoker",
+    "--outcome": "ill",
+    "--adjust": "age",
 }
 MAIN = "from dpglm.cli import main; main()"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(dpglm.__file__).parent.parent)}

@@ -146,13 +146,16 @@ def test_a_ledger_that_cannot_be_read_is_named(fit, files, ledger, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(set(app.commands) - {"fit", "ledger"}))
 def test_every_command(run, files, monkeypatch, name):
+    table = ("people.csv", "--schema", "schema.json", "--epsilon", 1)
+    arms = ("--treatment", "smoker", "--outcome", "ill", "--adjust", "age")
     calls = {
+        "ate": (*table, *arms, "-o", "e.json"),
         "audit": (),
         "demo": (),
-        "describe": ("people.csv", "--schema", "schema.json", "--epsilon", 1),
+        "describe": table,
         "evaluate": ("people.csv", "--model", "schema.json", "--epsilon", 1),
         "export": ("schema.json", "--to", "sql"),
-        "moments": ("people.csv", "--schema", "schema.json", "--epsilon", 1, "-o", "m.json"),
+        "moments": (*table, "-o", "m.json"),
         "monitor": ("schema.json", "people.csv"),
         "plan": ("--n-rows", 10, "--n-features", 2),
         "predict": ("people.csv", "--model", "schema.json", "-o", "p.csv"),

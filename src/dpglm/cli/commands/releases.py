@@ -198,6 +198,63 @@ def moments(
 
 
 @command(
+    "Estimate the average effect of a treatment.",
+    "dpglm ate people.csv --schema schema.json --treatment drug --outcome pressure \\",
+    "    --adjust age --adjust sex --epsilon 1 -o effect.json",
+)
+def ate(
+    data: Annotated[Path | Address, INPUT_DATA],
+    schema_file: Annotated[Path, INPUT_FILE],
+    protected: Protected,
+    output: Annotated[Path, OUTPUT_FILE],
+    treatment: str,
+    outcome: str,
+    adjust: tuple[str, ...],
+    overlap: float = 0.1,
+    account: Account = Account(),  # noqa: B008
+    force: bool = False,
+) -> None:
+    """Estimate the average effect of a treatment in the table DATA, within the budget you give.
+
+    The estimate is doubly robust, from models of the treatment and of the outcome in two halves of
+    the rows.
+
+    Parameters
+    ----------
+    output : -o --output
+        File for the effect and certificate.
+    treatment : COLUMN
+        Column with two categories; the second one is the treatment.
+    outcome : COLUMN
+        A number, or two categories; the second one counts as 1.
+    adjust : COLUMN
+        Confounder; repeat the option for several.
+    overlap
+        Propensities are clipped to [overlap, 1 - overlap].
+    """
+    from dpglm.effects import ate as estimated
+    from dpglm.tables.schema import Schema
+
+    def make(ledger: Any) -> Any:
+        schema = Schema.from_json(schema_file)
+        protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
+        return estimated(
+            data,
+            treatment=treatment,
+            outcome=outcome,
+            adjust=adjust,
+            schema=schema,
+            overlap=overlap,
+            groups=protected.groups,
+            **protected.keywords,
+            ledger=ledger,
+        )
+
+    others = {output: lambda found: found.to_dict()}
+    publish_numbers(make, "effect", None, None, account.opened(), force=force, others=others)
+
+
+@command(
     "Fit a linear model from released moments.",
     'dpglm regress moments.json "income ~ age + sex"',
     'dpglm regress moments.json "income ~ bs(age, df=5) + sex" --penalty terms',
