@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast, final
+from typing import Any, cast, final
 
 import numpy as np
 
@@ -36,24 +37,6 @@ _LESS_VARIANCE = 0.5
 # the columns' shares of long rows.
 _SHORTEST, _LONGEST = 1e-280, 1e280  # Squares that sums and ratios neither lose nor overflow.
 _LIMITS, _LONG_IN_COLUMN = np.array([0.25, 0.25, 1.0]), 0.25
-
-
-@final
-@dataclass(frozen=True)
-class _OfRows:
-    """Loss and public facts for a sum over rows, without the rows, to be sent to workers.
-
-    Where other rows may shift, products of rows and a matrix do not depend on their places.
-    """
-
-    loss: Loss
-    spec: DataSpec
-    product: Callable[[Array, Array], Array]
-
-    @classmethod
-    def of(cls, oracle: Oracle) -> Self:
-        product = operator.matmul if oracle.places_are_fixed else row_by_row_product
-        return cls(oracle.loss, oracle.rows.spec, product)
 
 
 @final
@@ -95,7 +78,7 @@ class ClippedScores:
         """
         groups = oracle.rows.spec.groups
         assert groups is not None
-        scores, most = self._score_sum(_OfRows.of(oracle), v), groups.rows
+        scores, most = self._at(oracle, v).score_sum, groups.rows
         unit = most * self.clip * oracle.rows.spec.weight_bound
 
         def lengths(block: Block) -> Array:
@@ -109,9 +92,8 @@ class ClippedScores:
 
     def mean_score(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean score at ``w = basis v``; declared by ``sum_of_scores``."""
-        spec, block_sum = oracle.rows.spec, self._score_sum(_OfRows.of(oracle), v)
-        sums = sum_of_scores(spec, self.clip)
-        total = sums.noisy(oracle, declared, AnyArrays(block_sum, apart=True), self.within)
+        spec, kernel = oracle.rows.spec, AnyArrays(self._at(oracle, v).score_sum, apart=True)
+        total = sum_of_scores(spec, self.clip).noisy(oracle, declared, kernel, self.within)
         return self.slope * total / spec.n_rows
 
     def limits_met(
@@ -121,36 +103,9 @@ class ClippedScores:
 
         Returned are the sums of ``limits_of`` and the standard deviations of the noise in them.
         """
-        of_rows, margin = _OfRows.of(oracle), norm_margin(self.basis.shape[1])
-
-        def block_sum(block: Block) -> Array:
-            total: Any = 0.0
-            for z, factors, targets, weights in self._runs(of_rows, block):
-                xp = namespace(z)
-                slopes = self._slopes(of_rows, z, targets, v)
-                u = of_rows.product(z, like(z, columns))
-                met = limits_of(factors / margin, u, xp.abs(slopes) >= 1.0)
-                counted = xp.ones_like(factors) if weights is None else weights
-                total = total + sum_of(block, counted, met)
-            return cast("Array", total)
-
-        return noisy_limits(oracle, declared, block_sum)
-
-    def _score_sum(self, of_rows: _OfRows, v: Array) -> Kernel:
-        """Return the kernel of sums of scores, in units of ``slope``."""
-
-        def block_sum(block: Block) -> Array:
-            compiled = self._compiled_sum("scores", of_rows, block, v)
-            if compiled is not None:
-                return compiled
-            total: Any = 0.0
-            for z, factors, targets, weights in self._runs(of_rows, block):
-                factors *= self._slopes(of_rows, z, targets, v)
-                factors = factors if weights is None else factors * weights
-                total = total + sum_of(block, factors, z)
-            return cast("Array", total)
-
-        return block_sum
+        return noisy_limits(
+            oracle, declared, functools.partial(self._at(oracle, v).limits, columns)
+        )
 
     def mean_hessian(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean Hessian at ``w = basis v``; declared by ``curvature_sum``.
@@ -175,13 +130,13 @@ class ClippedScores:
     def _mean_curvatures(
         self, oracle: Oracle, declared: SumRelease, v: Array, parts: Sequence[ScoreSum]
     ) -> list[Array]:
-        of_rows = _OfRows.of(oracle)
-        kernels = [self._product_sum(part, of_rows, v) for part in parts]
-
+        at = self._at(oracle, v)
         units = [1.0, 1.0 / _LESS_VARIANCE][: len(parts)]
 
         def block_sums(block: Block) -> Array:
-            sums = [kernel(block) / unit for kernel, unit in zip(kernels, units, strict=True)]
+            sums = [
+                at.product_sum(part, block) / unit for part, unit in zip(parts, units, strict=True)
+            ]
             return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
 
         sums = curvature_sum(oracle.rows.spec, self.clip, self.square, with_variance=len(parts) > 1)
@@ -199,19 +154,18 @@ class ClippedScores:
         over rows. ``score_product_sum`` declares it. Noise equals that of ``mean_hessian`` in
         units of ``slope**2``.
         """
-        of_rows, size = _OfRows.of(oracle), self.basis.shape[1]
-        products, within = self._product_sum("squares", of_rows, v), 1.0
-        if oracle.rows.unit is Unit.GROUP:
-            group_sum = self._score_sum(of_rows, v)
+        at, of_groups = self._at(oracle, v), oracle.rows.unit is Unit.GROUP
 
-            def products(block: Block) -> Array:
-                scores = group_sum(block)
-                return pack_symmetric(scores[..., :, None] * scores[..., None, :])
+        def products(block: Block) -> Array:
+            if not of_groups:
+                return at.product_sum("squares", block)
+            scores = at.score_sum(block)
+            return pack_symmetric(scores[..., :, None] * scores[..., None, :])
 
-            within = self.squares_within**2
+        within = self.squares_within**2 if of_groups else 1.0
         sums = score_product_sum(oracle.rows.spec, self.clip)
         values = self._mean_products(oracle, declared, products, sums, within)
-        return self.slope**2 * unpack_symmetric(values, size)
+        return self.slope**2 * unpack_symmetric(values, self.basis.shape[1])
 
     def _mean_products(
         self,
@@ -226,83 +180,113 @@ class ClippedScores:
             block_sum = AnyArrays(block_sum, apart=True)
         return sums.noisy(oracle, declared, block_sum, within) / oracle.rows.spec.n_rows
 
-    def _product_sum(self, of: ScoreSum, of_rows: _OfRows, v: Array) -> Kernel:
-        """Return the kernel of packed sums of z z^T, each times its factor."""
+    def _at(self, oracle: Oracle, v: Array) -> _AtPoint:
+        product = operator.matmul if oracle.places_are_fixed else row_by_row_product
+        return _AtPoint(self, oracle.loss, oracle.rows.spec, v, product)
 
-        def block_sum(block: Block) -> Array:
-            total: Any = self._compiled_sum(of, of_rows, block, v)
-            if total is not None:
-                return pack_symmetric(total)
-            total = 0.0
-            for z, f, targets, weights in self._runs(of_rows, block):
-                weighted = f if weights is None else f * weights
-                if of == "squares":
-                    factors = (weighted * self._slopes(of_rows, z, targets, v)) ** 2
-                else:
-                    factors = weighted * self._bends(of_rows, z, targets, v)
-                    factors = factors * f if of == "variance" else factors
-                total = total + products_of(block, factors, z)
+
+@final
+@dataclass(frozen=True, eq=False)
+class _AtPoint:
+    """Kernels of scores at a public point, without the rows, to be sent to workers.
+
+    Where other rows may shift, products of rows and a matrix do not depend on their places.
+    """
+
+    scores: ClippedScores
+    loss: Loss
+    spec: DataSpec
+    v: Array
+    product: Callable[[Array, Array], Array]
+
+    def score_sum(self, block: Block) -> Array:
+        """Sum scores, in units of ``slope``."""
+        compiled = self._compiled_sum("scores", block)
+        if compiled is not None:
+            return compiled
+        total: Any = 0.0
+        for z, f, targets, weights in self._runs(block):
+            total = total + sum_of(block, f * self._slopes(z, targets) * weights, z)
+        return cast("Array", total)
+
+    def product_sum(self, of: ScoreSum, block: Block) -> Array:
+        """Sum z z^T, each times its factor; packed."""
+        total: Any = self._compiled_sum(of, block)
+        if total is not None:
             return pack_symmetric(total)
+        total = 0.0
+        for z, f, targets, weights in self._runs(block):
+            if of == "squares":
+                factors = (f * weights * self._slopes(z, targets)) ** 2
+            else:
+                factors = f * weights * self._bends(z, targets)
+                factors = factors * f if of == "variance" else factors
+            total = total + products_of(block, factors, z)
+        return pack_symmetric(total)
 
-        return block_sum
+    def limits(self, columns: Array, block: Block) -> Array:
+        """Sum ``limits_of``."""
+        total: Any = 0.0
+        margin = norm_margin(self.scores.basis.shape[1])
+        for z, f, targets, weights in self._runs(block):
+            clipped = abs(self._slopes(z, targets)) >= 1.0
+            met = limits_of(f / margin, self.product(z, like(z, columns)), clipped)
+            total = total + sum_of(block, namespace(z).ones_like(f) * weights, met)
+        return cast("Array", total)
 
-    def _compiled_sum(self, of: ScoreSum, of_rows: _OfRows, block: Block, v: Array) -> Array | None:
+    def _compiled_sum(self, of: ScoreSum, block: Block) -> Array | None:
         """Return the sum over a block's rows in one pass; None where no compiled code knows it.
 
         Privacy: a row's contribution is computed as below, by the same operations wherever the row
         stands, and 64 rows' are added up before others are: at most 400 additions for each block.
         """
-        if block.starts is not None or not has_compiled_scores(of_rows.loss):
+        if block.starts is not None or not has_compiled_scores(self.loss):
             return None
-        margin = norm_margin(self.basis.shape[1])
-        limits = (self.slope, self.curvature, self.clip, self.square, margin)
-        return score_sum(
-            of,
-            limits,
-            block.features(),
-            self.basis,
-            of_rows.spec.intercept,
-            v,
-            block.targets,
-            block.weights,
-        )
+        scores = self.scores
+        margin = norm_margin(scores.basis.shape[1])
+        limits = (scores.slope, scores.curvature, scores.clip, scores.square, margin)
+        rows = (block.features(), scores.basis, self.spec.intercept)
+        return score_sum(of, limits, *rows, self.v, block.targets, block.weights)
 
-    def _runs(
-        self, of_rows: _OfRows, block: Block
-    ) -> Iterator[tuple[Array, Array, Array, Array | None]]:
+    def _runs(self, block: Block) -> Iterator[tuple[Array, Array, Array, Array | float]]:
         """Yield a block's rows in the basis, with f, targets and weights, in float64, by runs."""
-        spec, margin = of_rows.spec, norm_margin(self.basis.shape[1])
-        features = block.features()
+        spec, scores = self.spec, self.scores
+        margin, features = norm_margin(scores.basis.shape[1]), block.features()
         xp = namespace(features)
-        basis = like(features, self.basis)
+        basis = like(features, scores.basis)
         for start in range(0, len(features), RUN_ROWS):
             run = slice(start, start + RUN_ROWS)
-            z = of_rows.product(
-                xp.asarray(features[run], dtype=xp.float64), basis[: spec.n_features]
-            )
+            rows = xp.asarray(features[run], dtype=xp.float64)
+            z = self.product(rows, basis[: spec.n_features])
             if spec.intercept > 0.0:
                 z += spec.intercept * basis[spec.n_features]
             squares = xp.einsum("ij,ij->i", z, z)
-            longer = xp.maximum(xp.sqrt(squares) / self.clip, squares / self.square)
+            longer = xp.maximum(xp.sqrt(squares) / scores.clip, squares / scores.square)
             factors = margin / xp.maximum(longer, xp.ones_like(longer))
             targets = xp.asarray(block.targets[run], dtype=xp.float64)
             weights = block.weights
-            if weights is not None:
-                weights = xp.asarray(weights[run], dtype=xp.float64)
-            yield z, factors, targets, weights
+            yield (
+                z,
+                factors,
+                targets,
+                (1.0 if weights is None else xp.asarray(weights[run], dtype=xp.float64)),
+            )
 
-    def _slopes(self, of_rows: _OfRows, z: Array, targets: Array, v: Array) -> Array:
+    def _slopes(self, z: Array, targets: Array) -> Array:
         """Slopes in units of the largest that counts, at most 1."""
-        slopes = finite(of_rows.loss.slope(_predictions(of_rows, z, v), targets))
-        slopes /= self.slope
+        slopes = finite(self.loss.slope(self._predictions(z), targets))
+        slopes /= self.scores.slope
         cut: Array = namespace(slopes).clip(slopes, -1.0, 1.0, out=slopes)
         return cut
 
-    def _bends(self, of_rows: _OfRows, z: Array, targets: Array, v: Array) -> Array:
+    def _bends(self, z: Array, targets: Array) -> Array:
         """Curvature in units of the largest that counts, from 0 to 1."""
-        bends = finite(of_rows.loss.curvature(_predictions(of_rows, z, v), targets))
-        cut: Array = namespace(bends).clip(bends / self.curvature, 0.0, 1.0)
+        bends = finite(self.loss.curvature(self._predictions(z), targets))
+        cut: Array = namespace(bends).clip(bends / self.scores.curvature, 0.0, 1.0)
         return cut
+
+    def _predictions(self, z: Array) -> Array:
+        return self.product(z, like(z, self.v)[:, None])[:, 0]
 
 
 def sum_of_scores(data: DataSpec, clip: float) -> RowSum:
@@ -383,7 +367,3 @@ def score_product_sum(data: DataSpec, clip: float) -> RowSum:
     """
     bound, size = (clip * data.weight_bound) ** 2, n_symmetric(data.n_columns)
     return RowSum("sum of squared scores", size, bound, weighted=False, power=2, opposition=0.0)
-
-
-def _predictions(of_rows: _OfRows, z: Array, v: Array) -> Array:
-    return of_rows.product(z, like(z, v)[:, None])[:, 0]
