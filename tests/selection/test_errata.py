@@ -16,7 +16,6 @@ from dpglm.privacy import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator
-from dpglm.privacy.selection import choices
 from dpglm.privacy.selection import choices as selections
 from dpglm.privacy.selection.choices import generalized_scores
 from dpglm.problem import Problem, Squared
@@ -98,13 +97,11 @@ def test_arora2022_algorithm_4_fails_for_losses_above_delta():
 def test_our_grid_search_clips_losses_to_its_delta(monkeypatch):
     data = DataSpec(10, 1, target_low=-1.0, target_high=1.0)
     models = [np.array([0.5]), np.array([1e150])]
-    told = []
+    told, honest = [], selections.generalized_exponential_mechanism
 
     def listening(scores, sensitivities, epsilon, failure, source):
         told.append((np.array(scores), np.array(sensitivities)))
-        return choices.generalized_exponential_mechanism(
-            scores, sensitivities, epsilon, failure, source
-        )
+        return honest(scores, sensitivities, epsilon, failure, source)
 
     monkeypatch.setattr(selections, "generalized_exponential_mechanism", listening)
     declared = generalized_choice_release(data, Adjacency.ZERO_OUT, [2.0, 4.0], 1.0, 0.1)

@@ -24,7 +24,7 @@ from dpglm.problem import (
     Squared,
 )
 from dpglm.selection import BestIterate, ConfidenceBoosting, NormGridSearch
-from dpglm.selection.grid_search import default_bounds
+from dpglm.selection.search import default_bounds
 from dpglm.solvers import Constant, NoisyGD
 
 DATA = DataSpec(10_000, 20, row_norm=2.0, intercept=2.0)

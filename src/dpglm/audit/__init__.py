@@ -1,7 +1,6 @@
 """Attacks that try to refute the library's own claims."""
 
-from dpglm.audit.attack import audit
-from dpglm.audit.exact import exact_audit
+from dpglm.audit.attack import audit, exact_audit
 from dpglm.audit.guessing import audit_in_one_run, epsilon_of_guesses, p_value_of_guesses
 from dpglm.audit.neighbours import Neighbours, worst_neighbours
 from dpglm.audit.report import AuditReport, Claim, ErrorBounds, error_bounds, rate_above

@@ -121,26 +121,17 @@ SCOPE = (
 """The limit of every certificate."""
 
 
-@final
-@dataclass(frozen=True)
-class Caution:
-    """A rule about certificates; ``says`` returns a sentence where it applies, else None.
-
-    It never raises for a certificate that could be read.
-    """
-
-    name: str
-    reason: str
-    says: Callable[[Certificate], str | None]
-
-
 def cautions(certificate: Certificate) -> tuple[str, ...]:
     """Return a sentence for each rule of ``CAUTIONS`` that applies."""
-    found = (rule.says(certificate) for rule in CAUTIONS)
+    found = (rule(certificate) for rule in CAUTIONS.values())
     return tuple(sentence for sentence in found if sentence is not None)
 
 
 def _seeded(certificate: Certificate) -> str | None:
+    """Warn of noise that can be computed, and then subtracted: it must be secret random bits.
+
+    Garfinkel and Leclerc, "Randomness concerns when deploying differential privacy", WPES 2020.
+    """
     if certificate.noise_is_private:
         return None
     return (
@@ -151,6 +142,7 @@ def _seeded(certificate: Certificate) -> str | None:
 
 
 def _leaked(certificate: Certificate) -> str | None:
+    """Warn of facts taken from the rows without noise: one row may change them with certainty."""
     names = [fact.name for fact in certificate.public_facts if fact.provenance == "from the data"]
     if not names:
         return None
@@ -161,10 +153,18 @@ def _leaked(certificate: Certificate) -> str | None:
 
 
 def _weak_epsilon(certificate: Certificate) -> str | None:
+    """Warn of an epsilon above 10: a guess that is right with 1 % may become right with 99 %.
+
+    Ponomareva et al., "How to DP-fy ML", JAIR 77 (2023): up to 1 is strong, up to 10 reasonable.
+    """
     return _weak(weak_epsilon(certificate.epsilon))
 
 
 def _weak_delta(certificate: Certificate) -> str | None:
+    """Warn of a delta of 1/n or 0.01: it allows publishing a row at random.
+
+    Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, section 2.3.
+    """
     return _weak(weak_delta(certificate.delta, max(_units(certificate))))
 
 
@@ -182,37 +182,13 @@ def _units(certificate: Certificate) -> Iterator[int]:
         yield from (value for value in found if type(value) is int and value > 0)
 
 
-CAUTIONS = (
-    Caution(
-        "seeded noise",
-        "Noise that can be computed can be subtracted: the guarantee requires secret random bits "
-        "(Garfinkel and Leclerc, 'Randomness concerns when deploying differential privacy', WPES "
-        "2020).",
-        _seeded,
-    ),
-    Caution(
-        "facts from the data",
-        "Bounds, classes and weights taken from the rows are released without noise: one row may "
-        "change them with certainty.",
-        _leaked,
-    ),
-    Caution(
-        "weak epsilon",
-        "Above 10 the formal guarantee alone means little: a guess that is right with probability "
-        "1 % may become right with more than 99 % (Ponomareva et al., 'How to DP-fy ML', JAIR 77 "
-        "(2023): up to 1 is strong, up to 10 reasonable, above 10 weak).",
-        _weak_epsilon,
-    ),
-    Caution(
-        "large delta",
-        "Publishing one of n rows at random is (0, 1/n)-differentially private under zero_out and "
-        "replace_one; publishing each row with probability delta is (0, delta)-differentially "
-        "private (Dwork and Roth, 'The algorithmic foundations of differential privacy', 2014, "
-        "section 2.3). With few rows 1/n is large, so the limit is 0.01 for them.",
-        _weak_delta,
-    ),
-)
-"""The rules, in the order of their sentences."""
+CAUTIONS: dict[str, Callable[[Certificate], str | None]] = {
+    "seeded noise": _seeded,
+    "facts from the data": _leaked,
+    "weak epsilon": _weak_epsilon,
+    "large delta": _weak_delta,
+}
+"""The rules, in the order of their sentences; none raises for a certificate that could be read."""
 
 
 # The cost of each stage.

@@ -11,7 +11,7 @@ from dpglm.papers import theorems
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
 from dpglm.selection.choices import largest_within
-from dpglm.selection.grid_search import ConfidenceBoosting, NormGridSearch
+from dpglm.selection.search import ConfidenceBoosting, NormGridSearch
 from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
 from dpglm.solvers.parts import defaults

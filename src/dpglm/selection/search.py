@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
+from dpglm._calls import checked
 from dpglm._progress import silent
-from dpglm._validation import Array
+from dpglm._validation import Array, check_bools, check_integer, check_real
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import noisy_loss, noisy_loss_release
@@ -22,10 +24,20 @@ from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
-from dpglm.problem import Problem
-from dpglm.selection.choices import LeastLoss, PredictionScore, epsilon_of_choice, score_for
+from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
+from dpglm.selection.choices import (
+    LeastLoss,
+    LeastLossByNorm,
+    PredictionScore,
+    default_loss_bound,
+    epsilon_of_choice,
+    largest_at_zero,
+    largest_within,
+    score_for,
+)
 from dpglm.selection.method import (
     Candidate,
+    SelectionMethod,
     Training,
     are_gaussian,
     held_out,
@@ -44,9 +56,238 @@ from dpglm.solvers.base import (
     prepared,
     take_steps,
 )
+from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.uncertainty import NoiseCovariance
 
 _MARGIN = 1.0 - 1e-12
+
+
+# Models on disjoint chunks of the rows, or of several norms.
+
+
+@final
+@dataclass(frozen=True)
+class ConfidenceBoosting(Solver):
+    """Train models on disjoint chunks of the rows and choose the best one privately.
+
+    This helps solvers that fail occasionally. For reliable solvers one model on all rows is better.
+
+    Parameters
+    ----------
+    solver : Solver, default=NoisyGD()
+        Trains each model.
+    n_models : int, default=5
+        Number m of models, at least 1.
+    choice_fraction : float, default=0.2
+        Share of the rows for the choice, in (0, 1); the others are divided equally among the
+        models.
+    loss_bound : float, optional
+        Clipping threshold of losses, above 0; by default four times the largest loss at prediction
+        zero.
+
+    Notes
+    -----
+    Privacy: rows are divided by public randomness, so every training and the choice each spend
+    the whole budget on their own rows: parallel composition. The choice is permute-and-flip on
+    clipped losses. It requires a relation with a public number of rows and an (epsilon, delta)
+    budget. All models may be published; their losses are not released.
+
+    References
+    ----------
+    Arora et al. 2022, "Confidence boosting" in section 5, and Appendix D.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> solver = ConfidenceBoosting(NoisyGD(n_steps=50), n_models=3)
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), DataSpec(10_000, 20))
+    >>> plan.method.part_sizes
+    (2667, 2667, 2666, 2000)
+    """
+
+    solver: Solver = field(default_factory=NoisyGD)
+    n_models: int = 5
+    choice_fraction: float = 0.2
+    loss_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.solver, Solver):
+            raise ValueError(f"solver must be a Solver, got {self.solver!r}")
+        check_integer("n_models", self.n_models, least=1)
+        check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
+        if self.loss_bound is not None:
+            check_real("loss_bound", self.loss_bound, above=0.0)
+
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(problem, budget)
+
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
+        sizes = part_sizes(data.n_rows, self.n_models, self.choice_fraction, adjacency)
+        trainings = tuple(
+            Training(
+                f"model {part + 1}",
+                part,
+                self.solver.plan(
+                    problem, budget, dataclasses.replace(data, n_rows=size), adjacency
+                ),
+            )
+            for part, size in enumerate(sizes[:-1])
+        )
+        bound = default_loss_bound(problem.loss, data)
+        method = SelectionMethod(
+            title="confidence boosting",
+            problem=problem,
+            data=data,
+            adjacency=adjacency,
+            trainings=trainings,
+            part_sizes=sizes,
+            choice=LeastLoss(
+                bound if self.loss_bound is None else self.loss_bound,
+                epsilon_of_choice(budget, adjacency),
+            ),
+        )
+        return facts.plan(method)
+
+
+_DEFAULT_POWERS = range(-1, 5)
+
+
+@checked
+@final
+@dataclass(frozen=True)
+class NormGridSearch(Solver):
+    """Train a model for each of several norm bounds and choose one privately.
+
+    One part of the rows trains a model on the ball ``|w| <= B`` for each bound B; the other
+    part chooses among these and the zero model by their losses. A small bound limits noise, a
+    large one admits the optimum.
+
+    Parameters
+    ----------
+    solver : Solver, default=NoisyGD()
+        Trains each model.
+    bounds : sequence of float, optional
+        Norm bounds B, ascending, above 0, in the coordinates of the prepared rows. By default
+        six powers of two times the scale of ``default_bounds``.
+    choice_fraction : float, default=0.2
+        Share of the rows for the choice, in (0, 1); the others train.
+    loss_bound : float, optional
+        Clipping threshold of losses, above 0; by default four times the largest loss at
+        prediction zero. For a small B it is the largest loss within the ball if that is less.
+    failure : float, default=0.1
+        Probability with which the choice may miss its accuracy, in (0, 1).
+    penalized : bool, default=False
+        Whether models compete by an upper bound on their risk instead of their mean loss. For
+        losses in ``[0, Delta]`` of m rows, and a risk of at most Y, the largest loss of the zero
+        model, the risk exceeds the mean loss by at most
+        ``2 Delta t / (3 m) + sqrt(2 Y Delta t / m)``, with ``t = log(K / failure)`` for K models
+        (Bernstein's inequality: the variance of such losses is at most ``Delta Y``).
+
+    Notes
+    -----
+    Privacy: rows are divided by public randomness, so training and choice each spend the whole
+    budget on their own rows. Trainings share the budget: each gets ``mu / sqrt(K)`` if the solver
+    releases Gaussian sums over all rows; otherwise at most a K-th of epsilon and delta. The choice
+    is the generalised exponential mechanism on losses clipped to ``Delta(B)``. It requires a
+    relation with a public number of rows and an (epsilon, delta) budget. The losses of the models
+    are not released.
+
+    References
+    ----------
+    Arora et al. 2022, Algorithm 4 and Theorem 7 (there ``Delta(B)`` holds with high
+    probability only). Raskhodnikova and Smith 2015, for the generalised exponential mechanism.
+
+    Examples
+    --------
+    >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Logistic
+    >>> solver = NormGridSearch(NoisyGD(n_steps=50), bounds=(1.0, 2.0, 4.0))
+    >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), DataSpec(10_000, 20))
+    >>> plan.n_steps, plan.method.part_sizes
+    (151, (8000, 2000))
+    """
+
+    solver: Solver = field(default_factory=NoisyGD)
+    bounds: Sequence[float] | None = None
+    choice_fraction: float = 0.2
+    loss_bound: float | None = None
+    failure: float = 0.1
+    penalized: bool = False
+
+    def __post_init__(self) -> None:
+        check_bools(self)
+        if self.bounds is not None:
+            bounds = tuple(check_real("bounds", bound, above=0.0) for bound in self.bounds)
+            if not (bounds and all(a < b for a, b in itertools.pairwise(bounds))):
+                raise ValueError(f"bounds must be one or more, in ascending order, got {bounds}")
+            object.__setattr__(self, "bounds", bounds)
+        check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
+        if self.loss_bound is not None:
+            check_real("loss_bound", self.loss_bound, above=0.0)
+        check_real("failure", self.failure, least=1e-9, below=1.0)
+
+    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
+        return self.solver.needs_float64(problem, budget)
+
+    def decide(self, facts: Facts) -> Plan:
+        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
+        if problem.constraint != Unconstrained():
+            raise ValueError(
+                f"constraint must be Unconstrained() for NormGridSearch, got {problem.constraint!r}"
+            )
+        sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
+        bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
+        loss_bounds = self._loss_bounds(problem.loss, data, bounds)
+        at_zero = largest_at_zero(problem.loss, data)
+        choice = LeastLossByNorm(
+            loss_bounds,
+            self._penalties(loss_bounds, at_zero, sizes[-1]),
+            at_zero,
+            epsilon_of_choice(budget, adjacency),
+            self.failure,
+        )
+        candidates = [self._candidate(problem, bound) for bound in bounds]
+        title = "private grid search over the norm of the coefficients"
+        method = held_out(title, candidates, choice, sizes, facts)
+        return facts.plan(method)
+
+    def _candidate(self, problem: Problem, bound: float) -> Candidate:
+        within = dataclasses.replace(problem, constraint=L2Ball(bound))
+        return Candidate({"norm": bound}, self.solver, lambda data: within)
+
+    def _loss_bounds(
+        self, loss: Loss, data: DataSpec, bounds: Sequence[float]
+    ) -> tuple[float, ...]:
+        most = default_loss_bound(loss, data) if self.loss_bound is None else self.loss_bound
+        return tuple(min(most, largest_within(loss, data, bound)) for bound in bounds)
+
+    def _penalties(
+        self, loss_bounds: tuple[float, ...], at_zero: float, n_rows: int
+    ) -> tuple[float, ...]:
+        if not self.penalized:
+            return (0.0,) * len(loss_bounds)
+        share = math.log(len(loss_bounds) / self.failure) / n_rows
+        return tuple(
+            2.0 / 3.0 * most * share + math.sqrt(2.0 * at_zero * most * share)
+            for most in loss_bounds
+        )
+
+
+def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:
+    """Return six norms, from half to sixteen times ``slope_unit / (curvature * row_norm)``.
+
+    >>> from dpglm.problem import Logistic
+    >>> default_bounds(Logistic(), DataSpec(1000, 3, row_norm=2.0))
+    (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    """
+    scale = defaults.slope_range(loss, data)
+    return tuple(2.0**power * scale / data.row_norm for power in _DEFAULT_POWERS)
+
+
+# The search of estimators.
 
 
 @final
