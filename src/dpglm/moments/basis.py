@@ -17,7 +17,6 @@ from dpglm.tables.cells import as_cells
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.formula.design import (
     ArtificialRows,
-    Coded,
     FormulaEncoding,
     Term,
     read_formula,
@@ -63,7 +62,7 @@ class MomentBasis:
         found: list[Term] = [()]
         for factors in read_terms(f"~ {written}", self.described):
             coded = tuple(
-                Coded(one, one.spans_intercept and not one.is_category) for one in factors
+                one.coded(reduced=one.spans_intercept and not one.is_category) for one in factors
             )
             if coded:
                 found.append(coded)
@@ -95,9 +94,9 @@ class MomentBasis:
         """
         levels = [
             {
-                next(iter(one.factor.columns)): field
+                next(iter(one.columns)): field
                 for one, field in zip(term, fields, strict=True)
-                if one.factor.is_category
+                if one.is_category
             }
             for term, columns in self._fields
             for fields in columns
@@ -157,7 +156,7 @@ class MomentBasis:
     def _of_term(self, encoding: FormulaEncoding, place: int) -> Floats:
         found = _combined(self.encoding, self.encoding.slopes, encoding, place)
         if found is None:
-            name = ":".join(one.factor.name for one in encoding.slopes[place])
+            name = ":".join(one.name for one in encoding.slopes[place])
             raise ValueError(
                 f"formula term {name!r} is not a combination of the released columns, "
                 f"{in_one_line(list(self.columns))} and the terms {in_one_line(list(self.terms))}: "
@@ -171,13 +170,13 @@ def _combined(
 ) -> Floats | None:
     """Return a term of an encoding as combinations of ``among``, terms of ``own``, or None."""
     term = encoding.slopes[place]
-    used = {name for one in term for name in one.factor.columns}
+    used = {name for one in term for name in one.columns}
     sizes = [len(own.fields_of(one)) for one in own.slopes]
     starts = np.cumsum([0, *sizes])
     near = [
         k
         for k, one in enumerate(own.slopes)
-        if one in among and {name for each in one for name in each.factor.columns} <= used
+        if one in among and {name for each in one for name in each.columns} <= used
     ]
     rows = ArtificialRows(FormulaEncoding(own.columns, (term, *(own.slopes[k] for k in near))))
     rng = np.random.default_rng(_SEED)
@@ -248,7 +247,7 @@ def basis_of(schema: Schema, columns: Sequence[str] | None, terms: Sequence[str]
 
 
 def _kind(term: Term) -> Any:
-    of_levels = [one.factor.is_category for one in term]
+    of_levels = [one.is_category for one in term]
     if all(of_levels):
         return "levels"
     return "products" if any(of_levels) else "numbers"

@@ -146,7 +146,7 @@ class Model:
     ) -> None:
         self.space, self.formula, self.design = space, formula, design
         self.name = target.feature_names[0]
-        self.is_indicator = all(one.factor.is_category for one in target.slopes[0])
+        self.is_indicator = all(one.is_category for one in target.slopes[0])
         # x = (u - shift) / slope, for a target x that is encoded as u.
         (slope, _), (shift, _) = target.units.matrix.toarray().tolist()
         self.target = space.columns_of(target)[:, 0] / slope
@@ -213,7 +213,7 @@ class Model:
             places = np.arange(start, start + size)
             if size > 1:
                 fixed, root = _structure(term, size)
-                name = ":".join(one.factor.name for one in term)
+                name = ":".join(one.name for one in term)
                 found.append(
                     PenalisedTerm(name, places, self.spread**2 * fixed, self.spread * root)
                 )
@@ -309,9 +309,9 @@ def _structure(term: Term, size: int) -> tuple[Floats, Floats]:
     Effects of levels are independent, so their differences from the reference have the covariance
     ``I + 1 1^T``. A spline is a line plus coefficients with independent second differences.
     """
-    if len(term) == 1 and term[0].reduced and term[0].factor.is_category:
+    if len(term) == 1 and term[0].reduced and term[0].is_category:
         return np.zeros((size, size)), np.column_stack([np.eye(size), np.ones(size)])
-    if len(term) == 1 and isinstance(term[0].factor, SplineFactor) and size > 2:
+    if len(term) == 1 and isinstance(term[0], SplineFactor) and size > 2:
         differences = np.diff(np.eye(size + 1), 2, axis=0)[:, 1:]
         line = np.arange(1.0, size + 1.0) / size
         return _PRIOR**2 * np.outer(line, line), np.asarray(np.linalg.pinv(differences), np.float64)

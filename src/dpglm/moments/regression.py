@@ -409,10 +409,7 @@ def _terms(design: FormulaEncoding) -> tuple[list[str], list[int]]:
     """Return the terms of a formula as text, and their numbers of columns."""
     columns = {one.name for one in design.columns}
     names = [
-        ":".join(
-            f"`{one.factor.name}`" if one.factor.name in columns else one.factor.name
-            for one in term
-        )
+        ":".join(f"`{one.name}`" if one.name in columns else one.name for one in term)
         for term in design.slopes
     ]
     sizes = [len(design.fields_of(term)) for term in design.slopes]

@@ -36,27 +36,8 @@ _MOST_COLUMNS = 10_000
 _ROWS_AT_ONCE = 1 << 16
 
 
-@final
-@dataclass(frozen=True)
-class Coded:
-    """A factor with all its columns, or reduced by the redundant one."""
-
-    factor: Factor
-    reduced: bool
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self.factor.fields(reduced=self.reduced)
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        """Numbers at which columns may bend or jump."""
-        return self.factor.numbers
-
-
-Term: TypeAlias = tuple[Coded, ...]
-_Key: TypeAlias = frozenset[tuple[Coded, str]]
+Term: TypeAlias = tuple[Factor, ...]
+_Key: TypeAlias = frozenset[tuple[Factor, str]]
 """A column: the field of each factor of its product."""
 
 
@@ -68,12 +49,11 @@ def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[Term, ...]:
     spanned by earlier terms are omitted, and the others are joined to full factors again where
     possible. The empty term is the intercept.
     """
-    spanned: set[frozenset[Coded]] = set()
+    spanned: set[frozenset[Factor]] = set()
     found: list[Term] = []
     for term in terms:
         options: list[tuple[Term, ...]] = [
-            ((Coded(one, True),), ()) if one.spans_intercept else ((Coded(one, False),),)
-            for one in term
+            ((one.coded(reduced=True),), ()) if one.spans_intercept else ((one,),) for one in term
         ]
         products = [tuple(itertools.chain(*parts)) for parts in itertools.product(*options)]
         new = [product for product in products if frozenset(product) not in spanned]
@@ -89,7 +69,7 @@ def _joined(terms: Iterable[Term]) -> list[Term]:
         for shorter in found:
             extra = set(term) - set(shorter)
             if len(term) == len(shorter) + 1 and len(extra) == 1 and next(iter(extra)).reduced:
-                full = tuple(Coded(one.factor, False) if one in extra else one for one in term)
+                full = tuple(one.coded(reduced=False) if one in extra else one for one in term)
                 found = _joined([*(one for one in found if one != shorter), full])
                 break
         else:
@@ -124,7 +104,7 @@ class FormulaEncoding(Encoding):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        used = {name for term in self.terms for one in term for name in one.factor.columns}
+        used = {name for term in self.terms for one in term for name in one.columns}
         return tuple(column.name for column in self.columns if column.name in used)
 
     @property
@@ -139,21 +119,21 @@ class FormulaEncoding(Encoding):
     def named_terms(self) -> tuple[NamedTerm, ...]:
         found: dict[str, NamedTerm] = {}
         for term in self.slopes:
-            name = ":".join(one.factor.name for one in term)
-            read = frozenset(column for one in term for column in one.factor.columns)
+            name = ":".join(one.name for one in term)
+            read = frozenset(column for one in term for column in one.columns)
             known = found.get(name, NamedTerm(name, (), ()))
             found[name] = NamedTerm(
                 name,
                 (*known.coefficients, *(":".join(fields) for fields in _fields(term))),
                 tuple(one for one in self.column_names if one in read),
-                term[0].factor.levels(reduced=term[0].reduced) if len(term) == 1 else (),
+                term[0].levels if len(term) == 1 else (),
             )
         return tuple(found.values())
 
     @functools.cached_property
     def prior_scales(self) -> tuple[float, ...]:
         return tuple(
-            CATEGORY_PRIOR if all(one.factor.is_category for one in term) else math.inf
+            CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             for term in self.slopes
             for _ in _fields(term)
         )
@@ -162,7 +142,7 @@ class FormulaEncoding(Encoding):
     def pooled(self) -> Mapping[str, tuple[int, int]]:
         ends = np.cumsum([0, *(len([*_fields(term)]) for term in self.slopes)]).tolist()
         pairs = zip(self.slopes, itertools.pairwise(ends), strict=True)
-        return {term[0].factor.name: pair for term, pair in pairs if term[0].factor.pooled}
+        return {term[0].name: pair for term, pair in pairs if term[0].pooled}
 
     @functools.cached_property
     def row_norm(self) -> float:
@@ -214,7 +194,7 @@ class FormulaEncoding(Encoding):
         """Return the columns of the term at ``place``, for cells from ``read_cells``."""
         product = np.ones((n_rows, 1))
         for one, scale in zip(self.slopes[place], self._scales[place], strict=True):
-            values = one.factor.values(cells, reduced=one.reduced)
+            values = one.values(cells)
             values = (values - scale.center) / scale.scale
             # The fields of the first factor change fastest, as in R.
             product = (values[:, :, np.newaxis] * product[:, np.newaxis, :]).reshape(n_rows, -1)
@@ -225,8 +205,8 @@ class FormulaEncoding(Encoding):
         read = {column.name: read_cells(column, cells(column.name)) for column in used}
         parts = []
         for place, term in enumerate(self.slopes):
-            if term[0].factor.pooled:
-                (name,) = term[0].factor.columns
+            if term[0].pooled:
+                (name,) = term[0].columns
                 parts.append(indicators(read[name], len(term[0].fields), dtype))
             else:
                 parts.append(sparse.csr_array(self.term_values(place, read, n_rows), dtype=dtype))
@@ -253,11 +233,11 @@ class FormulaEncoding(Encoding):
         return tuple(_scaled(term, _centered(term, known)) for term in self.slopes)
 
 
-def _scaled(term: Term, centered: frozenset[Coded]) -> tuple[Scaled, ...]:
-    return tuple(one.factor.scaled(centered=one in centered, reduced=one.reduced) for one in term)
+def _scaled(term: Term, centered: frozenset[Factor]) -> tuple[Scaled, ...]:
+    return tuple(one.scaled(centered=one in centered) for one in term)
 
 
-def _centered(term: Term, known: set[frozenset[Coded]]) -> frozenset[Coded]:
+def _centered(term: Term, known: set[frozenset[Factor]]) -> frozenset[Factor]:
     """Return the largest set of a term's factors that may be centred."""
     scales = _scaled(term, frozenset(term))
     movable = [one for one, scale in zip(term, scales, strict=True) if scale.center != 0.0]
@@ -274,7 +254,7 @@ def _product(term: Term, scales: Sequence[Scaled], weights: NDArray[np.float64])
     if not term:
         return as_score(float(weights))
     inner = [_product(term[:-1], scales[:-1], part) for part in weights]
-    effect = term[-1].factor.score(inner, reduced=term[-1].reduced)
+    effect = term[-1].score(inner)
     if scales[-1].center:
         effect -= total(inner) * scales[-1].center
     return effect / scales[-1].scale
@@ -286,7 +266,7 @@ def _fields(term: Term) -> Iterator[tuple[str, ...]]:
         yield fields[::-1]
 
 
-def _parts(chosen: Sequence[Coded]) -> Iterator[tuple[Coded, ...]]:
+def _parts(chosen: Sequence[Factor]) -> Iterator[tuple[Factor, ...]]:
     for count in range(len(chosen) + 1):
         yield from itertools.combinations(chosen, count)
 
@@ -349,7 +329,7 @@ def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
     groups: list[tuple[frozenset[str], list[Term]]] = []
     for term in terms:
         if term:
-            read = frozenset(name for one in term for name in one.factor.columns)
+            read = frozenset(name for one in term for name in one.columns)
             near = [group for group in groups if group[0] & read]
             groups = [group for group in groups if not group[0] & read]
             joined = [one for _, others in near for one in others]
@@ -360,7 +340,7 @@ def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
 
 def _is_independent(terms: Sequence[Term]) -> bool:
     """Return whether the coding ensures independence: a single product of indicators."""
-    return len(terms) == 1 and all(one.factor.is_category for one in terms[0])
+    return len(terms) == 1 and all(one.is_category for one in terms[0])
 
 
 def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
@@ -408,7 +388,7 @@ class ArtificialRows:
         self.n_combined = math.prod(len(one.categories) for one in self._categories)
         # More rows per combination than columns of numbers alone.
         counts = (
-            math.prod(len(one.fields) for one in term if not one.factor.is_category)
+            math.prod(len(one.fields) for one in term if not one.is_category)
             for term in group.terms
         )
         self.n_within = sum(counts) + 5
@@ -483,13 +463,13 @@ def _with_pooled(columns: Sequence[Column], terms: Sequence[Term]) -> tuple[Colu
     pooled: dict[str, bool] = {}
     for term in terms:
         for one in term:
-            if one.factor.pooled and len(term) > 1:
+            if one.pooled and len(term) > 1:
                 raise ValueError(
-                    f"formula term {one.factor.name!r} must not be in an interaction: only "
+                    f"formula term {one.name!r} must not be in an interaction: only "
                     "intercepts can be random"
                 )
-            for name in one.factor.columns if one.factor.is_category else ():
-                if pooled.setdefault(name, one.factor.pooled) is not one.factor.pooled:
+            for name in one.columns if one.is_category else ():
+                if pooled.setdefault(name, one.pooled) is not one.pooled:
                     raise ValueError(f"column {name!r} must be either pooled or fixed, not both")
     return tuple(
         dataclasses.replace(

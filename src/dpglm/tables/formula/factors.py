@@ -67,10 +67,23 @@ class Scaled:
 class Factor(abc.ABC):
     """A factor of a term: one or several columns of numbers; final subclasses below.
 
-    ``name`` is its text in the formula. A formula has one object per factor.
+    ``name`` is its text in the formula. A formula has one object per factor, and another one for
+    the factor that is ``reduced`` by the column that is redundant with the intercept.
     """
 
     name: str
+    reduced: bool = False
+
+    def coded(self, *, reduced: bool) -> Factor:
+        """Return the factor with all its columns, or the reduced one."""
+        return self if reduced == self.reduced else self._other
+
+    @functools.cached_property
+    def _other(self) -> Factor:
+        change: Any = dataclasses.replace
+        other: Factor = change(self, reduced=not self.reduced)
+        vars(other)["_other"] = self
+        return other
 
     @property
     @abc.abstractmethod
@@ -97,27 +110,29 @@ class Factor(abc.ABC):
         """Positions of its possible bends and jumps."""
         return frozenset()
 
-    def levels(self, *, reduced: bool) -> tuple[tuple[Entry, str | None], ...]:
-        """Return categories with the names of their columns; None for the reference."""
+    @property
+    def levels(self) -> tuple[tuple[Entry, str | None], ...]:
+        """Categories with the names of their columns; None for the reference."""
         return ()
 
+    @property
     @abc.abstractmethod
-    def fields(self, *, reduced: bool) -> tuple[str, ...]:
-        """Return names of its columns; ``reduced`` omits the one redundant with the intercept."""
+    def fields(self) -> tuple[str, ...]:
+        """Names of its columns."""
 
     @abc.abstractmethod
-    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+    def values(self, cells: Cells) -> Floats:
         """Return its columns, of shape (n, n_fields), for cells from ``read_cells``.
 
         Privacy: each row's values depend on its own cells alone.
         """
 
     @abc.abstractmethod
-    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+    def score(self, weights: Sequence[Score]) -> Score:
         """Return the sum of its columns times ``weights``, as an expression of the cells."""
 
     @abc.abstractmethod
-    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+    def scaled(self, *, centered: bool) -> Scaled:
         """Return the scaling of its columns, ``centered`` if possible."""
 
 
@@ -142,17 +157,18 @@ class NumberFactor(Factor):
     def numbers(self) -> frozenset[float]:
         return self.expression.numbers
 
-    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+    @property
+    def fields(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+    def values(self, cells: Cells) -> Floats:
         values: Floats = self.expression.values(cells)[:, np.newaxis]
         return values
 
-    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+    def score(self, weights: Sequence[Score]) -> Score:
         return self.expression.score() * weights[0]
 
-    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+    def scaled(self, *, centered: bool) -> Scaled:
         low, high = self.expression.range
         if centered:
             return Scaled(0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low, 1.0)
@@ -167,6 +183,7 @@ class CategoryFactor(Factor):
     name: str
     column: CategoricalColumn
     reference: Entry
+    reduced: bool = False
 
     is_category = True
 
@@ -182,37 +199,39 @@ class CategoryFactor(Factor):
     def columns(self) -> frozenset[str]:
         return frozenset({self.column.name})
 
-    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+    @property
+    def fields(self) -> tuple[str, ...]:
         categories = self.column.categories
-        if not reduced:
+        if not self.reduced:
             return tuple(f"{self.name}[{one}]" for one in categories)
         return tuple(f"{self.name}[T.{one}]" for one in categories if one != self.reference)
 
-    def levels(self, *, reduced: bool) -> tuple[tuple[Entry, str | None], ...]:
-        others = iter(self.fields(reduced=reduced))
+    @property
+    def levels(self) -> tuple[tuple[Entry, str | None], ...]:
+        others = iter(self.fields)
         return tuple(
-            (one, None if reduced and one == self.reference else next(others))
+            (one, None if self.reduced and one == self.reference else next(others))
             for one in self.column.categories
         )
 
-    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+    def values(self, cells: Cells) -> Floats:
         codes = np.eye(len(self.column.categories) + 1)[:, :-1]
-        if reduced:
+        if self.reduced:
             codes = np.delete(codes, self.column.categories.index(self.reference), axis=1)
         values: Floats = codes[cells[self.column.name]]
         return values
 
-    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+    def score(self, weights: Sequence[Score]) -> Score:
         left = iter(weights)
         return self.column.lookup(
             [
-                as_score(0.0) if reduced and one == self.reference else next(left)
+                as_score(0.0) if self.reduced and one == self.reference else next(left)
                 for one in self.column.categories
             ]
         )
 
-    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
-        if centered and reduced:
+    def scaled(self, *, centered: bool) -> Scaled:
+        if centered and self.reduced:
             ball = IndicatorBall(len(self.column.categories) - 1)
             return Scaled(ball.center, 1.0, ball.radius)
         return Scaled(0.0, 1.0, 1.0)
@@ -232,6 +251,7 @@ class SplineFactor(Factor):
     knots: tuple[float, ...]
     degree: int
     include_intercept: bool
+    reduced: bool = False
 
     @property
     def columns(self) -> frozenset[str]:
@@ -247,20 +267,20 @@ class SplineFactor(Factor):
 
     @property
     def _first(self) -> int:
-        return 0 if self.include_intercept else 1
+        return 0 if self.include_intercept and not self.reduced else 1
 
-    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+    @property
+    def fields(self) -> tuple[str, ...]:
         count = len(self.knots) + self.degree + 1
-        first = 1 if reduced else self._first
-        return tuple(f"{self.name}[{i}]" for i in range(first, count))
+        return tuple(f"{self.name}[{i}]" for i in range(self._first, count))
 
-    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+    def values(self, cells: Cells) -> Floats:
         from scipy.interpolate import BSpline
 
         x = np.ascontiguousarray(self.expression.values(cells))
         basis: Floats = BSpline.design_matrix(x, self._padded, self.degree).toarray()
         # Row by row, against rounding of the partition of unity.
-        basis = np.clip(basis, 0.0, 1.0)[:, 1 if reduced else self._first :]
+        basis = np.clip(basis, 0.0, 1.0)[:, self._first :]
         return basis
 
     @property
@@ -269,11 +289,11 @@ class SplineFactor(Factor):
         ends = self.degree + 1
         return np.array([low] * ends + list(self.knots) + [high] * ends)
 
-    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+    def score(self, weights: Sequence[Score]) -> Score:
         from scipy.interpolate import PPoly
 
         n = len(self.knots) + self.degree + 1
-        codes, weights = _combined(np.eye(n)[1 if reduced else self._first :], weights)
+        codes, weights = _combined(np.eye(n)[self._first :], weights)
         x, inner = self.expression.score(), list(self.knots)
         curves = []
         for code in codes:
@@ -287,9 +307,9 @@ class SplineFactor(Factor):
             curves.append(piecewise(x, inner, pieces))
         return total([curve * one for curve, one in zip(curves, weights, strict=True)])
 
-    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
-        if centered and (reduced or not self.include_intercept):
-            ball = IndicatorBall(len(self.fields(reduced=reduced)))
+    def scaled(self, *, centered: bool) -> Scaled:
+        if centered and self._first:
+            ball = IndicatorBall(len(self.fields))
             return Scaled(ball.center, 1.0, ball.radius)
         return Scaled(0.0, 1.0, 1.0)
 
@@ -319,14 +339,15 @@ class NaturalSplineFactor(Factor):
     def numbers(self) -> frozenset[float]:
         return self.expression.numbers.union(self.knots)
 
-    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+    @property
+    def fields(self) -> tuple[str, ...]:
         return tuple(f"{self.name}[{knot:g}]" for knot in self.knots[1:])
 
-    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+    def values(self, cells: Cells) -> Floats:
         values: Floats = self._basis(self.expression.values(cells)) @ self._control
         return values
 
-    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+    def score(self, weights: Sequence[Score]) -> Score:
         low, high = self.expression.range
         codes, weights = _combined(np.eye(len(self.knots))[1:], weights)
         x, (first, *inner, last) = self.expression.score(), self.knots
@@ -351,7 +372,7 @@ class NaturalSplineFactor(Factor):
 
         return CubicSpline(self.knots, values, bc_type="natural")
 
-    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+    def scaled(self, *, centered: bool) -> Scaled:
         centers = (0.0, IndicatorBall(len(self.knots) - 1).center) if centered else (0.0,)
         norm, center = min((self._longest(center), center) for center in centers)
         return Scaled(center, norm, 1.0)
@@ -403,15 +424,16 @@ class CurveFactor(Factor):
     def numbers(self) -> frozenset[float]:
         return frozenset(self.axis.knots.tolist())
 
-    def fields(self, *, reduced: bool) -> tuple[str, ...]:
+    @property
+    def fields(self) -> tuple[str, ...]:
         return tuple(f"{self.name}[{i}]" for i in range(self.axis.n_features))
 
-    def values(self, cells: Cells, *, reduced: bool) -> Floats:
+    def values(self, cells: Cells) -> Floats:
         numbers = without_gaps(self.column, cells[self.axis.name])
         features: Floats = self.axis.features(self.axis.places(numbers))
         return features
 
-    def score(self, weights: Sequence[Score], *, reduced: bool) -> Score:
+    def score(self, weights: Sequence[Score]) -> Score:
         assert self.axis.root is not None
         stand_in = without_gaps(self.column, np.array([np.nan]))
         at_gap = self.axis.features(self.axis.places(np.nan_to_num(stand_in)))
@@ -421,7 +443,7 @@ class CurveFactor(Factor):
         ]
         return dataclasses.replace(self.axis, column=self.column).score(values, gap)
 
-    def scaled(self, *, centered: bool, reduced: bool) -> Scaled:
+    def scaled(self, *, centered: bool) -> Scaled:
         return Scaled(0.0, 1.0, self.axis.norm)
 
 
