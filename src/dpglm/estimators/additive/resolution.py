@@ -238,13 +238,11 @@ class Resolution:
     def __str__(self) -> str:
         settings = self.settings
         count = "1 segment" if settings.segments == 1 else f"{settings.segments} segments"
-        logs = f", {settings.log_segments} for the log scale" if settings.log_segments else ""
+        logs = f" ({settings.log_segments} on a log scale)" if settings.log_segments else ""
         pairs = f", {settings.pair_segments} on each side of interactions"
         return (
-            f"{count} for each numeric column without knots of its own{logs}"
-            f"{pairs if settings.interactions else ''}, {self.reason}; values of a curve are "
-            f"correlated over {settings.reach:g} of its range. Rows times mu are {self.signal:.3g} "
-            f"for each numeric column, {self.signal_per_feature:.3g} for each feature"
+            f"{count} for each numeric column{logs}{pairs if settings.interactions else ''}, "
+            f"{self.reason}"
         )
 
 
