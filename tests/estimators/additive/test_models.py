@@ -325,7 +325,6 @@ class TestResolution:
         said = str(classifier(delta=1e-6).resolve(10_000))
         assert "segments for each numeric column" in said
         assert "by the number of rows" in said
-        assert "Rows times mu are" in said
 
     @pytest.mark.parametrize("parameters", [{"delta": 0.0}, {"adjacency": "replace_one"}])
     def test_other_budgets_and_relations(self, parameters: dict[str, Any]) -> None:
