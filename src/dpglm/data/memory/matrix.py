@@ -40,6 +40,8 @@ class MatrixRows(Collection):
     """
 
     copies_cheaply = True
+    dtype: FloatType = "float64"
+    is_sparse: bool = False
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class MatrixRows(Collection):
         where: NDArray[np.bool_] | None = None,
     ) -> None:
         self._X, self._y, self._weights = X, y, weights
+        self.dtype, self.is_sparse = cast(FloatType, X.dtype.name), bool(sparse.issparse(X))
         self._starts, self._where = starts, where
 
     def spread(self, where: NDArray[np.bool_] | None) -> MatrixRows:
@@ -79,14 +82,6 @@ class MatrixRows(Collection):
     def shape(self) -> tuple[int, int]:
         rows, features = self._X.shape
         return int(rows), int(features)
-
-    @property
-    def dtype(self) -> FloatType:
-        return cast(FloatType, self._X.dtype.name)
-
-    @property
-    def is_sparse(self) -> bool:
-        return bool(sparse.issparse(self._X))
 
     def with_offset(self, offset: Any) -> MatrixRows:
         y = np.column_stack([as_floats("y", self._y), as_offset(offset, len(self._y))])

@@ -295,6 +295,11 @@ class ArrowRows(StoredRows):
     ((50, 1), ('age',))
     """
 
+    feature_names: tuple[str, ...] | None = None
+    target_name: str | None = None
+    schema: Schema | None = None
+    offset_column: OffsetColumn = _NO_OFFSET
+
     def __init__(
         self,
         source: Any,
@@ -337,19 +342,17 @@ class ArrowRows(StoredRows):
         check_unique([*columns, *others], "column")
         self.used_columns = tuple(dict.fromkeys([*columns, *others]))
         table.require(self.used_columns)
-        self._decoder = (
-            number_columns(tuple(columns), table.parts, dtype)
-            if schema is None
-            else encoded_columns(schema, dtype)
-        )
-        self._schema, self.table = schema, table
-        self._target, self._group_column = target, groups
-        self._offset_column = (
-            OffsetColumn("offset", offset)
-            if exposure is None
-            else OffsetColumn("exposure", exposure)
-        )
-        own = BatchSource(table, self._decoder, target, sample_weight, self._offset_column)
+        if schema is None:
+            decoder = number_columns(tuple(columns), table.parts, dtype)
+            self.feature_names = decoder.columns if decoder.names == decoder.columns else None
+        else:
+            decoder = encoded_columns(schema, dtype)
+        self.schema, self.table = schema, table
+        self.target_name, self._group_column = target, groups
+        self.offset_column = OffsetColumn("offset", offset)
+        if exposure is not None:
+            self.offset_column = OffsetColumn("exposure", exposure)
+        own = BatchSource(table, decoder, target, sample_weight, self.offset_column)
         super().__init__(own, cache, has_targets=target is not None)
 
     @property
@@ -357,23 +360,6 @@ class ArrowRows(StoredRows):
         if self._group_column is None:
             return None
         return self.table.read_columns([self._group_column], WHOSE_CURE)[self._group_column]
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        own = self._decoder
-        return own.columns if self._schema is None and own.names == own.columns else None
-
-    @property
-    def target_name(self) -> str | None:
-        return self._target
-
-    @property
-    def schema(self) -> Schema | None:
-        return self._schema
-
-    @property
-    def offset_column(self) -> OffsetColumn:
-        return self._offset_column
 
     def with_schema(self, schema: Schema) -> ArrowRows:
         """Return the same rows, encoded by another schema.

@@ -29,6 +29,10 @@ _PART_BYTES = 1 << 24
 class StoredRows(Collection):
     """Rows read from a source a part at a time; ``cache`` is a folder for prepared rows."""
 
+    dtype: FloatType = "float64"
+    is_weighted: bool = False
+    has_offset: bool = False
+
     def __init__(
         self, source: Source, cache: str | os.PathLike[str] | None, *, has_targets: bool
     ) -> None:
@@ -36,6 +40,8 @@ class StoredRows(Collection):
             raise ValueError(f"cache must be an existing folder or None, got {cache!r}")
         self._cache = None if cache is None else Path(cache)
         self._source, self._has_targets = source, has_targets
+        self.dtype, self.is_weighted = source.dtype, source.is_weighted
+        self.has_offset = source.has_offset
         # Positions of the rows, group by group, where that is not their order; starts of groups.
         self._places: NDArray[np.intp] | None = None
         self._starts: NDArray[np.intp] | None = None
@@ -60,18 +66,6 @@ class StoredRows(Collection):
         found = copy.copy(self)
         found._places, found._starts = places, starts
         return found
-
-    @property
-    def dtype(self) -> FloatType:
-        return self._source.dtype
-
-    @property
-    def is_weighted(self) -> bool:
-        return self._source.is_weighted
-
-    @property
-    def has_offset(self) -> bool:
-        return self._source.has_offset
 
     def _prepared(self, how: Preparation) -> Rows:
         self._require_targets()

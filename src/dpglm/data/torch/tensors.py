@@ -281,6 +281,7 @@ class TensorCollection(Collection):
 
     copies_cheaply: ClassVar[bool] = True
     is_numpy: ClassVar[bool] = False
+    dtype: FloatType = "float64"
 
     def __init__(self, X: Any, y: Any = None, weights: Any = None, offset: Any = None) -> None:
         import torch
@@ -298,15 +299,11 @@ class TensorCollection(Collection):
             self._y = np.column_stack([as_floats("y", self._targets()), own])
         self._weights = None if weights is None else as_weights(_host_column(weights), n_rows)
         narrow = X.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        self._dtype: FloatType = "float32" if narrow else "float64"
+        self.dtype = "float32" if narrow else "float64"
 
     @property
     def shape(self) -> tuple[int, int]:
         return int(self._X.shape[0]), int(self._X.shape[1])
-
-    @property
-    def dtype(self) -> FloatType:
-        return self._dtype
 
     def with_offset(self, offset: Any) -> TensorCollection:
         return TensorCollection(self._X, self._targets(), self._weights, offset)
@@ -314,7 +311,7 @@ class TensorCollection(Collection):
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> MatrixRows:
         """Copy the rows to the host's memory, where sums over groups are computed."""
         xp, y = namespace(self._X), self._targets()
-        X = as_host(check_finite(xp.asarray(self._X, dtype=getattr(xp, self._dtype))))
+        X = as_host(check_finite(xp.asarray(self._X, dtype=getattr(xp, self.dtype))))
         return MatrixRows(X, y, self._weights).in_groups(ids, most, noise)
 
     def _prepared(self, how: Preparation) -> Rows:
