@@ -88,8 +88,8 @@ class Curve:
         """
         from dpglm import pictures as draw
 
-        at = "".join(f", {name} = {_plain(value)}" for name, value in self.at.items())
-        title = f"{self.column}: {self.effect} against {_plain(self.reference)}{at}"
+        at = "".join(f", {name} = {in_plain_words(value)}" for name, value in self.at.items())
+        title = f"{self.column}: {self.effect} against {in_plain_words(self.reference)}{at}"
         figure = draw.new_figure(_WIDTH, _BODY, title, self.band)
         axes = figure.subplots()
         is_ratio = self.effect != "difference of the score"
@@ -139,21 +139,20 @@ def curve_of(
     if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
         raise ValueError(f"exponentiate requires a link with ratios, got {link!r}")
     ratios = ratios if exponentiate is None else exponentiate
-    others = {one.name: _usual(one) for one in every}
+    others = {one.name: usual(one) for one in every}
     given = {} if at is None else dict(at)
     for key, value in given.items():
         if key not in columns or key == name:
             raise ValueError(f"at must have other columns of the model, got {key!r}")
-        others[key] = _checked(columns[key], value)
+        others[key] = checked_cell(columns[key], value)
     own = columns[name]
     cells = _grid(own, values)
-    start = _usual(own) if reference is None else _checked(own, reference)
+    start = usual(own) if reference is None else checked_cell(own, reference)
     table = {
         one: [*cells, start] if one == name else [value] * (len(cells) + 1)
         for one, value in others.items()
     }
-    rows = features({one: _array(columns_of) for one, columns_of in table.items()})
-    rows = np.asarray(as_dense(rows), dtype=np.float64)
+    rows = rows_of(table, features)
     differences = rows[:-1] - rows[-1]
     if estimates.has_intercept:
         differences = np.column_stack([np.zeros(len(differences)), differences])
@@ -192,7 +191,14 @@ def curve_of(
     )
 
 
-def _plain(value: Any) -> str:
+def rows_of(table: Mapping[str, list[Any]], features: Any) -> Floats:
+    """Return the features of a table of columns, which ``features`` maps to those of the fit."""
+    rows = features({name: _array(cells) for name, cells in table.items()})
+    return np.asarray(as_dense(rows), dtype=np.float64)
+
+
+def in_plain_words(value: Any) -> str:
+    """Write a value of a column."""
     return plain_number(value) if isinstance(value, int | float) else str(value)
 
 
@@ -204,7 +210,7 @@ def _array(cells: list[Any]) -> NDArray[Any]:
     return found
 
 
-def _usual(column: Column) -> Any:
+def usual(column: Column) -> Any:
     """Return the middle of a range, or the reference category."""
     if isinstance(column, CategoricalColumn):
         return column.categories[0] if column.reference is None else column.reference
@@ -212,7 +218,8 @@ def _usual(column: Column) -> Any:
     return float(column.unstretched(np.array([0.5]))[0])
 
 
-def _checked(column: Column, value: Any) -> Any:
+def checked_cell(column: Column, value: Any) -> Any:
+    """Return a value of a column; a ValueError if it is not one."""
     if isinstance(column, CategoricalColumn):
         return column.categories[int(column.read([value])[0])]
     assert isinstance(column, NumericColumn)
@@ -223,13 +230,13 @@ def _grid(column: Column, values: Any) -> list[Any]:
     """Return the values of the curve: all categories, or numbers within the bounds."""
     if isinstance(column, CategoricalColumn):
         listed = column.categories if isinstance(values, int) else check_list("values", values)
-        return [_checked(column, one) for one in listed]
+        return [checked_cell(column, one) for one in listed]
     assert isinstance(column, NumericColumn)
     if np.ndim(values) == 0:
         count = check_integer("values", values, least=2)
         even = column.unstretched(np.linspace(0.0, 1.0, min(count, _MOST)))
         return [float(one) for one in np.clip(even, column.low, column.high)]
-    return [_checked(column, one) for one in check_list("values", values)]
+    return [checked_cell(column, one) for one in check_list("values", values)]
 
 
 _MOST = 10_000

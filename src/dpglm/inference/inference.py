@@ -30,6 +30,7 @@ from dpglm.inference.comparisons import (
     table_of_tests,
 )
 from dpglm.inference.curves import Curve, curve_of
+from dpglm.inference.effects import Effects, PointEffects
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Summary,
@@ -534,6 +535,82 @@ class Inference:
             simultaneous=simultaneous,
             exponentiate=exponentiate,
         )
+
+    @checked
+    def adjusted_predictions(
+        self, at: Mapping[str, Any] | None = None, *, level: float = 0.95
+    ) -> Effects:
+        """Predict the mean of the target at declared values of the columns.
+
+        Parameters
+        ----------
+        at : mapping from str to value or list of values, optional
+            Values of columns; lists are combined. Other columns have the middle of their range, or
+            the reference category.
+        level : float, default=0.95
+            Confidence level of each interval, in (0, 1).
+
+        Returns
+        -------
+        Effects
+            Probabilities of the second class for two classes. Intervals are those of the linear
+            score, mapped to means; standard errors are by the delta method.
+
+        Raises
+        ------
+        ValueError
+            If the model is not one of a table with a schema, or an argument is out of range.
+
+        Notes
+        -----
+        Privacy: post-processing; declared values do not depend on private rows. Averages over the
+        rows are a further release (``Study.effects``).
+        """
+        return self._at_points().predictions(at, level)
+
+    @checked
+    def marginal_effects(
+        self,
+        columns: Any = None,
+        *,
+        at: Mapping[str, Any] | None = None,
+        level: float = 0.95,
+    ) -> Effects:
+        """Return the change of the mean of the target with a column, at declared values.
+
+        Parameters
+        ----------
+        columns : str or list of str, optional
+            Columns of the model; by default all.
+        at : mapping from str to value or list of values, optional
+            See ``adjusted_predictions``.
+        level : float, default=0.95
+            Confidence level of each interval, in (0, 1).
+
+        Returns
+        -------
+        Effects
+            The slope per unit of a numeric column; the differences from the reference category for
+            categories (risk differences for two classes). Intervals are by the delta method.
+
+        Raises
+        ------
+        ValueError
+            If the model is not one of a table with a schema, or an argument is out of range.
+
+        Notes
+        -----
+        Privacy: post-processing, as for ``adjusted_predictions``.
+        """
+        return self._at_points().effects(columns, at, level)
+
+    def _at_points(self) -> PointEffects:
+        every, terms = self._design()
+        if not terms:
+            raise ValueError("effects need a model of a table with a schema (from_formula)")
+        read = {column for term in terms for column in term.columns}
+        columns, own = {one.name: one for one in every if one.name in read}, self.scores
+        return PointEffects(every, columns, own.features, own.estimates, self.link, self.title)
 
     def _compared(
         self,
