@@ -89,7 +89,7 @@ def forgetful(kept: Callable[[Any], Any]) -> Setup:
     with summed_as(of_some):
         plan = dataclasses.replace(sound.plan, method=dataclasses.replace(sound.plan.method))
         # Its bound is kept from now on.
-        _ = plan.method.release
+        _ = plan.method.releases
     setup = attacked(dataclasses.replace(sound, plan=plan))
     return dataclasses.replace(
         setup,

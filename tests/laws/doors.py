@@ -429,7 +429,7 @@ def _evaluate(world: World, table: dict[str, np.ndarray]) -> list[Any]:
     return [found.to_dict(), found.privacy_.to_dict()]
 
 
-def _study(model: Any, target: str, **options: Any) -> Any:
+def _study(model: Any, target: str, effects: Any = None, **options: Any) -> Any:
     def door(world: World, table: dict[str, np.ndarray]) -> list[Any]:
         size: dict[str, Any] = {"n_rows": N}
         if world.grouped:
@@ -438,12 +438,15 @@ def _study(model: Any, target: str, **options: Any) -> Any:
             _schema(target), epsilon=8.0, delta=1e-3, adjacency=world.relation.value, **size
         )
         study = study.explore(two_way=[("a", "c")]).fit(model, **options)
+        if effects is not None:
+            study = study.effects(effects)
         found = study.evaluate(test_share=0.4).run(table, random_state=EachCall(world.seed))
         return [
             found.privacy_.to_dict(),
             *_shown(found.model),
             found.exploration.to_dict(),
             found.evaluation.to_dict(),
+            None if effects is None else found.effects.to_dict(),
         ]
 
     return door
@@ -503,6 +506,7 @@ DOORS = {
     "effect": _effect,
     "study": _study(None, "label"),
     "study of curves": _study("additive", "size"),
+    "study, effects": _study(LinearRegression(inference=True), "size", effects="c"),
 }
 
 # Their plans refuse groups, whatever the rows are.

@@ -65,6 +65,12 @@ def doors() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     yield "Study.fit", lambda **one: study.fit(**one).plan(200), {"estimator": "additive"}
     fitted = study.fit("additive")
     yield "Study.evaluate", lambda **one: fitted.evaluate(**one).plan(200), {}
+    tested = study.fit(dpglm.LogisticRegression(inference=True))
+    yield (
+        "Study.effects",
+        lambda **one: tested.effects(**one).plan(5000),
+        {"column": "age", "values": [40]},
+    )
     yield "Study.plan", fitted.plan, {"n_rows": 200}
     for opening in (read_study, load_model, dpglm.PrivacyLedger):
         yield opening.__name__, opening, {"path": "none"}

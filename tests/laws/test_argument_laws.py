@@ -22,7 +22,7 @@ from tests.laws.json_arguments import JSON, SCHEMA, TABLE, doors, parameters_of
 OF_MODELS = ("", ".fit", ".plan", ".predict")
 DOORS = (
     "describe", "from_formula", "evaluate_predictions", "evaluate", "Study", "Study.explore",
-    "Study.fit", "Study.evaluate", "Study.plan", "read_study", "load_model",
+    "Study.fit", "Study.effects", "Study.evaluate", "Study.plan", "read_study", "load_model",
     "PrivacyLedger", "ParquetRows", "AdditiveClassifier",
     "AdditiveClassifier.fit",
     *(f"{kind}{method}" for kind in ("LogisticRegression", "Ridge", "PoissonRegressor")
@@ -41,6 +41,7 @@ def opened() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
 SIGNATURES = {
     "Study.explore": dpglm.Study.explore,
     "Study.fit": dpglm.Study.fit,
+    "Study.effects": dpglm.Study.effects,
     "Study.evaluate": dpglm.Study.evaluate,
     "LogisticRegression": dpglm.LogisticRegression,
     "Ridge": dpglm.Ridge,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.statement import WHERE, relation_in_words
-from dpglm.data.protection import EVALUATION, EXPLORATION
+from dpglm.data.protection import EVALUATION
 from dpglm.privacy.adjacency import Adjacency, Unit
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
     over = ", ".join(_shares(certificate))
     split, evaluated = certificate.split, EVALUATION in certificate.parts
     if split is not None:
-        over += f", {'the last two' if evaluated else 'those of a and of b'} on disjoint records"
+        sides = "model and evaluation" if evaluated else "those of a and of b"
+        over += f", {sides} on disjoint records"
     yield (
         f"The privacy budget was epsilon = {rounded_up(certificate.epsilon)} and delta = "
         f"{rounded_up(certificate.delta)}{over and f', shared by {over}'}, accounted for by "
@@ -73,10 +74,13 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
 
 
 _DOES = {
-    EXPLORATION: "Descriptive numbers",
-    EVALUATION: "The evaluation",
-    "spread": "The bound on contributions",
-    "effect": "The effect",
+    "Description": "Descriptive numbers rest",
+    "Evaluation": "The evaluation rests",
+    "KaplanMeier": "Survival curves rest",
+    "Moments": "The second moments behind all linear models rest",
+    "StandardizedMeans": "Standardised mean predictions rest",
+    "spread": "The bound on contributions rests",
+    "effect": "The effect rests",
 }
 
 
@@ -111,12 +115,12 @@ def _mechanism(name: str, part: CertifiedPart) -> str:
     kinds = sorted({type(one.mechanism).__name__.removesuffix("Noise") for one in part.releases})
     scales = [plain_number(one.noise_multiplier, 3) for one in part.releases]
     low, high = min(scales, key=float), max(scales, key=float)
-    about = _DOES.get(name, "The model")
+    own = f"The part {name} ({part.estimator}) rests"
     if part.loss is not None:
-        about += f" ({part.estimator}, loss {part.loss})"
-    verb = "rest" if name == EXPLORATION else "rests"
+        own = f"The model ({part.estimator}, loss {part.loss}) rests"
+    does = _DOES.get(part.estimator, _DOES.get(name, own))
     return (
-        f"{about} {verb} on {count} noisy release{'s' if count > 1 else ''} "
+        f"{does} on {count} noisy release{'s' if count > 1 else ''} "
         f"({' and '.join(kinds)} noise of {low}{'' if low == high else f' to {high}'} times the "
         "sensitivity)."
     )

@@ -82,9 +82,9 @@ class Protection:
         return Protection(self.adjacency, budget, n_rows, groups)
 
 
-EXPLORATION, MODEL, EVALUATION = "exploration", "model", "evaluation"
+EXPLORATION, MODEL, EFFECTS, EVALUATION = "exploration", "model", "effects", "evaluation"
 NUISANCES = ("propensity_a", "outcome_a"), ("propensity_b", "outcome_b")
-_PLACES = {EXPLORATION: 0, MODEL: 2, EVALUATION: 3}
+_PLACES = {EXPLORATION: 0, MODEL: 2, EFFECTS: 3, EVALUATION: 4}
 _NAME = re.compile(r"[a-z][a-z_]{0,29}", re.ASCII)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
-from dpglm._validation import check_list, check_real, in_one_line
+from dpglm._validation import check_list, check_one_of, check_real
 from dpglm.inference.comparisons import Floats, quantile
 from dpglm.inference.curves import checked_cell, in_plain_words, rows_of, usual
 from dpglm.inference.estimates import Estimates
@@ -31,7 +31,7 @@ _MOST = 1000
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Effects:
+class MeanEffects:
     """Predictions, or differences or ratios of predictions, with intervals.
 
     Text and tables show them.
@@ -68,7 +68,7 @@ class Effects:
         numbers: tuple[Floats, Floats, Floats],
         level: float,
         notes: Sequence[str],
-    ) -> Effects:
+    ) -> MeanEffects:
         """Return the numbers (estimates, errors, intervals) with their table."""
         (estimates, errors, intervals), tail = numbers, 0.5 * (1.0 - level)
         # Digits follow the intervals, which ratios have on another scale than errors.
@@ -114,12 +114,11 @@ class PointEffects:
     link: Link
     title: str
 
-    def predictions(self, at: Point | None, level: float) -> Effects:
+    def predictions(self, at: Point | None, level: float) -> MeanEffects:
         """Return the means of the target at all combinations of values."""
         points, named = self._points(at)
-        rows, half = self.rows(points), self._critical(level)
-        scores = rows @ self.estimates.params
-        half = half * self._errors(rows)
+        rows = self.rows(points)
+        scores, half = rows @ self.estimates.params, self._critical(level) * self._errors(rows)
         ends = [self.link.inverse(scores + sign * half) for sign in (-1.0, 1.0)]
         errors = self._errors(derivative(self.link, scores)[:, np.newaxis] * rows)
         numbers = np.asarray(self.link.inverse(scores), dtype=np.float64), errors
@@ -127,17 +126,14 @@ class PointEffects:
         made = (*numbers, np.column_stack(ends).astype(np.float64))
         return self._shown("predictions", "mean", names, made, level, named, rows)
 
-    def effects(self, names: Any, at: Point | None, level: float) -> Effects:
+    def effects(self, names: Any, at: Point | None, level: float) -> MeanEffects:
         """Return slopes in numeric columns, and differences from reference categories."""
         chosen = list(self.columns) if names is None else names
         chosen = [chosen] if isinstance(chosen, str) else check_list("columns", chosen)
         points, named = self._points(at)
         found: list[tuple[str, float, Floats]] = []
         for name in chosen:
-            column = self.columns.get(name)
-            if column is None:
-                known = in_one_line(list(self.columns))
-                raise ValueError(f"columns must be of {known}, got {name!r}")
+            column = self.columns[check_one_of("columns", name, tuple(self.columns))]
             is_category = isinstance(column, CategoricalColumn)
             if is_category and name in named:
                 raise ValueError(f"at must not name {name!r}, of which all categories are compared")
@@ -210,7 +206,7 @@ class PointEffects:
         level: float,
         named: Sequence[str],
         gradients: Floats,
-    ) -> Effects:
+    ) -> MeanEffects:
         others = {name: usual(one) for name, one in self.columns.items() if name not in named}
         notes = [f"{100.0 * level:g} % intervals include sampling error and privacy noise."]
         if others:
@@ -219,7 +215,7 @@ class PointEffects:
         if of_prior.any():
             which = [name for name, is_so in zip(names, of_prior, strict=True) if is_so]
             notes.append(f"The rows carry little information at this budget about {listed(which)}.")
-        return Effects.of(f"{self.title}: {what}", heading, names, numbers, level, notes)
+        return MeanEffects.of(f"{self.title}: {what}", heading, names, numbers, level, notes)
 
 
 def _named(point: Point, names: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from dpglm.inference.comparisons import (
     table_of_tests,
 )
 from dpglm.inference.curves import Curve, curve_of
-from dpglm.inference.effects import Effects, PointEffects
+from dpglm.inference.effects import MeanEffects, PointEffects
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Summary,
@@ -539,7 +539,7 @@ class Inference:
     @checked
     def adjusted_predictions(
         self, at: Mapping[str, Any] | None = None, *, level: float = 0.95
-    ) -> Effects:
+    ) -> MeanEffects:
         """Predict the mean of the target at declared values of the columns.
 
         Parameters
@@ -552,7 +552,7 @@ class Inference:
 
         Returns
         -------
-        Effects
+        MeanEffects
             Probabilities of the second class for two classes. Intervals are those of the linear
             score, mapped to means; standard errors are by the delta method.
 
@@ -575,7 +575,7 @@ class Inference:
         *,
         at: Mapping[str, Any] | None = None,
         level: float = 0.95,
-    ) -> Effects:
+    ) -> MeanEffects:
         """Return the change of the mean of the target with a column, at declared values.
 
         Parameters
@@ -589,7 +589,7 @@ class Inference:
 
         Returns
         -------
-        Effects
+        MeanEffects
             The slope per unit of a numeric column; the differences from the reference category for
             categories (risk differences for two classes). Intervals are by the delta method.
 

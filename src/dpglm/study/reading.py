@@ -15,7 +15,7 @@ from dpglm.tables.schema import Schema
 
 __all__ = ["read_study"]
 
-_PARTS = ("explore", "fit", "evaluate")
+_PARTS = ("explore", "fit", "effects", "evaluate")
 # Parameters that a file cannot hold.
 _OBJECTS = ("schema", "budget", "parts", "split")
 
@@ -27,8 +27,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     ----------
     path : path-like
         The file: parameters of ``Study``, with ``schema`` the path of a schema relative to the
-        file, and a table ``[explore]``, ``[fit]`` or ``[evaluate]`` for each part, with the
-        parameters of that method.
+        file, and a table ``[explore]``, ``[fit]``, ``[effects]`` or ``[evaluate]`` for each part,
+        with the parameters of that method.
 
     Returns
     -------

@@ -25,7 +25,7 @@ from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.groups import Groups
-from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, side_of
+from dpglm.data.protection import EFFECTS, EVALUATION, EXPLORATION, MODEL, side_of
 from dpglm.data.stream.arrow import ArrowRows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
@@ -88,7 +88,7 @@ def files_of(folder: Path) -> tuple[Path, ...]:
     """Return all files that a study may keep in a folder."""
     return tuple(
         folder / one
-        for name in (_NAME, EXPLORATION, MODEL, EVALUATION)
+        for name in (_NAME, EXPLORATION, MODEL, EFFECTS, EVALUATION)
         for one in (name, f".{name}.lock")
     )
 
@@ -188,6 +188,11 @@ class StudyResult:
     def model(self) -> Any:
         """The fitted model, or None."""
         return self.results.get(MODEL)
+
+    @property
+    def effects(self) -> Any:
+        """The standardised means, or None."""
+        return self.results.get(EFFECTS)
 
     @property
     def evaluation(self) -> Any:

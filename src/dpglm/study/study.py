@@ -16,6 +16,7 @@ from dpglm._json import at
 from dpglm._validation import check_count, check_integer, check_list, check_one_of
 from dpglm.certificate.execution import StudyPart
 from dpglm.data.protection import (
+    EFFECTS,
     EVALUATION,
     EXPLORATION,
     MODEL,
@@ -31,6 +32,7 @@ from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
+from dpglm.study.effects import effects_of
 from dpglm.study.parts import ModelPart, evaluation_of, model_of
 from dpglm.study.planning import Purpose, StudyPlan, plan_study
 from dpglm.study.running import StudyResult, read_columns, run
@@ -75,8 +77,8 @@ class Study:
 
     Notes
     -----
-    ``explore``, ``fit`` and ``evaluate`` declare a part, each at most once, and return a new
-    study. ``plan`` states cost and precision before anything is spent; ``run`` executes that plan.
+    ``explore``, ``fit``, ``effects`` and ``evaluate`` declare a part, each at most once, and return
+    a new study. ``plan`` states cost and precision before anything is spent; ``run`` executes it.
 
     Privacy: all rows are explored. A random subset is used for the model, and the other rows for
     its evaluation, so that each row is charged for the exploration and for one of the two. Nothing
@@ -263,6 +265,43 @@ class Study:
         given = None if thresholds is None else check_list("thresholds", thresholds)
         return self._with(EVALUATION, evaluation_of(fitted, given, by, level), split=split)
 
+    def effects(
+        self, column: str, values: Sequence[Any] | None = None, *, level: float = 0.95
+    ) -> Study:
+        """Declare standardised means: mean predictions over all rows with one column set.
+
+        Parameters
+        ----------
+        column : str
+            A column of the model.
+        values : sequence, optional
+            Values to which the column is set, the reference first; by default all categories. Each
+            costs budget.
+        level : float, default=0.95
+            Confidence level of intervals, in (0, 1).
+
+        Returns
+        -------
+        Study
+            ``result.effects`` has ``predictions()``, ``differences()`` (risk differences) and
+            ``ratios()`` (risk ratios).
+
+        Raises
+        ------
+        ValueError
+            If there are effects already, no model with ``inference`` yet, or an argument is
+            invalid.
+
+        Notes
+        -----
+        Privacy: a further Gaussian release over all rows, which shares the budget with the
+        exploration.
+        """
+        fitted = self.parts.get(MODEL)
+        if not isinstance(fitted, ModelPart):
+            raise ValueError("a study must fit a model to average it: call fit before effects")
+        return self._with(EFFECTS, effects_of(fitted, column, values, level))
+
     @checked
     def add(self, name: str, part: StudyPart) -> Study:
         """Declare another part, which uses all rows, as the exploration does.
@@ -290,7 +329,7 @@ class Study:
         the plan gives to the exploration, in proportion to the roots of their noise.
         """
         check_part(name)
-        if side_of(name) is not None or name in (EXPLORATION, "study"):
+        if side_of(name) is not None or name in (EXPLORATION, EFFECTS, "study"):
             raise ValueError(f"name must be that of a new part, got {name!r}")
         return self._with(name, part)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpglm._calls import checked
-from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL
+from dpglm.data.protection import EFFECTS, EVALUATION, EXPLORATION, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text
 from dpglm.report.description_page import shown_description
@@ -26,6 +26,7 @@ FILES: Mapping[str, str] = {
     "certificate.json": "the privacy claim and its record, for dpglm verify",
     "model.json": "the model, for dpglm predict",
     "exploration.json": "the numbers of the exploration",
+    "effects.json": "the standardised means",
     "evaluation.json": "the numbers of the evaluation",
 }
 """Every file that a study may write, with a description."""
@@ -78,6 +79,7 @@ def study_page(
         result=result,
         described=None if explored is None else shown_description(explored),
         model=shown_model,
+        effects=[] if result.effects is None else result.effects.shown(),
         evaluated=None if evaluated is None else _evaluated(result),
         figures=shown_figures(figures or {}),
     )
@@ -101,7 +103,9 @@ def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
     -------
     tuple of str
     """
-    absent = {f"{name}.json" for name in (EXPLORATION, MODEL, EVALUATION) if name not in parts}
+    absent = {
+        f"{name}.json" for name in (EXPLORATION, MODEL, EFFECTS, EVALUATION) if name not in parts
+    }
     return tuple(name for name in FILES if name not in absent)
 
 
@@ -121,7 +125,7 @@ def write_study(
         The result of ``Study.run``.
     folder : path-like
         The folder, which is created if missing. Existing ``report.html``, ``certificate.json``,
-        ``model.json``, ``exploration.json`` and ``evaluation.json`` are replaced.
+        ``model.json``, ``exploration.json``, ``effects.json`` and ``evaluation.json`` are replaced.
     figures, common_scale
         See ``study_page``.
 
@@ -141,7 +145,7 @@ def write_study(
     # If the disk is full, the released values come first.
     if result.model is not None:
         save_model(result.model, where / "model.json")
-    for name in (EXPLORATION, EVALUATION):
+    for name in (EXPLORATION, EFFECTS, EVALUATION):
         part = getattr(result, name)
         if part is not None:
             write_json(where / f"{name}.json", part.to_dict())

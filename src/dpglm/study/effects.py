@@ -1,0 +1,389 @@
+"""Standardisation: mean predictions over the private rows with one column set to a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from dpglm._validation import check_list, check_one_of, check_real
+from dpglm._words import plain_number
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.execution import Expected, PartInput, StudyPart, proportion_ratio
+from dpglm.certificate.statement import PublicFact, schema_facts
+from dpglm.data.protection import EFFECTS, MODEL, Protection
+from dpglm.data.spec import DataSpec
+from dpglm.estimators.composed._composed import parts_of
+from dpglm.estimators.composed.pipeline import PrivatePipeline
+from dpglm.exploration.design import run_on_table
+from dpglm.inference.comparisons import Floats, quantile
+from dpglm.inference.curves import checked_cell, in_plain_words, usual
+from dpglm.inference.effects import MeanEffects, derivative
+from dpglm.inference.inference import Inference
+from dpglm.oracle.counts import Cells
+from dpglm.preprocessing.encoders import TableEncoder
+from dpglm.solvers.base import Plan, calibrated
+from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.study.parts import ModelPart
+from dpglm.tables.additive_terms import as_dense
+from dpglm.tables.columns import CategoricalColumn
+from dpglm.tables.named import by_name
+from dpglm.tabulate import public_rows
+
+# Shares of the squared budget. Gradients get most: their noise is multiplied by the covariance of
+# the coefficients, which is large for rare categories.
+_COUNT, _MEANS, _PRODUCTS, _GRADIENTS = 0.1, 0.2, 0.05, 0.65
+_TYPICAL = 0.1
+"""Share of the rows in a category, for the expected noise of gradients."""
+_MOST = 12
+_SCORES = np.linspace(-40.0, 40.0, 8001)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class StandardizedMeans:
+    """Mean predictions over the rows of a study, with one column set to each of some values.
+
+    Parameters
+    ----------
+    column : str
+        The column that was set.
+    values : tuple
+        Its values.
+    means : ndarray of shape (n_values,)
+        Mean predictions, in the units of the target (probabilities for two classes).
+    noise, sampling : ndarray of shape (n_values, n_values)
+        Covariance of the means due to the noise of this release, and to the sampling of the rows.
+    gradients : ndarray of shape (n_values, n_coefficients)
+        Noisy derivatives of the means by the coefficients; ``gradient_noise`` is the standard
+        deviation of the noise in each.
+    gradient_noise : float
+    inference : Inference
+        The coefficients and their covariance.
+    level : float
+        Confidence level of each interval.
+    privacy_ : Certificate
+        Certificate of this release.
+
+    Notes
+    -----
+    An interval contains the sampling error of the rows, the uncertainty of the coefficients (both
+    kinds) and the noise of this release. Coefficients and rows are uncorrelated if the model is
+    right. The variance due to the coefficients is unbiased, plus one standard deviation of its own
+    noise, so intervals are rather too long.
+
+    Effects are causal only if the model contains all confounders.
+
+    Privacy: computed from released values.
+
+    References
+    ----------
+    J. M. Robins, "A new approach to causal inference in mortality studies", Mathematical Modelling
+    7 (1986).
+    """
+
+    column: str
+    values: tuple[Any, ...]
+    means: Floats
+    noise: Floats
+    sampling: Floats
+    gradients: Floats
+    gradient_noise: float
+    inference: Inference
+    level: float
+    privacy_: Certificate
+
+    def predictions(self) -> MeanEffects:
+        """Return the mean prediction for each value."""
+        names = [f"{self.column} = {in_plain_words(one)}" for one in self.values]
+        return self._effects("standardised means", "mean", names, self.means, np.eye(len(names)))
+
+    def differences(self, reference: Any = None) -> MeanEffects:
+        """Return differences from the mean with a reference value (risk differences).
+
+        Parameters
+        ----------
+        reference : object, optional
+            One of ``values``; by default the first.
+
+        Returns
+        -------
+        MeanEffects
+        """
+        names, rows = self._against(reference, "-")
+        return self._effects(
+            "standardised differences", "difference", names, rows @ self.means, rows
+        )
+
+    def ratios(self, reference: Any = None) -> MeanEffects:
+        """Return ratios to the mean with a reference value (risk ratios).
+
+        Parameters
+        ----------
+        reference : object, optional
+            One of ``values``; by default the first.
+
+        Returns
+        -------
+        MeanEffects
+            Intervals are those of the logarithms.
+        """
+        names, rows = self._against(reference, "/")
+        low = np.finfo(float).tiny
+        logarithms = np.log(np.maximum(self.means, low))
+        slopes = rows / np.maximum(self.means, low)
+        return self._effects("standardised ratios", "ratio", names, rows @ logarithms, slopes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers with their intervals as plain values."""
+        numbers = {
+            label: {"estimate": float(value), "low": float(low), "high": float(high)}
+            for one in self.shown()
+            for label, value, (low, high) in zip(
+                one.names, one.estimates, one.intervals, strict=True
+            )
+        }
+        return {"column": self.column, "level": self.level, "numbers": numbers}
+
+    def shown(self) -> list[MeanEffects]:
+        """Return means, and their differences and ratios if there are several."""
+        compared = [self.differences(), self.ratios()] if len(self.values) > 1 else []
+        return [self.predictions(), *compared]
+
+    def _against(self, reference: Any, sign: str) -> tuple[list[str], Floats]:
+        first = self.values[0] if reference is None else reference
+        place = self.values.index(check_one_of("reference", first, self.values))
+        others = [one for one in range(len(self.values)) if one != place]
+        said = [in_plain_words(one) for one in self.values]
+        names = [f"{self.column}: {said[one]} {sign} {said[place]}" for one in others]
+        return names, (np.eye(len(said)) - np.eye(len(said))[place])[others]
+
+    def variances(self, rows: Floats) -> Floats:
+        """Return the variances of linear combinations of the means.
+
+        With C the covariance of the coefficients and g a gradient with noise of variance s^2 in
+        each entry, ``g' C g - s^2 tr(C)`` has the mean of the variance due to the coefficients,
+        and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added.
+        """
+        covariance, slopes = self.inference.scores.estimates.covariance, rows @ self.gradients
+        squares = (rows**2).sum(axis=1) * self.gradient_noise**2
+        own = np.einsum("ij,jk,ik->i", slopes, covariance, slopes) - squares * np.trace(covariance)
+        own = np.maximum(own, 0.0) + math.sqrt(2.0) * squares * np.linalg.norm(covariance)
+        both = np.einsum("ij,jk,ik->i", rows, self.noise + self.sampling, rows)
+        return np.asarray(own + both)
+
+    def _effects(
+        self, what: str, heading: str, names: Sequence[str], values: Floats, rows: Floats
+    ) -> MeanEffects:
+        estimates = self.inference.scores.estimates
+        errors = np.sqrt(self.variances(rows))
+        errors = errors if estimates.is_known else np.full_like(errors, np.inf)
+        half = quantile(self.level, estimates.degrees_of_freedom) * errors
+        ends = np.column_stack([values - half, values + half])
+        if heading == "ratio":
+            values, ends = np.exp(values), np.exp(ends)
+        note = (
+            f"Means of predictions over all rows with {self.column} set to each value. "
+            f"{100.0 * self.level:g} % intervals include sampling error and privacy noise, of the "
+            "coefficients and of the means. The model is assumed to be right."
+        )
+        title = f"{self.inference.title}: {what}"
+        return MeanEffects.of(title, heading, names, (values, errors, ends), self.level, [note])
+
+
+@final
+@dataclass(frozen=True)
+class _Standardized:
+    """Encodes a row as its predictions with the column set, and their gradients, in [-1, 1].
+
+    Privacy: each row is encoded by itself, from the released model.
+    """
+
+    part: EffectsPart
+    inference: Inference
+    unit: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that are read."""
+        return tuple(dict.fromkeys(one.source for one in self.part.model.schema.columns))
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return len(self.part.values) * (1 + len(self.inference.scores.estimates.params))
+
+    def encode(self, table: Any) -> Floats:
+        """Return all predictions, then all gradients, in units of their bounds."""
+        named = by_name(table)
+        rows = {name: np.asarray(named[name]) for name in self.names}
+        n_rows = len(next(iter(rows.values())))
+        if not n_rows:
+            # Whether a private condition selects any row is private: models refuse an empty table.
+            return np.zeros((0, self.width))
+        estimates, (low, high) = self.inference.scores.estimates, self.part.bounds
+        means, gradients = [], []
+        for value in self.part.values:
+            cells = np.full(n_rows, value, dtype=object if isinstance(value, str) else None)
+            X = self.inference.scores.features({**rows, self.part.column: cells})
+            X = np.asarray(as_dense(X), dtype=np.float64)
+            X = np.insert(X, 0, 1.0, axis=1) if estimates.has_intercept else X
+            scores = X @ estimates.params
+            mean = np.asarray(self.inference.link.inverse(scores), dtype=np.float64)
+            inside = (mean >= low) & (mean <= high)
+            slope = np.where(inside, derivative(self.inference.link, scores), 0.0)
+            means.append(2.0 * (np.clip(mean, low, high) - low) / (high - low) - 1.0)
+            gradients.append(slope[:, np.newaxis] / self.unit * X)
+        return np.nan_to_num(np.column_stack([*means, *gradients]))
+
+
+@final
+@dataclass(frozen=True)
+class EffectsPart(StudyPart):
+    """Standardised means of a model with inference; ``values`` are those of ``column``.
+
+    Privacy: one Gaussian release of sums over all rows: of ones, of predictions in the public
+    range of the target, of their products, and of the derivatives of predictions by the
+    coefficients. Each entry of a row is clipped to [-1, 1], and the weights of the tables make the
+    L2 norm of all entries of a row at most 1, whatever the released model is.
+    """
+
+    model: ModelPart
+    column: str
+    values: tuple[Any, ...]
+    level: float
+
+    def __post_init__(self) -> None:
+        check_real("level", self.level, above=0.0, below=1.0)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Public range of predictions."""
+        known = self.model.schema.target.estimator_parameters()
+        low, high = known.get("target_bounds", (0.0, 1.0))
+        return float(low), float(high)
+
+    def _cells(self, n_columns: int) -> tuple[Cells, ...]:
+        size = len(self.values)
+        pairs = [(j, k) for j in range(size) for k in range(j, size)]
+        places = range(size, size + size * n_columns)
+        weights = [_MEANS / size, _PRODUCTS / len(pairs), _GRADIENTS / len(places)]
+        means, products, gradients = map(math.sqrt, weights)
+        return (
+            Cells((), (), math.sqrt(_COUNT)),
+            *(Cells((), (), means, (j,)) for j in range(size)),
+            *(Cells((), (), products, pair) for pair in pairs),
+            *(Cells((), (), gradients, (place,)) for place in places),
+        )
+
+    def plan(self, protection: Protection) -> Plan:
+        size, n_columns = len(self.values), self._n_columns(protection)
+        width = size * (1 + n_columns)
+        data = DataSpec(
+            protection.n_rows, width, row_norm=math.sqrt(width), groups=protection.groups
+        )
+        cells = self._cells(n_columns)
+        return calibrated(
+            lambda noise: Tabulation(data, protection.adjacency, cells, noise),
+            data,
+            protection.budget,
+            protection.adjacency,
+        )
+
+    def _n_columns(self, protection: Protection) -> int:
+        found: int = self.model._protected(protection).n_planned_columns(protection.n_rows)
+        return found
+
+    def noise_to_sampling(self, protection: Protection) -> float:
+        noise = self.plan(protection).coefficient_noise / protection.n_rows
+        size = len(self.values) * self._n_columns(protection)
+        return proportion_ratio(noise / math.sqrt(_GRADIENTS / size), protection.n_rows, _TYPICAL)
+
+    def title(self, plan: Plan) -> str:
+        return f"mean predictions by {self.column!r} over {plan.data.n_rows} rows"
+
+    def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
+        noise = plan.coefficient_noise / math.sqrt(_MEANS / len(self.values)) / plan.data.n_rows
+        half = 0.5 * (self.bounds[1] - self.bounds[0])
+        return (("a mean prediction", half * noise * quantile(self.level, math.inf)),)
+
+    def expected(self, plan: Plan) -> tuple[Expected, ...]:
+        ((name, half),) = self.precision(plan)
+        return (Expected(EFFECTS, name, f"± {plain_number(half, 2)} of noise"),)
+
+    def run(self, plan: Plan, given: PartInput) -> StandardizedMeans:
+        inference: Inference = given.earlier[MODEL].inference_
+        link, (low, high) = inference.link, self.bounds
+        means = np.asarray(link.inverse(_SCORES), dtype=np.float64)
+        inside = (means >= low) & (means <= high)
+        slopes = derivative(link, _SCORES)
+        unit = float(slopes[inside].max() if inside.any() else slopes.max())
+        encoder = _Standardized(self, inference, unit)
+        facts = (
+            *schema_facts(self.model.schema),
+            PublicFact("column", self.column, "declared"),
+            PublicFact("values", list(self.values), "declared"),
+        )
+        schema = self.model.schema
+        solution, certificate = run_on_table(
+            plan, given, encoder, schema, "StandardizedMeans", facts
+        )
+        assert isinstance(plan.method, Tabulation)
+        size, weights = len(self.values), [one.weight for one in plan.method.tables]
+        count, sums, products, gradients = np.split(
+            solution.w / weights, np.cumsum([1, size, size * (size + 1) // 2])
+        )
+        public = public_rows(plan, given.where is not None)
+        n_rows = max(float(count[0]), 1.0) if public is None else float(public)
+        std, half = plan.coefficient_noise / n_rows, 0.5 * (high - low)
+        centred = sums / n_rows
+        # An error of the number of rows moves all means.
+        shared = 0.0 if public is not None else (std / weights[0]) ** 2
+        noise = (std / weights[1]) ** 2 * np.eye(size) + shared * np.outer(centred, centred)
+        moments = np.zeros((size, size))
+        moments[np.triu_indices(size)] = products / n_rows
+        spread = moments + np.triu(moments, 1).T - np.outer(centred, centred)
+        values, vectors = np.linalg.eigh(spread)
+        spread = vectors @ np.diag(np.maximum(values, 0.0)) @ vectors.T
+        return StandardizedMeans(
+            self.column,
+            self.values,
+            np.clip(low + half * (1.0 + centred), low, high),
+            half**2 * noise,
+            half**2 * plan.data.reach(1) * spread / n_rows,
+            unit * gradients.reshape(size, -1) / n_rows,
+            unit * std / weights[-1],
+            inference,
+            self.level,
+            certificate,
+        )
+
+
+def effects_of(
+    model: ModelPart, name: Any, values: Sequence[Any] | None, level: float
+) -> EffectsPart:
+    """Return the standardised means that ``Study.effects`` declares."""
+    pipeline = model.model
+    steps = parts_of(pipeline).transformers if isinstance(pipeline, PrivatePipeline) else []
+    encoder = steps[0][1] if len(steps) == 1 else None
+    if not isinstance(encoder, TableEncoder) or not parts_of(pipeline).model.inference:
+        raise ValueError(
+            "effects require a linear model of the table with inference=True or 'robust'"
+        )
+    schema = encoder.stated_schema()
+    read = {column for term in schema.named_terms for column in term.columns}
+    known = {one.name: one for one in schema.columns if one.name in read}
+    column = known[check_one_of("column", name, tuple(known))]
+    if column.source != column.name:
+        raise ValueError(f"column must be a column of the table, got {name!r} of {column.source!r}")
+    if values is None:
+        if not isinstance(column, CategoricalColumn):
+            raise ValueError(f"values must be given for the numeric column {name!r}")
+        values = sorted(column.categories, key=lambda one: one != usual(column))
+    chosen = tuple(checked_cell(column, one) for one in check_list("values", values))
+    if not 1 <= len(set(chosen)) == len(chosen) <= _MOST:
+        raise ValueError(f"values must be 1 to {_MOST} different ones, got {list(chosen)!r}")
+    return EffectsPart(model, name, chosen, level)
