@@ -156,7 +156,7 @@ def test_both_kinds_of_uncertainty_are_in_intervals():
         (lambda one: one.adjusted_predictions({"dose": "none"}), "dose"),
         (lambda one: one.adjusted_predictions({"age": []}), "at must have 1 to 1000"),
         (lambda one: one.adjusted_predictions(level=1.0), "level"),
-        (lambda one: one.marginal_effects("ward"), "columns must be of"),
+        (lambda one: one.marginal_effects("ward"), "columns must be one of"),
         (lambda one: one.marginal_effects("dose", at={"dose": "mid"}), "at must not name 'dose'"),
     ],
 )
