@@ -6,11 +6,18 @@ import copy
 import functools
 import itertools
 import math
+import mmap
+import os
 import pickle
 import secrets
+import shutil
+import tempfile
+import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar, final
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +34,19 @@ from dpglm.data.dask.arrays import (
     prepared_partition,
     seed_of_draws,
 )
-from dpglm.data.dask.distributed import Partition, Workers, rows_on, with_one_blas_thread
-from dpglm.data.rows import Rows
+from dpglm.data.dask.distributed import (
+    Partition,
+    PartitionFacts,
+    Workers,
+    rows_on,
+    with_one_blas_thread,
+)
+from dpglm.data.rows import Floats, Rows
 from dpglm.data.spec import FloatType
 from dpglm.data.stream.arrow import ArrowRows
 from dpglm.data.stream.batches import Batches, Part, types_of
+from dpglm.data.stream.source import ArraySource
+from dpglm.data.stream.stored import StoredRows
 from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import column_in_words, normal, plain_column
@@ -60,16 +75,149 @@ def partition_table(title: str, table: Any) -> Batches:
     return Batches(title, (Part(title, types_of(table.schema), int(table.num_rows), read),))
 
 
-# Tasks: functions of the rows of one partition, which executors compute anew in each pass.
+# What executors keep: encoded and prepared rows of partitions, as files of their own.
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """The rows of a partition with their digest; ``refused`` says why only features are right."""
+
+    digest: str
+    X: Floats
+    y: NDArray[Any]
+    weights: NDArray[Any] | None
+    offset: NDArray[Any] | None
+    ids: NDArray[Any] | None
+    refused: ValueError | None
+
+    @classmethod
+    def of(cls, rows: StoredRows, key: bytes) -> Encoded:
+        """Read the rows of a partition; ``ValueError`` if a feature is refused."""
+        source, ids, refused = rows._source, None, None
+        try:
+            rows._require_targets()
+            pieces, ids = list(rows._checked_pieces(source, features_only=False)), rows.group_ids
+        except ValueError as error:
+            source, refused = source.without_targets(), error
+            pieces = list(rows._checked_pieces(source, features_only=False))
+        columns = zip(*pieces, strict=True)
+        X, y, weights = (None if one[0] is None else np.concatenate(one) for one in columns)
+        assert X is not None
+        assert y is not None
+        y, offset = (y[:, 0], y[:, 1]) if source.has_offset else (y, None)
+        digest = digest_of(key, X, y, weights, offset, ids)
+        return cls(digest, X, y, weights, offset, ids, refused)
+
+    @property
+    def rows(self) -> StoredRows:
+        """The rows as a collection."""
+        source = ArraySource(self.X, self.y, self.weights, self.offset)
+        return StoredRows(source, None, has_targets=True)
+
+    @property
+    def with_targets(self) -> Encoded:
+        """The same; the error of refused targets, weights or ids is raised here."""
+        if self.refused is not None:
+            raise self.refused
+        return self
+
+
+_ALIGNED = 64
+
+
+def save(path: Path, value: Any) -> None:
+    """Write a value; its arrays lie at aligned addresses where ``load`` maps the file."""
+    buffers: list[Any] = []
+    message = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    arrays = [buffer.raw() for buffer in buffers]
+    head = pickle.dumps((message, [array.nbytes for array in arrays]))
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        for part in (len(head).to_bytes(_ALIGNED, "little"), head, *arrays):
+            file.write(part)
+            file.write(bytes(-file.tell() % _ALIGNED))
+    # Two tasks may write the same rows at a time.
+    os.replace(file.name, path)
+
+
+def load(path: Path) -> Any:
+    """Map a file of ``save`` into memory; ``FileNotFoundError`` if there is none."""
+    with open(path, "rb") as file:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    start = _ALIGNED
+    length = int.from_bytes(mapped[:start], "little")
+    message, sizes = pickle.loads(mapped[start : start + length])
+    arrays = []
+    for size in sizes:
+        start += length + -length % _ALIGNED
+        length = size
+        arrays.append(mapped[start : start + size])
+    return pickle.loads(message, buffers=arrays)
+
+
+def _folder(root: str, token: str) -> Path:
+    return Path(root, f"dpglm-{token}")
+
+
+@final
+class LostError(Exception):
+    """An executor does not keep the rows of a partition."""
+
+
+@final
+class Store:
+    """The rows of one partition on its executor: just read, or kept in files."""
+
+    def __init__(self, recipe: Recipe, place: int, rows: Encoded | None) -> None:
+        self._recipe, self._place, self._rows = recipe, place, rows
+
+    @functools.cached_property
+    def rows(self) -> Encoded:
+        """The encoded rows; ``LostError`` if the executor does not keep them."""
+        if self._rows is None and not self._recipe.keep:
+            raise LostError
+        found: Encoded = self.kept(self._recipe.token, self._read)
+        known = self._recipe.digests
+        # A partition more than there were is refused by the driver.
+        if known is not None and known[self._place :][:1] not in ((), (found.digest,)):
+            raise changed(f"partition {self._place + 1} has other rows or another order. {_STABLE}")
+        return found
+
+    def _read(self) -> Encoded:
+        if self._rows is None:
+            raise LostError
+        return self._rows
+
+    def kept(self, token: str, make: Callable[[], T]) -> T:
+        """Return a value that depends on the partition alone, from a file where there is one.
+
+        A new one comes from its file too: sums of arrays at other addresses may round otherwise.
+        """
+        roots = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+        if not self._recipe.keep or not roots[0]:
+            return make()
+        path = _folder(roots[self._place % len(roots)], token) / str(self._place)
+        if not path.exists():
+            save(path, make())
+        value: T = load(path)
+        return value
+
+
+# Tasks: functions of the rows of one partition.
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class SparkSource:
-    """The result of a function of the rows of a partition, as a handle of ``Workers``."""
+    """The partition that a function prepares, kept as ``token``, as a handle of ``Workers``.
+
+    Without a token, any result of the function.
+    """
 
     index: int
-    function: Callable[[int, ArrowRows], Any]
+    function: Callable[[int, Encoded], Any]
+    token: str | None = None
 
 
 @final
@@ -82,15 +230,19 @@ class Call:
     arguments: tuple[Any, ...]
 
 
-def _value(handle: Any, rows: ArrowRows) -> Any:
+def _value(handle: Any, store: Store) -> Any:
     """Compute a handle, those in a list, or a plain value."""
     match handle:
+        case SparkSource(token=str(token)):
+            # A partition itself is pickled in one piece, with its arrays.
+            facts_and_rows = functools.partial(handle.function, handle.index)
+            return Partition(*store.kept(token, lambda: facts_and_rows(store.rows)))
         case SparkSource():
-            return handle.function(handle.index, rows)
+            return handle.function(handle.index, store.rows)
         case Call():
-            return handle.function(*(_value(one, rows) for one in handle.arguments))
+            return handle.function(*(_value(one, store) for one in handle.arguments))
         case list():
-            return [_value(one, rows) for one in handle]
+            return [_value(one, store) for one in handle]
         case _:
             return handle
 
@@ -117,63 +269,177 @@ def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[
 
 @final
 @dataclass(frozen=True, eq=False)
-class SparkFrame:
-    """A Spark data frame of the columns that are read, and how a partition becomes rows.
+class Recipe:
+    """How a partition becomes rows, and what executors keep of it.
 
-    ``kinds`` is its schema of pyarrow, and ``read`` makes rows of a partition.
+    ``kinds`` is the schema of pyarrow of the columns that are read, ``read`` makes rows of a
+    ``partition_table``, ``digests`` are those of the partitions, once they are known.
     """
 
-    frame: Any
     kinds: Any = field(repr=False)
-    read: Callable[[Batches], ArrowRows]
+    read: Callable[[Batches], StoredRows]
+    keep: bool
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+    digests: tuple[str, ...] | None = None
 
-    def ask(
-        self, handles: Sequence[SparkSource | Call] | SparkSource, count: int | None
-    ) -> list[Any]:
+
+_FORGOTTEN: deque[str] = deque(maxlen=256)
+"""Tokens of rows that are no longer in use: executors remove them with the next task."""
+_ANSWER = "place int, answer binary"
+Handles: TypeAlias = "Sequence[SparkSource | Call] | SparkSource"
+
+
+@final
+class SparkFrame:
+    """A Spark data frame of the columns that are read; its partitions are encoded once.
+
+    The first job encodes them. Each executor keeps its rows as files in a local directory of
+    Spark, and Spark remembers, by a persisted data frame of places, which executor that is. The
+    jobs of later passes read the files. What is lost with an executor is encoded again, and has
+    the digest that it had. Nothing is kept where Spark encrypts its files.
+    """
+
+    def __init__(self, frame: Any, kinds: Any, read: Callable[[Batches], StoredRows]):
+        encrypted = frame.sparkSession.conf.get("spark.io.encryption.enabled", "false")
+        self._frame, self._recipe = frame, Recipe(kinds, read, encrypted != "true")
+        self._forget_at_the_end()
+
+    def _forget_at_the_end(self) -> None:
+        weakref.finalize(self, _FORGOTTEN.append, self._recipe.token).atexit = False
+
+    @functools.cached_property
+    def _kept(self) -> tuple[Any, list[int]]:
+        """Data frame of the places of partitions, and the lengths of these."""
+        kept = self._source(SparkSource(-1, _facts), None).persist()
+        try:
+            facts = by_partition(_collected(kept), None)
+        except BaseException:
+            kept.unpersist()
+            raise
+        self._recipe = replace(self._recipe, digests=tuple(digest for _, digest in facts))
+        return kept, [length for length, _ in facts]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of rows of each partition."""
+        return self._kept[1]
+
+    @property
+    def key(self) -> bytes:
+        """The key of digests."""
+        return self._recipe.key
+
+    def ask(self, handles: Handles) -> list[Any]:
         """Compute one handle for each partition in one pass, or one for all of them."""
-        task = functools.partial(_answer, self.kinds, self.read, handles)
-        found = self.frame.mapInArrow(task, "place int, answer binary").collect()
-        return by_partition(((row[0], bytes(row[1])) for row in found), count)
+        kept, lengths = self._kept
+        task = functools.partial(_from_files, self._recipe, handles, tuple(_FORGOTTEN))
+        found = _collected(kept.mapInArrow(task, _ANSWER)) if self._recipe.keep else []
+        answers = [one for one in found if one[1]]
+        if len(answers) < len(found) or not self._recipe.keep:
+            places = None if not self._recipe.keep else {one[0] for one in found if not one[1]}
+            answers += _collected(self._source(handles, places))
+        return by_partition(answers, len(lengths))
+
+    def _source(self, handles: Handles, places: set[int] | None) -> Any:
+        task = functools.partial(_from_source, self._recipe, handles, places, tuple(_FORGOTTEN))
+        return self._frame.mapInArrow(task, _ANSWER)
+
+    def unpersist(self) -> None:
+        """Remove what executors keep; they encode the rows again if these are used again."""
+        if "_kept" in self.__dict__:
+            kept = self.__dict__.pop("_kept")[0]
+            _FORGOTTEN.append(self._recipe.token)
+            self._recipe = replace(self._recipe, token=secrets.token_hex(8))
+            self._forget_at_the_end()
+            task = functools.partial(
+                _from_files, self._recipe, SparkSource(-1, _facts), tuple(_FORGOTTEN)
+            )
+            kept.mapInArrow(task, _ANSWER).collect()
+            kept.unpersist()
 
 
-def _answer(
-    kinds: Any,
-    read: Callable[[Batches], ArrowRows],
-    handles: Sequence[SparkSource | Call] | SparkSource,
+def _collected(frame: Any) -> list[tuple[int, bytes]]:
+    return [(row[0], bytes(row[1] or b"")) for row in frame.collect()]
+
+
+def _from_source(
+    recipe: Recipe,
+    handles: Handles,
+    places: set[int] | None,
+    forgotten: tuple[str, ...],
     batches: Iterator[Any],
 ) -> Iterator[Any]:
-    """Answer for one partition, on an executor."""
-    import cloudpickle
+    """Read a partition and answer, on an executor; other partitions than ``places`` do not."""
     import pyarrow as pa
 
     index = require("pyspark", "spark").TaskContext.get().partitionId()
+    if places is not None and index not in places:
+        return
+    _forget(forgotten)
     parts = list(batches)
-    table = pa.Table.from_batches(parts) if parts else kinds.empty_table()
+    table = pa.Table.from_batches(parts) if parts else recipe.kinds.empty_table()
+
+    def encoded() -> Encoded:
+        where = f"partition {index + 1} of the Spark table"
+        return Encoded.of(recipe.read(partition_table(where, table)), recipe.key)
+
+    yield _answer(recipe, handles, index, encoded)
+
+
+def _from_files(
+    recipe: Recipe, handles: Handles, forgotten: tuple[str, ...], batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Answer for the partitions that are listed, on an executor that keeps their rows."""
+    _forget(forgotten)
+    for batch in batches:
+        for place in batch.column(0).to_pylist():
+            yield _answer(recipe, handles, place, lambda: None)
+
+
+def _answer(
+    recipe: Recipe, handles: Handles, index: int, read: Callable[[], Encoded | None]
+) -> Any:
+    """Answer for one partition: a pickled result and error, or nothing if its rows are lost."""
+    import cloudpickle
+    import pyarrow as pa
+
     answer: Any = (None, None)
     try:
-        rows = read(partition_table(f"partition {index + 1} of the Spark table", table))
+        store = Store(recipe, index, read())
         if isinstance(handles, SparkSource):
-            answer = handles.function(index, rows), None
+            answer = handles.function(index, store.rows), None
         elif index < len(handles):
-            answer = with_one_blas_thread(_value, handles[index], rows), None
+            answer = with_one_blas_thread(_value, handles[index], store), None
+    except LostError:
+        answer = None
     except (ValueError, RuntimeError, RowsChangedError) as error:
         # Raised on the driver: running the task again would not help.
         answer = None, error
-    message = cloudpickle.dumps(answer, protocol=4)
-    yield pa.RecordBatch.from_pydict({"place": pa.array([index], pa.int32()), "answer": [message]})
+    message = None if answer is None else cloudpickle.dumps(answer, protocol=4)
+    columns = {"place": pa.array([index], pa.int32()), "answer": pa.array([message], pa.binary())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _forget(tokens: tuple[str, ...]) -> None:
+    """Remove rows that are no longer in use from this executor."""
+    for root in filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")):
+        for token in tokens:
+            shutil.rmtree(_folder(root, token), ignore_errors=True)
 
 
 @final
 class SparkWorkers(Workers):
-    """Executors of Spark. A handle is a recipe, and a partition is read again in each pass.
+    """Executors of Spark. A handle is a recipe, computed again in each pass but for its source.
 
     All sums are added up on the driver: Spark refuses more than ``spark.driver.maxResultSize``.
     """
 
     driver_bytes = math.inf
 
-    def __init__(self, frame: SparkFrame, count: int) -> None:
-        self._frame, self._count = frame, count
+    def __init__(self, frame: SparkFrame, token: str) -> None:
+        self._frame = frame
+        weakref.finalize(self, _FORGOTTEN.append, token).atexit = False
 
     def start(self, delayed: Sequence[Any]) -> list[Any]:
         return list(delayed)
@@ -190,78 +456,53 @@ class SparkWorkers(Workers):
         return [Call(index, function, arguments) for index, arguments in rows]
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
-        return self._frame.ask(handles, self._count)
+        return self._frame.ask(handles)
 
 
 # What tasks compute of the rows of a partition.
 
 
-def _length(index: int, rows: ArrowRows) -> int:
-    return rows.table.n_rows
+def _facts(index: int, rows: Encoded) -> tuple[int, str]:
+    return len(rows.X), rows.digest
 
 
-def _ids(key: bytes, most: int | None, index: int, rows: ArrowRows) -> tuple[ChunkFacts, str]:
-    ids = rows.group_ids
-    return chunk_facts(key, most, len(ids), ids), digest_of(key, ids)
-
-
-def _check_length(lengths: Sequence[int], index: int, rows: ArrowRows) -> None:
-    if index < len(lengths) and rows.table.n_rows != lengths[index]:
-        raise changed(
-            f"partition {index + 1} had {lengths[index]} rows, and now it has {rows.table.n_rows}. "
-            + _STABLE
-        )
+def _ids(key: bytes, most: int | None, index: int, rows: Encoded) -> ChunkFacts:
+    ids = rows.with_targets.ids
+    return chunk_facts(key, most, len(rows.X), ids)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """Groups of the rows: limit, seed of draws, counts, and the ids' digests by partition."""
+    """Groups of the rows: limit, seed of draws, and counts."""
 
     most: int | None
     seed: int
     n_rows: int
     n_groups: int
-    digests: tuple[str, ...]
-    key: bytes = field(repr=False)
 
 
 def _prepared(
-    settings: Settings,
-    lengths: Sequence[int],
-    groups: _Groups | None,
-    known: Sequence[str] | None,
-    index: int,
-    rows: ArrowRows,
-) -> Partition:
-    """Prepare a partition, and compare it with the facts of the driver."""
-    _check_length(lengths, index, rows)
-    pieces = zip(*rows.parts(lambda *piece: piece), strict=True)
-    X, y, weights = (None if one[0] is None else np.concatenate(one) for one in pieces)
-    assert X is not None
-    draws: tuple[Any, ...] = ()
+    settings: Settings, groups: _Groups | None, index: int, rows: Encoded
+) -> tuple[PartitionFacts, Rows]:
+    """Prepare a partition. The digest of its rows is that of the prepared ones."""
+    rows = rows.with_targets
+    y = rows.y if rows.offset is None else np.column_stack([rows.y, rows.offset])
+    ids, most, seed = None, None, 0
     if groups is not None:
-        draws = rows.group_ids, groups.most, groups.seed + index
-        if digest_of(groups.key, draws[0]) != groups.digests[index]:
-            raise changed(f"partition {index + 1} has other groups than before. {_STABLE}")
-    partition = prepared_partition(settings, index, X, y, weights, *draws)
-    if known is not None and partition.facts.digest != known[index]:
-        raise changed(f"partition {index + 1} has other rows or another order. {_STABLE}")
-    return partition
+        ids, most, seed = rows.ids, groups.most, groups.seed + index
+    found = prepared_partition(
+        settings, index, rows.X, y, rows.weights, ids, most, seed, rows.digest
+    )
+    return found.facts, found.rows
 
 
-def _applied(
-    lengths: Sequence[int], function: Callable[..., NDArray[Any]], index: int, rows: ArrowRows
-) -> NDArray[Any]:
-    _check_length(lengths, index, rows)
-    return rows.apply(function)
+def _applied(function: Callable[..., NDArray[Any]], index: int, rows: Encoded) -> NDArray[Any]:
+    return rows.rows.apply(function)
 
 
-def _called(
-    lengths: Sequence[int], function: Callable[[Any, Any, Any], T], index: int, rows: ArrowRows
-) -> list[T]:
-    _check_length(lengths, index, rows)
-    return list(rows.parts(function))
+def _called(function: Callable[[Any, Any, Any], T], index: int, rows: Encoded) -> list[T]:
+    return list(rows.with_targets.rows.parts(function))
 
 
 def _read(options: Mapping[str, Any], table: Batches) -> ArrowRows:
@@ -352,16 +593,10 @@ class SparkRows(Collection):
             functools.partial(_read, self._options),
         )
         self._groups: _Groups | None = None
-        self._digests: list[str] | None = None
-        self._key = secrets.token_bytes(16)
-
-    @functools.cached_property
-    def _lengths(self) -> list[int]:
-        return self._source.ask(SparkSource(-1, _length), None)
 
     @property
     def shape(self) -> tuple[int, int]:
-        n_rows = sum(self._lengths) if self._groups is None else self._groups.n_rows
+        n_rows = sum(self._source.lengths) if self._groups is None else self._groups.n_rows
         return n_rows, self._like.shape[1]
 
     @property
@@ -413,43 +648,46 @@ class SparkRows(Collection):
         -------
         SparkRows
         """
+        if schema == self.schema:
+            return self
         own = self._options["target"] is not None and not schema.has_target
         target = self._options["target"] if own else None
         options = self._options | {"schema": schema, "columns": None, "target": target}
         return SparkRows(self._frame, **options)
 
+    def unpersist(self) -> None:
+        """Remove the encoded rows that executors keep; another use encodes the rows again.
+
+        Without it, they are removed after these rows are no longer in use, at the latest when
+        Spark ends.
+        """
+        self._source.unpersist()
+
     def in_groups(self, ids: Any, most: int | None, noise: NoiseSource) -> SparkRows:
         """Take the rows of each group together; each group must lie in one partition."""
         if ids is not self._options["groups"]:
             raise ValueError("groups must be the name of a column, SparkRows(..., groups=)")
-        key, found = secrets.token_bytes(16), copy.copy(self)
-        answers = self._ask(functools.partial(_ids, key, most))
-        n_rows, n_groups = check_apart([facts for facts, _ in answers])
-        digests = tuple(digest for _, digest in answers)
-        seed = seed_of_draws(most, noise)
-        found._groups = _Groups(most, seed, n_rows, n_groups, digests, key)
-        found._digests = None
+        found, ask = copy.copy(self), functools.partial(_ids, self._source.key, most)
+        n_rows, n_groups = check_apart(self._ask(ask))
+        found._groups = _Groups(most, seed_of_draws(most, noise), n_rows, n_groups)
         return found
 
-    def _ask(self, function: Callable[[int, ArrowRows], Any]) -> list[Any]:
-        return self._source.ask(SparkSource(-1, function), len(self._lengths))
+    def _ask(self, function: Callable[[int, Encoded], Any]) -> list[Any]:
+        return self._source.ask(SparkSource(-1, function))
 
     def _prepared(self, how: Preparation) -> Rows:
         name = functools.partial(column_in_words, self.feature_names)
-        prepare = functools.partial(
-            _prepared, Settings(how, name, self._key), self._lengths, self._groups, self._digests
-        )
-        count = len(self._lengths)
-        sources = [SparkSource(index, prepare) for index in range(count)]
-        rows = rows_on(SparkWorkers(self._source, count), sources, how.spec)
-        self._digests = rows.digests
-        return rows
+        settings, token = Settings(how, name, self._source.key), secrets.token_hex(8)
+        prepare = functools.partial(_prepared, settings, self._groups)
+        count = len(self._source.lengths)
+        sources = [SparkSource(index, prepare, token) for index in range(count)]
+        return rows_on(SparkWorkers(self._source, token), sources, how.spec)
 
     def apply(self, function: Callable[..., NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate(self._ask(functools.partial(_applied, self._lengths, function)))
+        return np.concatenate(self._ask(functools.partial(_applied, function)))
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterable[T]:
-        answers = self._ask(functools.partial(_called, self._lengths, function))
+        answers = self._ask(functools.partial(_called, function))
         return itertools.chain.from_iterable(answers)
 
 

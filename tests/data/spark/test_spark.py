@@ -1,5 +1,6 @@
 """Spark data frames as rows: one answer for each partition, lost workers, changed rows."""
 
+import gc
 import itertools
 import os
 import pickle
@@ -57,11 +58,16 @@ class TestAnswers:
 
 
 class Frame:
-    """Stands for Spark: runs the tasks of given partitions in this process."""
+    """Stands for Spark: runs the tasks of given partitions in this process.
 
-    def __init__(self, partitions, monkeypatch):
-        self.partitions, self.passes = partitions, 0
+    Rows are read from the source in each pass unless executors keep them.
+    """
+
+    def __init__(self, partitions, monkeypatch, keep=False):
+        self.partitions, self.keep, self.passes = partitions, keep, 0
         self.monkeypatch = monkeypatch
+        conf = {"spark.io.encryption.enabled": "false" if keep else "true"}
+        self.sparkSession = type("Session", (), {"conf": conf})
 
     def select(self, names):
         return self
@@ -73,30 +79,53 @@ class Frame:
         return pa.table(table())
 
     def mapInArrow(self, task, kinds):  # noqa: N802
+        return Mapped(self, self.read, task)
+
+    def read(self):
         self.passes += 1
-        self.found = []
-        for index, columns in enumerate(self.partitions(self.passes)):
-            context = type("Context", (), {"partitionId": lambda self, i=index: i})
-            package = type("Package", (), {"TaskContext": type("T", (), {"get": context})})
-            self.monkeypatch.setattr(spark, "require", lambda *_, p=package: p)
-            batches = iter(pa.table(columns).to_batches(max_chunksize=70))
-            for batch in pickle.loads(pickle.dumps(task))(batches):
-                self.found += [(row["place"], row["answer"]) for row in batch.to_pylist()]
+        for columns in self.partitions(self.passes):
+            yield iter(pa.table(columns).to_batches(max_chunksize=70))
+
+
+class Mapped:
+    """The answers of tasks, which run when they are asked for."""
+
+    def __init__(self, frame, partitions, task):
+        self.frame, self.partitions, self.task = frame, partitions, pickle.dumps(task)
+
+    def persist(self):
+        self.persisted = [list(one) for one in self.read()]
+        self.read = lambda: map(iter, self.persisted)
         return self
 
+    def unpersist(self):
+        del self.read
+
+    def mapInArrow(self, task, kinds):  # noqa: N802
+        return Mapped(self.frame, self.read, task)
+
+    def read(self):
+        for index, batches in enumerate(self.partitions()):
+            context = type("Context", (), {"partitionId": lambda self, i=index: i})
+            package = type("Package", (), {"TaskContext": type("T", (), {"get": context})})
+            self.frame.monkeypatch.setattr(spark, "require", lambda *_, p=package: p)
+            yield pickle.loads(self.task)(batches)
+
     def collect(self):
-        return self.found
+        batches = itertools.chain.from_iterable(self.read())
+        return [(row["place"], row["answer"]) for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.fixture
-def rows_of(monkeypatch):
-    def made(partitions, **options):
+def rows_of(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}")
+
+    def made(partitions, keep=False, **options):
         package = type("Package", (), {"DataFrame": Frame})
         monkeypatch.setattr(spark, "require", lambda *_: package)
         columns = None if "groups" in options else ["a", "b"]
-        return SparkRows(
-            Frame(partitions, monkeypatch), "y", columns=columns, dtype="float64", **options
-        )
+        frame = Frame(partitions, monkeypatch, keep)
+        return SparkRows(frame, "y", columns=columns, dtype="float64", **options)
 
     return made
 
@@ -130,8 +159,8 @@ def other_order(number):
 
 
 CHANGES = {
-    "another order": (other_order, "other values the second"),
-    "other lengths": (lambda number: cut(100 + (number > 3)), "and now it has"),
+    "another order": (other_order, "other rows or another order"),
+    "other lengths": (lambda number: cut(100 + (number > 3)), "other rows or another order"),
     "a partition more": (lambda number: cut(100, N) if number > 3 else cut(100), "one answer"),
     "a partition less": (lambda number: cut(*[100][: number <= 3]), "one answer"),
 }
@@ -150,6 +179,86 @@ def test_other_rows_at_a_second_fit_are_refused(rows_of):
     model().fit(rows)
     is_changed.append(True)
     with pytest.raises(RowsChangedError, match="other rows or another order"):
+        model().fit(rows)
+
+
+def folders(path):
+    return sorted(path.glob("dpglm-*"))
+
+
+class TestKeptRows:
+    def test_are_read_once_for_fits_and_predictions(self, rows_of):
+        rows = rows_of(lambda _: cut(100, 100, 180), keep=True)
+        fits = [model().fit(rows) for _ in range(2)]
+        fits[0].predict(rows)
+        assert rows._source._frame.passes == 1
+        np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+        np.testing.assert_allclose(
+            fits[0].coef_, model().fit(*arrays()[:2]).coef_, rtol=0, atol=1e-12
+        )
+
+    @pytest.mark.parametrize("place", ["*", "1"])
+    def test_that_are_lost_are_read_again(self, rows_of, tmp_path, monkeypatch, place):
+        ask, passes = spark.SparkFrame.ask, []
+
+        def lose(self, handles):
+            passes.append(handles)
+            if len(passes) == 3:
+                for path in list(tmp_path.glob(f"dpglm-*/{place}")):
+                    path.unlink()
+            return ask(self, handles)
+
+        expected = model().fit(rows_of(lambda _: cut(100), keep=True))
+        monkeypatch.setattr(spark.SparkFrame, "ask", lose)
+        rows = rows_of(lambda _: cut(100), keep=True)
+        fitted = model().fit(rows)
+        assert rows._source._frame.passes == 2
+        np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+
+    def test_that_are_lost_and_changed_end_the_fit(self, rows_of, tmp_path):
+        rows = rows_of(lambda n: cut(100, rows=np.r_[1, 0, 2:N] if n > 1 else None), keep=True)
+        model().fit(rows)
+        for path in tmp_path.glob("dpglm-*/0"):
+            path.unlink()
+        with pytest.raises(RowsChangedError, match="partition 1 has other rows"):
+            model().fit(rows)
+
+    def test_are_removed_after_use(self, rows_of, tmp_path):
+        rows = rows_of(lambda _: cut(100), keep=True)
+        model().fit(rows)
+        assert [oct(one.stat().st_mode)[-3:] for one in folders(tmp_path)] == ["700"] * 2
+        gc.collect()
+        rows.unpersist()
+        assert folders(tmp_path) == []
+        model().fit(rows)
+        del rows
+        gc.collect()
+        others = rows_of(lambda _: cut(100), keep=True)
+        assert others.shape == (N, 2)
+        assert len(folders(tmp_path)) == 1
+
+    def test_are_not_kept_where_spark_encrypts_files(self, rows_of, tmp_path):
+        model().fit(rows_of(lambda _: cut(100), keep=False))
+        assert folders(tmp_path) == []
+
+    def test_survive_in_one_piece(self, tmp_path):
+        arrays = [np.arange(5.0), np.ones((3, 2), "f", order="F"), np.empty((0, 2)), np.arange(3)]
+        spark.save(tmp_path / "new" / "0", (arrays, "text"))
+        found, text = spark.load(tmp_path / "new" / "0")
+        assert text == "text"
+        for one, other in zip(found, arrays, strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert one.flags.f_contiguous == other.flags.f_contiguous
+            assert not one.size or one.ctypes.data % 64 == 0
+
+
+def test_rows_with_wrong_targets_are_only_predicted(rows_of):
+    given = cut(100)
+    given[1]["y"] = np.array([None, *given[1]["y"][1:].tolist()], dtype=object)
+    rows = rows_of(lambda _: given, keep=True)
+    fitted = model().fit(*arrays()[:2])
+    np.testing.assert_array_equal(fitted.predict(rows), fitted.predict(arrays()[0]))
+    with pytest.raises(ValueError, match=r"'y', row 1: the value is missing|row 1"):
         model().fit(rows)
 
 
@@ -177,7 +286,7 @@ class TestGroups:
                 found[1]["person"] = found[1]["person"] - 1
             return found
 
-        with pytest.raises(RowsChangedError, match="has other groups"):
+        with pytest.raises(RowsChangedError, match="other rows or another order"):
             model(**LIMITS).fit(rows_of(partitions, groups="person"))
 
 

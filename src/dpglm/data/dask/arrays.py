@@ -343,10 +343,11 @@ def prepared_partition(
     ids: Any = None,
     most: int | None = None,
     seed: int = 0,
+    digest: str | None = None,
 ) -> Partition:
     """Prepare the rows of a partition, at most ``most`` of each group, and note their digest."""
     spec = settings.how.spec
-    digest = digest_of(settings.key, X, y, weights, ids)
+    digest = digest or digest_of(settings.key, X, y, weights, ids)
     starts = sizes = None
     if ids is not None:
         places, starts = Groups.of(ids, len(X)).arranged(most, SeededNoise(seed))
