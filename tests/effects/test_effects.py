@@ -293,6 +293,8 @@ def test_only_selected_rows_count():
     other = {**table, "y": np.where(chosen, table["y"], np.nan)}
     found = asked(other, where=chosen, budget=GaussianDP(1e3))
     assert found._found.rows == pytest.approx(chosen.sum(), abs=1.0)
+    # Without a condition their number is public, and has no noise.
+    assert asked(table, budget=GaussianDP(0.5))._found.rows == 1000.0
     assert found.estimate == pytest.approx(EFFECT_SIZE, abs=0.5)
 
 

@@ -19,6 +19,7 @@ from dpglm._json import in_file, load
 from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
+from dpglm.certificate.statement import WHERE
 from dpglm.effects.parts import EFFECT, SPREAD, SumEstimates, Sums, SumsPart, bound_of
 from dpglm.effects.question import EffectQuestion, in_words
 from dpglm.ledger.store import write_json
@@ -141,8 +142,10 @@ class AverageEffect:
 
     @functools.cached_property
     def _found(self) -> SumEstimates:
-        tables = SumsPart(self.question, EFFECT).tables
-        return SumEstimates.of(self._part(EFFECT, self.sums), tables, self.bound)
+        made, tables = self.privacy_, SumsPart(self.question, EFFECT).tables
+        is_public = made.adjacency.rows_are_public(made.unit) and made.fact(WHERE) is None
+        n_rows = made.protection.n_rows if is_public else None
+        return SumEstimates.of(self._part(EFFECT, self.sums), tables, self.bound, n_rows)
 
     def _part(self, name: str, values: Floats) -> Sums:
         return Sums(values, self.privacy_.parts[name].rebuild().method.coefficient_noise)

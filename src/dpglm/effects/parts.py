@@ -211,7 +211,7 @@ class SumEstimates:
     Parameters
     ----------
     rows : float
-        Noisy number of rows.
+        Number of rows, noisy if it is private.
     at_clip, beyond : float
         Shares of rows with clipped propensities, and with clipped contributions.
     means : ndarray of shape (2,)
@@ -228,13 +228,17 @@ class SumEstimates:
     noise: Floats
 
     @classmethod
-    def of(cls, sums: Sums, tables: Sequence[Cells], bound: float) -> SumEstimates:
-        """Estimate the means; noise is in the sums and in the number of rows."""
+    def of(
+        cls, sums: Sums, tables: Sequence[Cells], bound: float, n_rows: int | None
+    ) -> SumEstimates:
+        """Estimate the means; ``n_rows`` is the number of rows where it is public."""
         ends = np.cumsum([table.size for table in tables])[:-1]
         parts = np.split(sums.values, ends)
         counts, *totals = (part / table.weight for part, table in zip(parts, tables, strict=True))
         errors = [sums.noise_std / table.weight for table in tables]
-        n = max(float(counts.sum()), 1.0)
+        # That of the four counts together.
+        count_error = 2.0 * errors[0] if n_rows is None else 0.0
+        n = max(float(counts.sum()), count_error) if n_rows is None else float(n_rows)
         first, first_square, second, second_square, product = (float(one[0]) / n for one in totals)
         units = np.array([bound, 1.0 + bound])
         means = np.array([first, second])
@@ -247,15 +251,15 @@ class SumEstimates:
         limit = math.sqrt(float(variances.prod()))
         shared = min(max(float(spread[0, 1]), -limit), limit)
         covariance = np.array([[variances[0], shared], [shared, variances[1]]])
-        # A mean is a sum over n: the noise of the four counts is common to both.
+        # A mean is a sum over n, and the noise of n is common to both.
         own = np.diag([errors[1] ** 2, errors[3] ** 2])
-        noise = (own + 4.0 * errors[0] ** 2 * np.outer(means, means)) / n**2
+        noise = (own + count_error**2 * np.outer(means, means)) / n**2
         scale = np.outer(units, units)
-        shares = np.clip(counts.reshape(2, 2) / n, 0.0, 1.0)
+        shares = counts.reshape(2, 2) / n
         return cls(
             n,
-            float(shares[1].sum()),
-            float(shares[:, 1].sum()),
+            float(np.clip(shares[1].sum(), 0.0, 1.0)),
+            float(np.clip(shares[:, 1].sum(), 0.0, 1.0)),
             means * units,
             covariance * scale / n,
             noise * scale,
