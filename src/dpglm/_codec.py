@@ -318,11 +318,6 @@ def _form(kind: Any) -> Form:
     return _one_of((found,))
 
 
-def _is_apart(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is written by the owner of the value, see ``APART_FIELD``."""
-    return "apart" in field.metadata
-
-
 def _record(kind: type) -> Form:
     @functools.cache
     def fields() -> dict[str, tuple[str, Form]]:
@@ -331,8 +326,8 @@ def _record(kind: type) -> Form:
             hints = typing.get_type_hints(kind, include_extras=True)
         except (NameError, AttributeError, TypeError) as error:
             raise ValueError(f"the fields of {type_name(kind)} lack types: {error}") from error
-        names = [one.name for one in dataclasses.fields(kind) if one.init and not _is_apart(one)]
-        return {name.rstrip("_"): (name, _form(hints[name])) for name in names}
+        own = [one for one in dataclasses.fields(kind) if one.init and "apart" not in one.metadata]
+        return {one.name.rstrip("_"): (one.name, _form(hints[one.name])) for one in own}
 
     defaults = {
         one.name: one.default

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm.tables.columns import CategoricalColumn, IndicatorBall, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, NumericColumn, indicator_ball
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget
@@ -118,15 +118,15 @@ def test_a_million_columns_take_no_square_matrix():
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 10, 100])
 def test_ball_of_indicators_is_the_smallest(n):
-    ball, corners = IndicatorBall(n), np.vstack([np.zeros(n), np.eye(n)])
+    (center, radius), corners = indicator_ball(n), np.vstack([np.zeros(n), np.eye(n)])
 
     def needed(t):
         return np.linalg.norm(corners - t, axis=1).max()
 
-    assert needed(ball.center) == pytest.approx(ball.radius, rel=1e-12)
+    assert needed(center) == pytest.approx(radius, rel=1e-12)
     # Of all centers with equal coordinates, which suffice by symmetry and convexity.
-    assert ball.radius <= min(needed(t) for t in np.linspace(0.0, 1.0, 2001)) * (1.0 + 1e-12)
-    assert IndicatorBall(1).radius == 0.5
+    assert radius <= min(needed(t) for t in np.linspace(0.0, 1.0, 2001)) * (1.0 + 1e-12)
+    assert indicator_ball(1)[1] == 0.5
 
 
 class TestReferences:

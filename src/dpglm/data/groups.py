@@ -403,13 +403,6 @@ class GroupedRows(Rows):
         return GroupedRows(self._rows, self._starts, bound, step)
 
     @property
-    def _most(self) -> float:
-        """The bound on a group's contribution."""
-        if self._bound is None:
-            raise PlanMismatchError("sums over groups need a bound on a group's contribution")
-        return self._bound
-
-    @property
     def n_rows(self) -> int:
         return int(self._starts[-1])
 
@@ -452,7 +445,9 @@ class GroupedRows(Rows):
         self, kernel: Kernel, size: int, map_blocks: BlockMap = SERIAL
     ) -> Iterator[NDArray[np.float64]]:
         """Return the bounded sums over batches of groups, of ``size`` numbers each."""
-        bound, step, intercept = self._most, self._step, self.spec.intercept
+        bound, step, intercept = self._bound, self._step, self.spec.intercept
+        if bound is None:
+            raise PlanMismatchError("sums over groups need a bound on a group's contribution")
         # Groups of a sample are summed one by one, each by its own rows alone.
         apart = isinstance(kernel, AnyArrays) and kernel.apart and step is None
 

@@ -124,7 +124,12 @@ class Places:
 class Axis(abc.ABC):
     """A column of a term, with the values of its effect; final subclasses below."""
 
-    name: str
+    column: NumericColumn | CategoricalColumn
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.column.name
 
     @property
     @abc.abstractmethod
@@ -217,11 +222,6 @@ class NumericAxis(Axis):
     segments: int
     reach: float
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the column."""
-        return self.column.name
-
     @functools.cached_property
     def knots(self) -> NDArray[np.float64]:
         """The knots in the column's units, including the bounds."""
@@ -304,11 +304,6 @@ class CategoricalAxis(Axis):
     is_centred: bool = True
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the column."""
-        return self.column.name
-
-    @property
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={category}" for category in self.column.categories)
 
@@ -351,19 +346,7 @@ class CategoricalAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class Term:
-    """An effect of one or two columns, and its features.
-
-    Parameters
-    ----------
-    axes : tuple of Axis
-        One for each column.
-    features : slice
-        Positions of the term's features in the model.
-
-    Notes
-    -----
-    Privacy: computed from public facts alone.
-    """
+    """An effect of one or two columns, and the positions of its features in the model."""
 
     axes: tuple[Axis, ...]
     features: slice

@@ -169,28 +169,16 @@ class Effects:
     shifts: _Floats
 
 
-@final
-@dataclass(frozen=True)
-class IndicatorBall:
-    """The smallest ball that contains ``n`` indicator vectors and zero, for the reference.
+def indicator_ball(n: int) -> tuple[float, float]:
+    """Return center and radius of the smallest ball with ``n`` indicator vectors, and zero.
 
-    By symmetry the center is ``t (1, ..., 1)``. Squared distances from it are ``n t^2`` and
-    ``1 - 2 t + n t^2``; their maximum is least at ``t = 1/n``, or at ``t = 1/2``, where they are
-    equal, if that is smaller.
+    Zero is the reference. By symmetry the center is ``t (1, ..., 1)``. Squared distances from it
+    are ``n t^2`` and ``1 - 2 t + n t^2``; their maximum is least at ``t = 1/n``, or at ``t = 1/2``,
+    where they are equal, if that is smaller. The radius is 1/2 for one indicator, and below 1 for
+    any number.
     """
-
-    n: int
-
-    @property
-    def center(self) -> float:
-        """The coordinates of the center."""
-        return min(0.5, 1.0 / self.n)
-
-    @property
-    def radius(self) -> float:
-        """The radius: 1/2 for one indicator, and below 1 for any number."""
-        t = self.center
-        return math.sqrt(1.0 - 2.0 * t + self.n * t * t)
+    t = min(0.5, 1.0 / n)
+    return t, math.sqrt(1.0 - 2.0 * t + n * t * t)
 
 
 @final
@@ -351,7 +339,7 @@ class CategoricalColumn(Column):
 
     ``""`` among the categories means "missing"; unlisted values become the category ``other``, and
     are an error by default. There is a feature for each category except the ``reference``; with a
-    reference, features are centred in their ``IndicatorBall``. With ``ordered``, neighbouring
+    reference, features are centred in their ``indicator_ball``. With ``ordered``, neighbouring
     categories have similar effects in additive models (``dpglm.tables.additive``); ``""`` has no
     place in the order.
 
@@ -408,7 +396,7 @@ class CategoricalColumn(Column):
         rows = np.flatnonzero(is_feature[positions])
         out[rows, (np.cumsum(is_feature) - 1)[positions[rows]]] = 1.0
         if self.reference is not None:
-            out -= self._ball.center
+            out -= self._center
 
     def read(self, values: ArrayLike) -> NDArray[np.intp]:
         return self._positions(values, None)
@@ -428,7 +416,7 @@ class CategoricalColumn(Column):
         if self.cyclic:
             return self.lookup([as_score(one) for one in (self._circle @ weights).tolist()])
         left = iter(weights)
-        center = 0.0 if self.reference is None else self._ball.center * math.fsum(weights)
+        center = 0.0 if self.reference is None else self._center * math.fsum(weights)
         return self.lookup(
             [
                 as_score((0.0 if one == self.reference else next(left)) - center)
@@ -444,7 +432,14 @@ class CategoricalColumn(Column):
 
     @property
     def norm(self) -> float:
-        return 1.0 if self.reference is None or self.cyclic else self._ball.radius
+        if self.reference is None or self.cyclic:
+            return 1.0
+        return indicator_ball(len(self.categories) - 1)[1]
+
+    @property
+    def _center(self) -> float:
+        """Center of the features of a column with a reference."""
+        return indicator_ball(len(self.categories) - 1)[0]
 
     @property
     def plain(self) -> CategoricalColumn:
@@ -484,7 +479,7 @@ class CategoricalColumn(Column):
             names = tuple(f"{feature} vs mean" for feature in features)
             return Effects(names, np.eye(n) - means, means)
         names = tuple(f"{feature} vs {self.reference}" for feature in features)
-        return Effects(names, np.eye(n), np.full(n, -self._ball.center))
+        return Effects(names, np.eye(n), np.full(n, -self._center))
 
     @property
     def _cyclic_effects(self) -> Effects:
@@ -512,10 +507,6 @@ class CategoricalColumn(Column):
             if self.reference is not None or self.pooled
             else self.with_reference(self.categories[0])
         )
-
-    @property
-    def _ball(self) -> IndicatorBall:
-        return IndicatorBall(len(self.categories) - 1)
 
 
 def part_of(column: NumericColumn, part: str, *, cyclic: bool = False) -> CategoricalColumn:

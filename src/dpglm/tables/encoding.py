@@ -192,17 +192,9 @@ class LinearUnits:
 class NamedTerm:
     """A term of a model, and the names of its coefficients in the units of the table.
 
-    Parameters
-    ----------
-    name : str
-        A column, columns with `` x `` between them, or a term of the formula.
-    coefficients : tuple of str
-        Names of its coefficients.
-    columns : tuple of str
-        The columns that it reads.
-    levels : tuple of (value, str or None)
-        The categories of a term of one categorical column, each with its coefficient, which is
-        None for the reference; empty for other terms.
+    ``name`` is a column, columns with `` x `` between them, or a term of the formula; ``columns``
+    are those that it reads. ``levels`` of one categorical column are its categories, each with its
+    coefficient, which is None for the reference; other terms have none.
     """
 
     name: str
@@ -383,8 +375,6 @@ def _levels(column: Column) -> tuple[tuple[Any, str | None], ...]:
     if not isinstance(column, CategoricalColumn) or column.cyclic:
         return ()
     others = iter(column.effects.names)
-    has_reference = column.reference is not None
     return tuple(
-        (one, None if has_reference and one == column.reference else next(others))
-        for one in column.categories
+        (one, None if one == column.reference else next(others)) for one in column.categories
     )

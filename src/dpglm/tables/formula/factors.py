@@ -18,7 +18,7 @@ from dpglm._score import Score, as_score, piecewise, total
 from dpglm.tables.additive import Additive
 from dpglm.tables.additive_terms import NumericAxis
 from dpglm.tables.cells import Entry
-from dpglm.tables.columns import CategoricalColumn, Column, IndicatorBall, NumericColumn
+from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn, indicator_ball
 from dpglm.tables.formula.expressions import (
     Expression,
     Floats,
@@ -72,6 +72,8 @@ class Factor(abc.ABC):
     """
 
     name: str
+    expression: Expression
+    """The numbers that it is a function of; categories and curves have a column instead."""
     reduced: bool = False
 
     def coded(self, *, reduced: bool) -> Factor:
@@ -86,9 +88,9 @@ class Factor(abc.ABC):
         return other
 
     @property
-    @abc.abstractmethod
     def columns(self) -> frozenset[str]:
         """Names of the table's columns that it uses."""
+        return self.expression.columns
 
     @property
     def spans_intercept(self) -> bool:
@@ -108,7 +110,7 @@ class Factor(abc.ABC):
     @property
     def numbers(self) -> frozenset[float]:
         """Positions of its possible bends and jumps."""
-        return frozenset()
+        return self.expression.numbers
 
     @property
     def levels(self) -> tuple[tuple[Entry, str | None], ...]:
@@ -148,14 +150,6 @@ class NumberFactor(Factor):
         low, high = self.expression.range
         if not low < high:
             raise ValueError("has the same value in every row")
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return self.expression.columns
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.expression.numbers
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -200,6 +194,10 @@ class CategoryFactor(Factor):
         return frozenset({self.column.name})
 
     @property
+    def numbers(self) -> frozenset[float]:
+        return frozenset()
+
+    @property
     def fields(self) -> tuple[str, ...]:
         categories = self.column.categories
         if not self.reduced:
@@ -232,8 +230,8 @@ class CategoryFactor(Factor):
 
     def scaled(self, *, centered: bool) -> Scaled:
         if centered and self.reduced:
-            ball = IndicatorBall(len(self.column.categories) - 1)
-            return Scaled(ball.center, 1.0, ball.radius)
+            center, radius = indicator_ball(len(self.column.categories) - 1)
+            return Scaled(center, 1.0, radius)
         return Scaled(0.0, 1.0, 1.0)
 
 
@@ -252,10 +250,6 @@ class SplineFactor(Factor):
     degree: int
     include_intercept: bool
     reduced: bool = False
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return self.expression.columns
 
     @property
     def spans_intercept(self) -> bool:
@@ -309,8 +303,8 @@ class SplineFactor(Factor):
 
     def scaled(self, *, centered: bool) -> Scaled:
         if centered and self._first:
-            ball = IndicatorBall(len(self.fields))
-            return Scaled(ball.center, 1.0, ball.radius)
+            center, radius = indicator_ball(len(self.fields))
+            return Scaled(center, 1.0, radius)
         return Scaled(0.0, 1.0, 1.0)
 
 
@@ -330,10 +324,6 @@ class NaturalSplineFactor(Factor):
     name: str
     expression: Expression
     knots: tuple[float, ...]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return self.expression.columns
 
     @property
     def numbers(self) -> frozenset[float]:
@@ -373,12 +363,10 @@ class NaturalSplineFactor(Factor):
         return CubicSpline(self.knots, values, bc_type="natural")
 
     def scaled(self, *, centered: bool) -> Scaled:
-        centers = (0.0, IndicatorBall(len(self.knots) - 1).center) if centered else (0.0,)
-        norm, center = min((self._longest(center), center) for center in centers)
-        return Scaled(center, norm, 1.0)
-
-    def _longest(self, center: float) -> float:
-        return float(np.linalg.norm(self._control - center, axis=1).max()) * (1.0 + 1e-12)
+        centers = (0.0, indicator_ball(len(self.knots) - 1)[0]) if centered else (0.0,)
+        longest = (np.linalg.norm(self._control - center, axis=1).max() for center in centers)
+        norm, center = min(zip(longest, centers, strict=True))
+        return Scaled(center, float(norm) * (1.0 + 1e-12), 1.0)
 
     @functools.cached_property
     def _breaks(self) -> Floats:
