@@ -1,21 +1,14 @@
 """Attacks that try to refute the library's own claims."""
 
-from dpglm.audit.attack import audit, exact_audit
-from dpglm.audit.guessing import audit_in_one_run, epsilon_of_guesses, p_value_of_guesses
-from dpglm.audit.neighbours import Neighbours, worst_neighbours
-from dpglm.audit.report import AuditReport, Claim, ErrorBounds, error_bounds, rate_above
-
-__all__ = [
-    "AuditReport",
-    "Claim",
-    "ErrorBounds",
-    "Neighbours",
-    "audit",
-    "audit_in_one_run",
-    "epsilon_of_guesses",
-    "error_bounds",
-    "exact_audit",
-    "p_value_of_guesses",
-    "rate_above",
-    "worst_neighbours",
-]
+from dpglm.audit.attack import audit as audit
+from dpglm.audit.attack import exact_audit as exact_audit
+from dpglm.audit.guessing import audit_in_one_run as audit_in_one_run
+from dpglm.audit.guessing import epsilon_of_guesses as epsilon_of_guesses
+from dpglm.audit.guessing import p_value_of_guesses as p_value_of_guesses
+from dpglm.audit.neighbours import Neighbours as Neighbours
+from dpglm.audit.neighbours import worst_neighbours as worst_neighbours
+from dpglm.audit.report import AuditReport as AuditReport
+from dpglm.audit.report import Claim as Claim
+from dpglm.audit.report import ErrorBounds as ErrorBounds
+from dpglm.audit.report import error_bounds as error_bounds
+from dpglm.audit.report import rate_above as rate_above

@@ -26,7 +26,6 @@ from dpglm.privacy.releases import (
     Curator,
     Mechanism,
     Release,
-    SumMechanism,
     SumRelease,
 )
 from dpglm.problem import Huber, Logistic, Softmax, Squared, SquaredHinge
@@ -280,39 +279,17 @@ def clipped_difference_sum(
     return rows.sum(AnyArrays(block_sum), map_blocks)
 
 
-def difference_release(
-    data: DataSpec,
-    adjacency: Adjacency,
-    bound: float,
-    mechanism: SumMechanism,
-    count: int = 1,
-    sampling_rate: float = 1.0,
-) -> SumRelease:
-    """Declare the release of sums of differences of clipped gradients, each clipped to ``bound``.
-
-    Privacy: noise is proportional to ``bound``, so the event does not depend on it; where
-    ``bound`` is a function of earlier releases (such as the distance of the two parameters),
-    composition is adaptive, which both exact Gaussian accounting and privacy loss distributions
-    allow.
-    """
-    return gradient_release(
-        data,
-        adjacency,
-        FlatClipping(bound),
-        mechanism,
-        quantity="gradient difference sum",
-        count=count,
-        sampling_rate=sampling_rate,
-    )
-
-
 def noisy_difference(
     oracle: Oracle, declared: SumRelease, w: Array, anchor: Array, clipping: Clipping, bound: float
 ) -> Array:
     """Release the mean of ``clipped_difference_sum`` at two public parameters.
 
-    Declared by ``difference_release`` with this ``bound``; the divisor is the public expected
-    number of rows.
+    Declared by ``gradient_release`` for a clipping at this ``bound``; the divisor is the public
+    expected number of rows.
+
+    Privacy: noise is proportional to ``bound``, so the event does not depend on it; where it is a
+    function of earlier releases (such as the distance of the two parameters), composition is
+    adaptive, which exact Gaussian accounting and privacy loss distributions allow.
     """
 
     def kernel(rows: Rows) -> Array:

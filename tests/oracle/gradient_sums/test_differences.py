@@ -14,7 +14,7 @@ from dpglm.oracle.gradients import (
     Oracle,
     clipped_difference_sum,
     clipped_gradient_sum,
-    difference_release,
+    gradient_release,
     noisy_difference,
 )
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
@@ -190,8 +190,13 @@ def test_overflowing_slopes_leave_no_nan():
 def ask(oracle, w, anchor, clipping, bound, multiplier, rate):
     """Declare a release and make it."""
     spec, adjacency = oracle.rows.spec, oracle.curator.adjacency
-    declared = difference_release(
-        spec, adjacency, bound, GaussianNoise(multiplier), sampling_rate=rate
+    declared = gradient_release(
+        spec,
+        adjacency,
+        FlatClipping(bound),
+        GaussianNoise(multiplier),
+        quantity="gradient difference sum",
+        sampling_rate=rate,
     )
     return noisy_difference(oracle, declared, w, anchor, clipping, bound)
 

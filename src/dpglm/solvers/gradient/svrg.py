@@ -13,7 +13,7 @@ import numpy as np
 from dpglm._validation import check_integer, check_real
 from dpglm.data.spec import SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
-from dpglm.oracle.gradients import Oracle, difference_release, gradient_release, noisy_difference
+from dpglm.oracle.gradients import Oracle, gradient_release, noisy_difference
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
@@ -240,13 +240,14 @@ class VarianceReducedMethod(FitMethod["VarianceReducedState"]):
 
     def differences(self, bound: float) -> SumRelease:
         """Declare the release of gradient differences that are clipped to a bound."""
-        return difference_release(
+        return gradient_release(
             self.data,
             self.adjacency,
-            bound,
+            FlatClipping(bound),
             GaussianNoise(self.difference_noise_multiplier),
-            max(1, self.n_differences),
-            self.sampling_rate,
+            quantity="gradient difference sum",
+            count=max(1, self.n_differences),
+            sampling_rate=self.sampling_rate,
         )
 
     @property
