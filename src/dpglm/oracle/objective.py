@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from dpglm._validation import Array
 from dpglm.data.memory import dense, sparse
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
+from dpglm.data.rows import SERIAL, BlockMap, Rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
@@ -144,27 +143,6 @@ class Objective:
         g = clipped_gradient_sum(self.rows, self.loss, self.clipping, w, self._map_blocks)
         return self._share * g + _columns(self.terms.ridge, w) * w + self.terms.linear
 
-    def hessian(self, w: Array) -> Array:
-        """Hessian of the smooth part, one output; no bound on its error is claimed."""
-        spec, loss, clip = self.rows.spec, self.loss, self.clipping.bound
-        identity = np.eye(spec.n_columns)
-
-        def block_sum(block: Block) -> Array:
-            with np.errstate(all="ignore"):
-                z = block.predict(w)
-                slopes = np.abs(loss.slope(z, block.targets))
-                curvatures: Floats = loss.curvature(z, block.targets)
-            curvatures[slopes * block.norms > clip] = 0.0
-            if block.weights is not None:
-                curvatures *= block.weights
-            weighted = block.predict(identity)
-            weighted *= curvatures[:, np.newaxis]
-            return block.weighted_sum(weighted)
-
-        shape = (spec.n_columns, spec.n_columns)
-        curvature = self.rows.sum(block_sum, self._map_blocks, shape)
-        return self._share * curvature + np.diag(self.terms.ridge)
-
     def prox(self, w: Array, step: float) -> Array:
         """Prox of the terms that are not smooth, up to ``accuracy.prox``."""
         return w if self.terms.prox is None else self.terms.prox(w, step)
@@ -176,8 +154,7 @@ def _columns(ridge: Array, w: Array) -> Array:
 
 # Minimisers of strongly convex objectives, with certified distances to the exact ones.
 
-_NEWTON_COLUMNS = 400
-_NEWTON_STEPS, _QUASI_NEWTON_STEPS, _MEMORY, _HALVINGS = 60, 1000, 12, 40
+_QUASI_NEWTON_STEPS, _MEMORY, _HALVINGS = 1000, 12, 40
 _LEAST_ACCELERATED, _MOST_ACCELERATED = 400, 40_000
 
 
@@ -241,10 +218,9 @@ def certified_minimizer(
     tolerances that are at least ``attainable``, ``CertificateError`` would tell of a bug and not
     of the rows.
 
-    Damped Newton steps (one output, few columns), limited-memory quasi-Newton steps (other smooth
-    objectives) or accelerated proximal gradient steps come first, as they are fast. Plain proximal
-    gradient steps follow where these did not reach the tolerance, from the nearest point so far:
-    they do, see ``attainable``.
+    Limited-memory quasi-Newton steps (smooth objectives) or accelerated proximal gradient steps
+    come first, as they are fast. Plain proximal gradient steps follow where these did not reach the
+    tolerance, from the nearest point so far: they do, see ``attainable``.
 
     Privacy: nothing is released here. The running time depends on the rows.
     """
@@ -252,7 +228,7 @@ def certified_minimizer(
     nearest = Certified(zero, math.inf)
     # A search that overflows finds nothing; the next one starts from the nearest point so far.
     with np.errstate(all="ignore"):
-        for search in (_quick(objective), _plain_steps):
+        for search in (_quick_steps, _plain_steps):
             start = nearest.w if nearest.distance <= norm else zero
             for found in search(objective, start):
                 if found.distance < nearest.distance:
@@ -266,26 +242,9 @@ def certified_minimizer(
     )
 
 
-_Search = Callable[[Objective, Array], Iterator[Certified]]
-
-
-def _quick(objective: Objective) -> _Search:
-    if objective.terms.prox is not None:
-        return _accelerated_steps
-    spec = objective.rows.spec
-    small = spec.n_outputs == 1 and spec.n_columns <= _NEWTON_COLUMNS
-    return _newton_steps if small else _quasi_newton_steps
-
-
-def _newton_steps(objective: Objective, start: Array) -> Iterator[Certified]:
-    w, g = start, objective.gradient(start)
-    for _ in range(_NEWTON_STEPS):
-        yield certify(objective, w, g)
-        try:
-            factor = cho_factor(objective.hessian(w), check_finite=False)
-        except np.linalg.LinAlgError:
-            return
-        w, g = _along(objective, w, g, -cho_solve(factor, g, check_finite=False))
+def _quick_steps(objective: Objective, start: Array) -> Iterator[Certified]:
+    smooth = objective.terms.prox is None
+    return (_quasi_newton_steps if smooth else _accelerated_steps)(objective, start)
 
 
 def _quasi_newton_steps(objective: Objective, start: Array) -> Iterator[Certified]:
