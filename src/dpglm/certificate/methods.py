@@ -6,18 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
-from dpglm.certificate.statement import WHERE, relation_in_words
+from dpglm.certificate.statement import PROTECTED, WHERE, relation_in_words
 from dpglm.data.protection import EVALUATION
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.adjacency import Unit
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate, CertifiedPart
 
-_NEIGHBOURS = {
-    Adjacency.ZERO_OUT: "the contribution of one {unit}",
-    Adjacency.ADD_REMOVE: "the presence of one {unit}",
-    Adjacency.REPLACE_ONE: "the contents of one {unit}",
-}
 _FIRST_LETTERS = 200
 
 
@@ -38,7 +33,7 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
     if protection.groups is not None:
         unit = "person with all records"
         most = f"; at most {plain_number(protection.groups.rows)} records of a person were used"
-    neighbours = _NEIGHBOURS[certificate.adjacency].format(unit=unit)
+    neighbours = f"the {PROTECTED[certificate.adjacency]} of one {unit}"
     yield (
         f"The protected unit is one {unit}: neighbouring data sets differ in {neighbours} "
         f"({certificate.adjacency.value.replace('_', '-')}){most}."

@@ -337,18 +337,12 @@ PROVENANCE = {
     "from the data": "TAKEN FROM THE PRIVATE DATA",
 }
 """The provenance of a public fact, in words."""
-_RELATION = {
-    Unit.ROW: {
-        Adjacency.ZERO_OUT: "protects the contribution of any one row",
-        Adjacency.ADD_REMOVE: "protects the presence of any one row",
-        Adjacency.REPLACE_ONE: "protects the contents of any one row",
-    },
-    Unit.GROUP: {
-        Adjacency.ZERO_OUT: "protects the contribution of all rows of any one group (person)",
-        Adjacency.ADD_REMOVE: "protects the presence of any one group (person)",
-        Adjacency.REPLACE_ONE: "protects the contents of all rows of any one group (person)",
-    },
+PROTECTED = {
+    Adjacency.ZERO_OUT: "contribution",
+    Adjacency.ADD_REMOVE: "presence",
+    Adjacency.REPLACE_ONE: "contents",
 }
+"""The protected part of a row or a group, by relation."""
 
 
 def relation_in_words(adjacency: Adjacency, unit: Unit) -> str:
@@ -357,7 +351,9 @@ def relation_in_words(adjacency: Adjacency, unit: Unit) -> str:
     >>> relation_in_words(Adjacency.ZERO_OUT, Unit.GROUP)
     'protects the contribution of all rows of any one group (person)'
     """
-    return _RELATION[unit][adjacency]
+    present = adjacency is Adjacency.ADD_REMOVE and unit is Unit.GROUP
+    whose = "any one group (person)" if present else unit.all_rows
+    return f"protects the {PROTECTED[adjacency]} of {whose}"
 
 
 _LIMITS = (
