@@ -291,13 +291,12 @@ def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> st
     what = "whole curves" if simultaneous else "single points"
     share, own = f"{100.0 * level:g} %", set(model.directions) - set(model.edits)
     if errors.of_sampling:
-        parts = (
-            "sampling, privacy noise and" if errors.of_smoothing else "sampling and privacy noise"
-        )
-        end = (
-            " smoothing together, on average over a curve." if errors.of_smoothing else " together."
-        )
-        words = f"Bands: {share} confidence for {what}, {parts}{end}"
+        parts = "sampling error and privacy noise"
+        if errors.of_smoothing:
+            parts = "sampling error, privacy noise and smoothing"
+        words = f"Bands: {share} confidence for {what}, with {parts}."
+        if errors.of_smoothing and not simultaneous:
+            words += " Coverage is an average over the curve."
     else:
         words = (
             f"Bands: {share} of privacy noise alone, for {what}, without sampling error "
