@@ -43,7 +43,7 @@ line = PrivatePipeline(
 print(f"a linear model: {line.score(housing.data.iloc[test], housing.target[test]):.3f}")
 
 # %%
-# The curves of the model, on one scale. The shading is privacy noise, which is small here.
+# The curves of the model, each on its own scale. The shading is privacy noise, which is small here.
 # Income has the largest effect; the map shows the coast.
 
 model.plot_shapes(most=6)

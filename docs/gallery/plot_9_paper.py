@@ -8,7 +8,8 @@ is a high income associated with sex, given age, education and hours of work?
 
 # %%
 # One study: a baseline table by sex, a logistic regression with an interaction and a spline of age,
-# and an evaluation on held-out rows. Nothing is spent until ``run``.
+# its predictions averaged over all rows with sex set to each value, and an evaluation on held-out
+# rows. Nothing is spent until ``run``.
 
 import matplotlib.pyplot as plt
 
@@ -26,6 +27,7 @@ study = (
         LogisticRegression(C=float("inf"), inference=True),
         formula="income ~ bs(age, df=4) + sex * `education-num` + `hours-per-week`",
     )
+    .effects("sex")
     .evaluate()
 )
 print(study.plan(n_rows=len(adult.target)))
@@ -50,6 +52,12 @@ for name, gap in result.exploration.standardized_differences("Male", "Female").i
 inference = result.model.inference_
 print(inference.summary(exponentiate=True))
 print(inference.anova())
+
+# %%
+# The adjusted risk difference and risk ratio, by standardisation.
+
+print(result.effects.differences)
+print(result.effects.ratios)
 
 # %%
 # Figure 1: odds of a high income by age, compared with age 40.

@@ -82,9 +82,8 @@ def test_means_are_those_of_the_released_model():
     ]
     assert found.values == ("old", "new")
     assert found.means == pytest.approx(expected, abs=1e-6)
-    assert found.differences().estimates == pytest.approx([expected[1] - expected[0]], abs=1e-5)
-    assert found.ratios().estimates == pytest.approx([expected[1] / expected[0]], abs=1e-5)
-    assert found.differences("new").names == ("arm: old - new",)
+    assert found.differences.estimates == pytest.approx([expected[1] - expected[0]], abs=1e-5)
+    assert found.ratios.estimates == pytest.approx([expected[1] / expected[0]], abs=1e-5)
 
 
 def test_intervals_without_noise_are_those_of_the_delta_method():
@@ -103,12 +102,12 @@ def test_intervals_without_noise_are_those_of_the_delta_method():
     of_model = np.array(jacobian).T @ covariance @ np.array(jacobian)
     wanted = of_model + np.cov(means(params)) / 4000
     for rows_of, made in (
-        (np.eye(2), found.predictions()),
-        (np.array([[-1.0, 1.0]]), found.differences()),
+        (np.eye(2), found.predictions),
+        (np.array([[-1.0, 1.0]]), found.differences),
     ):
         errors = np.sqrt(np.diag(rows_of @ wanted @ rows_of.T))
         assert made.standard_errors == pytest.approx(errors, rel=1e-3)
-    ratio, (low, high) = found.ratios(), found.means
+    ratio, (low, high) = found.ratios, found.means
     slopes = np.array([-1.0 / low, 1.0 / high])
     assert ratio.standard_errors[0] == pytest.approx(np.sqrt(slopes @ wanted @ slopes), rel=1e-3)
     assert np.log(ratio.intervals[0]).mean() == pytest.approx(np.log(ratio.estimates[0]))
@@ -120,7 +119,7 @@ def covered(runs, spoil=lambda found: found):
     hits = []
     for seed in range(runs):
         found = spoil(study(epsilon=0.7).run(table(6000, seed), random_state=seed).effects)
-        (low, high), (first, last) = found.differences().intervals[0], found.ratios().intervals[0]
+        (low, high), (first, last) = found.differences.intervals[0], found.ratios.intervals[0]
         hits.append(low <= truth[1] - truth[0] <= high and first <= truth[1] / truth[0] <= last)
     return float(np.mean(hits))
 
@@ -283,7 +282,7 @@ def test_people_are_averaged_with_all_their_rows():
     found = made.run(rows, random_state=0)
     age = rows["age"]
     wanted = [expit(score(age, one)).mean() for one in (0.0, 1.0)]
-    low, high = found.effects.predictions().intervals.T
+    low, high = found.effects.predictions.intervals.T
     assert ((low <= wanted) & (wanted <= high)).all()
     assert found.verify().ok
 
@@ -297,8 +296,8 @@ def test_counts_are_averaged_within_their_bounds():
         PoissonRegressor(inference=True), formula="ill ~ C(arm) + age"
     )
     found = made.effects("age", [30, 60]).run(rows, random_state=0).effects
-    assert found.predictions().names == ("age = 30", "age = 60")
-    low, high = found.predictions().intervals.T
+    assert found.predictions.names == ("age = 30", "age = 60")
+    low, high = found.predictions.intervals.T
     mean = rows["ill"].mean()
     assert ((low < mean + 0.1) & (mean - 0.1 < high)).all()
 
@@ -310,7 +309,7 @@ def test_page_and_files_show_effects(ran, tmp_path):
     assert "Adjusted effects" in page
     assert "arm: new - old" in page
     numbers = json.loads((tmp_path / "effects.json").read_text())["numbers"]
-    estimate = float(ran.effects.differences().estimates[0])
+    estimate = float(ran.effects.differences.estimates[0])
     assert numbers["arm: new - old"]["estimate"] == estimate
     assert math.isfinite(numbers["arm: new / old"]["high"])
 

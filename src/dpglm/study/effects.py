@@ -49,33 +49,26 @@ class StandardizedMeans:
 
     Parameters
     ----------
-    column : str
-        The column that was set.
-    values : tuple
-        Its values.
+    column, values, level
+        See ``Study.effects``.
     means : ndarray of shape (n_values,)
         Mean predictions, in the units of the target (probabilities for two classes).
-    noise, sampling : ndarray of shape (n_values, n_values)
-        Covariance of the means due to the noise of this release, and to the sampling of the rows.
+    covariance : ndarray of shape (n_values, n_values)
+        Covariance of the means for fixed coefficients: noise, and sampling of the rows.
     gradients : ndarray of shape (n_values, n_coefficients)
-        Noisy derivatives of the means by the coefficients; ``gradient_noise`` is the standard
-        deviation of the noise in each.
+        Noisy derivatives of the means by the coefficients.
     gradient_noise : float
+        Standard deviation of the noise in each of them.
     inference : Inference
         The coefficients and their covariance.
-    level : float
-        Confidence level of each interval.
     privacy_ : Certificate
         Certificate of this release.
 
     Notes
     -----
-    An interval contains the sampling error of the rows, the uncertainty of the coefficients (both
+    Intervals contain the sampling error of the rows, the uncertainty of the coefficients (both
     kinds) and the noise of this release. Coefficients and rows are uncorrelated if the model is
-    right. The variance due to the coefficients is unbiased, plus one standard deviation of its own
-    noise, so intervals are rather too long.
-
-    Effects are causal only if the model contains all confounders.
+    right. Effects are causal only if the model contains all confounders.
 
     Privacy: computed from released values.
 
@@ -87,111 +80,81 @@ class StandardizedMeans:
 
     column: str
     values: tuple[Any, ...]
+    level: float
     means: Floats
-    noise: Floats
-    sampling: Floats
+    covariance: Floats
     gradients: Floats
     gradient_noise: float
     inference: Inference
-    level: float
     privacy_: Certificate
 
+    @property
     def predictions(self) -> MeanEffects:
-        """Return the mean prediction for each value."""
+        """The mean prediction for each value."""
         names = [f"{self.column} = {in_plain_words(one)}" for one in self.values]
-        return self._effects("standardised means", "mean", names, self.means, np.eye(len(names)))
+        return self._effects("mean", names, self.means, np.eye(len(names)))
 
-    def differences(self, reference: Any = None) -> MeanEffects:
-        """Return differences from the mean with a reference value (risk differences).
+    @property
+    def differences(self) -> MeanEffects:
+        """Differences from the mean with the first value (risk differences)."""
+        names, rows = self._against_first("-")
+        return self._effects("difference", names, rows @ self.means, rows)
 
-        Parameters
-        ----------
-        reference : object, optional
-            One of ``values``; by default the first.
+    @property
+    def ratios(self) -> MeanEffects:
+        """Ratios to the mean with the first value (risk ratios); intervals of the logarithms."""
+        names, rows = self._against_first("/")
+        means = np.maximum(self.means, np.finfo(float).tiny)
+        return self._effects("ratio", names, rows @ np.log(means), rows / means)
 
-        Returns
-        -------
-        MeanEffects
-        """
-        names, rows = self._against(reference, "-")
-        return self._effects(
-            "standardised differences", "difference", names, rows @ self.means, rows
-        )
-
-    def ratios(self, reference: Any = None) -> MeanEffects:
-        """Return ratios to the mean with a reference value (risk ratios).
-
-        Parameters
-        ----------
-        reference : object, optional
-            One of ``values``; by default the first.
-
-        Returns
-        -------
-        MeanEffects
-            Intervals are those of the logarithms.
-        """
-        names, rows = self._against(reference, "/")
-        low = np.finfo(float).tiny
-        logarithms = np.log(np.maximum(self.means, low))
-        slopes = rows / np.maximum(self.means, low)
-        return self._effects("standardised ratios", "ratio", names, rows @ logarithms, slopes)
+    @property
+    def tables(self) -> tuple[MeanEffects, ...]:
+        """Means, and their differences and ratios if there are several."""
+        several = len(self.values) > 1
+        return (self.predictions, *((self.differences, self.ratios) if several else ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers with their intervals as plain values."""
         numbers = {
-            label: {"estimate": float(value), "low": float(low), "high": float(high)}
-            for one in self.shown()
-            for label, value, (low, high) in zip(
-                one.names, one.estimates, one.intervals, strict=True
-            )
+            name: dict(zip(("estimate", "low", "high"), map(float, (value, *ends)), strict=True))
+            for one in self.tables
+            for name, value, ends in zip(one.names, one.estimates, one.intervals, strict=True)
         }
         return {"column": self.column, "level": self.level, "numbers": numbers}
 
-    def shown(self) -> list[MeanEffects]:
-        """Return means, and their differences and ratios if there are several."""
-        compared = [self.differences(), self.ratios()] if len(self.values) > 1 else []
-        return [self.predictions(), *compared]
+    def _against_first(self, sign: str) -> tuple[list[str], Floats]:
+        first, *others = map(in_plain_words, self.values)
+        rows = np.eye(len(self.values))
+        return [f"{self.column}: {one} {sign} {first}" for one in others], rows[1:] - rows[0]
 
-    def _against(self, reference: Any, sign: str) -> tuple[list[str], Floats]:
-        first = self.values[0] if reference is None else reference
-        place = self.values.index(check_one_of("reference", first, self.values))
-        others = [one for one in range(len(self.values)) if one != place]
-        said = [in_plain_words(one) for one in self.values]
-        names = [f"{self.column}: {said[one]} {sign} {said[place]}" for one in others]
-        return names, (np.eye(len(said)) - np.eye(len(said))[place])[others]
-
-    def variances(self, rows: Floats) -> Floats:
-        """Return the variances of linear combinations of the means.
+    def _effects(
+        self, what: str, names: Sequence[str], values: Floats, rows: Floats
+    ) -> MeanEffects:
+        """Return linear combinations of the means, or of their logarithms for ratios.
 
         With C the covariance of the coefficients and g a gradient with noise of variance s^2 in
         each entry, ``g' C g - s^2 tr(C)`` has the mean of the variance due to the coefficients,
         and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added.
         """
-        covariance, slopes = self.inference.scores.estimates.covariance, rows @ self.gradients
+        estimates, slopes = self.inference.scores.estimates, rows @ self.gradients
+        covariance = estimates.covariance
         squares = (rows**2).sum(axis=1) * self.gradient_noise**2
-        own = np.einsum("ij,jk,ik->i", slopes, covariance, slopes) - squares * np.trace(covariance)
-        own = np.maximum(own, 0.0) + math.sqrt(2.0) * squares * np.linalg.norm(covariance)
-        both = np.einsum("ij,jk,ik->i", rows, self.noise + self.sampling, rows)
-        return np.asarray(own + both)
-
-    def _effects(
-        self, what: str, heading: str, names: Sequence[str], values: Floats, rows: Floats
-    ) -> MeanEffects:
-        estimates = self.inference.scores.estimates
-        errors = np.sqrt(self.variances(rows))
-        errors = errors if estimates.is_known else np.full_like(errors, np.inf)
+        variances = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
+        variances = np.maximum(variances - squares * np.trace(covariance), 0.0)
+        variances += math.sqrt(2.0) * squares * np.linalg.norm(covariance)
+        variances += np.einsum("ij,jk,ik->i", rows, self.covariance, rows)
+        errors = np.sqrt(variances) if estimates.is_known else np.full(len(rows), np.inf)
         half = quantile(self.level, estimates.degrees_of_freedom) * errors
         ends = np.column_stack([values - half, values + half])
-        if heading == "ratio":
+        if what == "ratio":
             values, ends = np.exp(values), np.exp(ends)
         note = (
             f"Means of predictions over all rows with {self.column} set to each value. "
             f"{100.0 * self.level:g} % intervals include sampling error and privacy noise, of the "
             "coefficients and of the means. The model is assumed to be right."
         )
-        title = f"{self.inference.title}: {what}"
-        return MeanEffects.of(title, heading, names, (values, errors, ends), self.level, [note])
+        title = f"{self.inference.title}: standardised {what}s"
+        return MeanEffects.of(title, what, names, (values, errors, ends), self.level, [note])
 
 
 @final
@@ -351,13 +314,12 @@ class EffectsPart(StudyPart):
         return StandardizedMeans(
             self.column,
             self.values,
+            self.level,
             np.clip(low + half * (1.0 + centred), low, high),
-            half**2 * noise,
-            half**2 * plan.data.reach(1) * spread / n_rows,
+            half**2 * (noise + plan.data.reach(1) * spread / n_rows),
             unit * gradients.reshape(size, -1) / n_rows,
             unit * std / weights[-1],
             inference,
-            self.level,
             certificate,
         )
 

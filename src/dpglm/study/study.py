@@ -283,8 +283,8 @@ class Study:
         Returns
         -------
         Study
-            ``result.effects`` has ``predictions()``, ``differences()`` (risk differences) and
-            ``ratios()`` (risk ratios).
+            ``result.effects`` has ``predictions``, ``differences`` (risk differences) and
+            ``ratios`` (risk ratios).
 
         Raises
         ------

@@ -79,7 +79,7 @@ def study_page(
         result=result,
         described=None if explored is None else shown_description(explored),
         model=shown_model,
-        effects=[] if result.effects is None else result.effects.shown(),
+        effects=[] if result.effects is None else result.effects.tables,
         evaluated=None if evaluated is None else _evaluated(result),
         figures=shown_figures(figures or {}),
     )
