@@ -72,7 +72,7 @@ class MeanEffects:
         """Return the numbers (estimates, errors, intervals) with their table."""
         (estimates, errors, intervals), tail = numbers, 0.5 * (1.0 - level)
         # Digits follow the intervals, which ratios have on another scale than errors.
-        width = np.diff(intervals, axis=1)[:, 0] / 4.0
+        width = (intervals[:, 1] - intervals[:, 0]) / 4.0
         columns = [
             SummaryColumn(
                 heading, estimates, "estimate", np.where(np.isinf(errors), errors, width)

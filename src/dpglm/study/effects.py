@@ -116,7 +116,10 @@ class StandardizedMeans:
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers with their intervals as plain values."""
         numbers = {
-            name: dict(zip(("estimate", "low", "high"), map(float, (value, *ends)), strict=True))
+            name: {
+                key: float(number) if math.isfinite(number) else None
+                for key, number in zip(("estimate", "low", "high"), (value, *ends), strict=True)
+            }
             for one in self.tables
             for name, value, ends in zip(one.names, one.estimates, one.intervals, strict=True)
         }
@@ -136,18 +139,22 @@ class StandardizedMeans:
         each entry, ``g' C g - s^2 tr(C)`` has the mean of the variance due to the coefficients,
         and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added.
         """
-        estimates, slopes = self.inference.scores.estimates, rows @ self.gradients
+        estimates = self.inference.scores.estimates
         covariance = estimates.covariance
-        squares = (rows**2).sum(axis=1) * self.gradient_noise**2
-        variances = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
-        variances = np.maximum(variances - squares * np.trace(covariance), 0.0)
-        variances += math.sqrt(2.0) * squares * np.linalg.norm(covariance)
-        variances += np.einsum("ij,jk,ik->i", rows, self.covariance, rows)
-        errors = np.sqrt(variances) if estimates.is_known else np.full(len(rows), np.inf)
-        half = quantile(self.level, estimates.degrees_of_freedom) * errors
-        ends = np.column_stack([values - half, values + half])
-        if what == "ratio":
-            values, ends = np.exp(values), np.exp(ends)
+        # Ratios to a mean of zero overflow.
+        with np.errstate(all="ignore"):
+            slopes = rows @ self.gradients
+            squares = (rows**2).sum(axis=1) * self.gradient_noise**2
+            variances = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
+            variances = np.maximum(variances - squares * np.trace(covariance), 0.0)
+            variances += math.sqrt(2.0) * squares * np.linalg.norm(covariance)
+            variances += np.einsum("ij,jk,ik->i", rows, self.covariance, rows)
+            known = np.isfinite(variances) & estimates.is_known
+            errors = np.sqrt(np.where(known, variances, np.inf))
+            half = quantile(self.level, estimates.degrees_of_freedom) * errors
+            ends = np.column_stack([values - half, values + half])
+            if what == "ratio":
+                values, ends = np.exp(values), np.exp(ends)
         note = (
             f"Means of predictions over all rows with {self.column} set to each value. "
             f"{100.0 * self.level:g} % intervals include sampling error and privacy noise, of the "
