@@ -318,6 +318,36 @@ def test_result_states_errors_overlap_and_assumptions():
     assert "halves" in asked(rows(0, 2000)).methods()
 
 
+def test_interrupted_study_resumes_and_pays_once(tmp_path, monkeypatch):
+    budget, table = GaussianDP(1.0), rows(0, 400)
+    path = tmp_path / "people.ledger"
+    ledger = dpglm.PrivacyLedger.create(path, data="made up", budget=GaussianDP(1.5))
+    options = {"budget": budget, "ledger": ledger, "checkpoint": tmp_path / "begun"}
+    options["random_state"] = None
+    honest = SumsPart.run
+
+    def interrupted(part, plan, given):
+        if part.name == EFFECT:
+            raise KeyboardInterrupt
+        return honest(part, plan, given)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(SumsPart, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            asked(table, **options)
+    first, second = asked(table, **options), asked(table, **options)
+    assert first.summary() == second.summary()
+    (entry,) = ledger.contents().entries
+    assert "effect of arm on y" in entry.what
+
+
+def test_predictions_that_are_no_numbers_do_not_stop_a_run():
+    nothing = Known(lambda table: np.full(len(table["x"]), np.nan), ["new", "old"])
+    none = Known(lambda table: np.full(len(table["x"]), np.nan))
+    found = contributions((nothing, none), rows(0, 50))
+    assert np.isfinite([found.difference, found.regressions, found.residuals]).all()
+
+
 def test_formula_adjusts_for_transforms():
     found = asked(rows(0, 2000), adjust="bs(x, df=4)", budget=GaussianDP(50.0))
     assert found.estimate == pytest.approx(EFFECT_SIZE, abs=5 * found.standard_error)

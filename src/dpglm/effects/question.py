@@ -123,7 +123,8 @@ class EffectQuestion:
             rows = side != half
             part = {name: cells[rows] for name, cells in table.items()}
             propensity, outcome = models
-            chance = predictions_of(propensity, part)
+            # A model may predict anything: a row with a score that overflows counts as any other.
+            chance = np.nan_to_num(predictions_of(propensity, part), nan=0.5)
             if propensity.classes_[1] != levels[1]:
                 chance = 1.0 - chance
             found[0, rows] = np.clip(chance, self.overlap, 1.0 - self.overlap)
