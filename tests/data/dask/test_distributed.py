@@ -124,8 +124,8 @@ def ask(oracle):
 
 def through(relay, rows):
     """The same rows, with their workers behind a relay."""
-    relay = relay(rows._workers)
-    return DaskRows(relay, rows._partitions, rows._facts, rows.spec, rows._chosen)
+    relay = relay(rows.workers)
+    return DaskRows.of(relay, rows.partitions, rows.facts, rows.spec)
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ class TestBitsOfPartitions:
             da.from_array(y, chunks=-1),
         )
         spec = dataclasses.replace(facts(), row_norm=100.0)
-        return collection.prepared(spec, None, AS_THEY_ARE)._partitions[0]
+        return collection.prepared(spec, None, AS_THEY_ARE).partitions[0]
 
     def test_do_not_depend_on_where_a_message_is_received(self):
         partition = self.partition(np.asarray)
@@ -384,21 +384,21 @@ class TestRefusals:
     def test_source_with_other_rows_in_the_second_pass(self):
         X, y, _ = table()
         first, second = on_workers(X, y, facts()), on_workers(X[::-1].copy(), y, facts())
-        replaced = (*first._partitions[:3], second._partitions[3], first._partitions[4])
-        rows = DaskRows(first._workers, replaced, first._facts, first.spec, first._chosen)
+        replaced = (*first.partitions[:3], second.partitions[3], first.partitions[4])
+        rows = DaskRows.of(first.workers, replaced, first.facts, first.spec)
         with pytest.raises(RuntimeError, match="other values the second"):
             gradient(rows)
 
     def test_workers_that_round_differently(self, monkeypatch):
         X, y, _ = table()
         rows = on_workers(X, y, facts())
-        strange_facts = dataclasses.replace(rows._partitions[3].facts, arithmetic="a stranger's")
-        stranger = dataclasses.replace(rows._partitions[3], facts=strange_facts)
-        strange = (*rows._partitions[:3], stranger, rows._partitions[4])
+        strange_facts = dataclasses.replace(rows.partitions[3].facts, arithmetic="a stranger's")
+        stranger = dataclasses.replace(rows.partitions[3], facts=strange_facts)
+        strange = (*rows.partitions[:3], stranger, rows.partitions[4])
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
-            rows_on(rows._workers, strange, rows.spec)
+            rows_on(rows.workers, strange, rows.spec)
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
-            gradient(DaskRows(rows._workers, strange, rows._facts, rows.spec, rows._chosen))
+            gradient(DaskRows.of(rows.workers, strange, rows.facts, rows.spec))
         monkeypatch.setattr(distributed, "arithmetic", lambda: "a stranger's")
         with pytest.raises(RuntimeError, match=r"round alike, got .*a stranger's"):
             gradient(rows)
@@ -483,7 +483,7 @@ def kill(client, worker):
 
 def holders(client, rows):
     """Workers that hold partitions."""
-    return sorted({who for some in client.who_has(rows._partitions).values() for who in some})
+    return sorted({who for some in client.who_has(rows.partitions).values() for who in some})
 
 
 class TestOnACluster:

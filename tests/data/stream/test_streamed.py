@@ -142,7 +142,7 @@ def test_facts_that_do_not_fit_are_found_anew_at_each_pass(tmp_path, monkeypatch
     wanted = facts(prepare_rows(X, signs(y), spec_of(X), None, weights))
     monkeypatch.setattr(streamed, "_FACT_BYTES", 12 * N - 1)
     rows = mapped(tmp_path, X, y, weights).prepared(spec_of(X), None, signs)
-    assert rows._facts is None
+    assert rows.facts is None
     for got, expected in zip(facts(rows), wanted, strict=True):
         np.testing.assert_array_equal(got, expected)
 

@@ -13,8 +13,8 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, TypeAlias, final
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -304,6 +304,7 @@ class _Answer:
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class DaskRows(Rows):
     """Rows in partitions that stay on their workers; see ``rows_on``.
 
@@ -331,22 +332,28 @@ class DaskRows(Rows):
     task; and workers with other processors or numerical libraries than the first are refused.
     """
 
-    def __init__(
-        self,
+    workers: Workers
+    partitions: Sequence[Any]
+    facts: Sequence[PartitionFacts]
+    spec: DataSpec
+    chosen: Sequence[NDArray[Any] | None]
+    placement: Placement
+    bound: float | None = None
+    step: float | None = None
+    _token: str = field(init=False, default_factory=lambda: uuid.uuid4().hex)
+    _asked: Iterator[int] = field(init=False, default_factory=itertools.count)
+
+    @classmethod
+    def of(
+        cls,
         workers: Workers,
         partitions: Sequence[Any],
         facts: Sequence[PartitionFacts],
         spec: DataSpec,
-        chosen: Sequence[NDArray[Any] | None],
-        placement: Placement | None = None,
-        bound: float | None = None,
-        step: float | None = None,
-    ) -> None:
-        self.spec, self._bound, self._step = spec, bound, step
-        self._workers, self._partitions = workers, tuple(partitions)
-        self._facts, self._chosen = tuple(facts), tuple(chosen)
-        self._placement = placement or Placement(workers, self._partitions)
-        self._token, self._asked = uuid.uuid4().hex, itertools.count()
+    ) -> Self:
+        """Return all rows of some partitions, given by handles."""
+        placement = Placement(workers, partitions)
+        return cls(workers, partitions, facts, spec, (None,) * len(facts), placement)
 
     @property
     def n_rows(self) -> int:
@@ -354,7 +361,7 @@ class DaskRows(Rows):
 
     @property
     def unit(self) -> Unit:
-        return Unit.ROW if self._facts[0].sizes is None else Unit.GROUP
+        return Unit.ROW if self.facts[0].sizes is None else Unit.GROUP
 
     @property
     def n_units(self) -> int:
@@ -362,44 +369,26 @@ class DaskRows(Rows):
 
     @property
     def _of_chosen(self) -> list[PartitionFacts]:
-        pairs = zip(self._facts, self._chosen, strict=True)
+        pairs = zip(self.facts, self.chosen, strict=True)
         return [facts.chosen(chosen) for facts, chosen in pairs]
 
     @property
     def _lengths(self) -> list[int]:
         return [
             facts.n_units if chosen is None else len(chosen)
-            for facts, chosen in zip(self._facts, self._chosen, strict=True)
+            for facts, chosen in zip(self.facts, self.chosen, strict=True)
         ]
 
     @property
     def digests(self) -> list[str]:
         """Digests of the partitions."""
-        return [facts.digest for facts in self._facts]
+        return [facts.digest for facts in self.facts]
 
     def bounded(self, bound: float) -> DaskRows:
         if self.unit is Unit.ROW:
             super().bounded(bound)
             return self
-        return self._with(self.spec, self._chosen, bound)
-
-    def _with(
-        self,
-        spec: DataSpec,
-        chosen: Sequence[NDArray[Any] | None],
-        bound: float | None,
-        step: float | None = None,
-    ) -> DaskRows:
-        return DaskRows(
-            self._workers,
-            self._partitions,
-            self._facts,
-            spec,
-            chosen,
-            self._placement,
-            bound,
-            self._step if step is None else step,
-        )
+        return dataclasses.replace(self, bound=bound)
 
     def blocks(self) -> Iterator[Block]:
         raise ValueError(_SUMS_ONLY)
@@ -411,27 +400,26 @@ class DaskRows(Rows):
         shares = np.split(ascending, np.searchsorted(ascending, ends[:-1]))
         chosen = []
         for share, end, length, before in zip(
-            shares, ends, self._lengths, self._chosen, strict=True
+            shares, ends, self._lengths, self.chosen, strict=True
         ):
             local = share - (end - length)
             chosen.append(local.astype(np.uint32) if before is None else before[local])
-        return self._with(spec, chosen, self._bound)
+        return dataclasses.replace(self, spec=spec, chosen=chosen)
 
     def clip_entries(self, bound: float) -> DaskRows:
         return self._changed(operator.methodcaller("clip_entries", bound), self.spec)
 
     def _changed(self, change: Callable[[Rows], Rows], spec: DataSpec) -> DaskRows:
         """Change rows one by one where they lie, and keep the changed ones there too."""
-        partitions = self._workers.map(
+        partitions = self.workers.map(
             _change,
             self._name("dpglm_change"),
-            self._partitions,
-            self._facts,
-            self._chosen,
-            [self._sent(change)] * len(self._partitions),
+            self.partitions,
+            self.facts,
+            self.chosen,
+            [self._sent(change)] * len(self.partitions),
         )
-        facts = self._of_chosen
-        return DaskRows(self._workers, partitions, facts, spec, (None,) * len(facts))
+        return DaskRows.of(self.workers, partitions, self._of_chosen, spec)
 
     def sum(
         self, kernel: Kernel, map_blocks: BlockMap = SERIAL, shape: tuple[int, ...] | None = None
@@ -455,39 +443,39 @@ class DaskRows(Rows):
         after the other. For rows in groups read "batch of groups" for "block": the allowance of
         ``oracle.rounding.group_rounding`` for a batch has two additions to spare.
         """
-        if self.unit is Unit.GROUP and self._bound is None:
+        if self.unit is Unit.GROUP and self.bound is None:
             raise PlanMismatchError("sums over groups need a bound on a group's contribution")
         array_shape = self.spec.coefficient_shape if shape is None else shape
-        count, size = len(self._partitions), 16 * math.prod(array_shape)
-        most = self._workers.driver_bytes
+        count, size = len(self.partitions), 16 * math.prod(array_shape)
+        most = self.workers.driver_bytes
         few = count <= _FAN_IN or size * count <= most
-        groups = self._placement.groups() if few else [[place] for place in range(count)]
-        answers = self._workers.map(
+        groups = self.placement.groups() if few else [[place] for place in range(count)]
+        answers = self.workers.map(
             _sums,
             self._name("dpglm_sum"),
             *(
                 [[column[place] for place in group] for group in groups]
-                for column in (self._partitions, self._facts, self._chosen)
+                for column in (self.partitions, self.facts, self.chosen)
             ),
             [self._sent(kernel)] * len(groups),
             [array_shape] * len(groups),
-            [self._bound] * len(groups),
-            [self._step] * len(groups),
+            [self.bound] * len(groups),
+            [self.step] * len(groups),
         )
         while not few and len(answers) > _FAN_IN and size * len(answers) > most:
             neighbours = itertools.zip_longest(*[iter(answers)] * _FAN_IN)
-            answers = self._workers.map(
+            answers = self.workers.map(
                 _add_answers, self._name("dpglm_add"), *map(list, zip(*neighbours, strict=True))
             )
-        self._placement.hold(answers)
-        collected = self._workers.collect(answers)
+        self.placement.hold(answers)
+        collected = self.workers.collect(answers)
         partials = [partial for answer in collected for partial in answer.partials]
         answered = [index for partial in partials for index in partial.indices]
         asked = list(itertools.chain.from_iterable(groups))
         if answered != asked or sorted(answered) != list(range(count)):
             raise RuntimeError(f"{count} partitions must answer once each, got {answered}")
         if few:
-            self._placement.answered([answer.where for answer in collected])
+            self.placement.answered([answer.where for answer in collected])
         total, lost = joined(sorted(partials, key=lambda partial: partial.indices)).pair
         return total + lost
 
@@ -499,7 +487,7 @@ class DaskRows(Rows):
         import cloudpickle
 
         message: bytes = cloudpickle.dumps(function)
-        return message if len(message) <= _MESSAGE_BYTES else self._workers.share(message)
+        return message if len(message) <= _MESSAGE_BYTES else self.workers.share(message)
 
     def __reduce__(self) -> NoReturn:
         # Kernels sent to workers must not carry rows, nor the curator.
@@ -511,7 +499,7 @@ def _(rows: DaskRows, indices: NDArray[np.intp], rate: float, step: float) -> Ro
     taken = rows._taken(indices, rows.spec)
     if rows.unit is Unit.ROW:
         return SampledRows(taken, step)
-    return taken._with(taken.spec, taken._chosen, taken._bound, step)
+    return dataclasses.replace(taken, step=step)
 
 
 @derived_rows.register
@@ -540,7 +528,7 @@ def rows_on(workers: Workers, partitions: Sequence[Any], spec: DataSpec) -> Dask
     kinds = sorted({each.arithmetic for each in facts})
     if len(kinds) > 1:
         raise RuntimeError(f"{_ALIKE}, got {' and '.join(kinds)}")
-    return DaskRows(workers, partitions, facts, spec, (None,) * len(facts))
+    return DaskRows.of(workers, tuple(partitions), facts, spec)
 
 
 def _checked(partition: Partition, facts: PartitionFacts, chosen: NDArray[Any] | None) -> Rows:

@@ -71,6 +71,7 @@ class _RowFacts:
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class StreamedRows(Rows):
     """Rows that are read, prepared and forgotten chunk by chunk, at every pass.
 
@@ -87,21 +88,20 @@ class StreamedRows(Rows):
     was computed from it is used.
     """
 
-    def __init__(
-        self,
-        recipe: _Recipe,
-        facts: _RowFacts | None,
-        spec: DataSpec,
-        indices: NDArray[np.intp] | None = None,
-        entry_bound: float = np.inf,
-    ) -> None:
-        self.spec, self.watch = spec, recipe.watch
-        self._recipe, self._facts = recipe, facts
-        self._indices, self._entry_bound = indices, entry_bound
+    recipe: _Recipe
+    facts: _RowFacts | None
+    spec: DataSpec
+    indices: NDArray[np.intp] | None = None
+    entry_bound: float = np.inf
+
+    @property
+    def watch(self) -> Watch:  # type: ignore[override]
+        """The files in which the rows lie."""
+        return self.recipe.watch
 
     @property
     def n_rows(self) -> int:
-        return self._recipe.source.shape[0] if self._indices is None else len(self._indices)
+        return self.recipe.source.shape[0] if self.indices is None else len(self.indices)
 
     def blocks(self) -> Iterator[Block]:
         for chunk in self.chunks():
@@ -113,29 +113,26 @@ class StreamedRows(Rows):
             yield from tenths("Pass over the rows", chunks, _n_rows, self.n_rows)
 
     def clip_entries(self, bound: float) -> StreamedRows:
-        bound = min(bound, self._entry_bound)
-        return StreamedRows(self._recipe, self._facts, self.spec, self._indices, bound)
+        return dataclasses.replace(self, entry_bound=min(bound, self.entry_bound))
 
     def arranged(self, places: NDArray[np.intp] | None) -> StreamedRows:
         """Return the rows at given positions, in that order; all as they are for None."""
-        if places is None:
-            return self
-        return StreamedRows(self._recipe, self._facts, self.spec, places, self._entry_bound)
+        return self if places is None else dataclasses.replace(self, indices=places)
 
     @property
     def _costs_nothing(self) -> bool:
         """Whether chunks are used as views of the storage."""
-        return self._facts is not None and self._entry_bound == np.inf and self._are_views
+        return self.facts is not None and self.entry_bound == np.inf and self._are_views
 
     @property
     def _are_views(self) -> bool:
-        source = self._recipe.source
-        return source.is_view and source.dtype == self.spec.dtype and self._indices is None
+        source = self.recipe.source
+        return source.is_view and source.dtype == self.spec.dtype and self.indices is None
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows:
-        indices = indices if self._indices is None else self._indices[indices]
-        taken = StreamedRows(self._recipe, self._facts, spec, indices, self._entry_bound)
-        if len(indices) > _chunk_rows(self._recipe.source, spec):
+        indices = indices if self.indices is None else self.indices[indices]
+        taken = dataclasses.replace(self, spec=spec, indices=indices)
+        if len(indices) > _chunk_rows(self.recipe.source, spec):
             return taken
         # A single chunk is read once, and not at each pass.
         chunk = next(taken._chunks(), taken)
@@ -143,9 +140,9 @@ class StreamedRows(Rows):
         return chunk
 
     def _read(self, *, features_only: bool) -> Iterator[Piece]:
-        source = self._recipe.source
+        source = self.recipe.source
         try:
-            yield from _chunks(source, self.spec, self._indices, features_only=features_only)
+            yield from _chunks(source, self.spec, self.indices, features_only=features_only)
         except Exception:
             # A file that changes may fail in any way: report the change.
             self.watch.check()
@@ -153,10 +150,10 @@ class StreamedRows(Rows):
 
     def _chunks(self) -> Generator[Rows]:
         self.watch.check()
-        start, source, facts = 0, self._recipe.source, self._facts
+        start, source, facts = 0, self.recipe.source, self.facts
         for X, y, weights in self._read(features_only=facts is not None):
             rows = slice(start, start + len(X))
-            which: Any = rows if self._indices is None else self._indices[rows]
+            which: Any = rows if self.indices is None else self.indices[rows]
             start = rows.stop
             if facts is not None and self._costs_nothing:
                 yield facts.about(X, which, self.spec)
@@ -165,11 +162,11 @@ class StreamedRows(Rows):
             if not np.isfinite(own).all():
                 raise changed("a value is no longer a finite number")
             if facts is None:
-                chunk = self._recipe.prepare((own, y, weights), self.spec)
+                chunk = self.recipe.prepare((own, y, weights), self.spec)
             else:
                 chunk = facts.bounding(own, which, self.spec)
-            yield chunk if self._entry_bound == np.inf else chunk.clip_entries(self._entry_bound)
-        n_rows = source.shape[0] if self._indices is None else len(self._indices)
+            yield chunk if self.entry_bound == np.inf else chunk.clip_entries(self.entry_bound)
+        n_rows = source.shape[0] if self.indices is None else len(self.indices)
         if start != n_rows:
             raise changed(f"there were {n_rows} rows and now there are {start}")
 
