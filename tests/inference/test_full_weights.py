@@ -6,6 +6,7 @@ from sklearn.linear_model import LinearRegression as Usual
 from sklearn.linear_model import LogisticRegression as UsualClasses
 
 from dpglm import LinearRegression, LogisticRegression
+from dpglm.guidance.expectation import guidance
 from dpglm.privacy import GaussianDP
 
 N = 20_000
@@ -66,3 +67,33 @@ def test_default_weights_state_their_other_target():
 def test_default_weights_are_full_with_a_large_budget(fitted):
     inference, usual = fitted("auto", 50.0)
     assert np.abs(inference.params[1:] - usual).max() < 0.02 * np.abs(usual).min()
+
+
+def spread(fitted, weighting):
+    """Standard deviations of the noise in slopes of even columns, and the plan."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.0, 1.0, (N, 5))
+    score = X @ np.linspace(1.0, -0.5, 5)
+    if fitted is numbers:
+        model = LinearRegression(target_bounds=(-5.0, 5.0))
+        y = np.clip(score + rng.normal(size=N), -5.0, 5.0)
+    else:
+        model = LogisticRegression(C=np.inf, classes=[0, 1])
+        y = (score > rng.logistic(size=N)).astype(int)
+    model.set_params(
+        feature_bounds=(-1.0, 1.0), inference=True, weighting=weighting, random_state=0
+    )
+    model.fit(X, y)
+    noise = np.sqrt(np.diag(model.inference_.estimates.privacy)[1:])
+    return np.median(noise), model.solution_.plan
+
+
+@pytest.mark.parametrize("fitted", [numbers, classes])
+def test_price_of_full_weights_is_known_beforehand(fitted):
+    (usual, default), (full, plan) = spread(fitted, "auto"), spread(fitted, "none")
+    price = plan.method.price_of_full_weights
+    assert 1.2 < price < 6.0
+    assert 0.7 * price < full / usual < 1.5 * price
+    assert f"make it {price:.2g} times that of the default" in str(guidance(plan))
+    assert default.method.price_of_full_weights == 1.0
+    assert "Full weights" not in str(guidance(default))

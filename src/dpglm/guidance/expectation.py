@@ -43,6 +43,8 @@ _SHARES = (
 # Beyond this number of classes, rows of each class are few.
 _FEW_CLASSES = 10.0
 HOPELESS, _GOOD = 2.0, 30.0
+# Relative noise of full weights that is worth a sentence.
+_CHEAP = 1.05
 # Factor for real targets: R squared is quadratic in the signal.
 _REAL_FACTOR = 3.0
 # Factor for counts and amounts, with means often far below their bound.
@@ -276,9 +278,14 @@ def _noise_in_plan(plan: Plan) -> str:
     if math.isinf(plan.data.entry_bound):
         per = "unit of its column (half of the range of one that a schema encoded)"
     target = "in half ranges of the target " if _has_range(plan) else ""
+    price = plan.method.price_of_full_weights
+    full = (
+        f" Full weights of all rows (weighting='none') make it {price:.2g} times that of the "
+        "default, and more if a column is skewed."
+    )
     return (
         f"Noise in each coefficient: standard deviation about {plan.coefficient_noise:.2g}, "
-        f"{target}per {per}."
+        f"{target}per {per}.{full if price > _CHEAP else ''}"
     )
 
 

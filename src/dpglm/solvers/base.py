@@ -235,6 +235,11 @@ class Method(abc.ABC, Generic[S]):
         """
 
     @property
+    def price_of_full_weights(self) -> float:
+        """Expected noise over that of a fit that downweights rows with a large norm, if it may."""
+        return 1.0
+
+    @property
     def estimand(self) -> str:
         """The target of estimates that give some rows less weight, in a sentence; or ""."""
         return ""

@@ -159,9 +159,17 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             square = bend * (dispersion or 1.0) * (1.0 + in_square)
             slope = min(slope, self.limits.slope * math.sqrt(square) + (dispersion or 0.0))
         scale = usual_basis_scale(data, self.declared["moments"].noise_std)
+        if self.full_weights:
+            # The longest row, of columns at their bounds, is within the limits.
+            slope *= (data.row_norm * scale + 1.0) / self.limits.longest
         held = data.typical_weight * bend
         held += self.problem.regularizer.strong_convexity * scale**2
         return slope * self._pooled_noise * scale / held if held > 0.0 else math.inf
+
+    @property
+    def price_of_full_weights(self) -> float:
+        default = dataclasses.replace(self, full_weights=False)
+        return self.coefficient_noise / default.coefficient_noise
 
     @property
     def _pooled_noise(self) -> float:
@@ -436,7 +444,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         if self.full_weights:
             # So that no row is longer than the limits.
             most = basis.longest(data)
-            factor = min(self.limits.clip, math.sqrt(self.limits.square)) / most
+            factor = self.limits.longest / most
             basis = Basis(factor * basis.vectors, basis.inverse / factor)
             if own is not None and prior is not None:
                 own, prior = own.scaled(factor**2), prior.scaled(factor**-2)

@@ -68,6 +68,11 @@ class Limits:
     squared_slope: float  # The slope limit for squared scores.
     curvature: float
 
+    @property
+    def longest(self) -> float:
+        """Largest norm of a row that has its full weight."""
+        return min(self.clip, math.sqrt(self.square))
+
 
 def hessian_noise(
     mu: float, data: DataSpec, inference: Covariance | None = None, n_asked: int | None = None

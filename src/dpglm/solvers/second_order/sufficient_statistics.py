@@ -190,10 +190,9 @@ class SufficientStatistics(Solver):
             prior_scales=self.prior_scales,
             full_weights=self.full_weights,
         )
-        if (self.clip is None or self.full_weights) and self.inference is not None:
+        if self.clip is None and self.inference is not None:
             # Longer rows count in full as far as noise in their second moments is small.
             longest = max(clip, clip * _NOISE_OF_LONG_ROWS / method.moment_noise)
-            longest = LARGEST if self.full_weights else longest
             method = dataclasses.replace(method, score_clip=min(longest, LARGEST))
         return method
 

@@ -180,11 +180,12 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
             noise = last.noise_std / math.sqrt(self.target_shares.mean)
             return noise * reach / data.n_rows / data.intercept
         share = self._score_share
-        longest = (1.0 + LEVEL) * min(self.score_clip, MOST_SQUARES) * data.n_features
+        squares = MOST_SQUARES if self.full_weights else min(self.score_clip, MOST_SQUARES)
+        longest = (1.0 + LEVEL) * squares * data.n_features
         # Residuals are bounded at this many standard deviations.
         rarely_clipped = math.sqrt(_SMALL * share * data.n_rows / longest) / last.noise_std
         extent = max(_REACH * self.slack, rarely_clipped)
-        reach *= min(extent * USUAL_ERROR, 2.0)
+        reach *= 2.0 if self.full_weights else min(extent * USUAL_ERROR, 2.0)
         noise = last.noise_std * math.sqrt(longest / share) * reach / data.n_rows
         scale = usual_basis_scale(data, self._releases[1].noise_std)
         return noise * scale / (1.0 + self.problem.regularizer.strong_convexity * scale**2)
@@ -210,8 +211,13 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         return noise * math.sqrt(2.0 * data.n_columns) / data.n_rows
 
     @property
+    def price_of_full_weights(self) -> float:
+        default = dataclasses.replace(self, full_weights=False)
+        return self.coefficient_noise / default.coefficient_noise
+
+    @property
     def estimand(self) -> str:
-        if self.inference is None:
+        if self.inference is None or self.full_weights:
             return ""
         return (
             "Rows with a norm above C have the weight (C / norm)^2, to limit the noise in second "
@@ -321,7 +327,8 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         """Bound scores where their counts vanish, or further where noise is small anyway."""
         first, at = present(state.first), present(state.coordinates)
         # Without intervals scores are clipped by their own norm, and rows are not weighted.
-        cap = at.most if self.inference is None else at.capped(self.score_clip)
+        is_full = self.inference is None or self.full_weights
+        cap = at.most if is_full else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
         shells = score_shells(at, first.fit)
         counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
