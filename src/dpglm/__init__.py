@@ -40,36 +40,27 @@ if TYPE_CHECKING:
     from dpglm.study import Study as Study
 
 # Loaded when first used, so that `import dpglm` does not wait for scikit-learn.
-_HOME = {
-    "Adjacency": "dpglm.privacy",
-    "ApproximateDP": "dpglm.privacy",
-    "ArrowRows": "dpglm.data.stream.arrow",
-    "GaussianDP": "dpglm.privacy",
-    "LowSignalWarning": "dpglm.exceptions",
-    "NearIdsWarning": "dpglm.exceptions",
-    "MappedRows": "dpglm.data.stream.stored",
-    "NoisyGD": "dpglm.solvers",
-    "ParquetRows": "dpglm.data.stream.arrow",
-    "PlanMismatchError": "dpglm.exceptions",
-    "PrivacyLedger": "dpglm.ledger",
-    "PublicInformationWarning": "dpglm.exceptions",
-    "SeededNoiseWarning": "dpglm.exceptions",
-    "SlowSumsWarning": "dpglm.exceptions",
-    "Study": "dpglm.study",
-    "SparkRows": "dpglm.data.pyspark",
-    "SplineEncoder": "dpglm.preprocessing",
-    "UnpaidReleaseWarning": "dpglm.exceptions",
-    "ZeroConcentratedDP": "dpglm.privacy",
-    "ate": "dpglm.effects",
-    "describe": "dpglm.exploration",
-    "evaluate": "dpglm.evaluation",
-    "load_effect": "dpglm.effects",
-    "load_moments": "dpglm.moments",
-    "release_moments": "dpglm.moments",
-    "evaluate_predictions": "dpglm.evaluation",
-    "table": "dpglm.inference",
-    "from_formula": "dpglm.estimators.composed.pipeline",
+_NAMES = {
+    "dpglm.data.pyspark": ("SparkRows",),
+    "dpglm.data.stream.arrow": ("ArrowRows", "ParquetRows"),
+    "dpglm.data.stream.stored": ("MappedRows",),
+    "dpglm.effects": ("ate", "load_effect"),
+    "dpglm.estimators.composed.pipeline": ("from_formula",),
+    "dpglm.evaluation": ("evaluate", "evaluate_predictions"),
+    "dpglm.exceptions": (
+        *("LowSignalWarning", "NearIdsWarning", "PlanMismatchError", "PublicInformationWarning"),
+        *("SeededNoiseWarning", "SlowSumsWarning", "UnpaidReleaseWarning"),
+    ),
+    "dpglm.exploration": ("describe",),
+    "dpglm.inference": ("table",),
+    "dpglm.ledger": ("PrivacyLedger",),
+    "dpglm.moments": ("load_moments", "release_moments"),
+    "dpglm.preprocessing": ("SplineEncoder",),
+    "dpglm.privacy": ("Adjacency", "ApproximateDP", "GaussianDP", "ZeroConcentratedDP"),
+    "dpglm.solvers": ("NoisyGD",),
+    "dpglm.study": ("Study",),
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -171,7 +171,12 @@ def shown() -> Iterator[None]:
 def _listener() -> Iterator[Listener]:
     if _in_notebook():
         display = importlib.import_module("IPython.display")
-        yield NotebookBars(lambda text: display.display(display.HTML(text), display_id=True))
+
+        def output(text: str) -> Callable[[str], None]:
+            handle = display.display(display.HTML(text), display_id=True)
+            return lambda new: handle.update(display.HTML(new))
+
+        yield NotebookBars(output)
     elif _on_terminal():
         bars = _rich_bars()
         with bars:
@@ -234,9 +239,7 @@ class Bars:
             return
         if watched.bar is None:
             watched.bar = self.bars.add_task(
-                "  " * one.depth + one.name,
-                total=one.total,
-                left="left" if one.total else "",
+                "  " * one.depth + one.name, total=one.total, left="left" if one.total else ""
             )
         self.bars.update(watched.bar, completed=one.done)
         watched.drawn = now
@@ -247,15 +250,14 @@ class Bars:
 class NotebookBars:
     """Draws bars as HTML in a single output, which is empty at the end.
 
-    ``display`` takes HTML and returns a handle with a method ``update``, which takes an object with
-    ``_repr_html_``.
+    ``display`` shows HTML and returns a function that replaces it.
     """
 
-    display: Callable[[str], Any]
+    display: Callable[[str], Callable[[str], None]]
     clock: Clock = time.monotonic
     _open: dict[int, _Watched] = field(default_factory=dict)
     _texts: dict[int, str] = field(default_factory=dict)
-    _handle: Any = None
+    _replace: Callable[[str], None] | None = None
 
     def __call__(self, one: ProgressStage) -> None:
         """Take note of a stage."""
@@ -273,19 +275,10 @@ class NotebookBars:
 
     def _show(self) -> None:
         text = "".join(self._texts[depth] for depth in sorted(self._texts))
-        if self._handle is None:
-            self._handle = self.display(text)
+        if self._replace is None:
+            self._replace = self.display(text)
         else:
-            self._handle.update(_Html(text))
-
-
-@final
-@dataclass(frozen=True)
-class _Html:
-    text: str
-
-    def _repr_html_(self) -> str:
-        return self.text
+            self._replace(text)
 
 
 def _bar(one: ProgressStage, seconds: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from dpglm._registry import require
 from dpglm._validation import check_real
@@ -243,20 +244,12 @@ def spread(ys: Sequence[float], gap: float) -> list[float]:
     >>> spread([1.0, 1.0, 5.0], 1.0)
     [0.5, 1.5, 5.0]
     """
-    order = np.argsort(np.asarray(ys), kind="stable")
-    # Isotonic regression: pool neighbouring blocks that would overlap.
-    blocks: list[tuple[float, int]] = []
-    for rank, position in enumerate(order):
-        center, size = float(ys[position]) - rank * gap, 1
-        while blocks and blocks[-1][0] > center:
-            last, count = blocks.pop()
-            center = (last * count + center * size) / (count + size)
-            size += count
-        blocks.append((center, size))
-    moved = np.repeat([center for center, _ in blocks], [size for _, size in blocks])
-    result = np.empty(len(ys))
-    result[order] = moved + gap * np.arange(len(ys))
-    return result.tolist()
+    order = np.argsort(ys, kind="stable")
+    # Isotonic regression pools neighbours that would overlap.
+    shifts = gap * np.arange(len(ys))
+    moved = np.empty(len(ys))
+    moved[order] = isotonic_regression(np.asarray(ys, np.float64)[order] - shifts).x + shifts
+    return moved.tolist()
 
 
 def as_data_uri(figure: Any) -> str:

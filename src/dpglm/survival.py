@@ -14,21 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm._calls import checked
-from dpglm._validation import check_list, check_one_of, check_real
+from dpglm._validation import check_list, check_real
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import PartInput, StudyPart, stated_protection
+from dpglm.certificate.execution import PartInput, Stated, StudyPart
 from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.data.protection import Protection
 from dpglm.data.spec import DataSpec
-from dpglm.exploration.design import open_table, run_on_table
+from dpglm.exploration.design import release, run_on_table
 from dpglm.inference.comparisons import largest_errors, quantile, root_of
 from dpglm.inference.inference import Inference
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.counts import Cells
 from dpglm.preprocessing.encoders import as_schema
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
@@ -308,58 +307,6 @@ def survival_curve(
 
 
 @final
-@dataclass(frozen=True)
-class _PersonCells:
-    """Encodes a person as level, last interval of observation, and event."""
-
-    schema: Schema
-    time: str
-    event: str
-    by: str | None
-    cuts: tuple[float, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Columns that are read."""
-        return (self.time, self.event, *(() if self.by is None else (self.by,)))
-
-    width = 3
-    """Number of encoded columns."""
-
-    @functools.cached_property
-    def levels(self) -> tuple[str, ...]:
-        """Levels of ``by``; one without it."""
-        if self.by is None:
-            return ("all",)
-        column = next((one for one in self.schema.columns if one.name == self.by), None)
-        if not isinstance(column, CategoricalColumn):
-            raise ValueError(f"by must be a categorical column of the schema, got {self.by!r}")
-        return tuple(map(str, column.categories))
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Numbers of cells; the first and last are for times before and after all intervals."""
-        return len(self.levels), len(self.cuts) + 1, 2
-
-    def encode(self, table: Any) -> Floats:
-        """Return level, interval and event of each person."""
-        named = by_name(table)
-        times = as_numbers(named[self.time], f"column {self.time!r}")
-        classes = self.schema.target.estimator_parameters()["classes"]
-        happened = self.schema.encode_target(named[self.event]) == classes[1]
-        # Intervals are open on the left, but for the first: an event at a cut is one before it.
-        place = np.searchsorted(np.array(self.cuts), times, side="left")
-        place[times == self.cuts[0]] = 1
-        out = np.zeros((len(times), 3))
-        if self.by is not None:
-            column = next(one for one in self.schema.columns if one.name == self.by)
-            out[:, 0] = column.read(named[self.by])
-        out[:, 1] = place
-        out[:, 2] = happened & (place < len(self.cuts))
-        return out
-
-
-@final
 @dataclass(frozen=True, eq=False)
 class KaplanMeier:
     """Private survival curves by level; made by ``kaplan_meier``.
@@ -450,17 +397,58 @@ class KaplanMeier:
 @final
 @dataclass(frozen=True)
 class _KaplanMeierPart(StudyPart):
-    """One table of counts of persons."""
+    """One table of counts of persons, encoded as level, last interval observed, and event."""
 
-    encoder: _PersonCells
+    schema: Schema
+    time: str
+    event: str
+    by: str | None
+    cuts: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that are read."""
+        return (self.time, self.event, *(() if self.by is None else (self.by,)))
+
+    width = 3
+    """Number of encoded columns."""
+
+    @functools.cached_property
+    def levels(self) -> tuple[str, ...]:
+        """Levels of ``by``; one without it."""
+        if self.by is None:
+            return ("all",)
+        column = next((one for one in self.schema.columns if one.name == self.by), None)
+        if not isinstance(column, CategoricalColumn):
+            raise ValueError(f"by must be a categorical column of the schema, got {self.by!r}")
+        return tuple(map(str, column.categories))
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of cells; the first and last are for times before and after all intervals."""
+        return len(self.levels), len(self.cuts) + 1, 2
+
+    def encode(self, table: Any) -> Floats:
+        """Return level, interval and event of each person."""
+        named = by_name(table)
+        times = as_numbers(named[self.time], f"column {self.time!r}")
+        classes = self.schema.target.estimator_parameters()["classes"]
+        happened = self.schema.encode_target(named[self.event]) == classes[1]
+        # Intervals are open on the left, but for the first: an event at a cut is one before it.
+        place = np.searchsorted(np.array(self.cuts), times, side="left")
+        place[times == self.cuts[0]] = 1
+        out = np.zeros((len(times), 3))
+        if self.by is not None:
+            column = next(one for one in self.schema.columns if one.name == self.by)
+            out[:, 0] = column.read(named[self.by])
+        out[:, 1] = place
+        out[:, 2] = happened & (place < len(self.cuts))
+        return out
 
     def plan(self, protection: Protection) -> Plan:
-        sizes = self.encoder.sizes
+        sizes = self.sizes
         data = DataSpec(
-            protection.n_rows,
-            3,
-            row_norm=float(np.linalg.norm(sizes)),
-            groups=protection.groups,
+            protection.n_rows, 3, row_norm=float(np.linalg.norm(sizes)), groups=protection.groups
         )
         cells = (Cells((0, 1, 2), sizes),)
         return calibrated(
@@ -472,7 +460,7 @@ class _KaplanMeierPart(StudyPart):
 
     def noise_to_sampling(self, protection: Protection) -> float:
         noise = self.plan(protection).coefficient_noise
-        return noise**2 * float(np.prod(self.encoder.sizes)) / protection.n_rows
+        return noise**2 * float(np.prod(self.sizes)) / protection.n_rows
 
     def title(self, plan: Plan) -> str:
         return f"survival curves of {plan.data.n_rows} persons"
@@ -481,18 +469,10 @@ class _KaplanMeierPart(StudyPart):
         return (("persons in a cell", quantile(0.95, np.inf) * plan.coefficient_noise),)
 
     def run(self, plan: Plan, given: PartInput) -> KaplanMeier:
-        encoder = self.encoder
-        facts = (
-            *schema_facts(encoder.schema),
-            PublicFact("cuts", list(encoder.cuts), "declared"),
-        )
-        solution, certificate = run_on_table(
-            plan, given, encoder, encoder.schema, "KaplanMeier", facts
-        )
-        counts = solution.w.reshape(encoder.sizes)[:, 1:]  # Without persons of earlier times.
-        return KaplanMeier(
-            counts, plan.coefficient_noise, encoder.levels, encoder.cuts, certificate
-        )
+        facts = (*schema_facts(self.schema), PublicFact("cuts", list(self.cuts), "declared"))
+        solution, certificate = run_on_table(plan, given, self, self.schema, "KaplanMeier", facts)
+        counts = solution.w.reshape(self.sizes)[:, 1:]  # Without persons of earlier times.
+        return KaplanMeier(counts, plan.coefficient_noise, self.levels, self.cuts, certificate)
 
 
 @checked
@@ -568,24 +548,10 @@ def kaplan_meier(
     """
     given, ends = as_schema(schema), ends_of(cuts)
     check_time_and_event(given, time, event)
-    check_one_of("adjacency", adjacency, tuple(Adjacency))
-    encoder = _PersonCells(given, time, event, by, tuple(ends.tolist()))
-    _ = encoder.levels
-    part = _KaplanMeierPart(encoder)
-    stated_budget(epsilon, delta, budget, 1)
-    rows = open_table(table, encoder.names, given.read_file)
-    protection = stated_protection(
-        rows.n_rows,
-        None,
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        adjacency=adjacency,
-        public_rows=n_rows,
-        max_rows_per_group=None,
-        n_groups=None,
-    )
-    found: KaplanMeier = part.run(
-        part.plan(protection), PartInput((rows,), None, where, ledger, random_state)
+    stated = Stated(epsilon, delta, budget, adjacency, n_rows)
+    part = _KaplanMeierPart(given, time, event, by, tuple(ends.tolist()))
+    _ = part.levels
+    found: KaplanMeier = release(
+        part, part, given, table, stated, None, where, ledger, random_state
     )
     return found

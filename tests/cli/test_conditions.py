@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpglm.cli.app import app
-from dpglm.cli.conditions import Condition, selected
 from dpglm.cli.console import InputError
+from dpglm.cli.rows import Condition, selected
 
 SCHEMA = {
     "columns": {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpglm
-from dpglm.inference.layout import Layout
+from dpglm.inference.layout import ModelTable
 from tests.inference.test_comparisons import FORMULA, SCHEMA, fitted, table
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpglm.exceptions.LowSignalWarning")
@@ -58,7 +58,7 @@ def test_models_without_inference_are_refused(models):
         dpglm.table(models)
 
 
-HOSTILE = Layout(
+HOSTILE = ModelTable(
     "A & B <i> 100 % $x_1$ {#}",
     (("a|b", "c\\d"),),
     ("", "x^2"),

@@ -18,7 +18,7 @@ from pyarrow import csv, parquet
 
 import dpglm
 from dpglm import AdditiveClassifier, LogisticRegression, ParquetRows, describe
-from dpglm.cli.files import read_rows
+from dpglm.cli.rows import read_rows
 from dpglm.data import groups as ids_module
 from dpglm.data.dask.arrays import groups_of_partitions
 from dpglm.data.groups import Groups

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpglm.certificate.execution import StudyPart
 from dpglm.study import Split, Study
-from dpglm.study.parts import ModelPart, model_of
+from dpglm.study.planning import ModelPart, model_of
 from dpglm.tables.schema import Schema
 
 SCHEMA = {

@@ -11,7 +11,7 @@ from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split
-from dpglm.study.parts import ModelPart, evaluation_of, model_of
+from dpglm.study.planning import ModelPart, evaluation_of, model_of
 from dpglm.tables.schema import Schema
 from tests.study.support import SCHEMA, table
 

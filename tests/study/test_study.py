@@ -24,7 +24,7 @@ from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import NoisySGD
 from dpglm.solvers.checkpoint import read_arrays
 from dpglm.study import Purpose, Split
-from dpglm.study.parts import ModelPart
+from dpglm.study.planning import ModelPart
 from tests.study.support import PARTS, SCHEMA, learning, study, table, without
 
 RELATIONS = [one.value for one in Adjacency]

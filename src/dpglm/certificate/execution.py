@@ -51,37 +51,42 @@ class Expected:
     precision: str
 
 
-def stated_protection(
-    n_rows: int,
-    groups: Any,
-    *,
-    epsilon: float,
-    delta: float | Literal["auto"],
-    budget: PrivacyBudget | None,
-    adjacency: str,
-    public_rows: int | None,
-    max_rows_per_group: int | None,
-    n_groups: int | None,
-) -> Protection:
-    """Return the protection that the arguments of a release state.
+@final
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """The protection that the arguments of a release state, before rows are counted."""
 
-    ``n_rows`` is the true number, ``public_rows`` the argument ``n_rows``, and ``groups`` the
-    group of each row or None.
-    """
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
-    limited = LimitedGroups.of(groups, max_rows_per_group, n_rows)
-    if limited is None:
-        if n_groups is not None:
-            raise ValueError(f"groups must be given with n_groups={n_groups!r}, got None")
-        is_public, bound = relation.n_is_public, None
-        rows = units = _public("n_rows", public_rows, n_rows, relation, is_public=is_public)
-    else:
-        is_public = relation.rows_are_public(Unit.GROUP)
-        rows = _public("n_rows", public_rows, limited.n_rows, relation, is_public=is_public)
-        true, is_public = limited.whose.n_groups, relation.n_is_public
-        units = _public("n_groups", n_groups, true, relation, is_public=is_public)
-        bound = GroupBound(units, float(limited.most))
-    return Protection(relation, stated_budget(epsilon, delta, budget, units), rows, bound)
+    epsilon: float
+    delta: float | Literal["auto"]
+    budget: PrivacyBudget | None
+    adjacency: str
+    n_rows: int | None
+    max_rows_per_group: int | None = None
+    n_groups: int | None = None
+
+    def __post_init__(self) -> None:
+        check_one_of("adjacency", self.adjacency, tuple(Adjacency))
+        self._budget(1)
+
+    def _budget(self, n_units: int) -> PrivacyBudget:
+        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
+
+    def protection(self, n_rows: int, groups: Any) -> Protection:
+        """Return the protection of this many rows, with the group of each row or None."""
+        relation, bound = Adjacency(self.adjacency), None
+        limited = LimitedGroups.of(groups, self.max_rows_per_group, n_rows)
+        if limited is None:
+            if self.n_groups is not None:
+                raise ValueError(f"groups must be given with n_groups={self.n_groups!r}, got None")
+            is_public = relation.n_is_public
+            rows = units = _public("n_rows", self.n_rows, n_rows, relation, is_public=is_public)
+        else:
+            is_public = relation.rows_are_public(Unit.GROUP)
+            rows = _public("n_rows", self.n_rows, limited.n_rows, relation, is_public=is_public)
+            true, is_public = limited.whose.n_groups, relation.n_is_public
+            units = _public("n_groups", self.n_groups, true, relation, is_public=is_public)
+            bound = GroupBound(units, float(limited.most))
+        return Protection(relation, self._budget(units), rows, bound)
 
 
 def _public(

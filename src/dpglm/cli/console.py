@@ -388,11 +388,7 @@ def unfailing_streams() -> None:
         encoding = "utf-8" if stream is None else stream.encoding
         unfailing: Any = _Unfailing(stream)
         whole = io.TextIOWrapper(
-            unfailing,
-            encoding,
-            "backslashreplace",
-            line_buffering=True,
-            write_through=True,
+            unfailing, encoding, "backslashreplace", line_buffering=True, write_through=True
         )
         setattr(sys, name, whole)
 

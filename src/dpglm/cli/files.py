@@ -1,4 +1,4 @@
-"""The rows of a fit, encoded in memory or streamed from Parquet; and those of a prediction."""
+"""Files that a command writes, and its message about spending when it ends early."""
 
 from __future__ import annotations
 
@@ -11,187 +11,21 @@ import tempfile
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import click
-import numpy as np
 
 from dpglm._json import file_identity
 from dpglm._words import named_numbers
-from dpglm.cli.conditions import Condition, selected
-from dpglm.cli.console import (
-    InputError,
-    finished,
-    lost_output,
-    note,
-    refuse_taken,
-    say,
-    spending,
-)
-from dpglm.tables.cells import as_cells, as_numbers
-from dpglm.tables.databases import Address
-from dpglm.tables.files import Dialect, named_errors, storage_types
-from dpglm.tables.schema import Schema
-from dpglm.tables.targets import CountTarget, TargetColumn
+from dpglm.cli.console import finished, lost_output, note, refuse_taken, say, spending
 
 if TYPE_CHECKING:
-    from dpglm.cli.options import CsvForm
     from dpglm.ledger import LedgerEntry, PrivacyLedger
     from dpglm.privacy.events import Event
-    from dpglm.report.model_file import LinearModel
     from dpglm.solvers.base import Plan, StepInfo
 
-
-STREAMED_BYTES = 1 << 28
-"""Parquet files from this size on are streamed without being asked to."""
-_SUFFIXES = (".parquet", ".pq")
-
-
-@final
-@dataclass(frozen=True)
-class TrainingRows:
-    """Rows, targets (None where X holds them), exposures and groups, and the data's columns.
-
-    Rows are encoded, or a table for an estimator that encodes it.
-    """
-
-    X: Any
-    y: Any
-    exposure: Any
-    trials: Any
-    groups: Any
-    columns: tuple[str, ...]
-    is_streamed: bool
-    where: Any = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Further arguments of ``fit``; streamed rows carry their own."""
-        if self.is_streamed:
-            return {}
-        given = {
-            "sample_weight": self.trials,
-            "exposure": self.exposure,
-            "groups": self.groups,
-            "where": self.where,
-        }
-        return {name: one for name, one in given.items() if one is not None}
-
-    def used(self, most: int | None) -> tuple[int, int]:
-        """Return the numbers of groups, and of the rows of them that are used. Private."""
-        from dpglm.data.groups import Groups
-
-        groups = Groups.of(self.groups, len(self.groups))
-        sizes = np.bincount(groups.codes, minlength=groups.n_groups)
-        return groups.n_groups, int(sizes.sum() if most is None else np.minimum(sizes, most).sum())
-
-
-def read_rows(
-    data: Path | Address,
-    schema: Schema,
-    *,
-    exposure: str | None,
-    trials: str | None,
-    groups: str | None,
-    stream: bool,
-    cache: Path | None,
-    encode: bool = True,
-    where: Sequence[str] = (),
-) -> TrainingRows:
-    """Read a table, or prepare for streaming it.
-
-    ``exposure``, ``trials`` and ``groups`` name columns; ``where`` are conditions.
-    """
-    if _is_streamed(data, stream=stream):
-        if where:
-            raise InputError(f"--where {where[0]}: needs rows in memory, and these are streamed")
-        from dpglm.data.stream.arrow import ArrowRows
-
-        if trials is not None:
-            raise InputError(
-                f"--trials {trials}: needs rows in memory, and these are streamed: fit shares of "
-                "successes by ArrowRows(..., sample_weight=) in Python"
-            )
-        rows = ArrowRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
-        note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
-        ids = None if groups is None else rows.group_ids
-        return TrainingRows(rows, None, None, None, ids, rows.stored_columns, is_streamed=True)
-    others = [name for name in (exposure, trials, groups) if name is not None]
-    numbers = [name for name in (exposure, trials) if name is not None]
-    columns = tuple(storage_types(data, schema.csv))
-    conditions = [Condition.read(one, columns) for one in where]
-    used = [*schema.column_names, schema.target.name, *others]
-    every = dict.fromkeys([*used, *(one.column for one in conditions)])
-    table = schema.read_file(data, list(every), numbers)
-    counts = None
-    if conditions:
-        counts, made = selected(conditions, table, groups, schema)
-        table = {name: made[name] for name in used}
-    with named_errors(data):
-        y, made = encoded_target(schema.target, table, trials)
-        del table[schema.target.name]
-        exposures = None
-        if exposure is not None:
-            exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
-        ids = None if groups is None else as_cells(table.pop(groups), groups)
-        X = schema.encode(table) if encode else table
-        return TrainingRows(X, y, exposures, made, ids, columns, is_streamed=False, where=counts)
-
-
-def _is_streamed(data: Path | Address, *, stream: bool) -> bool:
-    if isinstance(data, Address):
-        return True
-    is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
-    if stream and not is_parquet:
-        raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
-    return is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES)
-
-
-def encoded_target(
-    target: TargetColumn, table: Mapping[str, Any], trials: str | None
-) -> tuple[Any, Any]:
-    """Return the targets of a table and, where its column is named, each row's trials, or None."""
-    if trials is None:
-        return target.encode(table[target.name]), None
-    assert isinstance(target, CountTarget)
-    return target.shares(table[target.name], table[trials], trials)
-
-
-def columns_of(model: LinearModel) -> Sequence[str]:
-    """Return the columns of a table that a model needs."""
-    if model.schema is not None:
-        return model.schema.column_names
-    if model.feature_names is None:
-        raise ValueError(
-            "the model file does not name the columns that the model needs: in Python, fit a "
-            "DataFrame or save the model with its schema"
-        )
-    return model.feature_names
-
-
-def dialect_of(model: LinearModel, form: CsvForm) -> Dialect | None:
-    """Return the form of CSV files: that of the options, else that of the model's schema."""
-    return form.dialect(None if model.schema is None else model.schema.csv)
-
-
-def numbers_of(model: LinearModel) -> list[str]:
-    """Return the model's columns of numbers."""
-    if model.schema is None:
-        return list(columns_of(model))
-    return [column.source for column in model.schema.columns if column.has_numbers]
-
-
-def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:
-    """Return those columns in the form that the model takes."""
-    if model.schema is not None:
-        return table
-    return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])
-
-
-# Signals that stop a command, and its message about spending when it ends early.
 
 _SIGNALS = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)

@@ -1,31 +1,27 @@
-"""The model that options describe, its exposures, and fits with a progress bar."""
+"""The model that options describe, settings by text, and fits with a progress bar."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Collection, Mapping
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final
 
 from dpglm._progress import shown
+from dpglm._registry import ESTIMATORS
 from dpglm.cli.console import InputError
-from dpglm.cli.options import (
-    INPUT_FILE,
-    EstimatorName,
-    estimator_class,
-    make_estimator,
-    numbers,
-    set_up,
-)
-from dpglm.tables.cells import as_numbers
+from dpglm.cli.options import INPUT_FILE, EstimatorName, numbers
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import CountTarget, TargetColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dpglm.report.model_file import LinearModel
     from dpglm.solvers.base import Plan, StepInfo
 
 
@@ -231,70 +227,6 @@ def _estimator_for(target: TargetColumn, name: str | None) -> str:
     return name or target.default_estimator
 
 
-# Offsets of rows to predict or evaluate.
-
-
-@final
-@dataclass(frozen=True)
-class GivenOffset:
-    """The exposures or offsets that a model was fitted with: a column, or a number."""
-
-    kind: str | None = None
-    source: str | float | None = None
-
-    @classmethod
-    def of(
-        cls,
-        model: LinearModel,
-        exposure: str | None,
-        offset: str | None,
-        present: Collection[str],
-    ) -> Self:
-        """Read the options for a model and the columns of a table; refuse wrong ones."""
-        fitted = model.offset_column
-        given = [
-            (kind, text) for kind, text in (("exposure", exposure), ("offset", offset)) if text
-        ]
-        if len(given) > 1:
-            raise InputError("--exposure and --offset must not both be given")
-        if fitted is None:
-            if given:
-                raise InputError(f"--{given[0][0]} {given[0][1]}: the model was fitted without one")
-            return cls()
-        kind, text = given[0] if given else (fitted.kind, fitted.name)
-        cure = f"name it with --{kind} COLUMN, or give " + (
-            "--exposure 1 for means at an exposure of 1"
-            if fitted.kind == "exposure"
-            else "--offset 0"
-        )
-        if text is None:
-            raise InputError(
-                f"the model was fitted with an {kind}, and its file does not name the column: "
-                f"{cure}"
-            )
-        if given:
-            try:
-                return cls(kind, float(text))
-            except ValueError:
-                pass
-        if text not in present:
-            raise InputError(f"the data lack the column {text!r} of the model's {kind}: {cure}")
-        return cls(kind, text)
-
-    @property
-    def columns(self) -> list[str]:
-        """The column, if there is one."""
-        return [self.source] if isinstance(self.source, str) else []
-
-    def values(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword of ``predict``."""
-        if self.kind is None:
-            return {}
-        if isinstance(self.source, str):
-            return {self.kind: as_numbers(table[self.source], f"column {self.source!r}")}
-        return {self.kind: self.source}
-
-
 def planned(
     estimator: Any, n_rows: int, n_features: int, n_classes: int | None, **facts: Any
 ) -> Plan:
@@ -340,12 +272,7 @@ def fit_with_progress(
 
 
 def write_release(
-    estimator: Any,
-    schema: Schema,
-    drafts: Mapping[Path, Path],
-    *,
-    model: Path,
-    report: Path | None,
+    estimator: Any, schema: Schema, drafts: Mapping[Path, Path], *, model: Path, report: Path | None
 ) -> None:
     """Write model file, certificate and page to their drafts."""
     from dpglm.report.model_file import save_model
@@ -356,3 +283,159 @@ def write_release(
 
         estimator.privacy_.to_json(drafts[report / "certificate.json"])
         write_report(estimator, drafts[report / "report.html"])
+
+
+# Settings by text; annotations of the parameters give their types.
+
+# Other options decide these, or they take Python objects.
+_NOT_SETTABLE = frozenset(
+    {
+        "adjacency",
+        "budget",
+        "callback",
+        "classes",
+        "constraint",
+        "delta",
+        "epsilon",
+        "feature_bounds",
+        "inference",
+        "ledger",
+        "max_rows_per_group",
+        "n_groups",
+        "n_rows",
+        "offset_bounds",
+        "regularizer",
+        "row_norm",
+        "solver",
+        "target_bounds",
+        "verbose",
+    }
+)
+# In this order: text that reads as one of them is not read as the next.
+_WORDS: Mapping[Any, str] = MappingProxyType(
+    {
+        types.NoneType: "none",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        Mapping: 'a JSON object such as {"yes": 2}',
+        str: "text",
+    }
+)
+
+
+def _read(text: str, kind: Any) -> Any:
+    """Read text as a value of a type, or one of a tuple of texts; a ValueError if it is not one."""
+    word = text.strip().lower()
+    if kind is types.NoneType and word in ("none", "null"):
+        return None
+    if kind is bool and word in ("true", "false"):
+        return word == "true"
+    if kind is int and "_" not in text:
+        return int(text)
+    if kind is float and "_" not in text:
+        number = float(text)
+        is_whole = text.strip().lstrip("+-").isdecimal()
+        if not math.isnan(number):
+            return int(text) if is_whole else number
+    if kind is Mapping and isinstance(found := json.loads(text), dict):
+        return found
+    if kind is str or isinstance(kind, tuple):
+        quoted = text[:1] == '"' and text[-1:] == '"' and len(text) > 1
+        given = json.loads(text) if quoted else text
+        if not isinstance(kind, tuple) or given in kind:
+            return given
+    raise ValueError
+
+
+Kinds: TypeAlias = tuple[Any, ...]
+"""Types, or tuples of texts, that text can be read as."""
+
+
+def setting(name: str, kinds: Kinds, text: str) -> Any:
+    """Read the value of a parameter: None, a bool, a number, a dict or text."""
+    for kind in kinds:
+        try:
+            return _read(text, kind)
+        except ValueError:
+            continue
+    words = (
+        " or ".join(map(repr, one)) if isinstance(one, tuple) else _WORDS[one] for one in kinds
+    )
+    raise ValueError(f"{name} must be {' or '.join(words)}, got {text!r}")
+
+
+def settings_of(annotations: Mapping[str, Any]) -> dict[str, Kinds]:
+    """List the parameters, of types as ``typing.get_type_hints`` gives them, that text can set."""
+    found = {name: _kinds(kind) for name, kind in sorted(annotations.items())}
+    return {name: one for name, one in found.items() if {*one} - {types.NoneType}}
+
+
+def _kinds(hint: Any) -> Kinds:
+    """Return the types of an annotation that text can be read as."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return (typing.get_args(hint),)
+    if origin in (types.UnionType, typing.Union):
+        parts = [one for part in typing.get_args(hint) for one in _kinds(part)]
+        order = list(_WORDS)
+        return tuple(sorted(parts, key=lambda one: order.index(one) if one in order else 0))
+    kind = origin or hint
+    return (kind,) if kind in _WORDS else ()
+
+
+def read_settings(
+    flag: str, settings: Sequence[str], allowed: Mapping[str, Kinds]
+) -> dict[str, Any]:
+    """Read the settings ``NAME=VALUE`` of an option such as ``--set``, as values by name."""
+    values = {}
+    for one in settings:
+        key, equals, text = one.partition("=")
+        if not equals or key not in allowed:
+            raise ValueError(
+                f"{flag} {one}: must be NAME=VALUE with a name among "
+                f"{', '.join(allowed) or 'none: it takes no settings'}"
+            )
+        try:
+            values[key] = setting(key, allowed[key], text)
+        except ValueError as error:
+            raise ValueError(f"{flag} {one}: {error}") from None
+    return values
+
+
+def estimator_class(name: str) -> Any:
+    """Return the class of an estimator by its short name or its own."""
+    from dpglm import estimators
+
+    return getattr(estimators, ESTIMATORS.get(name, name))
+
+
+def make_estimator(
+    name: str, settings: Sequence[str], inference: str | None = None, **parameters: Any
+) -> Any:
+    """Make an estimator with the settings of --set and parameters that other options decide."""
+    labels = parameters.get("classes")
+    return set_up(estimator_class(name)(), settings, inference, labels=labels, **parameters)
+
+
+def set_up(
+    estimator: Any,
+    settings: Sequence[str],
+    inference: str | None,
+    *,
+    labels: Sequence[Any] | None,
+    decided: Sequence[str] = (),
+    **parameters: Any,
+) -> Any:
+    """Give an estimator the settings of --set and parameters that other options decide."""
+    allowed = settings_of(typing.get_type_hints(type(estimator).__init__))
+    for key in {*_NOT_SETTABLE, *decided}:
+        allowed.pop(key, None)
+    given = read_settings("--set", settings, allowed)
+    if given.get("class_weight"):
+        # Keys in JSON are always text.
+        known = {text: one for one in labels or () for text in (str(one), json.dumps(one))}
+        weights = given["class_weight"].items()
+        given["class_weight"] = {known.get(key, key): weight for key, weight in weights}
+    asked = {None: False, "model": True}.get(inference, inference)
+    return estimator.set_params(**parameters | given | {"inference": asked})

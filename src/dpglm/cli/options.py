@@ -1,16 +1,14 @@
-"""Commands from Python signatures, the options that several of them share, and settings by text."""
+"""Commands from Python functions, and the options that several of them share."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import inspect
-import json
-import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -216,21 +214,15 @@ if TYPE_CHECKING:
     from dpglm.tables.schema import Schema
 
     _Choice = click.Choice[str]
-    _ParamType = click.ParamType[float | str]
 else:  # not generic in earlier versions
     _Choice = click.Choice
-    _ParamType = click.ParamType
 
 
-@final
-class _DeltaType(_ParamType):
-    name = "float|auto"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
-        try:
-            return "auto" if value == "auto" else float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor 'auto'", param, ctx)
+def _delta(text: Any) -> float | str:
+    try:
+        return "auto" if text == "auto" else float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither a number nor 'auto'") from None
 
 
 @final
@@ -251,7 +243,7 @@ class _EstimatorName(_Choice):
         return str(super().convert(value, param, ctx))
 
 
-Delta = Annotated[float | str, _DeltaType()]
+Delta = Annotated[float | str, _delta]
 Adjacency = Literal["zero_out", "add_remove", "replace_one"]
 EstimatorName = Annotated[str | None, _EstimatorName()]
 
@@ -406,164 +398,3 @@ def numbers(flag: str, text: str, example: str) -> tuple[float, float]:
     except ValueError:
         raise InputError(f"{flag} {text}: give two numbers, such as {example}") from None
     return low, high
-
-
-# Settings by text; annotations of the parameters give their types.
-
-# Other options decide these, or they take Python objects.
-_NOT_SETTABLE = frozenset(
-    {
-        "adjacency",
-        "budget",
-        "callback",
-        "classes",
-        "constraint",
-        "delta",
-        "epsilon",
-        "feature_bounds",
-        "inference",
-        "ledger",
-        "max_rows_per_group",
-        "n_groups",
-        "n_rows",
-        "offset_bounds",
-        "regularizer",
-        "row_norm",
-        "solver",
-        "target_bounds",
-        "verbose",
-    }
-)
-# In this order: text that reads as one of them is not read as the next.
-_WORDS: Mapping[Any, str] = MappingProxyType(
-    {
-        types.NoneType: "none",
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number",
-        Mapping: 'a JSON object such as {"yes": 2}',
-        str: "text",
-    }
-)
-
-
-def _read(text: str, kind: Any) -> Any:
-    """Read text as a value of a type, or one of a tuple of texts; a ValueError if it is not one."""
-    word = text.strip().lower()
-    if kind is types.NoneType and word in ("none", "null"):
-        return None
-    if kind is bool and word in ("true", "false"):
-        return word == "true"
-    if kind is int and "_" not in text:
-        return int(text)
-    if kind is float and "_" not in text:
-        number = float(text)
-        is_whole = text.strip().lstrip("+-").isdecimal()
-        if not math.isnan(number):
-            return int(text) if is_whole else number
-    if kind is Mapping and isinstance(found := json.loads(text), dict):
-        return found
-    if kind is str or isinstance(kind, tuple):
-        quoted = text[:1] == '"' and text[-1:] == '"' and len(text) > 1
-        given = json.loads(text) if quoted else text
-        if not isinstance(kind, tuple) or given in kind:
-            return given
-    raise ValueError
-
-
-@final
-@dataclass(frozen=True)
-class Setting:
-    """A parameter that can be set by text: one of some types, or of a tuple of texts."""
-
-    name: str
-    kinds: tuple[Any, ...]
-
-    def value(self, text: str) -> Any:
-        """Read a value: None, a bool, a number, a dict or text."""
-        for kind in self.kinds:
-            try:
-                return _read(text, kind)
-            except ValueError:
-                continue
-        words = (
-            " or ".join(map(repr, one)) if isinstance(one, tuple) else _WORDS[one]
-            for one in self.kinds
-        )
-        raise ValueError(f"{self.name} must be {' or '.join(words)}, got {text!r}")
-
-
-def settings_of(annotations: Mapping[str, Any]) -> dict[str, Setting]:
-    """List the parameters, of types as ``typing.get_type_hints`` gives them, that text can set."""
-    found = {name: _kinds(kind) for name, kind in sorted(annotations.items())}
-    return {name: Setting(name, one) for name, one in found.items() if {*one} - {types.NoneType}}
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    """Return the types of an annotation that text can be read as."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return (typing.get_args(hint),)
-    if origin in (types.UnionType, typing.Union):
-        parts = [one for part in typing.get_args(hint) for one in _kinds(part)]
-        order = list(_WORDS)
-        return tuple(sorted(parts, key=lambda one: order.index(one) if one in order else 0))
-    kind = origin or hint
-    return (kind,) if kind in _WORDS else ()
-
-
-def read_settings(
-    flag: str, settings: Sequence[str], allowed: Mapping[str, Setting]
-) -> dict[str, Any]:
-    """Read the settings ``NAME=VALUE`` of an option such as ``--set``, as values by name."""
-    values = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or key not in allowed:
-            raise ValueError(
-                f"{flag} {setting}: must be NAME=VALUE with a name among "
-                f"{', '.join(allowed) or 'none: it takes no settings'}"
-            )
-        try:
-            values[key] = allowed[key].value(text)
-        except ValueError as error:
-            raise ValueError(f"{flag} {setting}: {error}") from None
-    return values
-
-
-def estimator_class(name: str) -> Any:
-    """Return the class of an estimator by its short name or its own."""
-    from dpglm import estimators
-
-    return getattr(estimators, ESTIMATORS.get(name, name))
-
-
-def make_estimator(
-    name: str, settings: Sequence[str], inference: str | None = None, **parameters: Any
-) -> Any:
-    """Make an estimator with the settings of --set and parameters that other options decide."""
-    labels = parameters.get("classes")
-    return set_up(estimator_class(name)(), settings, inference, labels=labels, **parameters)
-
-
-def set_up(
-    estimator: Any,
-    settings: Sequence[str],
-    inference: str | None,
-    *,
-    labels: Sequence[Any] | None,
-    decided: Sequence[str] = (),
-    **parameters: Any,
-) -> Any:
-    """Give an estimator the settings of --set and parameters that other options decide."""
-    allowed = settings_of(typing.get_type_hints(type(estimator).__init__))
-    for key in {*_NOT_SETTABLE, *decided}:
-        allowed.pop(key, None)
-    given = read_settings("--set", settings, allowed)
-    if given.get("class_weight"):
-        # Keys in JSON are always text.
-        known = {text: one for one in labels or () for text in (str(one), json.dumps(one))}
-        weights = given["class_weight"].items()
-        given["class_weight"] = {known.get(key, key): weight for key, weight in weights}
-    asked = {None: False, "model": True}.get(inference, inference)
-    return estimator.set_params(**parameters | given | {"inference": asked})

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
     class RegressorMixin: ...
 
 else:
-    from sklearn.base import (  # noqa: F401
-        BaseEstimator,
-        ClassifierMixin,
-        MetaEstimatorMixin,
-        RegressorMixin,
-    )
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin  # noqa: F401
 
 _SECTION = re.compile(r"^(\w[\w ]*)\n-+\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, final
+from typing import TYPE_CHECKING, Any, Literal, Self, final
 
 import numpy as np
 from sklearn.utils import Tags
@@ -50,6 +50,9 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import column_in_words
+
+if TYPE_CHECKING:
+    from dpglm.inference.inference import Inference
 
 # Records of the fits in this process, for warnings where their privacy costs add up.
 
@@ -517,6 +520,37 @@ def warn_of_weights(solution: Solution) -> None:
         "the rows. A larger budget, or more rows of weight above 0, would help.",
         LowSignalWarning,
     )
+
+
+def _first(names: tuple[str, ...]) -> str:
+    """Return the first names, and the number of the others."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def warn_of_prior(inference: Inference) -> None:
+    """Warn of coefficients with intervals mostly from the prior, if there are any."""
+    names = inference.of_prior
+    if not names:
+        return
+    message = (
+        f"The rows carry little information at this budget about {_first(names)}: their intervals "
+        "in inference_ are mostly those of the prior (prior_scales). A larger budget, fewer "
+        "columns or merged categories would help."
+    )
+    warn_after_release(message, LowSignalWarning)
+
+
+def warn_of_unknown(inference: Inference) -> None:
+    """Warn of coefficients that cannot be estimated, if there are any."""
+    names = inference.unknown
+    if not names:
+        return
+    message = (
+        f"Cannot be estimated at this budget, as their information is below the noise level: "
+        f"{_first(names)}. inference_.params is NaN for them; their values in coef_ are mostly "
+        "noise. A larger budget, fewer columns or merged categories would help."
+    )
+    warn_after_release(message, LowSignalWarning)
 
 
 @functools.cache

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import abc
-import copy
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._calls import checked
-from dpglm._validation import in_one_line
-from dpglm.certificate.certificate import model_digest
-from dpglm.certificate.statement import PublicFact
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.summary import is_shrunk
 from dpglm.problem import Link
 from dpglm.problem.links import IdentityLink, LogitLink, LogLink
-from dpglm.shapes import Errors, ReleasedModel, Shape, Shapes, shapes_of
+from dpglm.shapes import Errors, ReleasedModel, Shapes, shapes_of
 from dpglm.solvers.uncertainty import NoiseCovariance
 from dpglm.tables.schema import Schema
 
@@ -121,68 +116,6 @@ class HasShapes(abc.ABC):
             If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
         """
         return self.shapes(**options).plot(most, common_scale=common_scale)
-
-
-class WithShapes(HasShapes):
-    """Base of fitted models with additive effects of the columns of a table."""
-
-    @abc.abstractmethod
-    def linear_model(self) -> tuple[Any, Schema | None]:
-        """Return the fitted linear model of the features, and their schema."""
-
-    @checked
-    def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
-        """Return a copy of the model with another shape for a term.
-
-        Parameters
-        ----------
-        term : str
-            A column, or a pair of columns with `` x `` between them.
-        shape : Shape, or mapping from number or level to float
-            Such as ``model.shapes_["age"].monotone(1)``; or points, as in ``Shape.through``.
-
-        Returns
-        -------
-        estimator
-            The edited model. Its certificate names the edit. It lacks ``inference_``, which
-            describes the fit; shapes that were not edited keep their noise bands.
-
-        Raises
-        ------
-        ValueError
-            If the term does not exist, the shape belongs to another term, or the model cannot
-            express it.
-
-        Notes
-        -----
-        Privacy: post-processing, provided that the edit does not depend on private rows.
-        """
-        if term not in self.shapes_:
-            raise ValueError(f"term must be one of {in_one_line(list(self.shapes_))}, got {term!r}")
-        own = self.shapes_[term]
-        edited = own.through(shape) if isinstance(shape, Mapping) else shape
-        if edited.term != term:
-            raise ValueError(f"shape must be of {term!r}, got a shape of {edited.term!r}")
-        released = self._released().with_shape(edited)
-        changed = copy.copy(self)
-        fitted, _ = self.linear_model()
-        estimator = copy.copy(fitted)
-        for name in ("inference_", "_error_covariance"):
-            vars(estimator).pop(name, None)
-        estimator.coef_ = released.coef.reshape(np.shape(fitted.coef_))
-        estimator.intercept_ = released.intercept.reshape(np.shape(fitted.intercept_))[()]
-        certificate = fitted.privacy_
-        facts = [one for one in certificate.public_facts if one.name != EDITS]
-        estimator.privacy_ = certificate.with_part(
-            public_facts=(*facts, PublicFact(EDITS, dict(released.edits), "declared")),
-            model_digest=model_digest(estimator.coef_, estimator.intercept_),
-        )
-        changed.estimator_ = estimator  # type: ignore[attr-defined]
-        return changed
-
-    def _released(self) -> ReleasedModel:
-        estimator, schema = self.linear_model()
-        return released_model(estimator, schema, errors_of(estimator))
 
 
 def released_model(estimator: Any, schema: Schema | None, errors: Errors | None) -> ReleasedModel:

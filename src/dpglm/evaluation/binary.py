@@ -43,6 +43,7 @@ from dpglm.evaluation.task import (
     encoded_spec,
     finite,
     in_range,
+    metric,
     ratio,
     tables_of,
     weighted,
@@ -548,37 +549,16 @@ def _at(name: str, function: Decided, *, label: str = "", **shown: Any) -> Metri
 
 
 METRICS = (
-    Metric(
-        "prevalence", "prevalence", SCORES, BinaryResult.prevalence, headline=True, by_level=True
-    ),
-    Metric("auc", "AUC", SCORES, BinaryResult.auc, headline=True, by_level=True, better=1),
-    Metric("ks", "KS distance", SCORES, BinaryResult.ks, better=1),
-    Metric("lift", "lift of the top tenth", SCORES, BinaryResult.lift, headline=True, better=1),
-    Metric("log_loss", "log loss", PROBABILITIES, BinaryResult.log_loss, better=-1),
-    Metric("d2", "D\N{SUPERSCRIPT TWO}", PROBABILITIES, BinaryResult.d2, better=1),
-    Metric("brier", "Brier score", PROBABILITIES, BinaryResult.brier, better=-1),
-    Metric(
-        "mean_prediction",
-        "mean prediction",
-        PROBABILITIES,
-        BinaryResult.mean_prediction,
-        headline=True,
-        by_level=True,
-    ),
-    Metric(
-        "calibration_intercept",
-        "calibration intercept",
-        PROBABILITIES,
-        BinaryResult.calibration_intercept,
-        headline=True,
-    ),
-    Metric(
-        "calibration_slope",
-        "calibration slope",
-        PROBABILITIES,
-        BinaryResult.calibration_slope,
-        headline=True,
-    ),
+    metric(SCORES, BinaryResult.prevalence, headline=True, by_level=True),
+    metric(SCORES, BinaryResult.auc, "AUC", headline=True, by_level=True, better=1),
+    metric(SCORES, BinaryResult.ks, "KS distance", better=1),
+    metric(SCORES, BinaryResult.lift, "lift of the top tenth", headline=True, better=1),
+    metric(PROBABILITIES, BinaryResult.log_loss, better=-1),
+    metric(PROBABILITIES, BinaryResult.d2, "D\N{SUPERSCRIPT TWO}", better=1),
+    metric(PROBABILITIES, BinaryResult.brier, "Brier score", better=-1),
+    metric(PROBABILITIES, BinaryResult.mean_prediction, headline=True, by_level=True),
+    metric(PROBABILITIES, BinaryResult.calibration_intercept, headline=True),
+    metric(PROBABILITIES, BinaryResult.calibration_slope, headline=True),
     _at(
         "accuracy",
         lambda tn, fp, fn, tp: ratio(tn + tp, tn + fp + fn + tp),

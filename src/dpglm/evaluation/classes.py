@@ -38,6 +38,7 @@ from dpglm.evaluation.task import (
     class_list,
     encoded_spec,
     in_range,
+    metric,
     tables_of,
     weighted,
 )
@@ -347,34 +348,11 @@ def _total(counts: Floats) -> float:
 
 
 METRICS = (
-    Metric(
-        "accuracy",
-        "accuracy",
-        CLASSES,
-        ClassesResult.accuracy,
-        by_level=True,
-        better=1,
-    ),
-    Metric(
-        "balanced_accuracy",
-        "balanced accuracy",
-        CLASSES,
-        ClassesResult.balanced_accuracy,
-        headline=True,
-        by_level=True,
-        better=1,
-    ),
-    Metric("auc", "AUC", CLASSES, ClassesResult.auc, headline=True, by_level=True, better=1),
-    Metric(
-        "log_loss",
-        "log loss",
-        CLASSES,
-        ClassesResult.log_loss,
-        headline=True,
-        by_level=True,
-        better=-1,
-    ),
-    Metric("d2", "D\N{SUPERSCRIPT TWO}", CLASSES, ClassesResult.d2, better=1),
-    Metric("brier", "Brier score", CLASSES, ClassesResult.brier, better=-1),
+    metric(CLASSES, ClassesResult.accuracy, by_level=True, better=1),
+    metric(CLASSES, ClassesResult.balanced_accuracy, headline=True, by_level=True, better=1),
+    metric(CLASSES, ClassesResult.auc, "AUC", headline=True, by_level=True, better=1),
+    metric(CLASSES, ClassesResult.log_loss, headline=True, by_level=True, better=-1),
+    metric(CLASSES, ClassesResult.d2, "D\N{SUPERSCRIPT TWO}", better=1),
+    metric(CLASSES, ClassesResult.brier, "Brier score", better=-1),
 )
 """Metrics of several classes."""

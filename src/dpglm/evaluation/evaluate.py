@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, check_two
-from dpglm.certificate.execution import PartInput, stated_protection
+from dpglm.certificate.execution import PartInput, Stated
 from dpglm.data.collection import as_collection
 from dpglm.evaluation import binary, classes, regression
 from dpglm.evaluation.binary import BinaryTask
@@ -215,13 +215,7 @@ def evaluate(
         levels,
         level,
         PartInput((), groups, chosen, ledger, random_state),
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        adjacency=adjacency,
-        public_rows=n_rows,
-        max_rows_per_group=max_rows_per_group,
-        n_groups=n_groups,
+        Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups),
     )
     return found if name is None else dataclasses.replace(found, by=name)
 
@@ -305,13 +299,7 @@ def evaluate_predictions(
         levels,
         level,
         PartInput((), groups, where, ledger, random_state),
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        adjacency=adjacency,
-        public_rows=n_rows,
-        max_rows_per_group=max_rows_per_group,
-        n_groups=n_groups,
+        Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups),
     )
 
 
@@ -323,18 +311,17 @@ def _evaluated(
     levels: Sequence[Any],
     level: float,
     given: PartInput,
-    **stated: Any,
+    stated: Stated,
 ) -> Evaluation:
-    """Plan and run an evaluation of arrays; ``stated`` are arguments of ``stated_protection``."""
+    """Plan and run an evaluation of arrays."""
     targets, where = np.asarray(y), given.where
     if targets.ndim != 1 or not (len(targets) or where is not None):
         raise ValueError(f"y must have shape (n,) with n at least 1, got {targets.shape}")
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
     n_rows = len(where.counts) if isinstance(where, Where) else len(targets)
-    protection = stated_protection(n_rows, given.groups, **stated)
     part = EvaluationPart(task, levels, level)
-    plan = part.plan(protection)
+    plan = part.plan(stated.protection(n_rows, given.groups))
     return part.run(plan, dataclasses.replace(given, rows=(targets, predictions(), by)))
 
 

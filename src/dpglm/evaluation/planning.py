@@ -188,19 +188,8 @@ def _in_memory(values: Any) -> NDArray[np.float64]:
 class EvaluationPart(StudyPart):
     """An evaluation of predictions, with the options of ``evaluate``.
 
-    Parameters
-    ----------
-    task : EvaluationTask
-        Kind of predictions.
-    levels : sequence, default=()
-        Public levels of an attribute, which are evaluated too.
-    level : float, default=0.95
-        Confidence level of intervals.
-    schema : Schema, optional
-        Schema of the table that the model of a study is evaluated on; by default rows are targets,
-        predictions and attributes.
-    column : CategoricalColumn, optional
-        The column of the levels in that table.
+    In a study ``schema`` describes the table that the model is evaluated on, and ``column`` has the
+    levels; otherwise rows are targets, predictions and attributes.
     """
 
     task: EvaluationTask

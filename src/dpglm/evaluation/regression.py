@@ -19,6 +19,7 @@ from dpglm.evaluation.task import (
     Result,
     encoded_spec,
     finite,
+    metric,
     weighted,
 )
 from dpglm.oracle.counts import Cells
@@ -313,35 +314,27 @@ def _cell_of(upto: Floats, rank: float) -> tuple[int, float]:
 
 
 METRICS = (
-    Metric(
-        "r2",
-        "R\N{SUPERSCRIPT TWO}",
-        NUMBERS,
-        RegressionResult.r2,
-        headline=True,
-        by_level=True,
-        better=1,
+    metric(
+        NUMBERS, RegressionResult.r2, "R\N{SUPERSCRIPT TWO}", headline=True, by_level=True, better=1
     ),
-    Metric("mse", "mean squared error", NUMBERS, RegressionResult.mse, better=-1),
-    Metric(
-        "rmse",
-        "root mean squared error",
+    metric(NUMBERS, RegressionResult.mse, "mean squared error", better=-1),
+    metric(
         NUMBERS,
         RegressionResult.rmse,
+        "root mean squared error",
         headline=True,
         by_level=True,
         better=-1,
     ),
-    Metric(
-        "mae",
-        "mean absolute error",
+    metric(
         NUMBERS,
         RegressionResult.mae,
+        "mean absolute error",
         headline=True,
         by_level=True,
         better=-1,
     ),
-    Metric("d2", "D\N{SUPERSCRIPT TWO}", NUMBERS, RegressionResult.d2, better=1),
-    Metric("bias", "mean error", NUMBERS, RegressionResult.bias, by_level=True),
+    metric(NUMBERS, RegressionResult.d2, "D\N{SUPERSCRIPT TWO}", better=1),
+    metric(NUMBERS, RegressionResult.bias, "mean error", by_level=True),
 )
 """Metrics of predicted numbers."""

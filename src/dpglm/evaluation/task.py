@@ -69,6 +69,12 @@ class Metric:
         return {1: self.name, -1: f"neg_{self.name}"}.get(self.better)
 
 
+def metric(of: str, value: Callable[..., Number], label: str = "", **shown: Any) -> Metric:
+    """Return the metric that a method computes; it has the name of the method."""
+    name = value.__name__
+    return Metric(name, label or name.replace("_", " "), of, value, **shown)
+
+
 class Shown(NamedTuple):
     """A number of a result with its metric; ``name`` and ``label`` contain the threshold."""
 

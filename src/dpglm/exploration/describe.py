@@ -18,9 +18,9 @@ from dpglm.certificate.execution import (
     Expected,
     PartInput,
     PartPlan,
+    Stated,
     StudyPart,
     proportion_ratio,
-    stated_protection,
 )
 from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.data.protection import EXPLORATION, Protection
@@ -34,14 +34,14 @@ from dpglm.exploration.design import (
     Design,
     Pair,
     design_of,
-    open_table,
+    release,
     run_on_table,
 )
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.accounting.calibrate import calibrate
 from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
@@ -262,12 +262,7 @@ def plan_description(
     ('age',) mean 0.0354
     ('sex',) share of rows 0.001
     """
-    protection = Protection(
-        Adjacency(adjacency),
-        budget,
-        n_rows,
-        groups,
-    )
+    protection = Protection(Adjacency(adjacency), budget, n_rows, groups)
     part = DescriptionPart(as_schema(schema), columns, two_way, correlations, by, bins, level)
     return PartPlan(part, part.plan(protection))
 
@@ -413,20 +408,9 @@ def describe(
     """
     # Invalid arguments are found before rows are read.
     part = DescriptionPart(as_schema(schema), columns, two_way, correlations, by, bins, level)
-    stated_budget(epsilon, delta, budget, 1)
-    Adjacency(adjacency)
-    rows = open_table(table, part.of_bins(_MOST).encoder.names, part.schema.read_file)
-    ids = None if groups is None else rows.group_ids(groups)
-    protection = stated_protection(
-        rows.n_rows,
-        ids,
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        adjacency=adjacency,
-        public_rows=n_rows,
-        max_rows_per_group=max_rows_per_group,
-        n_groups=n_groups,
+    stated = Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups)
+    encoder = part.of_bins(_MOST).encoder
+    found: Description = release(
+        part, encoder, part.schema, table, stated, groups, where, ledger, random_state
     )
-    given = PartInput((rows,), ids, where, ledger, random_state)
-    return part.run(part.plan(protection), given)
+    return found

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 from narwhals import dependencies
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import PartInput, execute
+from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.collection import Collection, as_collection
 from dpglm.data.groups import LimitedGroups
@@ -27,6 +27,7 @@ from dpglm.data.rows import Rows
 from dpglm.data.spec import DataSpec
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, open_batches
+from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
@@ -341,3 +342,21 @@ def run_on_table(
         (*sizes, *facts),
         given,
     )
+
+
+def release(
+    part: StudyPart,
+    encoder: RowEncoder,
+    schema: Schema,
+    table: Any,
+    stated: Stated,
+    groups: Any,
+    where: ArrayLike | None,
+    ledger: PrivacyLedger | str | os.PathLike[str] | None,
+    random_state: int | NoiseSource | None,
+) -> Any:
+    """Plan a part for a table, and run it; ``encoder`` names the columns that it reads."""
+    rows = open_table(table, encoder.names, schema.read_file)
+    ids = None if groups is None else rows.group_ids(groups)
+    plan = part.plan(stated.protection(rows.n_rows, ids))
+    return part.run(plan, PartInput((rows,), ids, where, ledger, random_state))

@@ -396,11 +396,7 @@ class _Level:
             slopes = (second - 0.5) - 2.0 * mean**2, -2.0 * mean
             noise = noises[1] + slopes[1] ** 2 * noises[0] + slopes[0] ** 2 * of_count
             return _Moments(
-                n,
-                mean,
-                second - mean**2,
-                (noises[0] + mean**2 * of_count) / n**2,
-                noise / n**2,
+                n, mean, second - mean**2, (noises[0] + mean**2 * of_count) / n**2, noise / n**2
             )
         # Two categories: moments follow from their counts.
         present[2:] = 0.0

@@ -4,8 +4,9 @@ from dpglm.inference.comparisons import Anova, Comparisons, WaldTest
 from dpglm.inference.curves import Curve
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
+from dpglm.inference.layout import ModelTable
 from dpglm.inference.summary import Summary
-from dpglm.inference.table import ModelTable, table
+from dpglm.inference.table import table
 
 __all__ = [
     "Anova",

@@ -21,12 +21,29 @@ _LATEX = {
 
 
 @final
-@dataclass(frozen=True)
-class Layout:
-    """A table of text: a title, facts, a header, rows in sections, and notes.
+@dataclass(frozen=True, repr=False)
+class ModelTable:
+    """Estimates of one or several models as a table of text cells, such as of ``dpglm.table``.
 
-    Rows of the ``sections`` are separated by lines. A first cell that begins with two blanks is
-    indented.
+    ``str()`` returns plain text; notebooks show a table.
+
+    Parameters
+    ----------
+    title : str
+        Title.
+    facts : tuple of (str, str)
+        Names and values above the table.
+    header : tuple of str
+        Headings of the columns.
+    sections : tuple of tuple of tuple of str
+        Rows, in sections with lines between them. A first cell that begins with two blanks is
+        indented.
+    notes : tuple of str
+        Sentences below the table.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
     """
 
     title: str
@@ -35,7 +52,7 @@ class Layout:
     sections: tuple[tuple[tuple[str, ...], ...], ...]
     notes: tuple[str, ...]
 
-    def to_text(self) -> str:
+    def __repr__(self) -> str:
         """Return lines of at least 78 characters."""
         rows = [self.header, *(row for section in self.sections for row in section)]
         widths = [max(len(visible(row[place])) for row in rows) for place in range(len(rows[0]))]

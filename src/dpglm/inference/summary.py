@@ -17,7 +17,7 @@ from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import LABELS, WHERE
 from dpglm.inference.estimates import Estimates, TargetScale
-from dpglm.inference.layout import Layout
+from dpglm.inference.layout import ModelTable
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
 from dpglm.problem import L2, IdentityLink, Link, Loss, NoPenalty
@@ -144,10 +144,10 @@ class Summary:
         return pd.DataFrame(numbers, index=list(self.names))
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ModelTable:
         """The cells of the table, and the text around it."""
         header = ("", *(one.heading for one in self.columns))
-        return Layout(self.title, self.facts, header, (tuple(self.cells()),), self.notes)
+        return ModelTable(self.title, self.facts, header, (tuple(self.cells()),), self.notes)
 
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown."""
@@ -162,7 +162,7 @@ class Summary:
         return self.layout.to_latex()
 
     def __str__(self) -> str:
-        return self.layout.to_text()
+        return str(self.layout)
 
     def __repr__(self) -> str:
         return str(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -13,51 +12,13 @@ from dpglm._calls import checked
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
 from dpglm._words import plain_number, rounded_up
 from dpglm.inference.inference import Inference
-from dpglm.inference.layout import Layout
+from dpglm.inference.layout import ModelTable
 from dpglm.tables.encoding import NamedTerm
 
 _OF_PRIOR = "†"
 _UNKNOWN = "–"
 MARKS = (_OF_PRIOR, _UNKNOWN)
 """Marks of cells, with which their notes begin."""
-
-
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class ModelTable:
-    """Models side by side, made by ``dpglm.table``.
-
-    ``str()`` returns plain text; notebooks show a table.
-
-    Parameters
-    ----------
-    layout : Layout
-        The cells.
-
-    Notes
-    -----
-    Privacy: post-processing of released values.
-    """
-
-    layout: Layout
-
-    def to_markdown(self) -> str:
-        """Return the table in GitHub's Markdown."""
-        return self.layout.to_markdown()
-
-    def to_html(self) -> str:
-        """Return the table as one HTML element."""
-        return self.layout.to_html()
-
-    def to_latex(self) -> str:
-        """Return the table in LaTeX, for the package booktabs."""
-        return self.layout.to_latex()
-
-    def __repr__(self) -> str:
-        return self.layout.to_text()
-
-    def _repr_html_(self) -> str:
-        return self.layout.to_html()
 
 
 @checked
@@ -148,7 +109,7 @@ def table(
     heads = ("", *(name for name in found))
     targets = ("target", *(one.target for one in found.values()))
     sections = ((targets,), tuple(rows), tuple(sizes))
-    return ModelTable(Layout(title, (), heads, sections, tuple(notes)))
+    return ModelTable(title, (), heads, sections, tuple(notes))
 
 
 def _numbered(models: Any) -> dict[str, Any]:

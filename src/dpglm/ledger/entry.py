@@ -332,7 +332,8 @@ class LedgerContents:
         named = ((part, charges) for part, charges in self.by_part.items() if part is not None)
         return {part: self.terms.filter.spent(charges) for part, charges in named}
 
-    def _facts(self) -> tuple[tuple[str, object], ...]:
+    def facts(self) -> tuple[tuple[str, object], ...]:
+        """Return names and values of facts about the spending."""
         return (
             ("budget", self.terms.filter.budget),
             ("charged", named_numbers(self.spent())),
@@ -353,7 +354,7 @@ class LedgerContents:
         ]
 
     def __str__(self) -> str:
-        facts = (f"  {name}: {value}" for name, value in self._facts())
+        facts = (f"  {name}: {value}" for name, value in self.facts())
         entries = (f"    {line}" for line in self._lines())
         lines = (f"Privacy ledger for {self.terms.data}", *facts, *entries)
         return "\n".join(map(visible, lines))
@@ -362,7 +363,7 @@ class LedgerContents:
         lines = self._lines()
         return card(
             f"Privacy ledger for {self.terms.data}",
-            self._facts(),
+            self.facts(),
             sections=[("Entries", lines)] if lines else [],
         )
 

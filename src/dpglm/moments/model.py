@@ -138,11 +138,7 @@ class Model:
     """A formula in the units of released columns."""
 
     def __init__(
-        self,
-        space: ColumnSpace,
-        formula: str,
-        target: FormulaEncoding,
-        design: FormulaEncoding,
+        self, space: ColumnSpace, formula: str, target: FormulaEncoding, design: FormulaEncoding
     ) -> None:
         self.space, self.formula, self.design = space, formula, design
         self.name = target.feature_names[0]

@@ -101,11 +101,7 @@ class Moments:
         return ColumnSpace.of(self.basis, self.released)
 
     def regress(
-        self,
-        formula: str,
-        *,
-        penalty: Penalty = 0.0,
-        design_effect: float = 1.0,
+        self, formula: str, *, penalty: Penalty = 0.0, design_effect: float = 1.0
     ) -> MomentFit:
         """Fit a linear model by least squares.
 
@@ -367,9 +363,7 @@ class Moments:
         moments, constant = self._space.moments, self._space.constant[:, np.newaxis]
         left = []
         for held in (constant, others):
-            A = held.T @ moments.matrix @ held
-            A += 1e-9 * max(float(np.trace(A)), _TINY) * np.eye(len(A))
-            v = column - held @ np.linalg.solve(A, held.T @ moments.matrix @ column)
+            v = moments.residual(column, held)
             seen, noise = moments.form(v, v)
             left.append(max(seen, math.sqrt(noise), _TINY))
         return max(left[0] / left[1], 1.0)

@@ -64,8 +64,7 @@ class NoisyMoments:
         variances = np.full((size, size), 0.5 * released.noise**2)
         np.fill_diagonal(variances, released.noise**2)
         return cls(
-            np.where(never_together, 0.0, released.matrix),
-            np.where(never_together, 0.0, variances),
+            np.where(never_together, 0.0, released.matrix), np.where(never_together, 0.0, variances)
         )
 
     @property
@@ -88,6 +87,12 @@ class NoisyMoments:
         """Return ``u^T (M + N) w`` and the variance of its noise."""
         G = 0.5 * (np.outer(u, w) + np.outer(w, u))
         return float(u @ self.matrix @ w), self.form_noise(G)
+
+    def residual(self, u: Floats, given: Floats) -> Floats:
+        """Return u after projection on the columns ``given^T z``."""
+        A = given.T @ self.matrix @ given
+        A += 1e-9 * max(float(np.trace(A)), _TINY) * np.eye(len(A))
+        return np.asarray(u - given @ solved(A, given.T @ self.matrix @ u))
 
 
 @final
@@ -208,10 +213,7 @@ def correlation(
     The sampling variance is that of normal columns, ``(1 - r^2)^2 / n``; the noise is that of the
     gradient of r in the matrix, as projections are stationary.
     """
-    A = given.T @ moments.matrix @ given
-    ridge = 1e-9 * max(float(np.trace(A)), _TINY) * np.eye(len(A))
-    u = u - given @ solved(A + ridge, given.T @ moments.matrix @ u)
-    w = w - given @ solved(A + ridge, given.T @ moments.matrix @ w)
+    u, w = moments.residual(u, given), moments.residual(w, given)
     (both, _), (one, in_one), (two, in_two) = (
         moments.form(u, w),
         moments.form(u, u),
@@ -315,9 +317,7 @@ def compared(smaller: MomentFit, larger: MomentFit) -> Comparison:
             f"{smaller.formula!r} and {larger.formula!r}"
         )
     return Comparison(
-        added,
-        larger.inference_.wald_test(list(added)),
-        (smaller.r_squared, larger.r_squared),
+        added, larger.inference_.wald_test(list(added)), (smaller.r_squared, larger.r_squared)
     )
 
 
@@ -384,7 +384,7 @@ def selected(
             f"{len(names)}: use 'stepwise'"
         )
     full = regress(formula).inference_
-    criterion = _Criterion(full, sizes, math.log(max(weight, math.e)))
+    criterion = _criterion(full, sizes, math.log(max(weight, math.e)))
     everything = frozenset(range(len(names)))
     if method == "exhaustive":
         subsets = [
@@ -418,29 +418,30 @@ def _terms(design: FormulaEncoding) -> tuple[list[str], list[int]]:
     return names, sizes
 
 
-@final
-class _Criterion:
-    """``W + log(n) q`` of a model with some of the terms."""
+Criterion: TypeAlias = Callable[[frozenset[int]], float]
 
-    def __init__(self, full: Inference, sizes: Sequence[int], cost: float) -> None:
-        ends = np.cumsum([len(full.names) - sum(sizes), *sizes])
-        self._places = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
-        self._params, self._covariance, self._cost = full.params, full.covariance, cost
 
-    def __call__(self, kept: frozenset[int]) -> float:
-        lost = [one for k, one in enumerate(self._places) if k not in kept]
-        size = sum(len(self._places[k]) for k in kept)
+def _criterion(full: Inference, sizes: Sequence[int], cost: float) -> Criterion:
+    """Return the criterion ``W + log(n) q`` of a model with some of the terms."""
+    ends = np.cumsum([len(full.names) - sum(sizes), *sizes])
+    places = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
+    params, covariance = full.params, full.covariance
+
+    def criterion(kept: frozenset[int]) -> float:
+        lost = [one for k, one in enumerate(places) if k not in kept]
+        size = sum(len(places[k]) for k in kept)
         if not lost:
-            return self._cost * size
+            return cost * size
         at = np.concatenate(lost)
-        gap = self._params[at]
-        deviations = np.sqrt(np.diag(self._covariance)[at])
-        correlation = self._covariance[np.ix_(at, at)] / np.outer(deviations, deviations)
-        gap = gap / deviations
-        return float(gap @ np.linalg.lstsq(correlation, gap, rcond=None)[0]) + self._cost * size
+        deviations = np.sqrt(np.diag(covariance)[at])
+        correlation = covariance[np.ix_(at, at)] / np.outer(deviations, deviations)
+        gap = params[at] / deviations
+        return float(gap @ np.linalg.lstsq(correlation, gap, rcond=None)[0]) + cost * size
+
+    return criterion
 
 
-def _backward(kept: frozenset[int], criterion: _Criterion) -> tuple[frozenset[int], int]:
+def _backward(kept: frozenset[int], criterion: Criterion) -> tuple[frozenset[int], int]:
     """Remove terms one by one while the criterion falls; return the rest and the models seen."""
     best, looked = criterion(kept), 1
     while len(kept) > 1:

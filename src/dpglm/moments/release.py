@@ -11,16 +11,15 @@ from typing import Any, Literal, final
 from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
-from dpglm.certificate.execution import PartInput, StudyPart, stated_protection
+from dpglm.certificate.execution import PartInput, Stated, StudyPart
 from dpglm.data.protection import Protection
 from dpglm.data.spec import DataSpec
-from dpglm.exploration.design import open_table, run_on_table
+from dpglm.exploration.design import release, run_on_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.moments.basis import MomentBasis, basis_of
 from dpglm.moments.moments import Moments, basis_facts
 from dpglm.preprocessing.encoders import as_schema
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.moments import plan_moments
@@ -105,16 +104,6 @@ def release_moments(
         Columns by name, including the target; see ``describe``.
     schema : Schema or mapping
         Public facts about the columns, or their JSON form.
-    epsilon : float, default=1.0
-        Privacy budget epsilon, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, in (0, 1); "auto" is ``dpglm.privacy.default_delta``.
-    budget : PrivacyBudget, optional
-        Replaces ``epsilon`` and ``delta``.
-    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Neighbouring relation, see ``dpglm.privacy.Adjacency``.
-    n_rows : int, optional
-        Public number of rows, which may be approximate; required for "add_remove" only.
     columns : sequence of str, optional
         Columns of the schema, the target included; by default all.
     terms : sequence of str, default=()
@@ -124,19 +113,10 @@ def release_moments(
         "auto": rows that are long in all columns together count less, at most about 1 % and
         ``1 / sqrt(n_rows)`` of them, which takes several times less noise. "none": all rows count
         fully.
-    groups : array_like of shape (n,) or str, optional
-        Person (group) id of each row, or the name of its column (not for Dask).
-    max_rows_per_group : int, optional
-        Maximum rows per group; required with ``groups``.
-    n_groups : int, optional
-        Public number of groups; required for "add_remove" only.
-    where : array_like of bool of shape (n,), optional
-        Private condition: only rows with True count.
-    ledger : PrivacyLedger or path-like, optional
-        Ledger of the data set, which is charged before anything is released.
-    random_state : int or NoiseSource, optional
-        None: noise from the operating system. With an integer the release is reproducible and NOT
-        private, and ``privacy_`` states this.
+    epsilon, delta, budget, adjacency, n_rows, groups, max_rows_per_group, n_groups, where
+        See ``describe``.
+    ledger, random_state
+        See ``describe``.
 
     Returns
     -------
@@ -171,22 +151,11 @@ def release_moments(
     ('intercept', 'age', 'sex[T.Male]')
     """
     # Invalid arguments are found before rows are read.
-    check_one_of("adjacency", adjacency, tuple(Adjacency))
     check_one_of("weighting", weighting, ("auto", "none"))
     part = MomentsPart(basis_of(as_schema(schema), columns, terms), weighting)
-    stated_budget(epsilon, delta, budget, 1)
-    rows = open_table(table, part.basis.names, part.basis.schema.read_file)
-    ids = None if groups is None else rows.group_ids(groups)
-    protection = stated_protection(
-        rows.n_rows,
-        ids,
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        adjacency=adjacency,
-        public_rows=n_rows,
-        max_rows_per_group=max_rows_per_group,
-        n_groups=n_groups,
+    stated = Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups)
+    basis = part.basis
+    found: Moments = release(
+        part, basis, basis.schema, table, stated, groups, where, ledger, random_state
     )
-    given = PartInput((rows,), ids, where, ledger, random_state)
-    return part.run(part.plan(protection), given)
+    return found

@@ -259,12 +259,12 @@ def _ratios(table: CoefficientTable) -> dict[str, Any] | None:
     sizes = np.cumsum([1 + max(len(terms[name].levels), 1) for name in ordered])
     chosen = set(ordered[: max(int((sizes <= _MOST_RATIOS).sum()), 1)])
     made = model_table({"": inference}, terms=[one for one in terms if one in chosen])
-    _, rows, _ = made.layout.sections
+    _, rows, _ = made.sections
     return {
         "name": table.ratio,
         "rows": rows,
         "left_out": len(terms) - len(chosen),
-        "notes": [one for one in made.layout.notes if one.startswith(MARKS)],
+        "notes": [one for one in made.notes if one.startswith(MARKS)],
     }
 
 

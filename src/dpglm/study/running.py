@@ -30,13 +30,7 @@ from dpglm.data.stream.arrow import ArrowRows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.checkpoint import (
-    described,
-    differences,
-    locked,
-    read_arrays,
-    write_arrays,
-)
+from dpglm.solvers.checkpoint import described, differences, locked, read_arrays, write_arrays
 from dpglm.solvers.run import record
 from dpglm.study.planning import StudyPlan
 from dpglm.tables.cells import WHOSE_CURE, as_cells, is_missing

@@ -33,8 +33,7 @@ from dpglm.privacy.budget import PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.study.effects import effects_of
-from dpglm.study.parts import ModelPart, evaluation_of, model_of
-from dpglm.study.planning import Purpose, StudyPlan, plan_study
+from dpglm.study.planning import ModelPart, Purpose, StudyPlan, evaluation_of, model_of, plan_study
 from dpglm.study.running import StudyResult, read_columns, run
 from dpglm.tables.schema import Schema
 

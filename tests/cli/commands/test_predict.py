@@ -8,7 +8,8 @@ import pytest
 from sklearn.base import is_classifier
 
 from dpglm import LogisticRegression, Ridge
-from dpglm.cli.options import ESTIMATORS, estimator_class
+from dpglm.cli.fitting import estimator_class
+from dpglm.cli.options import ESTIMATORS
 from dpglm.report.model_file import load_model, save_model
 
 CLASSIFIERS = [name for name in ESTIMATORS if is_classifier(estimator_class(name)())]

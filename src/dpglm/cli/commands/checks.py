@@ -12,6 +12,7 @@ import click
 from dpglm._progress import shown
 from dpglm.cli.console import InputError, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
+from dpglm.cli.fitting import make_estimator, read_settings, settings_of
 from dpglm.cli.options import (
     COUNT,
     INPUT_FILE,
@@ -21,9 +22,6 @@ from dpglm.cli.options import (
     Delta,
     EstimatorName,
     command,
-    make_estimator,
-    read_settings,
-    settings_of,
 )
 
 if TYPE_CHECKING:

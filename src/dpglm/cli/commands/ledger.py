@@ -101,28 +101,19 @@ def create(
 @command("Show the spending.", "dpglm ledger show FILE", group=ledger)
 def show(file: Annotated[Path, INPUT_LEDGER]) -> None:
     """Show the spending and the remaining budget in a ledger or an export of one."""
-    from dpglm.ledger.entry import left_in_words
-
     contents = _contents(file)
     terms = contents.terms
     budget, rule = terms.filter.budget.to_dict(), terms.filter.to_dict()
     del budget["type"]
-    always = contents.spent_at_any_time()
     print_pairs(
         f"Ledger for {terms.data}",
         {
+            **{name: str(one) for name, one in contents.facts()},
             "budget": named_numbers(budget),
-            "charged": named_numbers(contents.spent()),
-            "bound if you stop early because of results": named_numbers(always),
-            "left": left_in_words(terms.filter, contents.left()),
-            "relation": terms.relation,
             "filter": f"{rule['type']}, order {rule['order']}" if "order" in rule else rule["type"],
             "fingerprint": terms.fingerprint or "-",
             "created": terms.created,
             "id": terms.id,
-            **{
-                f"part {part}": named_numbers(one) for part, one in contents.spent_by_part().items()
-            },
         },
     )
     say()
@@ -147,9 +138,7 @@ def show(file: Annotated[Path, INPUT_LEDGER]) -> None:
     "Write a ledger as JSON.", "dpglm ledger export people.ledger -o people.json", group=ledger
 )
 def export(
-    file: Annotated[Path, INPUT_LEDGER],
-    target: Annotated[Path, OUTPUT_FILE],
-    force: bool = False,
+    file: Annotated[Path, INPUT_LEDGER], target: Annotated[Path, OUTPUT_FILE], force: bool = False
 ) -> None:
     """Write everything in the ledger FILE as JSON, which `dpglm ledger verify` reads too.
 
@@ -174,8 +163,7 @@ def export(
     group=ledger,
 )
 def verify(
-    file: Annotated[Path, INPUT_LEDGER],
-    certificates: Annotated[tuple[Path, ...], INPUT_FILE] = (),
+    file: Annotated[Path, INPUT_LEDGER], certificates: Annotated[tuple[Path, ...], INPUT_FILE] = ()
 ) -> None:
     """Recompute every charge and the total of FILE; check that no entry was changed or removed.
 

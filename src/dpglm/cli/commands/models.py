@@ -14,8 +14,15 @@ import click
 from dpglm._codec import encode
 from dpglm._progress import shown
 from dpglm.cli.console import InputError, note, plain, print_pairs, print_sections, say, spending
-from dpglm.cli.files import SpendingWatch, all_or_none, read_rows, require_report, reserved
-from dpglm.cli.fitting import ModelOptions, fit_with_progress, planned, write_release
+from dpglm.cli.files import SpendingWatch, all_or_none, require_report, reserved
+from dpglm.cli.fitting import (
+    ModelOptions,
+    estimator_class,
+    fit_with_progress,
+    make_estimator,
+    planned,
+    write_release,
+)
 from dpglm.cli.options import (
     CHECKPOINT,
     COUNT,
@@ -29,10 +36,9 @@ from dpglm.cli.options import (
     Protected,
     command,
     defaults,
-    estimator_class,
-    make_estimator,
     output_folder,
 )
+from dpglm.cli.rows import read_rows
 from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect, StorageType, separator_cure, storage_types
 from dpglm.tables.schema import HELP_KEY

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import click
 
-from dpglm.cli.conditions import Condition, selected
 from dpglm.cli.console import InputError, note, say
 from dpglm.cli.files import all_or_none, publish_numbers, require_report
 from dpglm.cli.options import (
@@ -21,6 +20,7 @@ from dpglm.cli.options import (
     numbers,
     output_folder,
 )
+from dpglm.cli.rows import Condition, selected
 from dpglm.tables.databases import Address
 
 REPORT_FOLDER = output_folder("certificate.json", "description.html", "description.json")
@@ -260,10 +260,7 @@ def ate(
     'dpglm regress moments.json "income ~ bs(age, df=5) + sex" --penalty terms',
 )
 def regress(
-    file: Annotated[Path, INPUT_FILE],
-    formula: str,
-    penalty: str = "0",
-    level: float = 0.95,
+    file: Annotated[Path, INPUT_FILE], formula: str, penalty: str = "0", level: float = 0.95
 ) -> None:
     """Fit FORMULA by least squares from the moments in FILE, at no privacy cost.
 

@@ -12,18 +12,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.cli.conditions import Condition, selected
 from dpglm.cli.console import InputError, note
-from dpglm.cli.files import (
-    all_or_none,
-    columns_of,
-    dialect_of,
-    encoded_target,
-    features_of,
-    numbers_of,
-    publish_numbers,
-)
-from dpglm.cli.fitting import GivenOffset
+from dpglm.cli.files import all_or_none, publish_numbers
 from dpglm.cli.options import (
     INPUT_FILE,
     INPUT_STREAM,
@@ -36,6 +26,16 @@ from dpglm.cli.options import (
     command,
     numbers,
     output_folder,
+)
+from dpglm.cli.rows import (
+    Condition,
+    GivenOffset,
+    columns_of,
+    dialect_of,
+    encoded_target,
+    features_of,
+    numbers_of,
+    selected,
 )
 from dpglm.tables.cells import Entry, Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn

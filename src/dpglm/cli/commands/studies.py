@@ -11,7 +11,6 @@ from dpglm._progress import shown
 from dpglm._words import rounded_up
 from dpglm.cli.console import (
     InputError,
-    note,
     print_pairs,
     print_sections,
     print_table,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from dpglm.estimators import AdditiveClassifier
     from dpglm.evaluation import Evaluation
-    from dpglm.study import Study, StudyPlan, StudyResult
+    from dpglm.study import Study, StudyResult
 
 _OUT = output_folder(
     "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
@@ -85,7 +84,7 @@ def study(
 
     declared = read_study(study)
     if data is None:
-        _print_plan(declared.plan(n_rows))
+        say(str(declared.plan(n_rows)))
         return
     if n_rows is not None:
         raise InputError("--n-rows is for a plan without DATA")
@@ -158,30 +157,10 @@ def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProx
     say(f"Next: dpglm verify {folder / 'certificate.json'}")
 
 
-def _print_plan(plan: StudyPlan) -> None:
-    cost = f"epsilon {rounded_up(plan.epsilon)} at delta {rounded_up(plan.delta)}"
-    stated = plan.protection
-    say(f"A study of {stated.sizes}: {cost}, {stated.adjacency.value}", style="bold")
-    print_table(
-        ("Cost of each part", "rows", "epsilon alone"),
-        [(name, str(rows), rounded_up(epsilon)) for name, rows, epsilon in plan.costs()],
-    )
-    say()
-    expected = [f"{one.part}: {one.quantity}: {one.precision}" for one in plan.expected()]
-    print_sections([("Expectation", expected)])
-    for caution in plan.cautions():
-        note(f"Warning: {caution}")
-
-
 FOLDER = Path("dpglm-demo")
 _LEDGER = "ledger.json"
 OUT = output_folder(
-    "report.html",
-    "certificate.json",
-    "model.json",
-    "exploration.json",
-    "evaluation.json",
-    _LEDGER,
+    "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json", _LEDGER
 )
 QUESTION = "Who earns more than 50000 dollars a year?"
 # A survey weight, a duplicate of education-num, and a column of 42 mostly rare countries.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,14 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from dpglm._calls import checked
 from dpglm._validation import in_one_line
-from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.certificate import model_digest
 from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
 from dpglm.data.collection import Collection, Output
 from dpglm.estimators._predictor import ClassPredictor, Facts, Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT, PrivateFit
-from dpglm.estimators._shapes import WithShapes
+from dpglm.estimators._shapes import EDITS, HasShapes, errors_of, released_model
 from dpglm.estimators.composed._transformers import (
     check_alone,
     known_row_norm,
@@ -38,16 +40,21 @@ from dpglm.inference.inference import Inference, LinearScores
 from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.problem import ClassLink
+from dpglm.shapes import ReleasedModel, Shape
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed
-from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import spelled_in
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 SKIPPED = "passthrough"
+
+
+def _of_fitted(name: str, doc: str) -> Any:
+    """Return a property: an attribute of the fitted estimator inside a model."""
+    return property(lambda model: getattr(model._fitted(), name), doc=doc)
 
 
 class FittedModel(ClassPredictor):
@@ -73,45 +80,15 @@ class FittedModel(ClassPredictor):
         check_is_fitted(self)
         return self._inner()
 
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Labels of a classifier, sorted."""
-        classes: NDArray[Any] = self._fitted().classes_
-        return classes
-
-    @property
-    def coef_(self) -> NDArray[np.float64]:
-        """Coefficients of the columns after the fixed transformers."""
-        coef: NDArray[np.float64] = self._fitted().coef_
-        return coef
-
-    @property
-    def intercept_(self) -> Any:
-        """Intercepts."""
-        return self._fitted().intercept_
-
-    @property
-    def n_iter_(self) -> int:
-        """Number of steps, private preprocessing included."""
-        return int(self._fitted().n_iter_)
-
-    @property
-    def privacy_(self) -> Certificate:
-        """The certificate of the whole fit."""
-        certificate: Certificate = self._fitted().privacy_
-        return certificate
-
-    @property
-    def solution_(self) -> Solution:
-        """The plan that was executed, and public diagnostics of each step."""
-        solution: Solution = self._fitted().solution_
-        return solution
-
-    @property
-    def inference_(self) -> Inference:
-        """Standard errors, intervals and tests, if requested."""
-        inference: Inference = self._fitted().inference_
-        return inference
+    classes_ = _of_fitted("classes_", "Labels of a classifier, sorted.")
+    coef_ = _of_fitted("coef_", "Coefficients of the columns after the fixed transformers.")
+    intercept_ = _of_fitted("intercept_", "Intercepts.")
+    n_iter_ = _of_fitted("n_iter_", "Number of steps, private preprocessing included.")
+    privacy_ = _of_fitted("privacy_", "The certificate of the whole fit.")
+    solution_ = _of_fitted(
+        "solution_", "The plan that was executed, and public diagnostics of each step."
+    )
+    inference_ = _of_fitted("inference_", "Standard errors, intervals and tests, if requested.")
 
     @property
     def n_features_in_(self) -> int:
@@ -160,7 +137,7 @@ class Parts:
     shares: Mapping[str, float] | None = None
 
 
-class ComposedModel(WithShapes, FittedModel, PrivateFit):
+class ComposedModel(HasShapes, FittedModel, PrivateFit):
     """A linear model of rows that fixed transformers and private steps make."""
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -307,6 +284,60 @@ class ComposedModel(WithShapes, FittedModel, PrivateFit):
     def _first(self) -> Any:
         inner = self._fitted()
         return self.transformers_[0][1] if self.transformers_ else inner
+
+    @checked
+    def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
+        """Return a copy of the model with another shape for a term.
+
+        Parameters
+        ----------
+        term : str
+            A column, or a pair of columns with `` x `` between them.
+        shape : Shape, or mapping from number or level to float
+            Such as ``model.shapes_["age"].monotone(1)``; or points, as in ``Shape.through``.
+
+        Returns
+        -------
+        estimator
+            The edited model. Its certificate names the edit. It lacks ``inference_``, which
+            describes the fit; shapes that were not edited keep their noise bands.
+
+        Raises
+        ------
+        ValueError
+            If the term does not exist, the shape belongs to another term, or the model cannot
+            express it.
+
+        Notes
+        -----
+        Privacy: post-processing, provided that the edit does not depend on private rows.
+        """
+        if term not in self.shapes_:
+            raise ValueError(f"term must be one of {in_one_line(list(self.shapes_))}, got {term!r}")
+        own = self.shapes_[term]
+        edited = own.through(shape) if isinstance(shape, Mapping) else shape
+        if edited.term != term:
+            raise ValueError(f"shape must be of {term!r}, got a shape of {edited.term!r}")
+        released = self._released().with_shape(edited)
+        changed = copy.copy(self)
+        fitted, _ = self.linear_model()
+        estimator = copy.copy(fitted)
+        for name in ("inference_", "_error_covariance"):
+            vars(estimator).pop(name, None)
+        estimator.coef_ = released.coef.reshape(np.shape(fitted.coef_))
+        estimator.intercept_ = released.intercept.reshape(np.shape(fitted.intercept_))[()]
+        certificate = fitted.privacy_
+        facts = [one for one in certificate.public_facts if one.name != EDITS]
+        estimator.privacy_ = certificate.with_part(
+            public_facts=(*facts, PublicFact(EDITS, dict(released.edits), "declared")),
+            model_digest=model_digest(estimator.coef_, estimator.intercept_),
+        )
+        changed.estimator_ = estimator
+        return changed
+
+    def _released(self) -> ReleasedModel:
+        estimator, schema = self.linear_model()
+        return released_model(estimator, schema, errors_of(estimator))
 
 
 @functools.singledispatch

@@ -14,10 +14,10 @@ from sklearn.utils import Bunch, Tags, get_tags
 
 from dpglm._validation import in_one_line
 from dpglm.estimators._predictor import Finish, FitData
-from dpglm.estimators._private import OF_THE_FIT
+from dpglm.estimators._private import OF_THE_FIT, warn_of_prior
 from dpglm.estimators.composed._composed import SKIPPED, ComposedModel, Parts, parts_of
 from dpglm.estimators.composed._transformers import check_fixed
-from dpglm.estimators.linear._base import PrivateLinearModel, warn_of_prior
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.regressors import LinearRegression, PoissonRegressor
 from dpglm.preprocessing.base import Preprocessor

@@ -28,13 +28,14 @@ from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
-    warn_after_release,
     warn_of_noise,
+    warn_of_prior,
     warn_of_slow_sums,
+    warn_of_unknown,
     warn_of_weights,
 )
 from dpglm.estimators.linear._targets import FitTask
-from dpglm.exceptions import LowSignalWarning, PlanMismatchError
+from dpglm.exceptions import PlanMismatchError
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.ledger import as_ledger
@@ -217,17 +218,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         known = tuple(facts.facts)
         known = known if finish is None else finish(self, known)
         self.privacy_ = certify(
-            type(self).__name__,
-            self.solution_,
-            self._noise(),
-            known,
-            self.coef_,
-            self.intercept_,
+            type(self).__name__, self.solution_, self._noise(), known, self.coef_, self.intercept_
         )
         if self._uncertainty is not None:
             inference = vars(self)["inference_"] = self._inference(self._uncertainty, rows.schema)
-            if inference.unknown:
-                warn_after_release(_unknown(inference.unknown), LowSignalWarning)
+            warn_of_unknown(inference)
             if finish is None:
                 warn_of_prior(inference)
 
@@ -383,11 +378,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         return dataclasses.replace(spec, dtype="float64") if strict else spec
 
     def _planned(
-        self,
-        n_rows: int,
-        n_features: int,
-        problem: Callable[[DataSpec], Problem],
-        **options: Any,
+        self, n_rows: int, n_features: int, problem: Callable[[DataSpec], Problem], **options: Any
     ) -> Plan:
         """Return the plan for data of a given size."""
         row_norm = self._planned_row_norm(n_rows, n_features)
@@ -510,11 +501,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         return None if self.feature_bounds_ is None else ColumnScaling(*self.feature_bounds_)
 
     def _identity(
-        self,
-        rows: Collection,
-        facts: PublicFacts,
-        scaling: ColumnScaling | None,
-        task: FitTask,
+        self, rows: Collection, facts: PublicFacts, scaling: ColumnScaling | None, task: FitTask
     ) -> dict[str, Any]:
         """Return the public facts that identify a fit to its checkpoint besides its plan."""
         parameters = self.get_params(deep=False)
@@ -646,30 +633,3 @@ def pooling(model: PrivateLinearModel, solver: Any, schema: Schema) -> Any:
         return RandomIntercepts(blocks)
     is_open = solver == "auto" and model._covariance() is None and model._pools(schema)
     return RandomIntercepts(blocks) if is_open else solver
-
-
-def _first(names: tuple[str, ...]) -> str:
-    """Return the first names, and the number of the others."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def warn_of_prior(inference: Inference) -> None:
-    """Warn of coefficients with intervals mostly from the prior, if there are any."""
-    names = inference.of_prior
-    if not names:
-        return
-    message = (
-        f"The rows carry little information at this budget about {_first(names)}: their intervals "
-        "in inference_ are mostly those of the prior (prior_scales). A larger budget, fewer "
-        "columns or merged categories would help."
-    )
-    warn_after_release(message, LowSignalWarning)
-
-
-def _unknown(names: tuple[str, ...]) -> str:
-    """Return a warning about coefficients that cannot be estimated."""
-    return (
-        f"Cannot be estimated at this budget, as their information is below the noise level: "
-        f"{_first(names)}. inference_.params is NaN for them; their values in coef_ are mostly "
-        "noise. A larger budget, fewer columns or merged categories would help."
-    )

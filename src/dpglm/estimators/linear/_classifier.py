@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +30,7 @@ from dpglm.estimators.linear._targets import (
     check_labels,
     stated_loss,
 )
-from dpglm.problem import (
-    L2,
-    ClassLink,
-    Loss,
-    NoPenalty,
-    OneVsRest,
-    Problem,
-    Regularizer,
-    Target,
-)
+from dpglm.problem import L2, ClassLink, Loss, NoPenalty, OneVsRest, Problem, Regularizer, Target
 from dpglm.solvers.base import Plan
 from dpglm.tables.cells import normal
 from dpglm.tables.given import NO_WEIGHT, as_weights, different_labels
@@ -113,18 +104,13 @@ def _is_label(key: Any, label: Any) -> bool:
 # Accuracy and R squared by blocks of rows.
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class AccuracyTally:
-    """Compute the total weight of correctly labelled rows and of all rows in a block."""
-
-    predict: RowPrediction
-    classes: NDArray[Any]
-
-    def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, float]:
-        y = check_labels(self.classes, y)
-        weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
-        return float(weights[self.predict(X) == y].sum()), float(weights.sum())
+def right_labels(
+    predict: RowPrediction, classes: NDArray[Any], X: Any, y: NDArray[Any], weights: Any
+) -> tuple[float, float]:
+    """Return the total weight of correctly labelled rows, and of all rows, in a block."""
+    y = check_labels(classes, y)
+    weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
+    return float(weights[predict(X) == y].sum()), float(weights.sum())
 
 
 def accuracy(parts: Iterable[tuple[float, float]]) -> float:
@@ -135,22 +121,17 @@ def accuracy(parts: Iterable[tuple[float, float]]) -> float:
     return float(right / total)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class SquaredErrorTally:
-    """Compute weight, mean, sum of squares about the mean, and squared error of a block."""
-
-    predict: RowPrediction
-    numbers: TargetNumbers
-
-    def __call__(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[float, ...]:
-        y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
-        y = self.numbers(y)
-        weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
-        total = float(weights.sum())
-        mean = float(weights @ y) / total if total else 0.0
-        errors = y - self.predict(X, offset)
-        return total, mean, float(weights @ (y - mean) ** 2), float(weights @ errors**2)
+def squared_errors(
+    predict: RowPrediction, numbers: TargetNumbers, X: Any, y: NDArray[Any], weights: Any
+) -> tuple[float, ...]:
+    """Return weight, mean, sum of squares about the mean, and squared error of a block."""
+    y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
+    y = numbers(y)
+    weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
+    total = float(weights.sum())
+    mean = float(weights @ y) / total if total else 0.0
+    errors = y - predict(X, offset)
+    return total, mean, float(weights @ (y - mean) ** 2), float(weights @ errors**2)
 
 
 def r_squared(parts: Iterable[tuple[float, ...]]) -> float:
@@ -329,7 +310,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         return loss.link
 
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
-        return accuracy(rows.parts(AccuracyTally(predict, self.classes_)))
+        return accuracy(rows.parts(functools.partial(right_labels, predict, self.classes_)))
 
 
 class PrivateMarginClassifier(PrivateClassifier):

@@ -23,7 +23,7 @@ from dpglm.estimators._parameters import RegressorMixin
 from dpglm.estimators._predictor import Predictor
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._classifier import SquaredErrorTally, r_squared
+from dpglm.estimators.linear._classifier import r_squared, squared_errors
 from dpglm.estimators.linear._targets import (
     BoundedTargets,
     FitTask,
@@ -267,7 +267,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return link.inverse
 
     def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
-        return r_squared(rows.parts(SquaredErrorTally(predict, self._numbers())))
+        return r_squared(rows.parts(functools.partial(squared_errors, predict, self._numbers())))
 
 
 def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) -> Problem:

@@ -1,0 +1,331 @@
+"""Rows of a command: conditions on them, rows of a fit, and rows to predict."""
+
+from __future__ import annotations
+
+import operator
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpglm.cli.console import InputError, note
+from dpglm.tables.cells import as_cells, as_numbers
+from dpglm.tables.databases import Address
+from dpglm.tables.files import Dialect, named_errors, storage_types
+from dpglm.tables.targets import CountTarget, TargetColumn
+
+if TYPE_CHECKING:
+    from dpglm.cli.options import CsvForm
+    from dpglm.report.model_file import LinearModel
+    from dpglm.tables.schema import Schema
+
+_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@final
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of the cells of a column with a value."""
+
+    column: str
+    sign: str
+    value: str
+
+    @classmethod
+    def read(cls, text: str, columns: Collection[str]) -> Self:
+        """Read a condition; names of columns may contain signs."""
+        for name in sorted(columns, key=len, reverse=True):
+            rest = text.removeprefix(name).lstrip() if text.startswith(name) else ""
+            for sign in _SIGNS:
+                if rest.startswith(sign):
+                    return cls(name, sign, rest.removeprefix(sign).strip())
+        raise InputError(
+            f"--where {text}: must be COLUMN, one of {' '.join(_SIGNS)}, and a value, with a "
+            f"column of the data: {', '.join(columns)}"
+        )
+
+    def holds(self, cells: Any) -> NDArray[np.bool_]:
+        """Return whether the condition holds for each cell.
+
+        Missing cells only equal a missing value. Numbers are compared by value, other cells as
+        text.
+        """
+        compare, number = _SIGNS[self.sign], _number(self.value)
+        found = np.zeros(len(cells), dtype=np.bool_)
+        for place, cell in enumerate(np.asarray(cells, dtype=object).tolist()):
+            text = _text(cell)
+            if not text or not self.value:
+                missing = compare(text, "") if self.sign in ("=", "!=") else False
+                found[place] = missing and not self.value
+                continue
+            own = _number(text) if number is not None else None
+            if number is not None and own is None:
+                found[place] = self.sign == "!="
+            else:
+                left, right = (text, _text(self.value)) if own is None else (own, number)
+                found[place] = compare(left, right)
+        return found
+
+
+def selected(
+    conditions: Sequence[Condition],
+    table: Mapping[str, Any],
+    kept: str | None = None,
+    schema: Schema | None = None,
+) -> tuple[NDArray[np.bool_], dict[str, Any]]:
+    """Return which rows count, and the table with valid cells in the others.
+
+    These have the cells of a row that counts, so that encoders accept them, or valid ones of the
+    schema where no row counts. Nothing reads them. A column that is ``kept``, of group ids, stays
+    as it is.
+
+    Privacy: whether any row counts is private, so the command succeeds in either case.
+    """
+    from sklearn.utils import _safe_indexing
+
+    counts = np.logical_and.reduce([one.holds(table[one.column]) for one in conditions])
+    if not counts.any():
+        valid = {} if schema is None else _valid_cells(schema)
+        return counts, {
+            name: cells if name == kept else np.array([valid.get(name, 1.0)] * len(counts))
+            for name, cells in table.items()
+        }
+    places = np.where(counts, np.arange(len(counts)), int(counts.argmax()))
+    return counts, {
+        name: cells if name == kept else _safe_indexing(cells, places)
+        for name, cells in table.items()
+    }
+
+
+def _valid_cells(schema: Schema) -> dict[str, Any]:
+    """Return a valid cell of each column of a schema and of its target."""
+    every: list[Any] = [*schema.columns, *([schema.target] if schema.has_target else [])]
+    return {
+        one.name: next(
+            (found[0] if isinstance(found, tuple) else found)
+            for found in (vars(one).get(key) for key in ("categories", "classes", "low", "high"))
+            if found is not None
+        )
+        for one in every
+    }
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as text in its normal form; "" for missing ones."""
+    if cell is None or cell is np.ma.masked or cell != cell:
+        return ""
+    return unicodedata.normalize("NFC", str(cell).strip())
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if np.isfinite(found) else None
+
+
+# Rows of a fit, encoded in memory or streamed from Parquet; and those of a prediction.
+
+STREAMED_BYTES = 1 << 28
+"""Parquet files from this size on are streamed without being asked to."""
+_SUFFIXES = (".parquet", ".pq")
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows, targets (None where X holds them), other arguments of ``fit``, and the data's columns.
+
+    Rows are encoded, or a table for an estimator that encodes it.
+    """
+
+    X: Any
+    y: Any
+    groups: Any
+    given: dict[str, Any]
+    columns: tuple[str, ...]
+    is_streamed: bool
+
+    def used(self, most: int | None) -> tuple[int, int]:
+        """Return the numbers of groups, and of the rows of them that are used. Private."""
+        from dpglm.data.groups import Groups
+
+        groups = Groups.of(self.groups, len(self.groups))
+        sizes = np.bincount(groups.codes, minlength=groups.n_groups)
+        return groups.n_groups, int(sizes.sum() if most is None else np.minimum(sizes, most).sum())
+
+
+def read_rows(
+    data: Path | Address,
+    schema: Schema,
+    *,
+    exposure: str | None,
+    trials: str | None,
+    groups: str | None,
+    stream: bool,
+    cache: Path | None,
+    encode: bool = True,
+    where: Sequence[str] = (),
+) -> TrainingRows:
+    """Read a table, or prepare for streaming it.
+
+    ``exposure``, ``trials`` and ``groups`` name columns; ``where`` are conditions.
+    """
+    if _is_streamed(data, stream=stream):
+        if where:
+            raise InputError(f"--where {where[0]}: needs rows in memory, and these are streamed")
+        from dpglm.data.stream.arrow import ArrowRows
+
+        if trials is not None:
+            raise InputError(
+                f"--trials {trials}: needs rows in memory, and these are streamed: fit shares of "
+                "successes by ArrowRows(..., sample_weight=) in Python"
+            )
+        rows = ArrowRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
+        note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
+        ids = None if groups is None else rows.group_ids
+        return TrainingRows(rows, None, ids, {}, rows.stored_columns, is_streamed=True)
+    others = [name for name in (exposure, trials, groups) if name is not None]
+    numbers = [name for name in (exposure, trials) if name is not None]
+    columns = tuple(storage_types(data, schema.csv))
+    conditions = [Condition.read(one, columns) for one in where]
+    used = [*schema.column_names, schema.target.name, *others]
+    every = dict.fromkeys([*used, *(one.column for one in conditions)])
+    table = schema.read_file(data, list(every), numbers)
+    counts = None
+    if conditions:
+        counts, made = selected(conditions, table, groups, schema)
+        table = {name: made[name] for name in used}
+    with named_errors(data):
+        y, made = encoded_target(schema.target, table, trials)
+        del table[schema.target.name]
+        exposures = None
+        if exposure is not None:
+            exposures = {exposure: as_numbers(table.pop(exposure), exposure)}
+        ids = None if groups is None else as_cells(table.pop(groups), groups)
+        X = schema.encode(table) if encode else table
+        given = {"sample_weight": made, "exposure": exposures, "groups": ids, "where": counts}
+        given = {name: one for name, one in given.items() if one is not None}
+        return TrainingRows(X, y, ids, given, columns, is_streamed=False)
+
+
+def _is_streamed(data: Path | Address, *, stream: bool) -> bool:
+    if isinstance(data, Address):
+        return True
+    is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
+    if stream and not is_parquet:
+        raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
+    return is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES)
+
+
+def encoded_target(
+    target: TargetColumn, table: Mapping[str, Any], trials: str | None
+) -> tuple[Any, Any]:
+    """Return the targets of a table and, where its column is named, each row's trials, or None."""
+    if trials is None:
+        return target.encode(table[target.name]), None
+    assert isinstance(target, CountTarget)
+    return target.shares(table[target.name], table[trials], trials)
+
+
+def columns_of(model: LinearModel) -> Sequence[str]:
+    """Return the columns of a table that a model needs."""
+    if model.schema is not None:
+        return model.schema.column_names
+    if model.feature_names is None:
+        raise ValueError(
+            "the model file does not name the columns that the model needs: in Python, fit a "
+            "DataFrame or save the model with its schema"
+        )
+    return model.feature_names
+
+
+def dialect_of(model: LinearModel, form: CsvForm) -> Dialect | None:
+    """Return the form of CSV files: that of the options, else that of the model's schema."""
+    return form.dialect(None if model.schema is None else model.schema.csv)
+
+
+def numbers_of(model: LinearModel) -> list[str]:
+    """Return the model's columns of numbers."""
+    if model.schema is None:
+        return list(columns_of(model))
+    return [column.source for column in model.schema.columns if column.has_numbers]
+
+
+def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:
+    """Return those columns in the form that the model takes."""
+    if model.schema is not None:
+        return table
+    return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])
+
+
+# Offsets of rows to predict or evaluate.
+
+
+@final
+@dataclass(frozen=True)
+class GivenOffset:
+    """The exposures or offsets that a model was fitted with: a column, or a number."""
+
+    kind: str | None = None
+    source: str | float | None = None
+
+    @classmethod
+    def of(
+        cls, model: LinearModel, exposure: str | None, offset: str | None, present: Collection[str]
+    ) -> Self:
+        """Read the options for a model and the columns of a table; refuse wrong ones."""
+        fitted = model.offset_column
+        given = [
+            (kind, text) for kind, text in (("exposure", exposure), ("offset", offset)) if text
+        ]
+        if len(given) > 1:
+            raise InputError("--exposure and --offset must not both be given")
+        if fitted is None:
+            if given:
+                raise InputError(f"--{given[0][0]} {given[0][1]}: the model was fitted without one")
+            return cls()
+        kind, text = given[0] if given else (fitted.kind, fitted.name)
+        cure = f"name it with --{kind} COLUMN, or give " + (
+            "--exposure 1 for means at an exposure of 1"
+            if fitted.kind == "exposure"
+            else "--offset 0"
+        )
+        if text is None:
+            raise InputError(
+                f"the model was fitted with an {kind}, and its file does not name the column: "
+                f"{cure}"
+            )
+        if given:
+            try:
+                return cls(kind, float(text))
+            except ValueError:
+                pass
+        if text not in present:
+            raise InputError(f"the data lack the column {text!r} of the model's {kind}: {cure}")
+        return cls(kind, text)
+
+    @property
+    def columns(self) -> list[str]:
+        """The column, if there is one."""
+        return [self.source] if isinstance(self.source, str) else []
+
+    def values(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keyword of ``predict``."""
+        if self.kind is None:
+            return {}
+        if isinstance(self.source, str):
+            return {self.kind: as_numbers(table[self.source], f"column {self.source!r}")}
+        return {self.kind: self.source}
