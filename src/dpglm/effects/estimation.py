@@ -10,8 +10,8 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 from dpglm._calls import checked
-from dpglm._validation import check_one_of, check_real
-from dpglm.certificate.execution import PartPlan, StudyPart, stated_protection
+from dpglm._validation import check_real
+from dpglm.certificate.execution import PartPlan, Stated, StudyPart
 from dpglm.data.protection import NUISANCES, Protection, Split, size_of_part
 from dpglm.effects.effect import AverageEffect
 from dpglm.effects.parts import EFFECT, SPREAD, SumsPart
@@ -182,25 +182,16 @@ def ate(
     True
     """
     # Invalid arguments are found before rows are read.
-    relation = Adjacency(check_one_of("adjacency", adjacency, tuple(Adjacency)))
+    stated = Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups)
     question = question_of(as_schema(schema), treatment, outcome, adjust, overlap)
     stated_budget(epsilon, delta, budget, 1).gdp_mu()
     if groups is not None:
-        Split(0.5, groups).check(relation)
+        Split(0.5, groups).check(Adjacency(adjacency))
     warn_of_seed(random_state)
     noise, account = noise_source(random_state), as_ledger(ledger)
     columns, chosen = read_columns(table, question.schema, groups, where)
-    protection = stated_protection(
-        len(columns[treatment]),
-        None if groups is None else columns[groups],
-        epsilon=epsilon,
-        delta=delta,
-        budget=budget,
-        adjacency=adjacency,
-        public_rows=n_rows,
-        max_rows_per_group=max_rows_per_group,
-        n_groups=n_groups,
-    )
+    ids = None if groups is None else columns[groups]
+    protection = stated.protection(len(columns[treatment]), ids)
     most = 1.0 if max_rows_per_group is None else float(max_rows_per_group)
     effect = check_real("design_effect", most if design_effect is None else design_effect, least=1)
     plan = plan_effect(question, protection, groups)

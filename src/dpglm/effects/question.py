@@ -14,7 +14,7 @@ from dpglm._validation import check_list, check_real, in_one_line
 from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
-from dpglm.study.parts import ModelPart, model_of
+from dpglm.study.planning import ModelPart, model_of
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.formula.design import read_formula
 from dpglm.tables.schema import Schema
