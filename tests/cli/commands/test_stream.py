@@ -1,6 +1,6 @@
 """`dpglm fit` on Parquet that is streamed, and fits that go on after an interruption."""
 
-from dpglm.cli import files as reading
+from dpglm.cli import rows as reading
 from dpglm.solvers.checkpoint import RunCheckpoint
 
 OPTIONS = ("--schema", "schema.json", "--epsilon", 1, "--model", "model.json")
