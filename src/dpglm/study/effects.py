@@ -27,7 +27,7 @@ from dpglm.oracle.counts import Cells
 from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
-from dpglm.study.parts import ModelPart
+from dpglm.study.planning import ModelPart
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.named import by_name
