@@ -75,10 +75,8 @@ class Accountant(abc.ABC):
 
         Parameters
         ----------
-        event : Event
-            The event.
-        adjacency : Adjacency
-            The relation of its noise multipliers.
+        event, adjacency
+            See ``supports``.
         epsilon : float
             At least 0, finite.
 
@@ -101,10 +99,8 @@ class Accountant(abc.ABC):
 
         Parameters
         ----------
-        event : Event
-            The event.
-        adjacency : Adjacency
-            The relation of its noise multipliers.
+        event, adjacency
+            See ``supports``.
         delta : float
             In [0, 1).
 

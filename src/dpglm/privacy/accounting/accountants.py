@@ -144,10 +144,8 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
 
     Parameters
     ----------
-    event : Event
-        The event.
-    adjacency : Adjacency
-        The relation of its noise multipliers.
+    event, adjacency
+        See ``Accountant.supports``.
 
     Returns
     -------
@@ -187,10 +185,8 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
 
     Parameters
     ----------
-    event : Event
-        The event.
-    adjacency : Adjacency
-        The relation of its noise multipliers.
+    event, adjacency
+        See ``Accountant.supports``.
     budget : PrivacyBudget
         The budget. Only Gaussian events can be compared with mu-GDP or zCDP.
 

@@ -89,10 +89,8 @@ class RenyiAccountant(Accountant):
 
         Parameters
         ----------
-        event : Event
-            The event.
-        adjacency : Adjacency
-            The relation of its noise multipliers.
+        event, adjacency
+            See ``supports``.
         order : float
             Order of the divergence, above 1.
 

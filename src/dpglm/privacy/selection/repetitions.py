@@ -161,23 +161,11 @@ class PoissonNumber:
         return math.exp(-self.rate)
 
     def log_ratio(self, delta: Callable[[float], float]) -> float:
-        """Bound the ratio of f' at the chances of one outcome, as ``NegativeBinomialNumber`` does.
-
-        Parameters
-        ----------
-        delta : callable
-            Bound on delta of one try.
-        """
+        """Bound the ratio of f' as ``NegativeBinomialNumber.log_ratio`` does."""
         return self.rate * delta(0.0) * (1.0 + 1e-12)
 
     def draw(self, noise: NoiseSource) -> int:
-        """Draw K, exactly.
-
-        Parameters
-        ----------
-        noise : NoiseSource
-            Where the bits come from.
-        """
+        """Draw K, exactly, as ``NegativeBinomialNumber`` does."""
         # A sum of Poisson numbers with a rate of at most 1; halving a float is exact.
         parts = 2 ** math.ceil(math.log2(self.rate))
         return sum(_poisson(self.rate / parts, noise) for _ in range(parts))
