@@ -36,7 +36,7 @@ from dpglm.preprocessing import Center, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, spent
 from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
 from dpglm.problem import L1Ball, L2, L2Ball, Logistic, Problem, Squared
-from dpglm.certificate.checker.recompute import recompute
+from dpglm.certificate.recompute import recompute
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import *
 from dpglm.solvers import SOLVERS

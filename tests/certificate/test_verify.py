@@ -7,7 +7,7 @@ import mpmath
 import pytest
 
 from dpglm.certificate import Certificate, verify
-from dpglm.certificate.checker.recompute import closed_form_delta, gaussian_mu
+from dpglm.certificate.recompute import closed_form_delta, gaussian_mu
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import Adjacency
 from dpglm.privacy.budget import GaussianDP, ZeroConcentratedDP

@@ -15,7 +15,7 @@ from scipy import integrate
 from scipy.special import log_ndtr
 
 from dpglm import NoisyGD, PrivacyLedger, PrivateGridSearchCV
-from dpglm.certificate.checker.recompute import recompute
+from dpglm.certificate.recompute import recompute
 from dpglm.data.spec import DataSpec
 from dpglm.exceptions import BudgetExceededError, TooCostlyError
 from dpglm.ledger.filters import make_filter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from dpglm.certificate.checker.divergences import HockeySticks
+from dpglm.certificate.divergences import HockeySticks
 from dpglm.privacy.accounting.accountant import Accountant, least_epsilon
 from dpglm.privacy.events import MechanismEvent
 

@@ -18,7 +18,7 @@ from dpglm.certificate.certificate import (
     library_versions,
     loss_in_words,
 )
-from dpglm.certificate.checker.recompute import Recomputation, check_cost, gaussian_mu, recompute
+from dpglm.certificate.recompute import Recomputation, check_cost, gaussian_mu, recompute
 from dpglm.certificate.statement import SCOPE
 from dpglm.data.protection import size_of_part
 from dpglm.exceptions import TooCostlyError

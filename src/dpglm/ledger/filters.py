@@ -74,17 +74,11 @@ USUAL_DELTA = 1e-6
 """Delta of statements for budgets without one."""
 
 
-@final
-@dataclass(frozen=True)
-class Bracket:
-    """A limit, ``most / 2^(k - 1)``, and its share ``6 / (pi k)^2`` of delta; shares sum to 1."""
+def brackets(spent: float, most: float) -> list[tuple[float, float]]:
+    """Return brackets that cover the total ``spent``: limits, and their shares of delta.
 
-    limit: float
-    share: float
-
-
-def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
-    """Return the brackets that cover the total ``spent``; any of them gives a valid bound.
+    A limit is ``most / 2^(k - 1)``, its share ``6 / (pi k)^2``; all shares sum to 1. Any of the
+    brackets gives a valid bound.
 
     Privacy: *suppose every adaptive interaction within the k-th limit is (e_k, d_k)-DP. Then the
     results up to any stopping time, which may depend on them, satisfy
@@ -97,16 +91,16 @@ def brackets(spent: float, most: float) -> tuple[Bracket, ...]:
     NeurIPS 2016, Definition 3.3. Whitehouse, Ramdas, Rogers and Wu, "Fully-adaptive composition
     in differential privacy", ICML 2023, for tighter ones.
 
-    >>> [one.limit for one in brackets(0.3, 1.0)]
+    >>> [limit for limit, _ in brackets(0.3, 1.0)]
     [1.0, 0.5]
     """
     halvings = max(0, math.floor(math.log2(most / spent)))
     while halvings > 0 and math.ldexp(most, -halvings) < spent:
         halvings -= 1
-    return tuple(
-        Bracket(max(spent, math.ldexp(most, -k)), 6.0 / (math.pi * (k + 1)) ** 2)
+    return [
+        (max(spent, math.ldexp(most, -k)), 6.0 / (math.pi * (k + 1)) ** 2)
         for k in range(halvings + 1)
-    )
+    ]
 
 
 Charge: TypeAlias = Mapping[str, float]
@@ -223,8 +217,8 @@ class GaussianFilter(PrivacyFilter):
         if total == 0.0:
             return {"epsilon": 0.0, "delta": delta}
         epsilon = min(
-            gdp.epsilon(one.share * delta, math.sqrt(one.limit) * _ROUNDING)
-            for one in brackets(total**2, self.budget.gdp_mu() ** 2)
+            gdp.epsilon(share * delta, math.sqrt(limit) * _ROUNDING)
+            for limit, share in brackets(total**2, self.budget.gdp_mu() ** 2)
         )
         return {"epsilon": epsilon, "delta": delta}
 
@@ -305,8 +299,8 @@ class RenyiFilter(PrivacyFilter):
             return {"epsilon": 0.0, "delta": self.budget.delta}
         at_no_divergence = self.budget.epsilon - self.limit
         least = min(
-            one.limit - math.log(one.share) / (self.order - 1.0)
-            for one in brackets(total, self.limit)
+            limit - math.log(share) / (self.order - 1.0)
+            for limit, share in brackets(total, self.limit)
         )
         epsilon = max(0.0, (least + at_no_divergence) * _ROUNDING)
         return {"epsilon": epsilon, "delta": self.budget.delta}

@@ -140,7 +140,7 @@ def test_too_little_memory_is_not_a_verdict(run, released, monkeypatch, fails):
 
 
 def test_costly_claims_neither_hold_nor_fail(run, released, monkeypatch):
-    monkeypatch.setattr("dpglm.certificate.checker.recompute._MOST_LAWS", 0)
+    monkeypatch.setattr("dpglm.certificate.recompute._MOST_LAWS", 0)
     done = run("verify", "certificate.json")
     assert done.exit_code == 2
     assert done.stdout.startswith("THE CERTIFICATE IS TOO COSTLY TO CHECK.")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpglm.certificate.checker.recompute import recompute
+from dpglm.certificate.recompute import recompute
 from dpglm.privacy.accounting.accountant import pure_group
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.adjacency import Adjacency

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 from scipy.stats import chisquare, norm
 
 from dpglm._codec import decode, encode
-from dpglm.certificate.checker.recompute import recompute
+from dpglm.certificate.recompute import recompute
 from dpglm.privacy import (
     Adjacency,
     ApproximateDP,

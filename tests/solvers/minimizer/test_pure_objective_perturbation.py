@@ -13,7 +13,7 @@ import pytest
 from dpglm import LogisticRegression
 from dpglm.audit.games import pays_for_all
 from dpglm.certificate import verify
-from dpglm.certificate.checker.recompute import recompute
+from dpglm.certificate.recompute import recompute
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.spec import DataSpec
 from dpglm.oracle.gradients import Oracle

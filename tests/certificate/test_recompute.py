@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.certificate.checker import divergences as hockey_sticks
-from dpglm.certificate.checker.divergences import HockeySticks, divergence_delta
-from dpglm.certificate.checker.recompute import check_cost, gaussian_mu, recompute
+from dpglm.certificate import divergences as hockey_sticks
+from dpglm.certificate.divergences import HockeySticks, divergence_delta
+from dpglm.certificate.recompute import check_cost, gaussian_mu, recompute
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for

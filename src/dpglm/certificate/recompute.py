@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import erfcx
 
 from dpglm._validation import Array
-from dpglm.certificate.checker.divergences import (
+from dpglm.certificate.divergences import (
     DIVERGENCE,
     ORDERS,
     HockeySticks,

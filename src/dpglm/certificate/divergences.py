@@ -19,11 +19,13 @@ from dpglm.privacy.accounting.accountant import grouped_delta, pure_group
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
+    Composed,
     Event,
     Gaussian,
     LastIterate,
     MechanismEvent,
     PoissonSampled,
+    Repeated,
 )
 from dpglm.privacy.events.base import Array, Curves
 from dpglm.privacy.events.compositions import branches
@@ -216,82 +218,83 @@ class HockeySticks:
                     epsilon,
                 )
             # Two steps, each zeroing out one row, each with half the sensitivity.
-            half = self._plain(branch, 2.0, Adjacency.ZERO_OUT, 0.5 * epsilon)
+            quieter = Composed(
+                tuple(Repeated(one.quieter(2.0), count) for one, count in _mechanisms(branch))
+            )
+            half = self._plain(quieter, Adjacency.ZERO_OUT, 0.5 * epsilon)
             return min(1.0, float((1.0 + math.exp(min(0.5 * epsilon, 700.0))) * half))
-        return self._plain(branch, 1.0, self.adjacency, epsilon)
+        return self._plain(branch, self.adjacency, epsilon)
 
-    def _plain(self, branch: Event, stretch: float, adjacency: Adjacency, epsilon: float) -> float:
-        terms = branch.terms()
+    def _plain(self, branch: Event, adjacency: Adjacency, epsilon: float) -> float:
+        terms = _mechanisms(branch)
         if sum(count for _, count in terms) == 1:
             # The curve itself: dots would overstate a curve that ends steeply.
-            curves, at = _curves(terms[0][0], stretch, adjacency), np.array([epsilon])
+            curves, at = terms[0][0].curves(adjacency), np.array([epsilon])
             return float(max(curves.remove(at)[0], curves.add(at)[0], 0.0))
         # The loss of pure releases ends at their total, although a grid may place the last one
         # there.
-        tops = [
-            (one.quieter(stretch).pure_epsilon if isinstance(one, MechanismEvent) else None, count)
-            for one, count in terms
-        ]
+        tops = [(one.pure_epsilon, count) for one, count in terms]
         finite = [float(top * count) for top, count in tops if top is not None]
         if len(finite) == len(tops) and math.fsum(finite) <= epsilon * (1.0 + 1e-12):
             return 0.0
         if self.tilted:
-            width, orders = _tilted(branch, stretch, adjacency, self.fineness)
+            width, orders = _tilted(branch, adjacency, self.fineness)
             return max(tilted_delta(laws, width, epsilon) for laws in orders)
-        composed = _composition(branch, stretch, adjacency, self.fineness)
+        composed = _composition(branch, adjacency, self.fineness)
         return float(composed.get_delta_for_epsilon(epsilon))
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """Curves of all mechanisms, how often each runs and how far it goes, and a width for all."""
+def _mechanisms(branch: Event) -> list[tuple[MechanismEvent, int]]:
+    """Return the mechanisms of an event, with their counts."""
+    found = []
+    for basic, count in branch.terms():
+        if not isinstance(basic, MechanismEvent):
+            raise ValueError(f"event must consist of mechanisms, got {basic!r}")
+        found.append((basic, count))
+    return found
 
-    curves: tuple[tuple[Curves, int, float], ...]
-    width: float
 
-    @classmethod
-    def of(
-        cls, branch: Event, stretch: float, adjacency: Adjacency, fineness: int, least: float
-    ) -> _Grid:
-        """Choose a width; each curve is followed until it is at most ``least``."""
-        curves = [(_curves(basic, stretch, adjacency), count) for basic, count in branch.terms()]
-        reaches = [_reach(curve, least) for curve, _ in curves]
-        # Squares of roundings add up as variances do: the quietest curve does not set the width.
-        squares = [
-            count * _second_moment(curve, reach)
-            for (curve, count), reach in zip(curves, reaches, strict=True)
-        ]
-        spread = math.sqrt(math.fsum(squares))
-        mean = spread / math.sqrt(sum(count for _, count in curves))
-        width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
-        # Much of a loss may sit at its maximum: put the largest on the grid.
-        quieter = [
-            one.quieter(stretch) for one, _ in branch.terms() if isinstance(one, MechanismEvent)
-        ]
-        atom = max(one.largest_atom for one in quieter)
-        width = atom / math.ceil(atom / width) if atom >= width else width
-        work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
-        if work > _MOST_WORK:
-            raise TooCostlyError(
-                f"{len(curves)} laws of privacy losses on grids of {work:.3g} points together are "
-                f"too costly to compose, at most {_MOST_WORK:.3g} are"
-            )
-        found = [(*one, reach) for one, reach in zip(curves, reaches, strict=True)]
-        return cls(tuple(found), width)
+def _grid(
+    branch: Event, adjacency: Adjacency, fineness: int, least: float
+) -> tuple[float, list[tuple[Curves, int, float]]]:
+    """Return the width of a grid for all curves, and each with its count and how far it goes.
+
+    A curve is followed until it is at most ``least``.
+    """
+    curves = [(one.curves(adjacency), count) for one, count in _mechanisms(branch)]
+    reaches = [_reach(curve, least) for curve, _ in curves]
+    # Squares of roundings add up as variances do: the quietest curve does not set the width.
+    squares = [
+        count * _second_moment(curve, reach)
+        for (curve, count), reach in zip(curves, reaches, strict=True)
+    ]
+    spread = math.sqrt(math.fsum(squares))
+    mean = spread / math.sqrt(sum(count for _, count in curves))
+    width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
+    # Much of a loss may sit at its maximum: put the largest on the grid.
+    atom = max(one.largest_atom for one, _ in _mechanisms(branch))
+    width = atom / math.ceil(atom / width) if atom >= width else width
+    work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
+    if work > _MOST_WORK:
+        raise TooCostlyError(
+            f"{len(curves)} laws of privacy losses on grids of {work:.3g} points together are "
+            f"too costly to compose, at most {_MOST_WORK:.3g} are"
+        )
+    return width, [(*one, reach) for one, reach in zip(curves, reaches, strict=True)]
 
 
 # One event is asked about at many epsilons.
 @functools.lru_cache(maxsize=4)
-def _composition(branch: Event, stretch: float, adjacency: Adjacency, fineness: int) -> Any:
+def _composition(branch: Event, adjacency: Adjacency, fineness: int) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    grid = _Grid.of(branch, stretch, adjacency, fineness, _NEGLIGIBLE)
-    composed = pld.identity(value_discretization_interval=grid.width)
-    for curve, count, reach in grid.curves:
+    width, curves = _grid(branch, adjacency, fineness, _NEGLIGIBLE)
+    composed = pld.identity(value_discretization_interval=width)
+    for curve, count, reach in curves:
         symmetric = curve.add is curve.remove
         single = pld.PrivacyLossDistribution(
-            _dots(curve.remove, reach, grid.width),
-            None if symmetric else _dots(curve.add, reach, grid.width),
+            _dots(curve.remove, reach, width),
+            None if symmetric else _dots(curve.add, reach, width),
         )
         composed = composed.compose(single.self_compose(count))
     return composed
@@ -299,26 +302,20 @@ def _composition(branch: Event, stretch: float, adjacency: Adjacency, fineness: 
 
 @functools.lru_cache(maxsize=4)
 def _tilted(
-    branch: Event, stretch: float, adjacency: Adjacency, fineness: int
+    branch: Event, adjacency: Adjacency, fineness: int
 ) -> tuple[float, tuple[list[tuple[Dots, int]], ...]]:
     """Return the width of a grid, and for both orders of the data sets all laws on it."""
-    grid = _Grid.of(branch, stretch, adjacency, fineness, _NEGLIGIBLE_TILTED)
+    width, curves = _grid(branch, adjacency, fineness, _NEGLIGIBLE_TILTED)
     orders: tuple[list[tuple[Dots, int]], ...] = ([], [])
-    for curve, count, reach in grid.curves:
-        points = _points(math.ceil(reach / grid.width))
+    for curve, count, reach in curves:
+        points = _points(math.ceil(reach / width))
         points = points[points >= 0]
-        removing, adding = (_along(one, grid.width * points) for one in (curve.remove, curve.add))
+        removing, adding = (_along(one, width * points) for one in (curve.remove, curve.add))
         for found, (one, other) in zip(
             orders, ((removing, adding), (adding, removing)), strict=True
         ):
-            found.append((Dots.through(points, grid.width, one, other), count))
-    return grid.width, orders
-
-
-def _curves(event: Event, stretch: float, adjacency: Adjacency) -> Curves:
-    if not isinstance(event, MechanismEvent):
-        raise ValueError(f"event must consist of mechanisms, got {event!r}")
-    return event.quieter(stretch).curves(adjacency)
+            found.append((Dots.through(points, width, one, other), count))
+    return width, orders
 
 
 def _dots(curve: Callable[[Array], Array], reach: float, width: float) -> Any:

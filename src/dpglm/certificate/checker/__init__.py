@@ -1,1 +1,0 @@
-"""Claims recomputed by methods that share no code with the accountants."""
