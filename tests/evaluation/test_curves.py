@@ -106,7 +106,8 @@ def found(scores, y, probabilities=True, mu=1e4, n_fine=320, thresholds=(), n_ce
     rows = MatrixRows(X, np.zeros(len(y))).prepared(data, None, np.asarray)
     released = run(plan, rows, SeededNoise(0)).w
     (cells,) = plan.method.found(released)
-    return MergedCells.of(cells, probabilities), plan.method.table_values(released)[0]
+    table = released[-tables[0].size :].reshape(tables[0].sizes)
+    return MergedCells.of(cells, probabilities), table / tables[0].weight
 
 
 @pytest.mark.parametrize("probabilities", [True, False])

@@ -103,17 +103,10 @@ class Arora2022Lipschitz(theorems.TheoremSettings):
 
     Notes
     -----
-    With B the largest norm in the set, G the bound on row gradients, H the smoothness of the mean
-    loss, d the number of coefficients and s the noise in each coordinate of a mean gradient
-    divided by sqrt(T), the average w of the first T iterates has
-
-        E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + d T s^2) / 2,
-
-    with F the empirical risk and w* its minimiser in the set; for ``eta <= 1/H`` the same without
-    ``G^2`` if the gradient vanishes at w* (otherwise with twice the noise term). The step minimises
-    the better bound, T is chosen as in ``Song2021``. The bound has the dimension and not the rank,
-    since a projection mixes noise from every direction into those of the rows. An L2 penalty enters
-    by its prox.
+    The bounds, and the choice of T and of the step, are those of ``Song2021`` with B the largest
+    norm in the set. They have the dimension and not the rank, since a projection mixes noise from
+    every direction into those of the rows. Where the gradient does not vanish at the minimiser in
+    the set, the bound for ``eta <= 1/H`` has twice the noise term.
 
     Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem.
 

@@ -23,13 +23,13 @@ from dpglm.solvers.gradient.noisy_gd import NoisyGD, pure_gd
 from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import is_neutral, is_weakly_regularized
-from dpglm.solvers.second_order.likelihood import check_likelihood, needs_mean
+from dpglm.solvers.second_order.likelihood import has_likelihood, needs_mean
 from dpglm.solvers.second_order.newton import Newton
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
 from dpglm.solvers.second_order.prototypes import Prototypes
 from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
-from dpglm.solvers.uncertainty import Covariance, check_settings
+from dpglm.solvers.uncertainty import Covariance, check_intervals
 
 # Largest number of columns for Newton steps, unless mu times rows per column is at least this, by
 # ``experiments.wide_tables``.
@@ -125,7 +125,9 @@ def choose(
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
     clip = _clip_of_codes(problem.loss, data, mu) if codes else None
-    calibrated = wide and may_copy and _is_binary_likelihood(problem, data)
+    # Whether scores of two classes have a maximum-likelihood slope and intercept.
+    calibrated = problem.loss.target is Target.BINARY and data.intercept > 0.0
+    calibrated = calibrated and wide and may_copy and has_likelihood(problem, data)
     if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
         descent = NoisyGD(clip=clip, compare=True)
         return Calibrated(descent) if calibrated else descent
@@ -193,24 +195,9 @@ def _without_delta(
     return pure_gd()
 
 
-def _is_binary_likelihood(problem: Problem, data: DataSpec) -> bool:
-    """Whether scores of two classes have a maximum-likelihood slope and intercept."""
-    if problem.loss.target is not Target.BINARY or data.intercept == 0.0:
-        return False
-    try:
-        check_likelihood(problem, data)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
     """Whether there is a likelihood with Hessians above their noise."""
-    if data.n_columns > _MOST_COLUMNS:
-        return False
-    try:
-        check_likelihood(problem, data)
-    except ValueError:
+    if data.n_columns > _MOST_COLUMNS or not has_likelihood(problem, data):
         return False
     most = _MOST_HESSIAN_NOISE if data.groups is None else _MOST_OF_GROUPS
     return hessian_noise(mu, data) <= most
@@ -264,7 +251,7 @@ class Auto(Solver):
     full_weights: bool = False
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_intervals(self)
 
     def with_inference(
         self,

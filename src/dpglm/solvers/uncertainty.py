@@ -254,7 +254,7 @@ class Solution:
         )
 
 
-def check_settings(settings: Any) -> None:
+def check_intervals(settings: Any) -> None:
     """Check the settings of a solver for intervals: covariance, prior and weights."""
     if settings.inference is not None:
         check_one_of("inference", settings.inference, ("model", "robust"))

@@ -390,14 +390,6 @@ class Tabulation(Method[TablesState]):
         *searched, fine, _ = self._split(released)
         return self._found(self._grids(searched), fine)
 
-    def table_values(self, released: Floats) -> tuple[Floats, ...]:
-        """Return the noisy tables in their shapes, without the weights."""
-        parts = _parts(self._split(released)[-1], [table.size for table in self.tables])
-        return tuple(
-            part.reshape(table.sizes) / table.weight
-            for part, table in zip(parts, self.tables, strict=True)
-        )
-
     def _split(self, released: Floats) -> list[Floats]:
         """Return the values of each release."""
         searched, *others = (sum(one.size for one in tables) for tables in self._asked.values())

@@ -153,14 +153,26 @@ class D2P2(Solver):
         return cls(noise_schedule=Constant(), lift=LeastSquares(), **settings)
 
     def decide(self, facts: Facts) -> Plan:
-        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
+        problem, data = facts.problem, facts.data
         clip = defaults.checked_clip(problem.loss, data, self.clip)
         dimension = self.dimension_of(data.n_coefficients)
-        n_steps, step_size = self._steps(problem, budget, data, adjacency, clip, dimension)
+        n_steps, step_size = defaults.steps(
+            problem,
+            data,
+            mu=facts.mu,
+            clip=clip,
+            momentum=0.0,
+            schedule=self.schedule,
+            n_steps=self.n_steps,
+            step_size=self.step_size,
+        )
+        if self.step_size is None and dimension is not None:
+            # A projected gradient is longer, in the mean of squares, by this factor.
+            step_size /= 1.0 + (data.n_coefficients + 1) / dimension
         method = D2P2Method(
             problem=problem,
             data=data,
-            adjacency=adjacency,
+            adjacency=facts.adjacency,
             clipping=self.clipping(clip),
             step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
             noise_factors=self.noise_factors(n_steps),
@@ -190,30 +202,6 @@ class D2P2(Solver):
             dimension = min(max(2, round(_DIMENSION_SHARE * n_coefficients)), _MOST_DIMENSION)
         self.lift.noise_growth(n_coefficients, dimension)
         return dimension
-
-    def _steps(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency,
-        clip: float,
-        dimension: int | None,
-    ) -> tuple[int, float]:
-        n_steps, step_size = defaults.steps(
-            problem,
-            data,
-            mu=budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight),
-            clip=clip,
-            momentum=0.0,
-            schedule=self.schedule,
-            n_steps=self.n_steps,
-            step_size=self.step_size,
-        )
-        if self.step_size is None and dimension is not None:
-            # A projected gradient is longer, in the mean of squares, by this factor.
-            step_size /= 1.0 + (data.n_coefficients + 1) / dimension
-        return n_steps, step_size
 
 
 @final

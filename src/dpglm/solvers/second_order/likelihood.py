@@ -124,6 +124,15 @@ def check_likelihood(problem: Problem, data: DataSpec) -> None:
         )
 
 
+def has_likelihood(problem: Problem, data: DataSpec) -> bool:
+    """Whether ``check_likelihood`` accepts the problem."""
+    try:
+        check_likelihood(problem, data)
+    except ValueError:
+        return False
+    return True
+
+
 def constant_model(loss: Loss, mean: float, low: float, high: float) -> tuple[float, float]:
     """Return the score that predicts a mean, and the expected curvature there."""
     link = present(loss.link)

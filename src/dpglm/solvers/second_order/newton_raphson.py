@@ -15,7 +15,7 @@ from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.second_order import newton_raphson_settings as settings
 from dpglm.solvers.second_order.likelihood import check_likelihood, noises_of
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
-from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales, check_settings
+from dpglm.solvers.uncertainty import Covariance, check_intervals, check_normal, check_scales
 
 # Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
 _SCORE_MOMENTS = 0.15
@@ -106,7 +106,7 @@ class NewtonRaphson(Solver):
     def __post_init__(self) -> None:
         if self.n_pooled is not None:
             check_integer("n_pooled", self.n_pooled, least=1)
-        check_settings(self)
+        check_intervals(self)
 
     def with_inference(
         self,

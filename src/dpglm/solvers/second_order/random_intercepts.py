@@ -33,6 +33,8 @@ from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts.algebra import Floats, eigen
 from dpglm.solvers.second_order import likelihood
 from dpglm.solvers.second_order.posterior import (
+    PRIOR,
+    PRIOR_INTERCEPT,
     SCALE_GRID,
     SWEEPS,
     ScaleLaw,
@@ -61,7 +63,6 @@ _APPROACH, _POOLED, _FRESH = 4, 4, (0, 2)
 # The usual scale of the effects of levels, the unit of the prior of these scales, and the numbers
 # of nodes of their law.
 _USUAL, _UNIT, _NODES = 0.5, 1.0, 9
-_PRIOR, _PRIOR_INTERCEPT = 2.5, 10.0  # As in Newton-Raphson.
 # Least squared limit of rows' lengths and curvature limit, relative to typical ones; and negligible
 # noise relative to sampling: with less noise limits grow.
 _LENGTH, _CURVATURE, _NEGLIGIBLE, _GROWTH = 1.5, 3.0, 0.05, 0.3
@@ -268,7 +269,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             scales = np.array(self.prior_scales)[self._fixed]
         strength = self.problem.regularizer.strong_convexity * data.n_rows
         if count == 0:
-            return np.array([[ones]]), np.array([[_PRIOR_INTERCEPT**2]])
+            return np.array([[ones]]), np.array([[PRIOR_INTERCEPT**2]])
         declared, constant = self.declared["moments"], constant_column(data)
         moments = noisy_fixed_moments(oracle, declared, self._fixed, constant)
         found = column_moments(moments, declared.noise_std)
@@ -282,10 +283,10 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         basis[:count, :count], basis[-1, :-1] = white, -means @ white * ones
         basis[-1, -1] = ones
         variances = 1.0 / (
-            1.0 / np.minimum(_PRIOR**2 / np.diag(products).clip(1e-8), scales**2) + strength
+            1.0 / np.minimum(PRIOR**2 / np.diag(products).clip(1e-8), scales**2) + strength
         )
         back = (directions * np.sqrt(values)) @ directions.T
-        prior = linalg.block_diag((back * variances) @ back.T, [[_PRIOR_INTERCEPT**2]])
+        prior = linalg.block_diag((back * variances) @ back.T, [[PRIOR_INTERCEPT**2]])
         return basis, prior
 
     def _cleaned(self, scores: LevelScores, v: Floats, parts: LevelParts) -> _Curvature:

@@ -21,7 +21,7 @@ from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
-from dpglm.solvers.uncertainty import Covariance, check_normal, check_scales, check_settings
+from dpglm.solvers.uncertainty import Covariance, check_intervals, check_normal, check_scales
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
@@ -123,7 +123,7 @@ class SufficientStatistics(Solver):
         check_real("first_share", self.first_share, above=0.0, below=1.0)
         if self.clip is not None:
             check_real("clip", self.clip, above=0.0)
-        check_settings(self)
+        check_intervals(self)
 
     def with_inference(
         self,
