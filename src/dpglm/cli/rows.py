@@ -196,7 +196,7 @@ def read_rows(
         rows = ArrowRows(data, schema=schema, exposure=exposure, groups=groups, cache=cache)
         note(f"Streaming {rows.shape[0]} rows from {data}; first, all of them are checked once")
         ids = None if groups is None else rows.group_ids
-        return TrainingRows(rows, None, ids, {}, rows.stored_columns, is_streamed=True)
+        return TrainingRows(rows, None, ids, {}, rows.columns, is_streamed=True)
     others = [name for name in (exposure, trials, groups) if name is not None]
     numbers = [name for name in (exposure, trials) if name is not None]
     columns = tuple(storage_types(data, schema.csv))

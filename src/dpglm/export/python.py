@@ -165,12 +165,9 @@ def as_python(scoring: Scoring) -> str:
     used += [_TIMES] if " moment(" in body or " span(" in body else []
     used += [_TEXT] if " text(" in body else []
     used += [_TRUTH] if " truth(" in body else []
-    doc = f'    """Return the {_one_line(scoring.what)} of a row, a mapping of columns."""\n'
+    what = scoring.what.encode("unicode_escape").decode().replace('"', '\\"')
+    doc = f'    """Return the {what} of a row, a mapping of columns."""\n'
     return f"def predict(row):\n{doc}{_READERS}{''.join(used)}\n{body}"
-
-
-def _one_line(text: str) -> str:
-    return text.encode("unicode_escape").decode().replace('"', '\\"')
 
 
 @final

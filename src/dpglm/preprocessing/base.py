@@ -42,6 +42,8 @@ class Preprocessor(abc.ABC):
 
     name: ClassVar[str]
     """Name of the stage in reports, such as ``"center"``."""
+    row_norm: float | None = None
+    """Row norm after the step; by default the one before."""
 
     @abc.abstractmethod
     def share(self, data: DataSpec, mu: float) -> float:
@@ -79,15 +81,15 @@ class Preprocessor(abc.ABC):
             If the step does not support such rows.
         """
 
-    @abc.abstractmethod
     def output(self, data: DataSpec) -> DataSpec:
-        """Public facts about the rows after the step.
+        """Public facts about the rows after the step; by default dense ones with ``row_norm``.
 
         Parameters
         ----------
         data : DataSpec
             Public facts about the input rows.
         """
+        return dense_spec(data, self.row_norm)
 
     def noise_growth(self, data: DataSpec) -> float:
         """Growth factor of coefficient noise when the map is undone, for rows of maximal norm.

@@ -108,7 +108,7 @@ class Center(Preprocessor):
         return (row_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
     def output(self, data: DataSpec) -> DataSpec:
-        after = dense_spec(data, self.row_norm)
+        after = super().output(data)
         return dataclasses.replace(after, intercept=self.intercept * after.intercept)
 
     def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
@@ -204,9 +204,6 @@ class InstanceOptimalCenter(Preprocessor):
             rank_release("radius around medians", adjacency, of_radius),
             rows_in_radii(data).release(data, adjacency, noise),
         )
-
-    def output(self, data: DataSpec) -> DataSpec:
-        return dense_spec(data, self.row_norm)
 
     def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
         data, (of_medians, of_radius, of_mean) = planned.data, planned.releases
@@ -368,9 +365,6 @@ class Scale(Preprocessor):
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         return (magnitude_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
-    def output(self, data: DataSpec) -> DataSpec:
-        return dense_spec(data, self.row_norm)
-
     def noise_growth(self, data: DataSpec) -> float:
         return self.output(data).row_norm / data.row_norm
 
@@ -450,9 +444,6 @@ class Whiten(Preprocessor):
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_data(data, adjacency, MOST_WHITENED)
         return (second_moment_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
-
-    def output(self, data: DataSpec) -> DataSpec:
-        return dense_spec(data, self.row_norm)
 
     def noise_growth(self, data: DataSpec) -> float:
         return self.output(data).row_norm / data.row_norm

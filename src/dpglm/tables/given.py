@@ -146,12 +146,17 @@ def different_labels(labels: Any) -> NDArray[Any]:
     return found if len(first) == len(found) else found[np.isin(found, list(first.values()))]
 
 
+def _one_for_each_row(name: str, values: Any, n_rows: int) -> NDArray[np.float64]:
+    found = as_floats(name, values)
+    if isinstance(values, numbers.Real):
+        found = np.full(n_rows, float(found))
+    check_shape(name, found.shape, n_rows)
+    return found
+
+
 def as_offset(values: Any, n_rows: int) -> NDArray[np.float64]:
     """Return finite offsets of shape (n_rows,); a single number applies to all rows."""
-    offset = as_floats("offset", values)
-    if isinstance(values, numbers.Real):
-        offset = np.full(n_rows, float(offset))
-    check_shape("offset", offset.shape, n_rows)
+    offset = _one_for_each_row("offset", values, n_rows)
     if not np.isfinite(offset).all():
         raise ValueError("offset must be finite, and exposure above 0, in every row")
     return offset
@@ -205,10 +210,7 @@ class Where:
 
 def as_weights(values: Any, n_rows: int) -> NDArray[np.float64]:
     """Return finite weights of at least 0, of shape (n_rows,); a number applies to all rows."""
-    weights = as_floats("sample_weight", values)
-    if isinstance(values, numbers.Real):
-        weights = np.full(n_rows, float(weights))
-    check_shape("sample_weight", weights.shape, n_rows)
+    weights = _one_for_each_row("sample_weight", values, n_rows)
     if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
         raise ValueError("sample_weight must be finite and at least 0 in every row")
     return weights

@@ -72,7 +72,7 @@ def test_all_kinds_of_numbers_are_features(tmp_path):
     np.testing.assert_array_equal(y, step % 2)
     few = ParquetRows(path, "target", columns=["truth", "whole"])
     assert few.feature_names == ("truth", "whole")
-    assert (few.dtype, few.stored_columns) == ("float32", tuple(columns))
+    assert (few.dtype, few.columns) == ("float32", tuple(columns))
     np.testing.assert_array_equal(features(few)[0], np.column_stack([step % 3 == 0, step]))
 
 
@@ -257,7 +257,7 @@ def test_folders_named_after_values_are_columns(tmp_path):
     expected = schema.encode(table.select(["x", "year", "town"]))
     np.testing.assert_allclose(X[order], expected, rtol=1e-6)
     assert y[order].tolist() == [-1.0, 1.0, -1.0]
-    assert rows.stored_columns == ("x", "y", "year", "town")
+    assert rows.columns == ("x", "y", "year", "town")
     assert sorted(ParquetRows(tmp_path, "y", columns=["x"], groups="year").group_ids) == [
         "2023",
         "2023",

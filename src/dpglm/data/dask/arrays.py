@@ -109,13 +109,12 @@ def chunk_facts(key: bytes, most: int | None, length: int, ids: Any) -> ChunkFac
     sizes = np.bincount(found.codes, minlength=len(found.names))
     used = int((sizes if most is None else np.minimum(sizes, most)).sum())
     # Numbers that were text are apart from other text, and equal ones are one in all partitions.
-    names, folded = ([_hash(key, one) for one in each] for each in (found.names, found.folded))
+    spelled = [one if isinstance(one, str) else Fraction(one) for one in found.names]
+    names, folded = (
+        [hashlib.blake2b(repr(one).encode(), key=key, digest_size=16).digest() for one in each]
+        for each in (spelled, found.folded)
+    )
     return ChunkFacts(names, folded, used, found.is_text)
-
-
-def _hash(key: bytes, name: Any) -> bytes:
-    name = name if isinstance(name, str) else Fraction(name)
-    return hashlib.blake2b(repr(name).encode(), key=key, digest_size=16).digest()
 
 
 T = TypeVar("T")

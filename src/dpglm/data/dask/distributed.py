@@ -55,12 +55,8 @@ def joined(partials: list[Partial]) -> Partial:
     while len(partials) > 1:
         alone = partials[len(partials) // 2 * 2 :]
         pairs = zip(partials[::2], partials[1::2], strict=False)
-        partials = [_join(*two) for two in pairs] + alone
+        partials = [Partial(a.indices + b.indices, add(a.pair, b.pair)) for a, b in pairs] + alone
     return partials[0]
-
-
-def _join(first: Partial, second: Partial) -> Partial:
-    return Partial(first.indices + second.indices, add(first.pair, second.pair))
 
 
 # Where the partitions of a Dask collection are computed: a cluster, or this process.

@@ -380,8 +380,6 @@ class ArrowRows(StoredRows):
         """Names of all columns, for a folder those of its first file."""
         return self.table.columns
 
-    stored_columns = columns
-
     def __getitem__(self, name: str) -> Any:
         """Return a column of private values by its name in the table."""
         return self.table.read_columns([name])[name]

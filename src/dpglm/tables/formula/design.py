@@ -151,7 +151,10 @@ class FormulaEncoding(Encoding):
 
     @functools.cached_property
     def units(self) -> LinearUnits:
-        rows = {key: row for row, key in enumerate(self._keys())}
+        rows: dict[_Key, int] = {}
+        for term in self.slopes:
+            for fields in _fields(term):
+                rows[frozenset(zip(term, fields, strict=True))] = len(rows)
         intercept = len(rows)
         entries: list[tuple[float, int, int]] = [(1.0, intercept, intercept)]
         for term, scales in zip(self.slopes, self._scales, strict=True):
@@ -220,11 +223,6 @@ class FormulaEncoding(Encoding):
     def fields_of(self, term: Term) -> tuple[tuple[str, ...], ...]:
         """Return the field of each factor, for every column of a term in order."""
         return tuple(_fields(term))
-
-    def _keys(self) -> Iterator[_Key]:
-        for term in self.slopes:
-            for fields in _fields(term):
-                yield frozenset(zip(term, fields, strict=True))
 
     @functools.cached_property
     def _scales(self) -> tuple[tuple[Scaled, ...], ...]:
@@ -312,7 +310,9 @@ def check_not_aliased(encoding: FormulaEncoding) -> None:
     """
     for terms in _groups(encoding.terms):
         group = FormulaEncoding(encoding.columns, (*(t for t in encoding.terms if not t), *terms))
-        if _is_independent(terms) or len(group.feature_names) > _MOST_CHECKED_COLUMNS:
+        # The coding ensures independence in a single product of indicators.
+        is_independent = len(terms) == 1 and all(one.is_category for one in terms[0])
+        if is_independent or len(group.feature_names) > _MOST_CHECKED_COLUMNS:
             continue
         found = _aliased(group)
         if found is not None:
@@ -336,11 +336,6 @@ def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
             groups.append((read.union(*(names for names, _ in near)), [*joined, term]))
     # In the order of the formula, so that earlier terms stay.
     return [tuple(one for one in terms if one in joined) for _, joined in groups]
-
-
-def _is_independent(terms: Sequence[Term]) -> bool:
-    """Return whether the coding ensures independence: a single product of indicators."""
-    return len(terms) == 1 and all(one.is_category for one in terms[0])
 
 
 def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
