@@ -113,6 +113,31 @@ def test_intervals_without_noise_are_those_of_the_delta_method():
     assert np.log(ratio.intervals[0]).mean() == pytest.approx(np.log(ratio.estimates[0]))
 
 
+def test_rare_category_lengthens_intervals_little():
+    rows = table(20_000)
+    rng = np.random.default_rng(1)
+    rows["ward"] = rng.choice(["a", "b", "c", "d"], 20_000, p=[0.6, 0.399, 0.0005, 0.0005])
+    ward = {"type": "categorical", "categories": ["a", "b", "c", "d"]}
+    made = Study({**SCHEMA, "columns": {**COLUMNS, "ward": ward}}).fit(
+        LogisticRegression(inference=True), formula=f"{FORMULA} + C(ward)"
+    )
+    found = made.effects("arm").run(rows, random_state=0).effects
+    own = found.inference.scores
+    gradients = []
+    for arm in found.values:
+        X = np.asarray(own.features({**rows, "arm": np.full(20_000, arm)}), dtype=float)
+        X = np.insert(X, 0, 1.0, axis=1)
+        p = expit(X @ own.estimates.params)
+        gradients.append(((p * (1.0 - p))[:, np.newaxis] * X).mean(axis=0))
+    change = gradients[1] - gradients[0]
+    exact = np.sqrt(change @ own.estimates.covariance @ change)
+    error = found.differences.standard_errors[0]
+    assert 0.95 * exact < error < 1.25 * exact
+    # A bound that forgets the noise of the gradients and errors is not longer than the exact one.
+    none = dataclasses.replace(found, noise=(0.0, 0.0), errors=found.errors + 1e9)
+    assert none.differences.standard_errors[0] < error
+
+
 def covered(runs, spoil=lambda found: found):
     age = table(400_000, seed=10**6)["age"]
     truth = [expit(score(age, one)).mean() for one in (0.0, 1.0)]
@@ -131,7 +156,8 @@ def test_intervals_cover_the_risk_difference_and_ratio():
 
 def test_intervals_without_the_coefficients_do_not_cover():
     def spoil(found):
-        return dataclasses.replace(found, gradients=0.0 * found.gradients, gradient_noise=0.0)
+        none = {"gradients": 0.0 * found.gradients, "errors": 0.0 * found.errors}
+        return dataclasses.replace(found, noise=(0.0, 0.0), **none)
 
     assert covered(8) >= 0.7
     assert covered(8, spoil) < 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ from dpglm.tables.named import by_name
 from dpglm.tabulate import public_rows
 
 # Shares of the squared budget. Gradients get most: their noise is multiplied by the covariance of
-# the coefficients, which is large for rare categories.
-_COUNT, _MEANS, _PRODUCTS, _GRADIENTS = 0.1, 0.2, 0.05, 0.65
+# the coefficients.
+_COUNT, _MEANS, _PRODUCTS, _GRADIENTS, _ERRORS = 0.1, 0.2, 0.05, 0.55, 0.1
 _TYPICAL = 0.1
 """Share of the rows in a category, for the expected noise of gradients."""
 _MOST = 12
@@ -57,8 +58,11 @@ class StandardizedMeans:
         Covariance of the means for fixed coefficients: noise, and sampling of the rows.
     gradients : ndarray of shape (n_values, n_coefficients)
         Noisy derivatives of the means by the coefficients.
-    gradient_noise : float
-        Standard deviation of the noise in each of them.
+    errors : ndarray of shape (n_values, n_sets)
+        Noisy mean standard errors due to the 1, 2, 4, ... directions in which the coefficients are
+        least certain: of predictions for the first value, and of differences from them.
+    noise : tuple of float
+        Standard deviations of the noise in a gradient and in an error.
     inference : Inference
         The coefficients and their covariance.
     privacy_ : Certificate
@@ -84,7 +88,8 @@ class StandardizedMeans:
     means: Floats
     covariance: Floats
     gradients: Floats
-    gradient_noise: float
+    errors: Floats
+    noise: tuple[float, float]
     inference: Inference
     privacy_: Certificate
 
@@ -137,21 +142,32 @@ class StandardizedMeans:
 
         With C the covariance of the coefficients and g a gradient with noise of variance s^2 in
         each entry, ``g' C g - s^2 tr(C)`` has the mean of the variance due to the coefficients,
-        and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added.
+        and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added. Where
+        the rows say little about some directions, as for a rare category, C is large there and g is
+        not. The root of the variance due to any directions is at most the mean of the roots for
+        single rows (Minkowski), which was released. The least of these bounds is used.
         """
         estimates = self.inference.scores.estimates
-        covariance = estimates.covariance
+        values_of, vectors, counts = _directions(estimates.covariance)
         # Ratios to a mean of zero overflow.
         with np.errstate(all="ignore"):
-            slopes = rows @ self.gradients
-            squares = (rows**2).sum(axis=1) * self.gradient_noise**2
-            variances = np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
-            variances = np.maximum(variances - squares * np.trace(covariance), 0.0)
-            variances += math.sqrt(2.0) * squares * np.linalg.norm(covariance)
+            slopes = rows @ self.gradients @ vectors
+            squares = (rows**2).sum(axis=1) * self.noise[0] ** 2
+            # As combinations of the first mean and the differences from it.
+            parts = np.abs(np.column_stack([rows.sum(axis=1), rows[:, 1:]]))
+            bounds = []
+            for first, errors in zip((0, *counts), (None, *self.errors.T), strict=True):
+                rest = values_of[first:]
+                bound = np.maximum(slopes[:, first:] ** 2 @ rest - squares * rest.sum(), 0.0)
+                bound += math.sqrt(2.0) * squares * np.linalg.norm(rest)
+                if errors is not None:
+                    bound += (parts @ (np.maximum(errors, 0.0) + self.noise[1])) ** 2
+                bounds.append(bound)
+            variances = np.min(bounds, axis=0)
             variances += np.einsum("ij,jk,ik->i", rows, self.covariance, rows)
             known = np.isfinite(variances) & estimates.is_known
-            errors = np.sqrt(np.where(known, variances, np.inf))
-            half = quantile(self.level, estimates.degrees_of_freedom) * errors
+            found = np.sqrt(np.where(known, variances, np.inf))
+            half = quantile(self.level, estimates.degrees_of_freedom) * found
             ends = np.column_stack([values - half, values + half])
             if what == "ratio":
                 values, ends = np.exp(values), np.exp(ends)
@@ -161,13 +177,27 @@ class StandardizedMeans:
             "coefficients and of the means. The model is assumed to be right."
         )
         title = f"{self.inference.title}: standardised {what}s"
-        return MeanEffects.of(title, what, names, (values, errors, ends), self.level, [note])
+        return MeanEffects.of(title, what, names, (values, found, ends), self.level, [note])
+
+
+def _sets(n_columns: int) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... and the number of coefficients."""
+    powers = itertools.takewhile(lambda one: one < n_columns, (2**k for k in itertools.count()))
+    return (*powers, n_columns)
+
+
+def _directions(covariance: Floats) -> tuple[Floats, Floats, tuple[int, ...]]:
+    """Return variances, directions as columns, and sizes of sets, the least certain first."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.maximum(values[::-1], 0.0), vectors[:, ::-1], _sets(len(values))
 
 
 @final
 @dataclass(frozen=True)
 class _Standardized:
-    """Encodes a row as its predictions with the column set, and their gradients, in [-1, 1].
+    """Encodes a row as its predictions with the column set, their gradients and their errors.
+
+    An error of a prediction counts as half of the range at most. All numbers are in [-1, 1].
 
     Privacy: each row is encoded by itself, from the released model.
     """
@@ -184,10 +214,10 @@ class _Standardized:
     @property
     def width(self) -> int:
         """Number of encoded columns."""
-        return len(self.part.values) * (1 + len(self.inference.scores.estimates.params))
+        return self.part.width(len(self.inference.scores.estimates.params))
 
     def encode(self, table: Any) -> Floats:
-        """Return all predictions, then all gradients, in units of their bounds."""
+        """Return all predictions, then all gradients and errors, in units of their bounds."""
         named = by_name(table)
         rows = {name: np.asarray(named[name]) for name in self.names}
         n_rows = len(next(iter(rows.values())))
@@ -195,7 +225,10 @@ class _Standardized:
             # Whether a private condition selects any row is private: models refuse an empty table.
             return np.zeros((0, self.width))
         estimates, (low, high) = self.inference.scores.estimates, self.part.bounds
-        means, gradients = [], []
+        values, vectors, counts = _directions(estimates.covariance)
+        means: list[Floats] = []
+        gradients: list[Floats] = []
+        errors: list[Floats] = []
         for value in self.part.values:
             cells = np.full(n_rows, value, dtype=object if isinstance(value, str) else None)
             X = self.inference.scores.features({**rows, self.part.column: cells})
@@ -206,8 +239,13 @@ class _Standardized:
             inside = (mean >= low) & (mean <= high)
             slope = np.where(inside, derivative(self.inference.link, scores), 0.0)
             means.append(2.0 * (np.clip(mean, low, high) - low) / (high - low) - 1.0)
-            gradients.append(slope[:, np.newaxis] / self.unit * X)
-        return np.nan_to_num(np.column_stack([*means, *gradients]))
+            gradients.append(slope[:, np.newaxis] * X)
+            moved = (gradients[-1] - gradients[0] if errors else gradients[0]) @ vectors
+            spread = np.cumsum(moved**2 * values, axis=1)[:, np.array(counts) - 1]
+            of_row = np.sqrt(spread) / (0.5 * (high - low))
+            errors.append(2.0 * np.minimum(of_row, 1.0) - 1.0)
+        gradients = [one / self.unit for one in gradients]
+        return np.nan_to_num(np.column_stack([*means, *gradients, *errors]))
 
 
 @final
@@ -216,9 +254,10 @@ class EffectsPart(StudyPart):
     """Standardised means of a model with inference; ``values`` are those of ``column``.
 
     Privacy: one Gaussian release of sums over all rows: of ones, of predictions in the public
-    range of the target, of their products, and of the derivatives of predictions by the
-    coefficients. Each entry of a row is clipped to [-1, 1], and the weights of the tables make the
-    L2 norm of all entries of a row at most 1, whatever the released model is.
+    range of the target, of their products, of the derivatives of predictions by the coefficients,
+    and of standard errors of predictions, which follow from the released covariance. Each entry of
+    a row is clipped to [-1, 1], and the weights of the tables make the L2 norm of all entries of a
+    row at most 1, whatever the released model is.
     """
 
     model: ModelPart
@@ -239,19 +278,26 @@ class EffectsPart(StudyPart):
     def _cells(self, n_columns: int) -> tuple[Cells, ...]:
         size = len(self.values)
         pairs = [(j, k) for j in range(size) for k in range(j, size)]
-        places = range(size, size + size * n_columns)
-        weights = [_MEANS / size, _PRODUCTS / len(pairs), _GRADIENTS / len(places)]
-        means, products, gradients = map(math.sqrt, weights)
+        places, errors = np.split(np.arange(size, self.width(n_columns)), [size * n_columns])
+        kinds = ((_MEANS, size), (_PRODUCTS, len(pairs)), (_GRADIENTS, len(places)))
+        means, products, gradients, last = (
+            math.sqrt(share / count) for share, count in (*kinds, (_ERRORS, len(errors)))
+        )
         return (
             Cells((), (), math.sqrt(_COUNT)),
             *(Cells((), (), means, (j,)) for j in range(size)),
             *(Cells((), (), products, pair) for pair in pairs),
-            *(Cells((), (), gradients, (place,)) for place in places),
+            *(Cells((), (), gradients, (place,)) for place in places.tolist()),
+            *(Cells((), (), last, (place,)) for place in errors.tolist()),
         )
 
+    def width(self, n_columns: int) -> int:
+        """Return the number of encoded columns for a model with this many coefficients."""
+        return len(self.values) * (1 + n_columns + len(_sets(n_columns)))
+
     def plan(self, protection: Protection) -> Plan:
-        size, n_columns = len(self.values), self._n_columns(protection)
-        width = size * (1 + n_columns)
+        n_columns = self._n_columns(protection)
+        width = self.width(n_columns)
         data = DataSpec(
             protection.n_rows, width, row_norm=math.sqrt(width), groups=protection.groups
         )
@@ -303,8 +349,9 @@ class EffectsPart(StudyPart):
         )
         assert isinstance(plan.method, Tabulation)
         size, weights = len(self.values), [one.weight for one in plan.method.tables]
-        count, sums, products, gradients = np.split(
-            solution.w / weights, np.cumsum([1, size, size * (size + 1) // 2])
+        n_columns = len(inference.scores.estimates.params)
+        count, sums, products, gradients, errors = np.split(
+            solution.w / weights, np.cumsum([1, size, size * (size + 1) // 2, size * n_columns])
         )
         public = public_rows(plan, given.where is not None)
         n_rows = max(float(count[0]), 1.0) if public is None else float(public)
@@ -325,7 +372,8 @@ class EffectsPart(StudyPart):
             np.clip(low + half * (1.0 + centred), low, high),
             half**2 * (noise + plan.data.reach(1) * spread / n_rows),
             unit * gradients.reshape(size, -1) / n_rows,
-            unit * std / weights[-1],
+            0.5 * half * (1.0 + errors.reshape(size, -1) / n_rows),
+            (unit * std / weights[-1 - len(errors)], 0.5 * half * std / weights[-1]),
             inference,
             certificate,
         )
