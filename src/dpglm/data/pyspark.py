@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -43,7 +44,7 @@ from dpglm.data.dask.distributed import (
 )
 from dpglm.data.rows import Floats, Rows
 from dpglm.data.spec import FloatType
-from dpglm.data.stream.arrow import ArrowRows
+from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, Part, types_of
 from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import StoredRows
@@ -178,10 +179,7 @@ class Store:
         if self._rows is None and not self._recipe.keep:
             raise LostError
         found: Encoded = self.kept(self._recipe.token, self._read)
-        known = self._recipe.digests
-        # A partition more than there were is refused by the driver.
-        if known is not None and known[self._place :][:1] not in ((), (found.digest,)):
-            raise changed(f"partition {self._place + 1} has other rows or another order. {_STABLE}")
+        self._recipe.check(self._place, found)
         return found
 
     def _read(self) -> Encoded:
@@ -283,9 +281,17 @@ class Recipe:
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     digests: tuple[str, ...] | None = None
 
+    def check(self, place: int, rows: Encoded) -> None:
+        """Compare a partition with that of the first job; ``RowsChangedError`` if they differ."""
+        # A partition more than there were is refused by the driver.
+        if self.digests is not None and self.digests[place:][:1] not in ((), (rows.digest,)):
+            raise changed(f"partition {place + 1} has other rows or another order. {_STABLE}")
+
 
 _FORGOTTEN: deque[str] = deque(maxlen=256)
 """Tokens of rows that are no longer in use: executors remove them with the next task."""
+_UNUSED: list[Any] = []
+"""Data frames of places that are no longer in use."""
 _ANSWER = "place int, answer binary"
 Handles: TypeAlias = "Sequence[SparkSource | Call] | SparkSource"
 
@@ -311,7 +317,12 @@ class SparkFrame:
     @functools.cached_property
     def _kept(self) -> tuple[Any, list[int]]:
         """Data frame of the places of partitions, and the lengths of these."""
+        while _UNUSED:
+            # The session that they belong to may have ended.
+            with contextlib.suppress(Exception):
+                _UNUSED.pop().unpersist()
         kept = self._source(SparkSource(-1, _facts), None).persist()
+        weakref.finalize(self, _UNUSED.append, kept).atexit = False
         try:
             facts = by_partition(_collected(kept), None)
         except BaseException:
@@ -340,6 +351,17 @@ class SparkFrame:
             places = None if not self._recipe.keep else {one[0] for one in found if not one[1]}
             answers += _collected(self._source(handles, places))
         return by_partition(answers, len(lengths))
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that are read."""
+        return list(self._recipe.kinds.names)
+
+    def column(self, name: str, frame: Any, kinds: Any) -> list[Any]:
+        """Return a column of each partition of a frame that has these rows and the column."""
+        lengths = self.lengths
+        task = functools.partial(_column, self._recipe, kinds, name)
+        return by_partition(_collected(frame.mapInArrow(task, _ANSWER)), len(lengths))
 
     def _source(self, handles: Handles, places: set[int] | None) -> Any:
         task = functools.partial(_from_source, self._recipe, handles, places, tuple(_FORGOTTEN))
@@ -371,20 +393,40 @@ def _from_source(
     batches: Iterator[Any],
 ) -> Iterator[Any]:
     """Read a partition and answer, on an executor; other partitions than ``places`` do not."""
+    index, table = _partition(recipe.kinds, batches, places)
+    if table is not None:
+        _forget(forgotten)
+        yield _answer(index, lambda: _asked(recipe, handles, index, _encoded(recipe, table)))
+
+
+def _partition(
+    kinds: Any, batches: Iterator[Any], places: set[int] | None = None
+) -> tuple[int, Batches | None]:
+    """Return the place of a partition, and its table unless it is not among ``places``."""
     import pyarrow as pa
 
     index = require("pyspark", "spark").TaskContext.get().partitionId()
     if places is not None and index not in places:
-        return
-    _forget(forgotten)
+        return index, None
     parts = list(batches)
-    table = pa.Table.from_batches(parts) if parts else recipe.kinds.empty_table()
+    table = pa.Table.from_batches(parts) if parts else kinds.empty_table()
+    return index, partition_table(f"partition {index + 1} of the Spark table", table)
 
-    def encoded() -> Encoded:
-        where = f"partition {index + 1} of the Spark table"
-        return Encoded.of(recipe.read(partition_table(where, table)), recipe.key)
 
-    yield _answer(recipe, handles, index, encoded)
+def _encoded(recipe: Recipe, table: Batches) -> Encoded:
+    return Encoded.of(recipe.read(table), recipe.key)
+
+
+def _column(recipe: Recipe, kinds: Any, name: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Answer with a column of a partition if its rows are those that were encoded."""
+    index, table = _partition(kinds, batches)
+    assert table is not None
+
+    def column() -> Any:
+        recipe.check(index, _encoded(recipe, table))
+        return table.read_columns([name])[name]
+
+    yield _answer(index, column)
 
 
 def _from_files(
@@ -394,28 +436,28 @@ def _from_files(
     _forget(forgotten)
     for batch in batches:
         for place in batch.column(0).to_pylist():
-            yield _answer(recipe, handles, place, lambda: None)
+            yield _answer(place, functools.partial(_asked, recipe, handles, place, None))
 
 
-def _answer(
-    recipe: Recipe, handles: Handles, index: int, read: Callable[[], Encoded | None]
-) -> Any:
+def _asked(recipe: Recipe, handles: Handles, index: int, rows: Encoded | None) -> Any:
+    store = Store(recipe, index, rows)
+    if isinstance(handles, SparkSource):
+        return handles.function(index, store.rows)
+    return with_one_blas_thread(_value, handles[index], store) if index < len(handles) else None
+
+
+def _answer(index: int, compute: Callable[[], Any]) -> Any:
     """Answer for one partition: a pickled result and error, or nothing if its rows are lost."""
     import cloudpickle
     import pyarrow as pa
 
-    answer: Any = (None, None)
-    try:
-        store = Store(recipe, index, read())
-        if isinstance(handles, SparkSource):
-            answer = handles.function(index, store.rows), None
-        elif index < len(handles):
-            answer = with_one_blas_thread(_value, handles[index], store), None
-    except LostError:
-        answer = None
-    except (ValueError, RuntimeError, RowsChangedError) as error:
-        # Raised on the driver: running the task again would not help.
-        answer = None, error
+    answer: Any = None
+    with contextlib.suppress(LostError):
+        try:
+            answer = compute(), None
+        except (ValueError, RuntimeError, RowsChangedError) as error:
+            # Raised on the driver: running the task again would not help.
+            answer = None, error
     message = None if answer is None else cloudpickle.dumps(answer, protocol=4)
     columns = {"place": pa.array([index], pa.int32()), "answer": pa.array([message], pa.binary())}
     return pa.RecordBatch.from_pydict(columns)
@@ -509,13 +551,18 @@ def _read(options: Mapping[str, Any], table: Batches) -> ArrowRows:
     return ArrowRows(table, **options)
 
 
+def _encoded_by(encoder: RowEncoder, table: Batches) -> StoredRows:
+    return encoded_rows(table, encoder)
+
+
 @final
 class SparkRows(Collection):
     """Rows of a Spark data frame, prepared and summed by its executors.
 
-    Each pass of a fit is one job of ``mapInArrow``: a task encodes the rows of one partition and
-    returns their bounded sum. The driver adds up the sums in the order of the partitions, one for
-    each, and draws the noise. Tasks that fail, or run twice, change nothing.
+    The first job encodes the rows of each partition, and executors keep them in local files. Each
+    pass of a fit is a job that returns the bounded sum of each partition. The driver adds up the
+    sums in the order of the partitions, one for each, and draws the noise. Lost executors and tasks
+    that fail or run twice change nothing.
 
     Parameters
     ----------
@@ -548,12 +595,15 @@ class SparkRows(Collection):
 
     Notes
     -----
-    Predictions return to the driver as an array, in the order of the partitions.
+    Predictions return to the driver as an array, in the order of the partitions. So do the columns
+    that ``evaluate`` and ``Study`` read.
 
-    Privacy: executors see rows and exact sums. Results that leave the driver are protected. It
-    keeps the length and a keyed digest of each partition. Other rows, or another order, end the
-    fit before anything is released from them. Under ``zero_out`` and ``replace_one``, lengths of
-    partitions must not depend on private values.
+    Privacy: executors see rows and exact sums. They keep rows in ``spark.local.dir``, without
+    encryption, until these are no longer in use, at the latest until Spark ends; where
+    ``spark.io.encryption.enabled`` is set they keep none, and encode in each pass. Results that
+    leave the driver are protected. It keeps the length and a keyed digest of each partition. Other
+    rows, or another order, end the fit before anything is released from them. Under ``zero_out``
+    and ``replace_one``, lengths of partitions must not depend on private values.
     """
 
     def __init__(
@@ -582,17 +632,26 @@ class SparkRows(Collection):
             "groups": groups,
             "dtype": dtype,
         }
-        kinds = frame.limit(0).toArrow().schema
+        self._kinds = frame.limit(0).toArrow().schema
         # No rows, which have the names and types of all.
-        self._like = _read(self._options, partition_table("the Spark table", kinds.empty_table()))
-        stored = {normal(name): name for name in kinds.names}
-        names = [stored[normal(name)] for name in self._like.used_columns]
-        self._source = SparkFrame(
-            frame.select([f"`{name.replace('`', '``')}`" for name in names]),
-            kinds.empty_table().select(names).schema,
-            functools.partial(_read, self._options),
-        )
+        like = _read(self._options, partition_table("the Spark table", self._kinds.empty_table()))
+        self._open(like, like.used_columns, functools.partial(_read, self._options))
+
+    def _open(
+        self, like: StoredRows, names: Sequence[str], read: Callable[[Batches], StoredRows]
+    ) -> None:
+        """Read columns in another way; ``like`` is the result for no rows."""
+        self._like = like
         self._groups: _Groups | None = None
+        frame, kinds = self._selected(names)
+        self._source = SparkFrame(frame, kinds, read)
+
+    def _selected(self, names: Sequence[str]) -> tuple[Any, Any]:
+        """Return some columns as a frame, and their schema of pyarrow."""
+        stored = {normal(name): name for name in self._kinds.names}
+        found = [stored[normal(name)] for name in names]
+        frame = self._frame.select([f"`{name.replace('`', '``')}`" for name in found])
+        return frame, self._kinds.empty_table().select(found).schema
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -628,6 +687,31 @@ class SparkRows(Collection):
         return self._like.offset_column
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns."""
+        return tuple(self._kinds.names)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a column of private values, on the driver, in the order of predictions."""
+        names = list(dict.fromkeys([*self._source.columns, *self._selected([name])[1].names]))
+        frame, kinds = self._selected(names)
+        return np.concatenate(self._source.column(name, frame, kinds))
+
+    def read_columns(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Return columns of private values, on the driver, from one job."""
+        table = partition_table("the Spark table", self._kinds.empty_table())
+        table.require(names)
+        return partition_table(table.title, self._selected(names)[0].toArrow()).read_columns(names)
+
+    def encoded(self, encoder: RowEncoder) -> SparkRows:
+        """Return the rows as an encoder of tables reads them, without targets."""
+        found = copy.copy(self)
+        found._options = self._options | {"groups": None}
+        like = encoded_rows(partition_table("the Spark table", self._kinds.empty_table()), encoder)
+        found._open(like, encoder.names, functools.partial(_encoded_by, encoder))
+        return found
+
+    @property
     def group_ids(self) -> Any:
         """The name of the column of groups: their ids stay on the executors."""
         return self._options["groups"]
@@ -658,8 +742,8 @@ class SparkRows(Collection):
     def unpersist(self) -> None:
         """Remove the encoded rows that executors keep; another use encodes the rows again.
 
-        Without it, they are removed after these rows are no longer in use, at the latest when
-        Spark ends.
+        Without it, the next job of other rows removes them once these are no longer in use, and
+        Spark does when it ends.
         """
         self._source.unpersist()
 

@@ -229,7 +229,9 @@ class TableRows:
     def group_ids(self, groups: Any) -> Any:
         """Return the group of each row, given as values or as the name of a column."""
         if self.column is None:
-            raise ValueError("groups must be None for a data frame of Dask: describe it in parts")
+            raise ValueError(
+                "groups must be None for rows on Dask or Spark: describe them in parts"
+            )
         return self.column(groups) if isinstance(groups, str) else groups
 
     def prepared(
@@ -254,7 +256,7 @@ def open_table(
 ) -> TableRows:
     """Check that a table has some columns, and count its rows; releases nothing.
 
-    ``table`` is a mapping or data frame of columns, ``ParquetRows``, ``ArrowRows``, a data frame of
+    ``table`` is a mapping or data frame of columns, ``ArrowRows``, ``SparkRows``, a data frame of
     Dask, the path of a file, which is read by blocks if it is Parquet, or an address. ``read``
     reads columns of other files.
     """
@@ -269,6 +271,12 @@ def open_table(
         return dataclasses.replace(rows, column=lambda name: read(path, [name])[name])
     if isinstance(table, ArrowRows):
         return _stored(table.table)
+    if isinstance(table, Collection):
+        # Imported when needed, as few tables are on Spark.
+        from dpglm.data.pyspark import SparkRows
+
+        if isinstance(table, SparkRows):
+            return TableRows(table.shape[0], table.encoded, None)
     is_dask = dependencies.is_dask_dataframe(table)
     named = by_name(None if isinstance(table, np.ndarray) else table, _EXPECTED)
     lacking = [name for name in names if name not in named]

@@ -24,6 +24,7 @@ from dpglm.certificate.certificate import Certificate, certify_study
 from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
+from dpglm.data.collection import Collection
 from dpglm.data.groups import Groups
 from dpglm.data.protection import EFFECTS, EVALUATION, EXPLORATION, MODEL, side_of
 from dpglm.data.stream.arrow import ArrowRows
@@ -239,6 +240,11 @@ def read_columns(
         table = schema.read_file(table, names)
     elif isinstance(table, ArrowRows):
         table = table.table.read_columns(names)
+    elif isinstance(table, Collection):
+        from dpglm.data.pyspark import SparkRows
+
+        if isinstance(table, SparkRows):
+            table = table.read_columns(names)
     expected = "table must be a CSV or Parquet file, or have columns by name"
     table = by_name(None if isinstance(table, np.ndarray) else table, expected)
     lacking = [name for name in names if name not in table]

@@ -5,6 +5,8 @@ import itertools
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import dask.array as da
@@ -12,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpglm import LogisticRegression, SparkRows
+import dpglm
+from dpglm import ArrowRows, LogisticRegression, SparkRows
 from dpglm.data import pyspark as spark
 from dpglm.exceptions import RowsChangedError
 from dpglm.solvers import NoisyGD
+from dpglm.tables.schema import Schema
 from tests.data.spark.local import session
 
 N = 300
@@ -25,7 +29,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet:FutureWarni
 def table():
     rng = np.random.default_rng(0)
     a, b = rng.uniform(-1, 1, (2, N))
-    return {"a": a, "b": b, "y": (a > 0).astype(int), "person": np.arange(N) // 2}
+    kind = np.where(b > 0, "u", "v")
+    return {"a": a, "b": b, "y": (a > 0).astype(int), "person": np.arange(N) // 2, "kind": kind}
 
 
 def model(**others):
@@ -128,9 +133,9 @@ def rows_of(monkeypatch, tmp_path):
     def made(partitions, keep=False, **options):
         package = type("Package", (), {"DataFrame": Frame})
         monkeypatch.setattr(spark, "require", lambda *_: package)
-        columns = None if "groups" in options else ["a", "b"]
-        frame = Frame(partitions, monkeypatch, keep)
-        return SparkRows(frame, "y", columns=columns, dtype="float64", **options)
+        if "schema" not in options:
+            options |= {"target": "y", "columns": ["a", "b"]}
+        return SparkRows(Frame(partitions, monkeypatch, keep), dtype="float64", **options)
 
     return made
 
@@ -263,6 +268,69 @@ class TestKeptRows:
             assert not one.size or one.ctypes.data % 64 == 0
 
 
+SCHEMA = Schema.from_dict(
+    {
+        "columns": {
+            "a": {"type": "numeric", "low": -1, "high": 1},
+            "b": {"type": "numeric", "low": -1, "high": 1},
+        },
+        "target": {"name": "y", "type": "binary", "classes": [0, 1]},
+        "provenance": "made up for tests",
+    }
+)
+
+
+FACTS = {"epsilon": 1.0, "random_state": 0}
+USES = {
+    "describe": lambda one: repr(dpglm.describe(one, SCHEMA, **FACTS).columns),
+    "moments": lambda one: dpglm.release_moments(one, SCHEMA, **FACTS).correlation("a", "b"),
+    "study": lambda one: studied(one).evaluation.auc,
+    "study, exploration": lambda one: repr(studied(one).exploration.columns),
+    "evaluate": lambda one: evaluated(one).auc,
+    "evaluate by a column": lambda one: evaluated(one, by="kind", levels=["u", "v"]).summary(),
+}
+
+
+def studied(one):
+    study = dpglm.Study(SCHEMA, epsilon=1.0, delta=1e-5).explore().fit().evaluate()
+    return study.run(one, random_state=0)
+
+
+def evaluated(one, **options):
+    fitted = LogisticRegression(
+        classes=[0, 1], row_norm=SCHEMA.row_norm, epsilon=1.0, random_state=0
+    )
+    X = SCHEMA.encode(table())
+    return dpglm.evaluate(fitted.fit(X, table()["y"]), one, "y", **options, **FACTS)
+
+
+class TestOneTable:
+    """All that takes a table takes one on Spark, and finds the same."""
+
+    @pytest.mark.filterwarnings("ignore::dpglm.exceptions.SeededNoiseWarning")
+    @pytest.mark.parametrize("use", USES)
+    def test_gives_the_same_results(self, rows_of, use):
+        rows = rows_of(lambda _: cut(100, 100, 180), keep=True, schema=SCHEMA)
+        given = ArrowRows(pa.table(table()), schema=SCHEMA, dtype="float64")
+        assert str(USES[use](rows)) == str(USES[use](given))
+
+    def test_columns_of_other_rows_are_refused(self, rows_of):
+        changes = [None, np.r_[1, 0, 2:N]]
+        rows = rows_of(lambda n: cut(100, rows=changes[n > 1]), keep=True, schema=SCHEMA)
+        assert rows.shape == (N, 2)
+        with pytest.raises(RowsChangedError, match="partition 1 has other rows"):
+            rows["y"]
+
+    def test_missing_columns_are_refused(self, rows_of):
+        rows = rows_of(lambda _: cut(100), schema=SCHEMA)
+        with pytest.raises(ValueError, match="'z'"):
+            rows.read_columns(["z"])
+        with pytest.raises(ValueError, match="groups must be None for rows on Dask or Spark"):
+            dpglm.describe(
+                rows, SCHEMA, groups="person", max_rows_per_group=2, n_groups=9, epsilon=1.0
+            )
+
+
 def test_rows_with_wrong_targets_are_only_predicted(rows_of):
     given = cut(100)
     given[1]["y"] = np.array([None, *given[1]["y"][1:].tolist()], dtype=object)
@@ -358,6 +426,16 @@ def test_killed_workers_change_nothing(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["killed", "killed in a step"]
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(found, model().fit(*arrays()[:2]).coef_, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_lost_executors_change_nothing(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "tests.data.spark.losing", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    before, after, is_same = done.stdout.split()[-3:]
+    assert int(after) > int(before) > 0
+    assert is_same == "True"
 
 
 @pytest.mark.slow
