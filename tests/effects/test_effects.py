@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -346,6 +347,16 @@ def test_predictions_that_are_no_numbers_do_not_stop_a_run():
     none = Known(lambda table: np.full(len(table["x"]), np.nan))
     found = contributions((nothing, none), rows(0, 50))
     assert np.isfinite([found.difference, found.regressions, found.residuals]).all()
+
+
+def test_models_below_their_noise_are_warned_of():
+    with pytest.warns(dpglm.LowSignalWarning, match="adjust for fewer columns"):
+        found = asked(rows(0, 400), epsilon=0.5)
+    assert found.caution in found.summary()
+    assert found.caution in found._repr_html_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dpglm.LowSignalWarning)
+        assert asked(rows(0, 4000), budget=GaussianDP(1.0)).caution is None
 
 
 def test_formula_adjusts_for_transforms():

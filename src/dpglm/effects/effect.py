@@ -20,6 +20,7 @@ from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.statement import WHERE
+from dpglm.data.protection import NUISANCES, Protection
 from dpglm.effects.parts import EFFECT, SPREAD, SumEstimates, Sums, SumsPart, bound_of
 from dpglm.effects.question import EffectQuestion, in_words
 from dpglm.ledger.store import write_json
@@ -235,6 +236,14 @@ class AverageEffect:
         return self._found.at_clip
 
     @property
+    def caution(self) -> str | None:
+        """Warning that noise dominates the models, so that intervals may be too short; or None."""
+        own = (self.privacy_.parts[name] for name in NUISANCES[0])
+        return self.question.caution(
+            Protection(one.adjacency, one.budget, one.data.n_rows, one.data.groups) for one in own
+        )
+
+    @property
     def _width(self) -> float:
         low, high = self.question.range
         return high - low
@@ -280,6 +289,8 @@ class AverageEffect:
     def summary(self) -> str:
         """Return estimates with 95 % intervals, overlap, assumptions and cost as text."""
         lines = [self._title, *(f"  {name}: {text}" for name, text in self._lines())]
+        if self.caution is not None:
+            lines.append(f"Caution: {self.caution}")
         return "\n".join([*lines, "Assumptions", *(f"  {one}" for one in in_words(self.question))])
 
     def __repr__(self) -> str:
@@ -287,7 +298,8 @@ class AverageEffect:
 
     def _repr_html_(self) -> str:
         assumptions = [("Assumptions", tuple(in_words(self.question)))]
-        return card(self._title, self._lines(), sections=assumptions)
+        warned = () if self.caution is None else (self.caution,)
+        return card(self._title, self._lines(), warnings=warned, sections=assumptions)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the released values and the certificate as plain values, like ``save``."""

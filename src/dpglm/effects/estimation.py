@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from dpglm._calls import checked
+from dpglm._calls import checked, frames_to_the_user
 from dpglm._validation import check_real
 from dpglm.certificate.execution import PartPlan, Stated, StudyPart
 from dpglm.data.protection import NUISANCES, Protection, Split, size_of_part
 from dpglm.effects.effect import AverageEffect
 from dpglm.effects.parts import EFFECT, SPREAD, SumsPart
 from dpglm.effects.question import EffectQuestion, question_of
+from dpglm.exceptions import LowSignalWarning
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.adjacency import Adjacency
@@ -141,6 +143,8 @@ def ate(
 
     Notes
     -----
+    Warns (``LowSignalWarning``) before anything is spent if noise dominates the models.
+
     The estimate is the mean of ``m1 - m0 + t (y - m1) / e - (1 - t) (y - m0) / (1 - e)``, with a
     private logistic regression e of the treatment and a private regression m of the outcome. Rows
     of each random half are predicted by the models of the other half. It is consistent if one of
@@ -195,6 +199,9 @@ def ate(
     most = 1.0 if max_rows_per_group is None else float(max_rows_per_group)
     effect = check_real("design_effect", most if design_effect is None else design_effect, least=1)
     plan = plan_effect(question, protection, groups)
+    caution = question.caution(plan.planned[name].plan.protection for name in NUISANCES[0])
+    if caution is not None:
+        warnings.warn(caution, LowSignalWarning, stacklevel=frames_to_the_user())
     found = run(plan, columns, noise, account, checkpoint, chosen)
     spread, sums = (found.results[name].values for name in (SPREAD, EFFECT))
     return AverageEffect(question, spread, sums, effect, found.privacy_)

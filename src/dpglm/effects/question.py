@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_list, check_real, in_one_line
 from dpglm.certificate.statement import PublicFact, schema_facts
+from dpglm.data.protection import Protection
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
 from dpglm.study.planning import ModelPart, model_of
@@ -21,6 +22,9 @@ from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, NumericTarget
 
 Floats: TypeAlias = NDArray[np.float64]
+
+# Largest ratio of noise variance to sampling variance of models that adjust well.
+_MOST_NOISE = 1.0
 
 
 @final
@@ -96,6 +100,23 @@ class EffectQuestion:
         if self.formula is not None:
             formula = f"~ `{self.treatment.name}` + {self.formula}"
         return ModelPart(model_of(self.schema, None, formula, {}), self.schema)
+
+    def caution(self, protections: Iterable[Protection]) -> str | None:
+        """Return a warning if noise dominates a model; ``protections`` are those of one half.
+
+        Intervals ignore the product of the errors of both models, which is then not small.
+        """
+        ratios = [
+            part.noise_to_sampling(protection)
+            for part, protection in zip((self.propensity, self.outcome), protections, strict=True)
+        ]
+        if max(ratios) <= _MOST_NOISE:
+            return None
+        return (
+            f"the noise variance of the models is {max(ratios):.2g} times their sampling variance, "
+            "so they adjust poorly, and intervals may be too short: adjust for fewer columns and "
+            "categories, or use a larger budget or more rows"
+        )
 
     @property
     def facts(self) -> tuple[PublicFact, ...]:
