@@ -50,7 +50,7 @@ def test_every_part(read):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("epsilon2 = 1", "must not have the key 'epsilon2'.*explore, fit, evaluate"),
+        ("epsilon2 = 1", "must not have the key 'epsilon2'.*explore, fit, effects, evaluate"),
         ("[explore]\ntwo = 1", "explore must not have the key 'two'"),
         ("[explore]\nby = 'age'", "explore"),
         ("fit = 3", "must be a table"),
