@@ -286,24 +286,12 @@ def nearest_table(estimates: _Floats, rows: _Floats, columns: _Floats) -> _Float
 @final
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Counts of the numbers of a column up to each edge of its parts.
+    """Counts of the numbers of a column up to each edge of its m parts.
 
-    Parameters
-    ----------
-    edges : ndarray of shape (m + 1,)
-        Edges of the parts of all bins.
-    cells : Whole
-        Counts in the column's cells; the last is that of missing values.
-    bins : slice
-        Positions of the bins among the cells.
-    parts : ndarray of shape (n_bins, n_parts)
-        Counts in the parts of each bin, which add up to the count of the bin.
-    part_variance : float
-        Variance of a part before adjustment.
-    nearest : ndarray of shape (m + 2,)
-        The nearest counts that are not negative: at or below the low bound, in each part, above.
-    clustering : float, default=1.0
-        Factor on sampling variances for similar rows of a person.
+    ``cells`` are the counts in all cells, that of missing values last; ``bins`` are those that are
+    divided. ``parts``, of shape (n_bins, n_parts), have ``part_variance`` before they are adjusted
+    to their bins. ``nearest``, of shape (m + 2,), are the nearest counts that are not negative: at
+    or below the low bound, in each part, and above.
     """
 
     edges: _Floats
@@ -401,20 +389,11 @@ def public_rows(plan: Plan, chosen: bool) -> int | None:
 @final
 @dataclass(frozen=True, eq=False)
 class ReleasedTables(Generic[Key]):
-    """Released tables by key, without their weights.
+    """Released tables by key, without their weights; the first axis is the level of the rows.
 
-    Parameters
-    ----------
-    tables : mapping from key to ndarray
-        Noisy counts or sums; the first axis is the level of the rows.
-    noise : mapping from key to float
-        Standard deviation of the noise in each cell of a table.
-    n_rows : int or None
-        Number of rows, if it is public.
-    clustering : float
-        Bound on the increase of sampling variances by similar rows of a person. For sums of k equal
-        rows it is k: the variance of a sum of k numbers is at most k times the sum of their
-        variances.
+    ``noise`` has the standard deviation in each cell; ``n_rows`` is None unless it is public.
+    ``clustering`` bounds the increase of sampling variances by similar rows of a person: the
+    variance of a sum of k numbers is at most k times the sum of their variances.
     """
 
     tables: Mapping[Key, Floats]
@@ -474,18 +453,10 @@ class ReleasedTables(Generic[Key]):
 class Noisy:
     """Counts and other values with independent noise, and functions of them with intervals.
 
-    Parameters
-    ----------
-    values : mapping from str to ndarray
-        Noisy values; ``"counts"`` contains numbers of rows that add up to all rows. Their variance
-        over samples of random size is the count. For numbers that do not change if all
-        values double, that is the variance for a fixed size.
-    noise : mapping from str to float or ndarray
-        Standard deviations of the noise.
-    known_sum : bool
-        Whether the number of all rows is public, and counts have been moved to it by equal parts.
-    clustering : float
-        Bound on the increase of sampling variances by similar rows of a person.
+    ``values["counts"]`` are numbers of rows that add up to all rows. Their variance over samples of
+    random size is the count. For numbers that do not change if all values double, that is the
+    variance for a fixed size. With ``known_sum`` the number of all rows is public, and counts have
+    been moved to it by equal parts. ``clustering`` is that of ``ReleasedTables``.
     """
 
     values: Parts
@@ -542,23 +513,12 @@ class Noisy:
         approximation: float = 0.0,
         unseen: float = 0.0,
     ) -> Number:
-        """Return a smooth function of the values with its intervals.
+        """Return a smooth function of the values with its intervals, z standard deviations wide.
 
-        Parameters
-        ----------
-        function : callable
-            From values by name to a float.
-        z : float
-            Half width of intervals in standard deviations.
-        scale : NumberScale
-            Range of the number.
-        sampled : float, optional
-            Sampling variance, where it does not follow from the counts.
-        approximation : float
-            Size of the error of the function itself.
-        unseen : float
-            Variance of the part that depends on the rows but not on their counts. It widens the
-            interval for these rows; the population interval already includes it.
+        ``sampled`` is the sampling variance where it does not follow from the counts;
+        ``approximation`` the size of the error of the function itself. ``unseen`` is the variance
+        of the part that depends on the rows but not on their counts: it widens the interval for
+        these rows, and the population interval already includes it.
         """
         center = float(function(self.values))
         slopes = self._slopes(function)

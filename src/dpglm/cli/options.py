@@ -139,7 +139,8 @@ def _parameter(
     flags = [one for one in words if one.startswith("-")]
     more: dict[str, Any] = {"metavar": next((one for one in words if one not in flags), None)}
     if is_list:
-        more["multiple"], text = True, f"{text} Repeatable."
+        more |= {"multiple": True, "required": is_required}
+        text += " Repeatable."
     elif kind is bool:
         more["is_flag"] = True
     elif is_required:

@@ -34,7 +34,7 @@ from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.regression import RegressionTask
-from dpglm.evaluation.task import EvaluationTask, Result, tables_of
+from dpglm.evaluation.task import EvaluationTask, Result, positions, tables_of
 from dpglm.privacy.adjacency import Adjacency
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
@@ -42,7 +42,7 @@ from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.columns import CategoricalColumn
-from dpglm.tables.given import Where, spelled_as
+from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
 from dpglm.tabulate import normal_quantile
 
@@ -314,11 +314,7 @@ class EvaluationPart(StudyPart):
         found = np.asarray(by)
         if found.shape != (n_rows,):
             raise ValueError(f"by must have shape ({n_rows},), one for each row, got {found.shape}")
-        found = spelled_as(found, self.levels)
-        codes = np.full(n_rows, len(self.levels), np.intp)
-        for place, level in enumerate(self.levels):
-            codes[found == level] = place
-        return codes
+        return positions(found, self.levels)
 
 
 def _size(protection: Protection) -> tuple[DataSpec, float]:

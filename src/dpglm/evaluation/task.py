@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias, final
 
@@ -281,15 +281,21 @@ def finite(name: str, values: Any) -> Floats:
     return found
 
 
+def positions(values: NDArray[Any], labels: Sequence[Any]) -> NDArray[np.intp]:
+    """Return the position of each value among labels; their number for other values."""
+    values = spelled_as(values, labels)
+    found = np.full(len(values), len(labels), np.intp)
+    for place, label in enumerate(labels):
+        found[values == label] = place
+    return found
+
+
 def class_codes(y: NDArray[Any], classes: tuple[Any, ...]) -> NDArray[np.intp]:
     """Return the position of each label among the classes."""
     if y.ndim != 1:
         raise ValueError(f"y must have shape (n,), got {y.shape}")
-    y = spelled_as(y, classes)
-    found = np.full(len(y), -1, np.intp)
-    for place, label in enumerate(classes):
-        found[y == label] = place
-    if (found < 0).any():
+    found = positions(y, classes)
+    if (found == len(classes)).any():
         raise ValueError(f"y must hold the classes {list(classes)!r} only, and holds others")
     return found
 

@@ -209,16 +209,8 @@ _EXPECTED = "table must be a file of columns, or have columns by name"
 class TableRows:
     """A private table with its true number of rows.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    encoded : callable
-        Returns encoded rows; raises ValueError for a cell of the wrong kind.
-    column : callable or None
-        Returns a column by name; None if groups are not supported.
-    cells : Named or None
-        Columns by name, for a table in memory.
+    ``column`` returns a column by name, and is None if groups are not supported; ``cells`` are the
+    columns of a table in memory.
     """
 
     n_rows: int

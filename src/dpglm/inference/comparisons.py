@@ -16,13 +16,13 @@ from scipy import special
 
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.summary import Summary, SummaryColumn, effect_columns
+from dpglm.inference.summary import Summary, SummaryColumn, Tabled, effect_columns
 from dpglm.problem import Link
 from dpglm.tables.cells import listed
 from dpglm.tables.encoding import NamedTerm
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -299,7 +299,7 @@ class WaldTest:
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparisons:
+class Comparisons(Tabled):
     """Estimates of contrasts with intervals and tests; text and tables show them.
 
     Parameters
@@ -332,20 +332,10 @@ class Comparisons:
     of_prior: tuple[str, ...]
     table: Summary
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the numbers of ``table`` as a data frame; an ImportError without pandas."""
-        return self.table.to_frame()
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Anova(Mapping[str, WaldTest]):
+class Anova(Tabled, Mapping[str, WaldTest]):
     """Wald tests of all terms of a model, by term; text and tables show them.
 
     Parameters
@@ -371,16 +361,6 @@ class Anova(Mapping[str, WaldTest]):
 
     def __len__(self) -> int:
         return len(self.tests)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the tests as a data frame; an ImportError without pandas."""
-        return self.table.to_frame()
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
 
 
 def compared(

@@ -14,13 +14,13 @@ from dpglm._validation import check_list, check_one_of, check_real
 from dpglm.inference.comparisons import Floats, quantile
 from dpglm.inference.curves import checked_cell, in_plain_words, rows_of, usual
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.summary import Summary, SummaryColumn
+from dpglm.inference.summary import Summary, SummaryColumn, Tabled
 from dpglm.problem import Link
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Point: TypeAlias = Mapping[str, Any]
 """Values of columns by name."""
@@ -31,7 +31,7 @@ _MOST = 1000
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class MeanEffects:
+class MeanEffects(Tabled):
     """Predictions, or differences or ratios of predictions, with intervals.
 
     Text and tables show them.
@@ -86,16 +86,6 @@ class MeanEffects:
         ]
         table = Summary(title, (), tuple(names), tuple(columns), tuple(notes))
         return cls(tuple(names), estimates, errors, intervals, table)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the numbers of ``table`` as a data frame; an ImportError without pandas."""
-        return self.table.to_frame()
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
 
 
 @final

@@ -171,6 +171,22 @@ class Summary:
         return self.layout.to_html()
 
 
+class Tabled:
+    """Base of results that text, notebooks and data frames show as their ``table``."""
+
+    table: Summary
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the numbers of ``table`` as a data frame; an ImportError without pandas."""
+        return self.table.to_frame()
+
+    def __repr__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
 def effect_columns(
     values: NDArray[np.float64],
     errors: NDArray[np.float64],

@@ -134,20 +134,10 @@ class MomentBasis:
     def in_span(self, encoding: FormulaEncoding) -> Floats:
         """Return each column of a formula as a combination of the released ones and a constant.
 
-        Returns
-        -------
-        ndarray of shape (width + 1, n_columns)
-            The shortest combinations, in units of the encoded columns; the constant is last.
-
-        Raises
-        ------
-        ValueError
-            If a term is not a combination of released columns.
-
-        Notes
-        -----
-        Both encodings are computed for artificial rows with every combination of the categories
-        that a term uses, and numbers within their bounds, so nothing depends on the table.
+        Of shape (width + 1, n_columns): the shortest combinations, with the constant last; a
+        ValueError for a term that is none. Both encodings are computed for artificial rows with
+        every combination of the categories that a term uses, and numbers within their bounds, so
+        nothing depends on the table.
         """
         return np.column_stack(
             [self._of_term(encoding, place) for place in range(len(encoding.slopes))]

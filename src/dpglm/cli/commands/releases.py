@@ -228,7 +228,7 @@ def ate(
     outcome : COLUMN
         A number, or two categories; the second one counts as 1.
     adjust : COLUMN
-        Confounder; repeat the option for several.
+        Confounder.
     overlap
         Propensities are clipped to [overlap, 1 - overlap].
     """
