@@ -9,6 +9,7 @@ import click
 import pytest
 
 import dpglm
+from dpglm.cli import options
 from dpglm.cli.app import app
 
 COMMANDS = [
@@ -150,3 +151,11 @@ def test_help_does_not_wait_for_heavy_packages():
         f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
     )
     assert shell(code).stderr == "[]"
+
+
+def test_option_needs_help():
+    def made(many: bool = False) -> None:
+        """Do something."""
+
+    with pytest.raises(AssertionError, match="no help for many"):
+        options.command("Do something.")(made)

@@ -134,6 +134,7 @@ def _parameter(
         type = click.Choice(typing.get_args(kind)) if choices else kind
     is_required = default in (inspect.Parameter.empty, ...)
     if said is None:
+        assert is_required or default is None, f"the docstring has no help for {name}"
         return click.Argument([name], type=type, required=is_required)
     words, text = said
     flags = [one for one in words if one.startswith("-")]
