@@ -85,6 +85,8 @@ class Outcome:
         Covariance of the parameter, where the plan was made for inference.
     precision : ndarray of shape (n_columns, n_columns), optional
         Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
+    known : ndarray of shape (n_columns, n_columns), optional
+        The same without curvature that noise may have made, where it differs.
     response : Response, optional
         Share of a true parameter that the steps reach, where it is known.
 
@@ -99,6 +101,7 @@ class Outcome:
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
     precision: Floats | None = None
+    known: Floats | None = None
     response: Response | None = None
 
 

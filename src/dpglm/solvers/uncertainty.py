@@ -207,7 +207,7 @@ class Solution:
         Diagnostics of each step; empty where only the last iterate is paid for.
     noise : str
         Name of the noise source.
-    noise_covariance, chosen, maps, uncertainty, precision, response
+    noise_covariance, chosen, maps, uncertainty, precision, known, response
         As in ``Outcome``.
     ledger_entry : LedgerReference, optional
         Entry of the ledger that recorded the run before it released anything.
@@ -226,6 +226,7 @@ class Solution:
     maps: tuple[RowMap, ...] = ()
     uncertainty: Uncertainty | None = None
     precision: Floats | None = None
+    known: Floats | None = None
     response: Response | None = None
     signal: float | None = None
 

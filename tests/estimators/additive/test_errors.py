@@ -11,6 +11,7 @@ from scipy import optimize
 
 from dpglm import AdditiveClassifier, AdditiveRegressor
 from dpglm.estimators.additive import _errors as module
+from dpglm.privacy import GaussianDP
 from dpglm.solvers.second_order.newton_noise import Response
 from dpglm.solvers.second_order.preconditioner import Basis
 
@@ -153,7 +154,7 @@ def test_intervals_that_forget_sampling_and_smoothing_miss():
 
 def test_least_squares_has_bands_with_sampling():
     rng = np.random.default_rng(0)
-    X = {"age": rng.uniform(0, 100, 4000), "region": rng.choice(["north", "west"], 4000)}
+    X = {"age": rng.uniform(0, 100, 4000), "region": rng.choice(["north", "south", "west"], 4000)}
     y = np.clip(X["age"] / 50.0 - 1.0 + rng.normal(size=4000), -6.0, 6.0)
     model = regression(solver="sufficient_statistics", epsilon=1.0, delta=1e-5, random_state=0)
     model = model.fit(X, y)
@@ -161,3 +162,19 @@ def test_least_squares_has_bands_with_sampling():
     assert np.isfinite(errors).all()
     noise = model.estimator_._noise_covariance.columns[:-1, :-1]
     assert (np.diag(errors) > np.diag(noise)).all()
+
+
+def test_newton_raphson_knows_curvature_beyond_noise():
+    rng = np.random.default_rng(0)
+    X = {"age": rng.uniform(0, 100, 4000), "region": rng.choice(["north", "west"], 4000)}
+    y = (X["age"] > 50.0 + 20.0 * rng.logistic(size=4000)).astype(int)
+    shares = []
+    for mu in (0.1, 1e5):
+        model = classes(solver="newton_raphson", segments=4, random_state=0, budget=GaussianDP(mu))
+        model = model.fit(X, y)
+        solution = model.solution_
+        shares.append(np.trace(solution.known) / np.trace(solution.precision))
+        band = model.shapes(simultaneous=False)["region"].band[0]
+        assert np.isfinite(band).all()
+    assert shares[0] < 0.7
+    assert shares[1] > 0.95

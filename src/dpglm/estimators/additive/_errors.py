@@ -68,12 +68,20 @@ def _uncertainty(
     size, data, loss = len(w) - 1, solution.plan.data, solution.plan.problem.loss
     response, noise = solution.response, solution.noise_covariance
     terms, before = schema.additive_encoding.terms, solution.w[:size]
-    dispersion, mean = loss.dispersion or 1.0, np.zeros(size)
+    dispersion = loss.dispersion or 1.0
     if response is None or noise is None:
-        privacy = np.zeros_like(slopes) if noise is None else noise.columns
-        sampling = np.linalg.pinv(present(solution.precision), hermitian=True) - privacy
-        reached, errors = np.eye(size), (sampling + privacy)[:size, :size]
-        variances = _term_variances(terms, before, reached, errors, PRIOR * math.sqrt(dispersion))
+        precision = present(solution.precision if solution.known is None else solution.known)
+        level = float(precision[-1, -1])
+        mean = precision[-1, :size] / level
+        own = precision[:size, :size] - level * np.outer(mean, mean)
+        reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
+        errors = np.asarray(np.linalg.inv(own))
+        variances = _term_variances(terms, before, reached, errors, unit)
+        left = np.asarray(np.linalg.inv(own + np.diag(1.0 / variances)))
+        columns = np.zeros_like(slopes) if noise is None else noise.columns
+        kept = left @ own
+        privacy = _with_mean(kept @ columns[:size, :size] @ kept.T, mean, 0.0)
+        sampling = _with_mean(left, mean, 1.0 / level) - privacy
     else:
         values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
         level = data.intercept * float(solution.w[-1])

@@ -55,6 +55,7 @@ _DRIFT = 2.0  # In standard deviations of its noise.
 # Clipping threshold of slopes when their standard deviation is released, in units of that of the
 # constant model.
 _FAR_SLOPE = 16.0
+_LEAST_KNOWN = 1e-3  # Relative to the curvature.
 _REQUIRED = frozenset({"targets", "moments", "approach", "first Hessians", "Hessian", "final"})
 
 
@@ -547,4 +548,18 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             )
         if np.isfinite(sampling + privacy).all():
             precision = np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))
-        return Outcome(state.w, noise, uncertainty=uncertainty, precision=precision)
+        known = None if self.inference or precision is None else self._known(state, precision)
+        return Outcome(state.w, noise, uncertainty=uncertainty, precision=precision, known=known)
+
+    def _known(self, state: NewtonRaphsonState, precision: Floats) -> Floats:
+        """Return a precision with the curvature less the norm of its noise.
+
+        The norm of a symmetric matrix of normal entries is at most about sqrt(2 n) times the
+        standard deviation of its diagonal (Wigner). What stays is at least a little.
+        """
+        basis, (curvature, _) = present(state.basis), self._curvature(state)
+        values, turn = np.linalg.eigh(curvature)
+        noise = math.sqrt(2.0 * len(values)) * self._noise_of_hessian(present(state.scores))
+        kept = turn * np.maximum(1.0 - noise / values, _LEAST_KNOWN)
+        share = basis.vectors @ kept @ turn.T @ basis.inverse
+        return np.asarray(share.T @ precision @ share)
