@@ -177,7 +177,7 @@ class Address:
         for path in self.files:
             # SQLite would make a new file.
             if not path.is_file():
-                raise ValueError(f"{self}: the file {path} does not exist")
+                raise ValueError(f"the file {path} does not exist")
         with _named():
             return Query(_CONNECT[self.scheme](self.place), self.sql)
 

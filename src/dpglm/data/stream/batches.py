@@ -289,9 +289,9 @@ def open_batches(source: Any) -> Batches:
         return _MAKERS[package](source)
     if not (callable(source) or callable(getattr(source, "__arrow_c_stream__", None))):
         raise ValueError(
-            "source must yield a stream of Arrow more than once, such as a relation of DuckDB, a "
-            "LazyFrame of polars, a Dataset of pyarrow, a Query, or a function that returns a new "
-            f"reader; got {in_one_line(source)}"
+            "source must be the path of Parquet files, or yield a stream of Arrow more than once, "
+            "such as a relation of DuckDB, a LazyFrame of polars, a Dataset of pyarrow, a Query, "
+            f"or a function that returns a new reader; got {in_one_line(source)}"
         )
     return _any_stream(source)
 
