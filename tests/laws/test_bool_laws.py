@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from dpglm import LogisticRegression, NoisyGD, PrivacyLedger, Ridge
+from dpglm import (
+    AdditiveClassifier,
+    AdditiveRegressor,
+    LogisticRegression,
+    NoisyGD,
+    PrivacyLedger,
+    Ridge,
+)
 from dpglm._validation import check_bools
 from dpglm.data.spec import DataSpec
 from dpglm.datasets import load_adult, load_california_housing
@@ -135,6 +142,8 @@ def test_all_flags_of_estimators_are_tried():
         if "steps" in inspect.signature(kind).parameters:
             continue
         expected = {"fit_intercept", "penalize_intercept"} if kind in LINEAR else set()
+        if kind in (AdditiveClassifier, AdditiveRegressor):
+            expected = {"inference"}
         assert set(flags(kind)) == expected
 
 
@@ -158,6 +167,17 @@ def test_parameters_are_checked_before_anything_is_spent(kind, name, tmp_path):
     free = clone(model).set_params(ledger=None)
     fitted = free.set_params(**{name: np.False_}).fit(X, y)
     pickle.loads(pickle.dumps(fitted))
+
+
+@pytest.mark.parametrize("value", NEITHER, ids=str)
+def test_inference_of_additive_models_is_a_bool(value, tmp_path):
+    ledger = PrivacyLedger.create(tmp_path / "a.db", data="x", budget=ApproximateDP(1.0, 1e-5))
+    number = {"type": "numeric", "low": 0, "high": 1}
+    schema = {"columns": {"age": number}, "provenance": "made up"}
+    model = AdditiveClassifier(schema, classes=[0, 1], inference=value, ledger=ledger)
+    with pytest.raises(ValueError, match="inference must be"):
+        model.fit({"age": np.linspace(0.0, 1.0, 50)}, np.arange(50) % 2)
+    assert ledger.contents().entries == ()
 
 
 def test_text_does_not_fit_an_intercept():

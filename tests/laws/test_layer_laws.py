@@ -44,6 +44,7 @@ LAYERS = (
     "report",
     "audit",
     "study",
+    "effects",
     "cli",
 )
 KNOW_NOBODY = ("problem", "privacy", "tables", "datasets")

@@ -166,7 +166,8 @@ class Fit:
         rng = np.random.default_rng(self.seed)
         X = rng.uniform(-1.5, 1.5, size=(self.n, D))
         if is_regressor(self.estimator):
-            y, ends = rng.uniform(0.0, 5.0, self.n), (self.target, 0.0)
+            least = 1e-6 if isinstance(self.estimator, GammaRegressor) else 0.0
+            y, ends = rng.uniform(0.0, 5.0, self.n), (self.target, least)
         else:
             classes = self.options["classes"]
             y, ends = rng.choice(classes, self.n), (classes[-1], classes[0])

@@ -18,6 +18,7 @@ _COLUMNS = {"reference", "formula", "interaction", "monotone"}
 _CSV = {"separator", "decimal", "thousands", "encoding"}
 _BESIDE = {"exposure", "offset", "trials"}
 TEXTS = {
+    "ate": {"delta", "groups", "treatment", "outcome", "adjust", "part"},
     "describe": {"columns", "two_way", "by", "bins", "bounds", "delta", "groups", "part", "where"}
     | _CSV,
     "evaluate": {"target", "target_bounds", "by", "levels", "delta", "groups", "part", "where"}
@@ -43,6 +44,8 @@ REQUIRED = {
     "--delta": "1e-6",
     "--n-rows": "10",
     "--target": "y",
+    "--treatment": "sex",
+    "--outcome": "y",
     "--data": "people",
     "--to": "sql",
 }

@@ -76,7 +76,7 @@ def partition_table(title: str, table: Any) -> Batches:
     return Batches(title, (Part(title, types_of(table.schema), int(table.num_rows), read),))
 
 
-# What executors keep: encoded and prepared rows of partitions, as files of their own.
+# Files of executors: encoded and prepared rows of partitions.
 
 
 @final
@@ -268,7 +268,7 @@ def by_partition(found: Iterable[tuple[int, bytes]], count: int | None) -> list[
 @final
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How a partition becomes rows, and what executors keep of it.
+    """How a partition becomes rows, and the files that executors keep.
 
     ``kinds`` is the schema of pyarrow of the columns that are read, ``read`` makes rows of a
     ``partition_table``, ``digests`` are those of the partitions, once they are known.
@@ -301,9 +301,9 @@ class SparkFrame:
     """A Spark data frame of the columns that are read; its partitions are encoded once.
 
     The first job encodes them. Each executor keeps its rows as files in a local directory of
-    Spark, and Spark remembers, by a persisted data frame of places, which executor that is. The
-    jobs of later passes read the files. What is lost with an executor is encoded again, and has
-    the digest that it had. Nothing is kept where Spark encrypts its files.
+    Spark; a persisted data frame of places records the executor. The jobs of later passes read the
+    files. Rows lost with an executor are encoded again, and must have the same digest. Nothing is
+    kept where Spark encrypts its files.
     """
 
     def __init__(self, frame: Any, kinds: Any, read: Callable[[Batches], StoredRows]):
@@ -368,7 +368,7 @@ class SparkFrame:
         return self._frame.mapInArrow(task, _ANSWER)
 
     def unpersist(self) -> None:
-        """Remove what executors keep; they encode the rows again if these are used again."""
+        """Remove the files of executors; later passes encode the rows again."""
         if "_kept" in self.__dict__:
             kept = self.__dict__.pop("_kept")[0]
             _FORGOTTEN.append(self._recipe.token)
@@ -501,7 +501,7 @@ class SparkWorkers(Workers):
         return self._frame.ask(handles)
 
 
-# What tasks compute of the rows of a partition.
+# Computations of tasks on the rows of a partition.
 
 
 def _facts(index: int, rows: Encoded) -> tuple[int, str]:

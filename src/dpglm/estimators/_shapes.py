@@ -161,8 +161,8 @@ def errors_of(estimator: Any) -> Errors | None:
     return Errors(center, noise.columns[:-1, :-1], noise.outputs, False)
 
 
-def errors_of_estimates(found: Estimates) -> Errors:
-    """Return the errors of a fit with inference."""
+def errors_of_estimates(found: Estimates, *, of_smoothing: bool = False) -> Errors:
+    """Return the errors of a fit with inference; those of additive models include smoothing."""
     first = int(found.has_intercept)
     center, covariance = found.params[np.newaxis, first:], found.covariance[first:, first:]
-    return Errors(center, covariance, np.ones(1), True, found.degrees_of_freedom)
+    return Errors(center, covariance, np.ones(1), True, found.degrees_of_freedom, of_smoothing)

@@ -198,4 +198,4 @@ def plain_descent(
 
 def whole_steps(needed: float) -> int:
     """Round a number of steps up, to at least 1 and at most ``MOST_STEPS``."""
-    return max(1, math.ceil(min(needed, MOST_STEPS)))
+    return math.ceil(max(1.0, min(needed, MOST_STEPS)))

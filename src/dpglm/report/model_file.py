@@ -20,7 +20,13 @@ from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
-from dpglm.estimators._shapes import HasShapes, errors_of, errors_of_estimates, released_model
+from dpglm.estimators._shapes import (
+    CURVES,
+    HasShapes,
+    errors_of,
+    errors_of_estimates,
+    released_model,
+)
 from dpglm.export.forms import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Features, Inference, LinearScores
@@ -220,8 +226,11 @@ class LinearModel(HasShapes):
         return export(self, to, self.schema)
 
     def _released(self) -> ReleasedModel:
-        known = None if self.estimates is None else errors_of_estimates(self.estimates)
-        return released_model(self, self.schema, known or self.noise)
+        known = self.noise
+        if self.estimates is not None:
+            is_additive = self.certificate.fact(CURVES) is not None
+            known = errors_of_estimates(self.estimates, of_smoothing=is_additive)
+        return released_model(self, self.schema, known)
 
     @property
     def inference(self) -> Inference | None:

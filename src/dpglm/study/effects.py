@@ -142,9 +142,9 @@ class StandardizedMeans:
 
         With C the covariance of the coefficients and g a gradient with noise of variance s^2 in
         each entry, ``g' C g - s^2 tr(C)`` has the mean of the variance due to the coefficients,
-        and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added. Where
-        the rows say little about some directions, as for a rare category, C is large there and g is
-        not. The root of the variance due to any directions is at most the mean of the roots for
+        and where this is zero, the standard deviation ``sqrt(2) s^2 |C|``, which is added. In
+        directions with little information, such as a rare category, C is large and g is not.
+        The root of the variance due to any directions is at most the mean of the roots for
         single rows (Minkowski), which was released. The least of these bounds is used.
         """
         estimates = self.inference.scores.estimates

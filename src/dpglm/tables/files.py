@@ -396,7 +396,7 @@ class StorageType(enum.Enum):
 @final
 @dataclass(frozen=True)
 class _Format:
-    """Functions that do for other sources of tables what the methods of ``Csv`` do."""
+    """Functions for other sources of tables, like the methods of ``Csv``."""
 
     types: Callable[[Source], tuple[tuple[str, Any], ...]]
     read: Callable[[Source, Sequence[str]], Any]

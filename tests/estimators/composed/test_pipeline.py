@@ -50,7 +50,7 @@ from dpglm.preprocessing import (
     RandomProjection,
     SchemaEncoder,
 )
-from dpglm.preprocessing import centering as center_module
+from dpglm.preprocessing import steps as center_module
 from dpglm.privacy import gdp
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.report import load_model, save_model

@@ -27,7 +27,7 @@ from dpglm import (
 from dpglm.certificate import verify
 from dpglm.estimators.composed.search import _PrivateSearch
 from dpglm.preprocessing import Center, ClipToQuantile, Scale, Whiten
-from dpglm.preprocessing import centering as center_module
+from dpglm.preprocessing import steps as center_module
 from dpglm.privacy import Adjacency, accountant_for, gdp
 from dpglm.privacy.events import Composed, Gaussian, Parallel, Pure, RandomlyRepeated, canonical
 from dpglm.privacy.noise import NoiseSource

@@ -439,8 +439,9 @@ def group_delta(delta: Curve, epsilon: float) -> float:
 def least_epsilon(delta: Curve, target: float) -> float:
     """Return the point where a curve reaches ``target``, to 1e-9, from above.
 
-    The result has passed the comparison. It is ``inf`` if it would be far above 1e6, and for a
-    target of 0 that the curve does not have at 0.
+    The result has passed the comparison. It has nine digits where these pass, so that a budget of
+    epsilon 0.1 is not reported as slightly more. It is ``inf`` if it would be far above 1e6, and
+    for a target of 0 that the curve does not have at 0.
     """
     if delta(0.0) <= target:
         return 0.0
@@ -459,7 +460,8 @@ def least_epsilon(delta: Curve, target: float) -> float:
     found, step = float(brentq(excess, bad, good, xtol=1e-300, rtol=1e-9)), 1e-9
     while excess(found) > 0.0:
         found, step = min(good, found * (1.0 + step)), 2.0 * step
-    return found
+    short = float(f"{found:.9g}")
+    return short if short < found and excess(short) <= 0.0 else found
 
 
 _LARGEST_EPSILON = 1e6

@@ -117,7 +117,7 @@ class Newton(Solver):
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> plan = Newton(n_steps=10).plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)
     >>> [(one.quantity, one.count) for one in plan.method.releases]

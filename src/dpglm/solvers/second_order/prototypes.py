@@ -44,8 +44,9 @@ class Prototypes(Solver):
 
     Examples
     --------
+    >>> from dpglm.data.spec import DataSpec
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Sparsemax
+    >>> from dpglm.problem import Problem, Sparsemax
     >>> data = DataSpec(10_000, 20, n_outputs=100, intercept=1.0)
     >>> plan = Prototypes().plan(Problem(Sparsemax()), ApproximateDP(1.0, 1e-5), data)
     >>> [(one.quantity, one.coordinates) for one in plan.method.releases]
