@@ -25,7 +25,7 @@ study = (
     .explore(columns, by="sex")
     .fit(
         LogisticRegression(C=float("inf"), inference=True),
-        formula="income ~ bs(age, df=4) + sex * `education-num` + `hours-per-week`",
+        formula="income ~ ns(age, df=4) + sex * `education-num` + `hours-per-week`",
     )
     .effects("sex")
     .evaluate()

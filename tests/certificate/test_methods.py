@@ -7,6 +7,7 @@ import pytest
 
 import dpglm
 from dpglm import LogisticRegression, Study
+from dpglm.survival import kaplan_meier
 
 SCHEMA = {
     "columns": {"x": {"type": "numeric", "low": 0, "high": 1}},
@@ -65,3 +66,19 @@ def test_record_is_json_and_lists_each_release(study):
     assert only["sensitivity"] == release.sensitivity
     assert only["noise scale"] == pytest.approx(release.noise_scale)
     assert found["is private"] is False
+
+
+def test_moments_and_survival_are_named():
+    rows = {name: TABLE[name] for name in "xy"}
+    numeric = {**SCHEMA, "target": {"name": "x", "type": "numeric", "low": 0, "high": 1}}
+    numeric["columns"] = {"z": {"type": "numeric", "low": 0, "high": 1}}
+    table = {"x": TABLE["x"], "z": TABLE["x"][::-1]}
+    moments = dpglm.release_moments(table, numeric, epsilon=2.0, delta=1e-5, random_state=0)
+    text = moments.privacy_.methods()
+    assert "The second moments behind all linear models rest on" in text
+    curves = kaplan_meier(
+        rows, SCHEMA, time="x", event="y", cuts=[0, 0.5, 1], epsilon=2.0, random_state=0
+    )
+    text = curves.privacy_.methods()
+    assert "Survival curves rest on 1 noisy release (Gaussian noise of" in text
+    assert "The model" not in text
