@@ -422,6 +422,12 @@ REFUSED = [
     (Wang2017PolyakLojasiewicz(), Problem(Hinge(), L2(0.1)), {}, "loss must be smooth"),
     (Wang2017PolyakLojasiewicz(), Problem(Squared(), L2(0.1)), {}, "bounded slopes"),
     (Wang2017PolyakLojasiewicz(), Problem(Logistic(), L2(0.1), BALL), {}, "constraint must be"),
+    (
+        Wang2017PolyakLojasiewicz(),
+        Problem(Logistic(), ElasticNetPenalty(0.1, 0.5)),
+        {"n_rows": 1},
+        "regularizer must be",
+    ),
     (Wang2017NonConvex(), Problem(Hinge()), {}, "loss must be smooth"),
     (Wang2017NonConvex(), Problem(Savage(), constraint=BALL), {}, "constraint must be"),
     (Wang2017NonConvex(), Problem(Savage(), L1(0.1)), {}, "regularizer must be"),
