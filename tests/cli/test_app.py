@@ -157,5 +157,5 @@ def test_option_needs_help():
     def made(many: bool = False) -> None:
         """Do something."""
 
-    with pytest.raises(AssertionError, match="no help for many"):
+    with pytest.raises(AssertionError, match="lacks help for many"):
         options.command("Do something.")(made)

@@ -124,7 +124,7 @@ def _parameters(owner: Any, changed: Mapping[str, Any]) -> Iterator[click.Parame
 def _parameter(
     name: str, kind: Any, default: Any, type: Any, said: tuple[list[str], str] | None
 ) -> click.Parameter:
-    """Return the option of a parameter, or the argument if it has no help."""
+    """Return the option of a parameter, or the argument if it lacks help."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(one for one in typing.get_args(kind) if one is not types.NoneType)
     is_list = typing.get_origin(kind) is tuple
@@ -134,7 +134,7 @@ def _parameter(
         type = click.Choice(typing.get_args(kind)) if choices else kind
     is_required = default in (inspect.Parameter.empty, ...)
     if said is None:
-        assert is_required or default is None, f"the docstring has no help for {name}"
+        assert is_required or default is None, f"the docstring lacks help for {name}"
         return click.Argument([name], type=type, required=is_required)
     words, text = said
     flags = [one for one in words if one.startswith("-")]
