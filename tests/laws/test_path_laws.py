@@ -46,6 +46,7 @@ REQUIRED = {
     "--target": "y",
     "--treatment": "sex",
     "--outcome": "y",
+    "--adjust": "age",
     "--data": "people",
     "--to": "sql",
 }
