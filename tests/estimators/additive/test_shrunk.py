@@ -30,7 +30,7 @@ def test_noise_in_bends_vanishes_and_a_line_stays():
     before, after = [], []
     for _ in range(20):
         w = line + noise * rng.normal(size=SIZE)
-        shrunk, _ = shrunk_bends(w, np.eye(SIZE) / noise**2, ENCODED)
+        shrunk, *_ = shrunk_bends(w, np.eye(SIZE) / noise**2, ENCODED)
         before.append(np.linalg.norm(curve(w) - curve(line)))
         after.append(np.linalg.norm(curve(shrunk) - curve(line)))
     assert np.mean(after) < 0.6 * np.mean(before)
@@ -40,7 +40,7 @@ def test_a_bend_beyond_noise_stays():
     rng = np.random.default_rng(0)
     bent = coefficients(np.cos(np.linspace(0.0, np.pi * 2, len(TERMS[0].labels))))
     w = bent + 0.01 * rng.normal(size=SIZE)
-    shrunk, _ = shrunk_bends(w, np.eye(SIZE) / 0.01**2, ENCODED)
+    shrunk, *_ = shrunk_bends(w, np.eye(SIZE) / 0.01**2, ENCODED)
     assert np.linalg.norm(curve(shrunk) - curve(bent)) < 0.05 * np.linalg.norm(curve(bent))
 
 
@@ -60,7 +60,7 @@ def test_ordered_levels_are_shrunk_except_missing():
         line = np.append(np.linalg.lstsq(term.root, values, rcond=None)[0], 0.3)
         for _ in range(20):
             w = line + noise * rng.normal(size=len(line))
-            shrunk, _ = shrunk_bends(w, np.eye(len(w)) / noise**2, encoded)
+            shrunk, *_ = shrunk_bends(w, np.eye(len(w)) / noise**2, encoded)
             np.testing.assert_array_equal(shrunk[len(order) - 1 :], w[len(order) - 1 :])
             errors = [(term.root @ (one - line)[:-1])[order] for one in (w, shrunk)]
             off.append([np.linalg.norm(one) for one in errors])
@@ -71,7 +71,7 @@ def test_linear_parts_change_only_with_correlated_errors():
     rng = np.random.default_rng(1)
     w, root = rng.normal(size=SIZE), rng.normal(size=(SIZE, 2 * SIZE))
     levels = next(term for term in TERMS if term.name == "sex").features
-    alone, _ = shrunk_bends(w, np.eye(SIZE), ENCODED)
+    alone, *_ = shrunk_bends(w, np.eye(SIZE), ENCODED)
     assert np.array_equal(alone[levels], w[levels])
     assert alone[-1] == w[-1]
     precision = root @ root.T
@@ -85,8 +85,9 @@ def test_linear_parts_change_only_with_correlated_errors():
 def test_straight_lines_have_nothing_to_shrink():
     straight = Schema.from_dict(schema()).with_additive(Additive(1, 1.0))
     w = np.arange(straight.additive_encoding.n_features + 1.0)
-    same, slopes = shrunk_bends(w, np.eye(len(w)), straight)
+    same, kept, slopes = shrunk_bends(w, np.eye(len(w)), straight)
     assert same is w
+    np.testing.assert_array_equal(kept, np.eye(len(w)))
     np.testing.assert_array_equal(slopes, np.eye(len(w)))
 
 
@@ -96,7 +97,7 @@ def test_slopes_are_derivatives_by_which_variances_move_too():
     w, root = 1.5 * rng.normal(size=SIZE), np.eye(SIZE) + 0.1 * rng.normal(size=(SIZE, SIZE))
     precision = root @ root.T
     way = rng.normal(size=SIZE)
-    _, slopes = shrunk_bends(w, precision, ENCODED)
+    *_, slopes = shrunk_bends(w, precision, ENCODED)
     there, back = (shrunk_bends(w + one * way, precision, ENCODED)[0] for one in (0.05, -0.05))
     found = (there - back) / 0.1
     assert np.linalg.norm(slopes @ way - found) < 0.03 * np.linalg.norm(found)

@@ -270,12 +270,12 @@ def _shrink(model: PrivateLinearModel, schema: Schema, *, with_inference: bool) 
     solution = model.solution_
     if solution.precision is None:
         return
-    w, slopes = shrunk_bends(solution.w, solution.precision, schema)
+    w, kept, slopes = shrunk_bends(solution.w, solution.precision, schema)
     released = model.units_.coefficients(w[:, np.newaxis])
     model.coef_, model.intercept_ = model._model(released)
     noise = solution.noise_covariance
     model._noise_covariance = None if noise is None else noise.mapped(slopes).in_units(model.units_)
-    found = uncertainty_of_effects(solution, schema, w, slopes)
+    found = uncertainty_of_effects(solution, schema, w, kept, slopes)
     if np.isfinite(found.covariance).all():
         model._error_covariance = model.units_.covariance(found.covariance)[:-1, :-1]
     if with_inference:

@@ -70,7 +70,7 @@ _MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
 
 def shrunk_bends(
     w: NDArray[np.float64], precision: NDArray[np.float64], schema: Schema
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Shrink nonlinear components of curves, and interactions, towards zero.
 
     The prior of the nonlinear coefficients of each term is normal with mean zero and a variance per
@@ -90,12 +90,15 @@ def shrunk_bends(
     Returns
     -------
     w : ndarray of shape (n_features + 1,)
-        Shrunk coefficients.
+        Shrunk coefficients, ``kept @ w``.
+    kept : ndarray of shape (n_features + 1, n_features + 1)
+        Shares that are kept: the shrinkage with these variances.
     slopes : ndarray of shape (n_features + 1, n_features + 1)
         Their derivatives with respect to ``w``, through the variances as well: they propagate
         noise.
     """
-    unchanged = w, np.eye(len(w))
+    same = np.eye(len(w))
+    unchanged = w, same, same
     blocks = [one for term in schema.additive_encoding.terms if (one := _bends(term, len(w))).size]
     if not blocks:
         return unchanged
@@ -115,9 +118,10 @@ def shrunk_bends(
         # Return the released coefficients without shrinkage.
         return unchanged
     back, same_bends = basis[:, :k] - basis[:, k:] @ drag, np.eye(k)
-    moved, change = back @ (kept - same_bends) @ bends.T @ w, back @ (slopes - same_bends) @ bends.T
-    is_finite = np.isfinite(moved).all() and np.isfinite(change).all()
-    return (w + moved, unchanged[1] + change) if is_finite else unchanged
+    kept, slopes = (same + back @ (one - same_bends) @ bends.T for one in (kept, slopes))
+    shrunk = kept @ w
+    is_finite = np.isfinite(shrunk).all() and np.isfinite(slopes).all()
+    return (shrunk, kept, slopes) if is_finite else unchanged
 
 
 def _bends(term: Term, size: int) -> NDArray[np.float64]:

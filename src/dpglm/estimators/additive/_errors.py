@@ -47,41 +47,49 @@ _LEAST_WITHIN, _LEAST_SHARE, _FARTHEST = 0.1, 2e-5, 30.0
 
 
 def uncertainty_of_effects(
-    solution: Solution, schema: Schema, w: NDArray[np.float64], slopes: NDArray[np.float64]
+    solution: Solution,
+    schema: Schema,
+    w: NDArray[np.float64],
+    kept: NDArray[np.float64],
+    slopes: NDArray[np.float64],
 ) -> Uncertainty:
     """Return the uncertainty of prepared coefficients after the shrinkage of bends.
 
-    ``w`` are these coefficients, and ``slopes`` their derivatives by those before. It is not a
-    number after an overflow, as a fit that was paid for must return.
+    ``w``, ``kept`` and ``slopes`` are those of ``shrunk_bends``. It is not a number after an
+    overflow, as a fit that was paid for must return.
     """
     with np.errstate(all="ignore"):
         try:
-            return _uncertainty(solution, schema, w, slopes)
+            return _uncertainty(solution, schema, w, kept, slopes)
         except np.linalg.LinAlgError:
             unknown = np.full_like(slopes, np.nan)
             return Uncertainty(w, unknown, unknown)
 
 
 def _uncertainty(
-    solution: Solution, schema: Schema, w: NDArray[np.float64], slopes: NDArray[np.float64]
+    solution: Solution,
+    schema: Schema,
+    w: NDArray[np.float64],
+    kept: NDArray[np.float64],
+    slopes: NDArray[np.float64],
 ) -> Uncertainty:
     size, data, loss = len(w) - 1, solution.plan.data, solution.plan.problem.loss
     response, noise = solution.response, solution.noise_covariance
     terms, before = schema.additive_encoding.terms, solution.w[:size]
     dispersion = loss.dispersion or 1.0
     if response is None or noise is None:
-        precision = present(solution.precision if solution.known is None else solution.known)
-        level = float(precision[-1, -1])
-        mean = precision[-1, :size] / level
-        own = precision[:size, :size] - level * np.outer(mean, mean)
+        raised, level, mean = _of_columns(present(solution.precision))
+        known = raised if solution.known is None else _of_columns(solution.known)[0]
         reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
-        errors = np.asarray(np.linalg.inv(own))
-        variances = _term_variances(terms, before, reached, errors, unit)
-        left = np.asarray(np.linalg.inv(own + np.diag(1.0 / variances)))
-        columns = np.zeros_like(slopes) if noise is None else noise.columns
-        kept = left @ own
-        privacy = _with_mean(kept @ columns[:size, :size] @ kept.T, mean, 0.0)
-        sampling = _with_mean(left, mean, 1.0 / level) - privacy
+        errors = np.asarray(np.linalg.inv(raised))
+        variances = _term_variances(terms, before, reached, np.linalg.inv(known), unit)
+        # Curvature that noise may have made is not known: the prior bounds what it leaves open.
+        # The estimates themselves are not shrunk towards that prior.
+        prior = np.diag(1.0 / variances)
+        errors = errors - np.linalg.inv(raised + prior) + np.linalg.inv(known + prior)
+        columns = np.zeros_like(errors) if noise is None else noise.columns[:size, :size]
+        privacy = _with_mean(columns, mean, 0.0)
+        sampling = _with_mean(errors, mean, 1.0 / level) - privacy
     else:
         values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
         level = data.intercept * float(solution.w[-1])
@@ -101,7 +109,7 @@ def _uncertainty(
             )
         reached = factor * reached
         sampling = _with_mean(factor**2 * own, mean, per_row / data.intercept**2)
-    missed = np.eye(size) - slopes[:size, :size] @ reached
+    missed = np.eye(size) - kept[:size, :size] @ reached
     smoothing = _with_mean((missed * variances) @ missed.T, mean, 0.0)
     prior = _with_mean(np.diag(variances), mean, (PRIOR_INTERCEPT / data.intercept) ** 2)
     return Uncertainty(
@@ -110,6 +118,15 @@ def _uncertainty(
         slopes @ privacy @ slopes.T,
         prior=prior,
     )
+
+
+def _of_columns(
+    precision: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
+    """Return the precision of columns without the intercept, its own, and the columns' means."""
+    level = float(precision[-1, -1])
+    mean = precision[-1, :-1] / level
+    return precision[:-1, :-1] - level * np.outer(mean, mean), level, mean
 
 
 def _calibration(
