@@ -82,7 +82,8 @@ def _uncertainty(
         known = raised if solution.known is None else _of_columns(solution.known)[0]
         reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
         errors = np.asarray(np.linalg.inv(raised))
-        variances = _term_variances(terms, before, reached, np.linalg.inv(known), unit)
+        unsure = np.asarray(np.linalg.inv(known))
+        variances = _term_variances(terms, before, reached, unsure, unit)
         # Curvature that noise may have made is not known: the prior bounds what it leaves open.
         # The estimates themselves are not shrunk towards that prior.
         prior = np.diag(1.0 / variances)
