@@ -24,7 +24,7 @@ N = 300
 
 def executors() -> list[int]:
     """Return the processes of executors of this session's Spark, and of nothing else."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
+    listed = subprocess.run(["ps", "-wweo", "pid,ppid,args"], capture_output=True, text=True).stdout
     lines = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
     own, found = {os.getpid()}, []
     for _ in lines:

@@ -445,7 +445,7 @@ def test_people_are_kept_together_by_repartition():
         frame.repartition("person").persist(), "y", columns=["a", "b"], groups="person"
     )
     model(**LIMITS).fit(rows)
-    spread = SparkRows(frame.repartition(3).persist(), "y", groups="person")
+    spread = SparkRows(frame.repartition(3).persist(), "y", columns=["a", "b"], groups="person")
     with pytest.raises(ValueError, match="all their rows in one partition"):
         model(**LIMITS).fit(spread)
 
