@@ -8,8 +8,8 @@ LIMITS = {
     "files": 303,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_850,
-    "code lines": 52_140,
+    "lines": 85_865,
+    "code lines": 52_150,
 }
 
 

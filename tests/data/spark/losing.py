@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from dpglm import LogisticRegression, SparkRows
 from dpglm.data import pyspark as spark
@@ -37,6 +36,9 @@ def executors() -> list[int]:
 
 def main() -> None:
     """Fit twice, and kill an executor in the second fit."""
+    # Here, as tests are collected without Spark, too.
+    from pyspark.sql import SparkSession
+
     folder = Path(sys.argv[1])
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": f"{folder}"}
     session = (
