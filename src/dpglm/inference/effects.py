@@ -126,7 +126,7 @@ class PointEffects:
             column = self.columns[check_one_of("columns", name, tuple(self.columns))]
             is_category = isinstance(column, CategoricalColumn)
             if is_category and name in named:
-                raise ValueError(f"at must not name {name!r}, of which all categories are compared")
+                raise ValueError(f"at must not name {name!r}: all its categories are compared")
             for point in points:
                 where = _named(point, named)
                 for change, value, gradient in self._changes(column, point):

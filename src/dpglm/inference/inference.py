@@ -600,7 +600,7 @@ class Inference:
 
         Notes
         -----
-        Privacy: post-processing, as for ``adjusted_predictions``.
+        Privacy: post-processing, like ``adjusted_predictions``.
         """
         return self._at_points().effects(columns, at, level)
 

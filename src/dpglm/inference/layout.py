@@ -23,7 +23,7 @@ _LATEX = {
 @final
 @dataclass(frozen=True, repr=False)
 class ModelTable:
-    """Estimates of one or several models as a table of text cells, such as of ``dpglm.table``.
+    """Estimates of one or several models as a table of text cells; made by ``dpglm.table``.
 
     ``str()`` returns plain text; notebooks show a table.
 

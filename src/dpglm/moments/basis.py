@@ -134,8 +134,8 @@ class MomentBasis:
     def in_span(self, encoding: FormulaEncoding) -> Floats:
         """Return each column of a formula as a combination of the released ones and a constant.
 
-        Of shape (width + 1, n_columns): the shortest combinations, with the constant last; a
-        ValueError for a term that is none. Both encodings are computed for artificial rows with
+        The shape is (width + 1, n_columns): the shortest combinations, the constant last. A
+        term outside the span is a ValueError. Both encodings are computed for artificial rows with
         every combination of the categories that a term uses, and numbers within their bounds, so
         nothing depends on the table.
         """

@@ -171,7 +171,7 @@ def noisy_fixed_moments(
 
 
 def fixed_moment_sum(size: int) -> RowSum:
-    """Sum of ``noisy_fixed_moments`` of so many columns, the constant one included."""
+    """Sum of ``noisy_fixed_moments``; ``size`` counts the constant column, too."""
     name = "normalised second-moment sum"
     return RowSum(name, n_symmetric(size), directions=size, opposition=0.0)
 

@@ -200,7 +200,7 @@ def noisy_projected_gradient(
 # The bounded sum of row gradients that are clipped in a public basis, and its release.
 
 _MANY_ENTRIES = 1 << 22
-"""Of rows that are kept in single precision: 32 MB in double precision, more than fits caches."""
+"""Entries from which rows are kept in single precision: 32 MB in double, more than caches hold."""
 _LEAST_CLIP, _MOST_CLIP = 1e-10, 1e10
 
 

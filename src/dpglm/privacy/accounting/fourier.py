@@ -101,7 +101,7 @@ class FourierAccountant(Accountant):
 def _delta_of_one(laws: tuple[LossLaw, ...], epsilon: float) -> float:
     """Bound delta of one mechanism alone, with nothing rounded to a grid.
 
-    It is ``P(loss > e) - exp(e) Q(loss > e)``, of which the second term is at most the first.
+    It is ``P(loss > e) - exp(e) Q(loss > e)``; the second term is at most the first.
     """
     found = []
     for law in laws:

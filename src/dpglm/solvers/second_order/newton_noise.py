@@ -30,8 +30,8 @@ _FEW_ROWS = 0.25
 # Draws and difference for the curvature of several outputs.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 _LEAST_RATIO = 1e-12
-# Standard deviations by which curvature is taken as smaller than estimated; the smaller of 1 and 2
-# for which every term of ACS employment is covered in at least 85 %, at epsilon 0.1 to 1:
+# Curvature is lowered by this many standard deviations. Of 1 and 2, it is the smaller one that
+# covers every term of ACS employment in at least 85 % at epsilon 0.1 to 1:
 # ``python -m experiments.additive_coverage --splits FOLDER``.
 _DOUBT = 2.0
 

@@ -555,7 +555,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         """Return a precision with the curvature less the norm of its noise.
 
         The norm of a symmetric matrix of normal entries is at most about sqrt(2 n) times the
-        standard deviation of its diagonal (Wigner). What stays is at least a little.
+        standard deviation of its diagonal (Wigner). The least eigenvalue stays above zero.
         """
         basis, (curvature, _) = present(state.basis), self._curvature(state)
         values, turn = np.linalg.eigh(curvature)
