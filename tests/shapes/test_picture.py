@@ -196,6 +196,14 @@ def test_legends_are_below_all_axes():
     assert [one.get_text() for one in legend.get_texts()] == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize(("end", "reach"), [(1.2, 2.2), (4.0, 5.0), (np.inf, 1.5)])
+def test_panels_hold_most_ends_of_wide_bands(end, reach):
+    (term, *_) = terms_of(SCHEMA)
+    signs = np.where(np.arange(term.shape[0]) % 2, 1.0, -1.0)[np.newaxis]
+    shape = Shape(term.axes, ("y",), signs, np.stack([signs - end, signs + end], axis=-1))
+    assert reach_of([shape]) == pytest.approx(reach)
+
+
 def test_arrows_mark_bands_beyond_the_panel():
     """Bands used to be cut at one and a half times the largest effect, with no mark."""
     (term, *_) = terms_of(SCHEMA)

@@ -50,12 +50,14 @@ def reaches_of(shapes: Sequence[Shape], *, common: bool) -> dict[str, float]:
 
 
 def reach_of(shapes: Sequence[Shape]) -> float:
-    """Return the common scale of shapes: the largest drawn magnitude."""
-    found = [np.abs(one.values).max(initial=0.0) for one in shapes]
-    ends = [np.abs(one.band).max() for one in shapes if one.band is not None]
-    largest = max(found, default=0.0)
+    """Return the common scale of shapes, which holds all values and half of the bands."""
+    largest = float(max((np.abs(one.values).max(initial=0.0) for one in shapes), default=0.0))
+    ends = [np.abs(one.band).max(axis=-1).ravel() for one in shapes if one.band is not None]
+    every = np.concatenate([[largest], *ends])
     # Wide bands are cut off, and marked by arrows.
-    return max(min(max(ends, default=0.0), _MOST_OF_BANDS * largest), largest) or 1.0
+    half = np.quantile(every, 0.5, method="lower")
+    most = max(_MOST_OF_BANDS * largest, float(half) if math.isfinite(half) else 0.0)
+    return min(every.max(), most) or 1.0
 
 
 def draw_shapes(shapes: Shapes, most: int | None = None, *, common_scale: bool = False) -> Any:
@@ -238,8 +240,7 @@ def _draw_map(axes: Any, shape: Shape) -> None:
     values = shape.values[output]
     rows, columns = (_shown(values, axis, place) for place, axis in enumerate(shape.axes))
     chosen = np.ix_(rows, columns)
-    values = values[chosen]
-    x, y = _places(first, rows), _places(second, columns)
+    values, x, y = values[chosen], _places(first, rows), _places(second, columns)
     smooth = isinstance(first, NumericAxis) and isinstance(second, NumericAxis)
     # Maps have their own scale: interactions are often much smaller than main effects.
     reach = float(np.abs(values).max(initial=0.0)) or 1.0
@@ -306,8 +307,7 @@ def _upright(shape: Shape) -> Shape:
 
 def _drawn_ends(band: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
     """Return the ends of a band, with finite numbers for infinite ones."""
-    ends: NDArray[np.float64] = np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T
-    return ends
+    return np.asarray(np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T)
 
 
 def _mark_beyond(
