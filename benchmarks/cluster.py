@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.bar import Bar
 from dpglm.data.collection import as_collection
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy import Adjacency

@@ -25,8 +25,7 @@ from benchmarks.bar import Bar
 from dpglm import LogisticRegression, MappedRows, NoisyGD, ParquetRows
 from dpglm.data.collection import Collection
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows, block_map
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows, block_map
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.problem import Logistic

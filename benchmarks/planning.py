@@ -31,7 +31,7 @@ _MEMORY = 500.0
 
 _PROGRAM = """
 import json, pathlib, sys, time
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.preprocessing import Center, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, spent
 from dpglm.privacy.selection.repetitions import NegativeBinomialNumber

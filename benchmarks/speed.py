@@ -20,8 +20,7 @@ from benchmarks.bar import Bar
 from benchmarks.splits import load_adult_split
 from dpglm import LogisticRegression, NoisyGD
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows, block_map
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows, block_map
 from dpglm.datasets import load_fashion_mnist
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum

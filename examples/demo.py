@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from dpglm import datasets
-from dpglm._progress import shown, stage
+from dpglm._calls import shown, stage
 from dpglm.cli.commands.studies import OUT, Comparison, study_adult, without_some
 from dpglm.cli.options import command
 from dpglm.estimators import AdditiveClassifier

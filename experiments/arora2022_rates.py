@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Arora2022Smooth
 from dpglm.pictures import BLUE, GREEN, GREY, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP

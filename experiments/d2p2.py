@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.datasets import load_adult, load_mnist
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Arora2022Smooth, Song2021
 from dpglm.pictures import BLUE, GREEN, GREY, INK, ORANGE, new_figure
 from dpglm.privacy import Adjacency, ApproximateDP

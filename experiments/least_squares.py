@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Problem, Squared

@@ -14,8 +14,7 @@ from scipy.optimize import minimize
 from sklearn.metrics import r2_score, roc_auc_score
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.problem import L2, Logistic, Problem, Savage, Squared

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.pictures import BLUE, GREEN, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

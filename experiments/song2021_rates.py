@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Arora2022Lipschitz, Song2021
 from dpglm.pictures import BLUE, INK, ORANGE, new_figure
 from dpglm.privacy import ApproximateDP

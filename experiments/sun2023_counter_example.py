@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import dpsgd_f_theoretical
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.datasets import load_cifar100_features, load_fashion_mnist, load_mnist
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import (
     Arora2022GridSearch,
     Arora2022Lipschitz,

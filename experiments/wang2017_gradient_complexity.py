@@ -30,8 +30,7 @@ from scipy.optimize import minimize
 
 from dpglm._words import plain_number
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.pictures import BLUE, GREEN, INK, ORANGE, PURPLE, new_figure, quiet
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Wang2017PolyakLojasiewicz
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

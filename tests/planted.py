@@ -14,13 +14,12 @@ from unittest import mock
 import numpy as np
 
 from dpglm.data import prepare
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import DenseRows
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle import gradients, scores
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import NoiseSource, SeededNoise, additive
 from dpglm.privacy.noise.additive import GaussianLinearTerm, L2LinearTerm, SecretNoise
 from dpglm.privacy.releases import Release

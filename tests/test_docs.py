@@ -15,7 +15,7 @@ import pytest
 
 import dpglm
 from docs._site import api_pages, pages
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import (
     L1,

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV
-from dpglm import _progress as _progress_shown
-from dpglm._progress import (
+from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, _calls
+from dpglm._calls import (
     Bars,
     Lines,
     NotebookBars,
@@ -226,14 +225,14 @@ class TestBars:
         rich = pytest.importorskip("rich.progress")
         out = io.StringIO()
         console = Console(file=out, force_terminal=True, width=100, color_system=None)
-        columns = _progress_shown._columns()
+        columns = _calls._columns()
         bars = rich.Progress(
             *columns,
             console=console,
             auto_refresh=False,
             transient=True,
             get_time=clock,
-            **_progress_shown._SPEED,
+            **_calls._SPEED,
         )
         return bars, out
 
@@ -300,9 +299,9 @@ class TestNotebooks:
 
         kernel = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
         monkeypatch.setitem(sys.modules, "IPython", kernel)
-        assert _progress_shown.is_watched()
+        assert _calls.is_watched()
         monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
-        assert not _progress_shown.is_watched()
+        assert not _calls.is_watched()
 
     def test_shown_in_a_notebook_uses_its_display(self, monkeypatch):
         displayed = []
@@ -359,7 +358,7 @@ class TestVerbose:
             return contextlib.nullcontext(bars.append)
 
         monkeypatch.setattr(_base, "is_watched", lambda: True)
-        monkeypatch.setattr(_progress_shown, "_listener", listener)
+        monkeypatch.setattr(_calls, "_listener", listener)
         fit_classifier(verbose=verbose, solver=NoisyGD(n_steps=3))
         assert len(of("Private fit", bars)) == 5
         assert len(re.findall("noisy gradient norm", capfd.readouterr().err)) == n_lines

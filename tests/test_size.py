@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 303,
+    "files": 293,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_865,
-    "code lines": 52_150,
+    "lines": 85_729,
+    "code lines": 52_058,
 }
 
 

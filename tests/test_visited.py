@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import CALLS, counts, n_plans, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (62, 453), "study": (87, 844)}
+LIMITS = {"fit": (54, 453), "study": (80, 844)}
 
 
 @pytest.mark.parametrize("name", LIMITS)

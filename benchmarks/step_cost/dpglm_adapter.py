@@ -11,11 +11,10 @@ from benchmarks.peers import dpglm_adapter as peer
 from benchmarks.step_cost.protocol import CLIP, Adapter, Work, Workload, make_rows, serve
 from dpglm.data.compiled.kernels import COMPILED
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import block_map
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, block_map
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator

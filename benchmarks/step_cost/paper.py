@@ -9,8 +9,8 @@ from typing import final
 
 from benchmarks.step_cost.measure import REFERENCE, Measurement
 from benchmarks.step_cost.protocol import Workload
-from dpglm.data.memory.dense import RUN_ROWS
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import RUN_ROWS
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import L2, Logistic, Loss, Problem, Softmax
 from dpglm.solvers.auto import Auto

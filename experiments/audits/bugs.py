@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import DenseRows
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import clipping, gradients
 from dpglm.privacy import ApproximateDP, NegativeBinomialNumber, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian, additive

@@ -13,7 +13,7 @@ from sklearn.base import is_regressor
 
 import dpglm
 import dpglm.estimators
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle import gradients
 from dpglm.preprocessing import Center

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from dpglm.audit import Claim, Neighbours
 from dpglm.certificate.execution import PartPlan
-from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import GroupBound
+from dpglm.data.collection import MatrixRows
+from dpglm.data.rows import GroupBound, Rows
 from dpglm.evaluation import (
     BinaryTask,
     ClassesTask,

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 from unittest import mock
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.moments.basis import MomentBasis, basis_of
 from dpglm.oracle import linear
 from dpglm.privacy import Adjacency

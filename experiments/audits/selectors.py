@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpglm import LogisticRegression, PrivateGridSearchCV, PrivateRandomizedSearchCV
 from dpglm.audit import Claim, Neighbours
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, Composed, GaussianAccountant, gdp
 from dpglm.privacy.noise import SystemNoise, add_gaussian, granularity_exponent

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpglm.audit import Claim
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import dpsgd_f_theoretical
 from dpglm.privacy import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.privacy.noise import SystemNoise

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing import (
     Center,

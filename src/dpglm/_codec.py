@@ -220,7 +220,7 @@ def encode(value: Any, kind: Any = None) -> Any:
     ``kind`` is the type that it will be read as, by default its own class.
 
     >>> from dpglm.problem import L2Ball
-    >>> from dpglm.problem.constraints import Constraint
+    >>> from dpglm.problem.problem import Constraint
     >>> encode(L2Ball(2.0)), encode(L2Ball(2.0), Constraint)
     ({'radius': 2.0}, {'type': 'l2_ball', 'radius': 2.0})
     """
@@ -231,7 +231,7 @@ def encode(value: Any, kind: Any = None) -> Any:
 def decode(kind: type[T], document: Any) -> T:
     """Read what ``encode`` wrote, trusting nothing in it; a ValueError names the place.
 
-    >>> from dpglm.problem.constraints import Constraint
+    >>> from dpglm.problem.problem import Constraint
     >>> decode(Constraint, {"type": "l2_ball", "radius": 2.0})
     L2Ball(radius=2.0)
     """

@@ -11,8 +11,7 @@ import numpy as np
 
 from dpglm.audit.report import error_bounds
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.solvers.base import Plan

@@ -15,7 +15,7 @@ from dpglm.audit.games import PlanGame, Recording, Replay, pays_for_all
 from dpglm.audit.guessing import choose_guess
 from dpglm.audit.neighbours import Table, captured, estimator_neighbours
 from dpglm.audit.report import Observation
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
 from dpglm.privacy.noise import SeededNoise, SystemNoise, add_gaussian
 from dpglm.problem import L2, Logistic, Problem, Softmax

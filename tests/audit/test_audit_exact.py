@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpglm.audit import exact_audit
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.problem import L1Ball, Logistic, Problem
 from dpglm.solvers import FrankWolfe, NoisyGD, pure_gd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpglm.audit import audit_in_one_run
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import FrankWolfe, NoisyGD

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import DenseRows
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import choices as coordinates
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.selection import choices as selections
 from dpglm.problem import L1Ball, Logistic, Problem

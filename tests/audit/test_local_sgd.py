@@ -8,9 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import GaussianDP
+from dpglm.data.rows import DataSpec
+from dpglm.privacy.budget import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import LocalSGD, run

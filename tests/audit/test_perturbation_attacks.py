@@ -8,10 +8,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianLinearTerm, SecretNoise
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared

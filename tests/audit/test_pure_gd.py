@@ -8,9 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP
+from dpglm.data.rows import DataSpec
+from dpglm.privacy.budget import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.privacy.noise.additive import L2Noise
 from dpglm.problem import Logistic, Problem

@@ -11,11 +11,10 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.projection import GaussianEmbedding
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import Logistic, Problem
 from dpglm.solvers import D2P2, JohnsonLindenstrauss, NoisyGD, run

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtri
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy import (
     Adjacency,

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import linear as shells_module
 from dpglm.oracle import linear as weighted_module
 from dpglm.oracle import moments as moments_module
@@ -20,7 +20,7 @@ from dpglm.oracle.moments import constant_column, noisy_second_moments, normaliz
 from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import near_sum, noisy_near_counts, target_sums
 from dpglm.privacy import GaussianDP
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator

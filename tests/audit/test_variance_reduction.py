@@ -8,11 +8,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import gradients as differences_module
 from dpglm.oracle.clipping import Clipping
 from dpglm.privacy import GaussianDP
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Logistic, Problem, Squared
 from dpglm.solvers import SVRG, SVRGPlusPlus, run

@@ -11,7 +11,7 @@ from dpglm.certificate.recompute import check_cost, gaussian_mu, recompute
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

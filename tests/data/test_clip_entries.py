@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.views import View
 
 LAYOUTS = [

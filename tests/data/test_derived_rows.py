@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import derived_rows, prepare_rows
-from dpglm.data.rows import block_map
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, block_map
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

@@ -17,7 +17,7 @@ from dpglm.data.projection import (
     embedded_rows,
     embedded_spec,
 )
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.views import View
 
 EMBEDDINGS = [GaussianEmbedding(), SparseEmbedding(), SparseEmbedding(nonzeros=1)]

@@ -24,7 +24,7 @@ from dpglm import (
     RobustClassifier,
 )
 from dpglm.data import prepare
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem import L2Ball
 from dpglm.solvers import UniformAverage
 from tests.audit.attack import scripted_releases

@@ -27,7 +27,7 @@ from dpglm import (
 from dpglm.estimators import _private as _family
 from dpglm.estimators._private import Family
 from dpglm.preprocessing import Center
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 from dpglm.privacy.noise import SeededNoise
 from dpglm.tables.schema import Schema
 from tests.fits import make_rows
@@ -201,13 +201,13 @@ class TestTheNote:
 
     def test_mark_replaces_its_rows(self):
         """It has a key of the process, so that rows cannot be tested against it."""
-        from dpglm.data.memory import matrix
+        from dpglm.data import collection
 
-        rows = matrix.MatrixRows(X)
+        rows = collection.MatrixRows(X)
         first = rows.mark()
-        assert rows.mark() == first != matrix.MatrixRows(OTHER_X).mark()
+        assert rows.mark() == first != collection.MatrixRows(OTHER_X).mark()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(matrix, "_KEY", b"another")
+            patch.setattr(collection, "_KEY", b"another")
             assert rows.mark() != first
 
 

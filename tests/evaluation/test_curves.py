@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.spec import DataSpec
+from dpglm.data.collection import MatrixRows
+from dpglm.data.rows import DataSpec
 from dpglm.evaluation import BinaryTask, evaluate_predictions, plan_evaluation
 from dpglm.evaluation.estimates import (
     MergedCells,

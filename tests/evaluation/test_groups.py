@@ -5,7 +5,7 @@ import pytest
 
 import dpglm
 from dpglm.certificate import verify
-from dpglm.data.spec import GroupBound
+from dpglm.data.rows import GroupBound
 from dpglm.evaluation import BinaryTask, plan_evaluation
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, Unit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import GaussianDP
 from dpglm.problem import Logistic, Problem, Savage
 from dpglm.solvers.auto import Auto

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Arora2022Lipschitz, Arora2022Smooth
 from dpglm.privacy import Adjacency, ApproximateDP, gdp
 from dpglm.privacy.noise import SeededNoise

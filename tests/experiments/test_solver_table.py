@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem import L2, Logistic, Problem
 from dpglm.solvers import SOLVERS
 from experiments import solver_table

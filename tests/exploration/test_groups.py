@@ -7,7 +7,7 @@ from pyarrow import parquet
 
 import dpglm
 from dpglm.certificate import verify
-from dpglm.data.spec import GroupBound
+from dpglm.data.rows import GroupBound
 from dpglm.exploration import plan_description
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import ApproximateDP, GaussianDP, Unit

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm.data.groups import GroupedRows
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.memory.sparse import SparseRows
+from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound, Rows
 from dpglm.papers import (
     Arora2022GridSearch,
     Arora2022Lipschitz,

@@ -21,13 +21,13 @@ from dpglm import (
     Ridge,
 )
 from dpglm._validation import check_bools
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.datasets import load_adult, load_california_housing
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.budget import ApproximateDP
 from tests.fits import admitted_targets
 
-MODULES = ("solvers", "preprocessing", "problem", "selection", "data.spec", "estimators")
+MODULES = ("solvers", "preprocessing", "problem", "selection", "data.rows", "estimators")
 NEITHER = ("no", "False", "true", 0, 1, 0.0, None, [], [True], np.array([True]))
 needed = {
     "n_rows": 10,

@@ -26,7 +26,7 @@ from dpglm import (
     RobustClassifier,
 )
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.stored import MappedRows
 from dpglm.estimators.linear import _base as _identity

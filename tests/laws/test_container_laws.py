@@ -23,7 +23,7 @@ from sklearn.exceptions import DataConversionWarning
 from dpglm import ArrowRows, LogisticRegression, MappedRows, ParquetRows, PrivacyLedger, Ridge
 from dpglm.data.dask.arrays import DaskArrays
 from dpglm.data.stream import streamed
-from dpglm.estimators.linear import _targets
+from dpglm.estimators import _predictor
 from dpglm.privacy import ApproximateDP
 from dpglm.solvers import NoisyGD
 
@@ -433,7 +433,7 @@ def test_y_in_a_column_is_taken_with_a_warning_everywhere(tmp_path, container):
 
 
 def test_the_law_sees_a_container_that_clips_infinite_targets(tmp_path, monkeypatch):
-    monkeypatch.setattr(_targets, "check_not_missing", lambda y: y)
+    monkeypatch.setattr(_predictor, "check_not_missing", lambda y: y)
     with pytest.raises(AssertionError):
         check_fit(tmp_path, "mapped", True, *TARGETS["infinite target"])
 

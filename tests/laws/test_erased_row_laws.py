@@ -11,7 +11,7 @@ import pytest
 from dpglm.audit import worst_neighbours
 from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.oracle import choices as quantiles
 from dpglm.oracle import counts as means
 from dpglm.oracle import targets as magnitudes

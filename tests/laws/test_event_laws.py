@@ -13,7 +13,7 @@ from dpglm.privacy.accounting.accountants import (
     RenyiAccountant,
     accountant_for,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

@@ -17,7 +17,7 @@ from dpglm import AdditiveClassifier, LogisticRegression, MappedRows, PrivatePip
 from dpglm.data import groups as grouped_rows
 from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.data.stream import streamed
 from dpglm.exceptions import PlanMismatchError
 from dpglm.preprocessing import Center

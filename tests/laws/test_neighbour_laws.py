@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import choices as coordinates
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.noise import SeededNoise, additive

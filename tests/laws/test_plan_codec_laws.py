@@ -22,7 +22,7 @@ from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.protection import Protection
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators import (
     PrivateGridSearchCV,
     PrivatePipeline,
@@ -47,8 +47,7 @@ from dpglm.problem import (
     Sparsemax,
     Squared,
 )
-from dpglm.problem.constraints import Constraint
-from dpglm.problem.problem import Regularizer
+from dpglm.problem.problem import Constraint, Regularizer
 from dpglm.report import load_model, save_model
 from dpglm.selection.choices import Choice
 from dpglm.solvers import SOLVERS as NAMED

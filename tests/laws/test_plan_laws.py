@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dpglm import PrivacyLedger
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import counts
 from dpglm.preprocessing import Center, ClipToQuantile, Scale
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP

@@ -51,7 +51,7 @@ def samples() -> dict[str, Any]:
 
     import dpglm
     from dpglm.data.protection import Protection
-    from dpglm.data.spec import DataSpec
+    from dpglm.data.rows import DataSpec
     from dpglm.problem import Logistic, Problem
     from dpglm.solvers import D2P2, NoisyGD
 

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.privacy import ApproximateDP
 from dpglm.privacy.events import PoissonSampled, canonical

@@ -12,8 +12,7 @@ import torch
 from dpglm.data import sampled
 from dpglm.data.compiled import kernels
 from dpglm.data.groups import GroupedRows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound, Rows
 from dpglm.data.stream import streamed
 from dpglm.data.stream.stored import MappedRows
 from dpglm.data.torch import networks
@@ -26,7 +25,7 @@ from dpglm.oracle.gradients import (
 )
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.views import View
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator

@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import (
     Arora2022Lipschitz,
     Arora2022Smooth,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpglm._codec import decode, encode
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.preprocessing import (
     Center,
     ClipToQuantile,

@@ -10,8 +10,8 @@ from scipy import sparse
 
 import dpglm
 from dpglm.certificate import verify
-from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.spec import DataSpec
+from dpglm.data.collection import MatrixRows
+from dpglm.data.rows import DataSpec
 from dpglm.exploration.description import Description
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum

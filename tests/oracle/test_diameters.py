@@ -13,7 +13,7 @@ import pytest
 
 from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.oracle import choices as loss_choices
 from dpglm.oracle import choices as quantiles
 from dpglm.oracle import rounding
@@ -64,7 +64,7 @@ from dpglm.oracle.targets import (
     target_size_sum,
     target_sum,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator, Release

@@ -16,8 +16,7 @@ from scipy import sparse
 from dpglm import _validation as _arrays
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.data.stream.stored import MappedRows
 from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import FlatClipping

@@ -10,7 +10,7 @@ import pytest
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum, gradient_release
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian, Pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.problem import Logistic

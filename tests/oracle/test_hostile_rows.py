@@ -11,8 +11,7 @@ from scipy import sparse
 
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.data.torch import tensors
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import clipped_difference_sum, clipped_gradient_sum

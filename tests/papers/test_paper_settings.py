@@ -14,7 +14,7 @@ from scipy import stats
 from dpglm import LogisticRegression
 from dpglm.certificate import Certificate
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.guidance import guidance
 from dpglm.papers import (
     Arora2022Lipschitz,

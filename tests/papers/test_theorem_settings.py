@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import (
     Arora2022GridSearch,
     Arora2022OutputPerturbation,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression, NoisyGD
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.solvers import base
 
 FAILED = (AssertionError, pytest.fail.Exception)

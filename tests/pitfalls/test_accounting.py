@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 
 from dpglm import NoisyGD, PrivacyLedger, PrivateGridSearchCV
 from dpglm.certificate.recompute import recompute
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import BudgetExceededError, TooCostlyError
 from dpglm.ledger.filters import make_filter
 from dpglm.oracle import gradients
@@ -26,8 +26,7 @@ from dpglm.oracle.rounding import RowSum
 from dpglm.privacy.accounting import fourier
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.convolution import Mixture
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import (
     Composed,
     Gaussian,

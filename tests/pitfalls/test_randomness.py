@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dpglm import NoisyGD
-from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory import DenseRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators._private import PrivateEstimator
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.oracle import gradients

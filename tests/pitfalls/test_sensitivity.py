@@ -14,15 +14,14 @@ from dpglm import NoisyGD, Ridge
 from dpglm.data import collection, prepare
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import ColumnScaling, column_scaling, prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.oracle import clipping, gradients, rounding
 from dpglm.oracle import objective as minimizers
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem, Softmax, Squared

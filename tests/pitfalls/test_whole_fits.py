@@ -17,7 +17,7 @@ from dpglm.cli import console as paths
 from dpglm.cli.app import app
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators.linear import _base
 from dpglm.exceptions import BudgetExceededError, PlanMismatchError, RowsChangedError
 from dpglm.ledger import store

@@ -6,10 +6,9 @@ import numpy as np
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic

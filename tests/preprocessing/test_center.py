@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.preprocessing import Center, InstanceOptimalCenter
 from dpglm.preprocessing.steps import nearest_mean, random_basis
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from tests.preprocessing.support import dense, make_rows, oracle_of
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import row_by_row_product
 from dpglm.preprocessing import RowMap
 from dpglm.preprocessing.base import dense_spec

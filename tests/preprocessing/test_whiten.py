@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm.preprocessing import RandomProjection, Whiten
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from tests.preprocessing.support import dense, make_rows, oracle_of
 
 RNG = np.random.default_rng(0)

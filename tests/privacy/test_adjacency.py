@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from dpglm._codec import decode, encode
 from dpglm.exceptions import PlanMismatchError
 from dpglm.privacy import releases as module
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.events import (
     Composed,
     Gaussian,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.choices import choose_least_generalized, generalized_choice_release
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import clipped_loss_sums

@@ -11,7 +11,7 @@ import pytest
 from dpglm import Ridge
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Arora2022Lipschitz, Arora2022Smooth
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.accountants import within_budget

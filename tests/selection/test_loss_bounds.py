@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem import (
     Hinge,
     Huber,

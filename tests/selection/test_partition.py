@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.selection.method import part_sizes, partition
 from dpglm.solvers.parts.defaults import stage_seed
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
 from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import BoundedRange, Composed, Gaussian, LastIterate, Parallel, Pure

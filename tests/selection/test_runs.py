@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import gradient_release

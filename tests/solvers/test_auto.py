@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpglm import LogisticRegression
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.problem import (

@@ -12,7 +12,7 @@ import pytest
 
 from dpglm._codec import decode, encode
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger import PrivacyLedger
 from dpglm.preprocessing import Center, Scale, Whiten
@@ -56,7 +56,7 @@ import json, os, signal, sys
 sys.path[:0] = json.loads(sys.argv[1])
 import numpy as np
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SystemNoise
 from dpglm.problem import Logistic, Problem

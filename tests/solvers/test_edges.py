@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dpglm import LogisticRegression, RidgeClassifier
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.preprocessing import Center
 from dpglm.privacy import ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise

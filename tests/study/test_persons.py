@@ -10,7 +10,7 @@ from dpglm import PrivacyLedger, Study
 from dpglm.certificate import Certificate, verify
 from dpglm.data.groups import Groups
 from dpglm.privacy import Adjacency, ApproximateDP, SplitByCoins, default_delta
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 from dpglm.privacy.noise import SeededNoise
 from dpglm.study import Split
 from dpglm.study.reading import read_study

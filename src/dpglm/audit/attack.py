@@ -11,8 +11,7 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from dpglm._calls import checked
-from dpglm._progress import stage
+from dpglm._calls import checked, stage
 from dpglm._validation import Array, check_integer, check_one_of, check_real
 from dpglm.audit.games import (
     ChoiceLaw,
@@ -334,7 +333,7 @@ def exact_audit(plan: Plan) -> AuditReport:
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> from dpglm.solvers import NoisyGD

@@ -16,7 +16,7 @@ from dpglm._validation import Array
 from dpglm.audit.neighbours import Neighbours
 from dpglm.audit.report import Observation
 from dpglm.exceptions import PlanMismatchError
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import RandomlyRepeated
 from dpglm.privacy.events.compositions import leaves
 from dpglm.privacy.noise import NoiseSource, bernoulli

@@ -28,7 +28,7 @@ from dpglm.audit.report import (
 )
 from dpglm.data.rows import Rows
 from dpglm.privacy import gdp
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise, SystemNoise
 from dpglm.solvers.base import Plan
 from dpglm.solvers.run import run
@@ -313,7 +313,7 @@ def audit_in_one_run(
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> from dpglm.solvers import NoisyGD

@@ -16,13 +16,12 @@ from sklearn.base import BaseEstimator, clone
 
 from dpglm._calls import checked
 from dpglm._validation import Array, check_integer
-from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory import DenseRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.estimators._private import PrivateFit
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.noise.source import Observer
 from dpglm.problem.loss import Target

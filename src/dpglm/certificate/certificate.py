@@ -38,13 +38,12 @@ from dpglm.data.protection import (
     rows_in_words,
     side_of,
 )
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import write_json
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit
 from dpglm.privacy.events import Composed, Event
 from dpglm.privacy.noise import NoiseSource
 from dpglm.privacy.releases import AnyRelease

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountant import grouped_delta, pure_group
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

@@ -18,11 +18,9 @@ from dpglm.certificate.certificate import Certificate, certify
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.groups import LimitedGroups
 from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.rows import Rows
-from dpglm.data.spec import GroupBound
+from dpglm.data.rows import GroupBound, Rows
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.base import Plan

@@ -25,7 +25,7 @@ from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountant import least_epsilon
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.fourier import FourierAccountant
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     DisjointParts,
     Event,

@@ -12,11 +12,10 @@ from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
 from dpglm._words import plain_number, rounded_up
 from dpglm.data.protection import EVALUATION
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import weak_delta, weak_epsilon
+from dpglm.privacy.budget import Adjacency, Unit, weak_delta, weak_epsilon
 from dpglm.privacy.events import DisjointParts, RandomlyRepeated, canonical, describe_event
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import FitStage

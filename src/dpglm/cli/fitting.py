@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final
 
-from dpglm._progress import shown
+from dpglm._calls import shown
 from dpglm._registry import ESTIMATORS
 from dpglm.cli.console import InputError
 from dpglm.cli.options import INPUT_FILE, EstimatorName, numbers

@@ -19,22 +19,22 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer, finite
-from dpglm.data.memory.dense import DenseRows
+from dpglm.data.memory import DenseRows
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import (
     SERIAL,
     AnyArrays,
     Block,
     BlockMap,
+    DataSpec,
     Floats,
     Kernel,
     Rows,
     compensated_sum,
 )
 from dpglm.data.sampled import SampledBlock, on_grid, sampled_rows
-from dpglm.data.spec import DataSpec
 from dpglm.exceptions import NearIdsWarning, PlanMismatchError
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import (
     NUMBER_KINDS,

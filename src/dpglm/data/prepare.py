@@ -16,10 +16,18 @@ from scipy import sparse
 
 from dpglm._validation import in_one_line, like, namespace, rounded_up
 from dpglm.data.compiled import kernels
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.memory.sparse import SparseRows
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
+from dpglm.data.memory import DenseRows, SparseRows
+from dpglm.data.rows import (
+    LARGEST,
+    SERIAL,
+    SMALLEST,
+    Block,
+    BlockMap,
+    DataSpec,
+    Floats,
+    FloatType,
+    Rows,
+)
 from dpglm.exceptions import EqualBoundsWarning
 from dpglm.tables.cells import NUMBER_KINDS, check_unique, column_in_words, spelled_in
 from dpglm.tables.encoding import LinearUnits

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import check_integer
-from dpglm.data.memory.sparse import BLOCK_ROWS, SparseRows
+from dpglm.data.memory import SPARSE_BLOCK_ROWS, SparseRows
 from dpglm.data.prepare import derived_rows, prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.rows import DataSpec, FloatType, Rows
 
 Transform: TypeAlias = "NDArray[np.float64] | sparse.csr_array"
 
@@ -141,8 +140,8 @@ def _(rows: SparseRows, transform: Transform, spec: DataSpec) -> Rows:
     # Blocks only multiply by dense matrices, without the savings of a sparse one.
     matrix = transform.astype(rows.spec.dtype)
     X = np.empty((rows.n_rows, spec.n_features), spec.dtype)
-    for start in range(0, rows.n_rows, BLOCK_ROWS):
-        block = rows._X[start : start + BLOCK_ROWS] @ matrix
-        X[start : start + BLOCK_ROWS] = block.toarray() if sparse.issparse(block) else block
+    for start in range(0, rows.n_rows, SPARSE_BLOCK_ROWS):
+        block = rows._X[start : start + SPARSE_BLOCK_ROWS] @ matrix
+        X[start : start + SPARSE_BLOCK_ROWS] = block.toarray() if sparse.issparse(block) else block
     weights = None if rows._weights is None else rows._weights.astype(np.float64)
     return prepare_rows(X, rows._y, spec, weights=weights)

@@ -16,9 +16,8 @@ from dpglm._json import at
 from dpglm._validation import check_count, check_real
 from dpglm._words import plain_number
 from dpglm.data.groups import Groups
-from dpglm.data.spec import GroupBound
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget, default_delta
+from dpglm.data.rows import GroupBound
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, default_delta
 from dpglm.privacy.events import Composed, Event, Parallel, SplitByCoins, canonical
 from dpglm.privacy.noise import NoiseSource, bernoulli
 

@@ -42,8 +42,7 @@ from dpglm.data.dask.distributed import (
     rows_on,
     with_one_blas_thread,
 )
-from dpglm.data.rows import Floats, Rows
-from dpglm.data.spec import FloatType
+from dpglm.data.rows import Floats, FloatType, Rows
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, Part, types_of
 from dpglm.data.stream.source import ArraySource

@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm.data.compiled import kernels
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Kernel, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, Kernel, Rows
 
 # Entries of a block that are multiplied at a time, which stay in cache.
 _ENTRIES = 1 << 15

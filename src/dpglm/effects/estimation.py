@@ -20,8 +20,7 @@ from dpglm.effects.question import EffectQuestion, question_of
 from dpglm.exceptions import LowSignalWarning
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.preprocessing.encoders import as_schema
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import GaussianDP, PrivacyBudget, stated_budget
+from dpglm.privacy.budget import Adjacency, GaussianDP, PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.solvers.parts.defaults import MARGIN

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput, StudyPart, execute
 from dpglm.certificate.statement import size_facts
+from dpglm.data.collection import MatrixRows
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.protection import NUISANCES, Protection
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.effects.question import Contributions, EffectQuestion
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource

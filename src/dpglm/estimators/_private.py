@@ -29,7 +29,7 @@ from dpglm.data.prepare import (
     read_feature_bounds,
     warn_of_equal_bounds,
 )
-from dpglm.data.spec import SMALLEST, GroupBound
+from dpglm.data.rows import SMALLEST, GroupBound
 from dpglm.estimators._parameters import Declared
 from dpglm.exceptions import (
     EqualBoundsWarning,
@@ -41,8 +41,7 @@ from dpglm.exceptions import (
 from dpglm.guidance.expectation import HOPELESS, guidance, signal_to_noise
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.accounting.accountants import spent
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed

@@ -15,7 +15,7 @@ from scipy.special import xlogy
 
 from dpglm._calls import checked
 from dpglm._validation import check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
     LEAST_FINE,
@@ -49,7 +49,7 @@ from dpglm.evaluation.task import (
     weighted,
 )
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables, by_class

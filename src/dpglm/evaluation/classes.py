@@ -14,7 +14,7 @@ from scipy.special import entr
 
 from dpglm._calls import checked
 from dpglm._validation import check_integer
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.evaluation.binary import mean_of
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
@@ -43,7 +43,7 @@ from dpglm.evaluation.task import (
     weighted,
 )
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables

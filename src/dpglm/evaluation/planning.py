@@ -24,19 +24,16 @@ from dpglm.certificate.execution import (
     proportion_ratio,
 )
 from dpglm.certificate.statement import LABELS, PublicFact, size_facts
-from dpglm.data.collection import Collection
+from dpglm.data.collection import Collection, MatrixRows
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.protection import EVALUATION, MODEL, Protection
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound, Rows
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import EvaluationTask, Result, positions, tables_of
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation

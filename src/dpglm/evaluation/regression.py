@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.evaluation.task import (
     NUMBERS,
     EvaluationTask,
@@ -23,7 +23,7 @@ from dpglm.evaluation.task import (
     weighted,
 )
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tabulate import Noisy, Number, NumberScale, Parts, ReleasedTables

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dpglm._calls import checked
 from dpglm._validation import in_one_line
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.tables.given import spelled_as

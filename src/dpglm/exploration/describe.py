@@ -24,7 +24,7 @@ from dpglm.certificate.execution import (
 )
 from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
     COUNTS,
@@ -40,8 +40,7 @@ from dpglm.exploration.design import (
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import Tabulation

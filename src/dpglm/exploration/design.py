@@ -19,12 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, size_facts
-from dpglm.data.collection import Collection, as_collection
+from dpglm.data.collection import Collection, MatrixRows, as_collection
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.memory.matrix import MatrixRows
 from dpglm.data.protection import EXPLORATION
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, open_batches
 from dpglm.ledger.ledger import PrivacyLedger

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpglm._calls import checked
 from dpglm._words import card, plain_number
-from dpglm.data.spec import SMALLEST
+from dpglm.data.rows import SMALLEST
 from dpglm.guidance.coefficients import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.oracle.targets import SIZES

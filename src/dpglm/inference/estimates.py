@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpglm._calls import checked
 from dpglm._codec import Matrix, Text, Vector
 from dpglm.certificate.certificate import Certificate
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem import Loss, Problem, Target
 from dpglm.solvers.uncertainty import (
     Binding,

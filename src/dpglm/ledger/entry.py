@@ -13,7 +13,7 @@ from dpglm._words import card, named_numbers, visible
 from dpglm.exceptions import LedgerError
 from dpglm.ledger.filters import Charge, GaussianFilter, PrivacyFilter
 from dpglm.ledger.store import Record, check_chain
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.events import Composed, Event, canonical
 
 Amount: TypeAlias = Annotated[

@@ -17,8 +17,7 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountant import check_parallel_parts
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.accounting.renyi import renyi_divergence
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, budget_from_dict
+from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, budget_from_dict
 from dpglm.privacy.events import Composed, Event, MechanismEvent, Repeated
 from dpglm.privacy.events.compositions import branches
 

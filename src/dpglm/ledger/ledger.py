@@ -30,8 +30,7 @@ from dpglm.ledger.entry import (
 from dpglm.ledger.filters import Charge, make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
 from dpglm.privacy.accounting.accountant import own_version
-from dpglm.privacy.adjacency import Adjacency, Unit
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit
 from dpglm.privacy.events import Event, canonical
 from dpglm.tables.cells import normal
 

@@ -31,8 +31,8 @@ from dpglm.inference.comparisons import WaldTest
 from dpglm.inference.inference import Inference
 from dpglm.moments.basis import parsed
 from dpglm.solvers.composite.moments import ReleasedMoments
-from dpglm.solvers.parts.algebra import eigen, solved
 from dpglm.solvers.second_order.posterior import Posterior, ScaleLaw, term_scales
+from dpglm.solvers.uncertainty import eigen, solved
 from dpglm.tables.columns import Column
 from dpglm.tables.formula.design import FormulaEncoding
 

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from dpglm._validation import Array, check_integer, check_real, namespace
 from dpglm.data.prepare import row_lengths
-from dpglm.data.rows import AnyArrays, Block, Floats, Kernel, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Floats, Kernel, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import beside_constant, constant_column, crossed_of, float_weights
 from dpglm.oracle.rounding import MOST_ROWS, RowSum, norm_margin
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.events import Event
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Release, SumRelease

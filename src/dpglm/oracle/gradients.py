@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from dpglm._validation import Array, finite, weighted
 from dpglm.data.compiled.kernels import SlopeRule
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, DataSpec, Floats, Kernel, Rows
 from dpglm.data.sampled import grid_step, sampled_rows
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.rounding import MOST_ROWS, RowSum
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.noise.additive import LocalGaussianNoise, Messages
 from dpglm.privacy.releases import (
     AnyRelease,

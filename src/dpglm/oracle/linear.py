@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import Array, like, namespace
-from dpglm.data.rows import AnyArrays, Block, Kernel
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     float_weights,

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import Array
-from dpglm.data.memory import dense, sparse
-from dpglm.data.rows import SERIAL, Block, BlockMap, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
+from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import UNIT, RowSum
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import Release, SumMechanism, SumRelease
 
 
@@ -58,9 +57,9 @@ def loss_rounding(spec: DataSpec, bound: float) -> float:
     of the terms, in any order (Higham 2002, section 4.2). The blocks are added by ``Rows.sum``; its
     error enters for both.
     """
-    rows_of_block = sparse.BLOCK_ROWS if spec.sparse else dense.BLOCK_ROWS
+    rows_of_block = SPARSE_BLOCK_ROWS if spec.sparse else BLOCK_ROWS
     affected = min(rows_of_block, spec.n_rows)
-    blocks = spec.n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + 1
+    blocks = spec.n_rows // min(RUN_ROWS, SPARSE_BLOCK_ROWS) + 1
     within = 2.0 * affected * UNIT * affected
     across = (UNIT + (2.0 * blocks * UNIT) ** 2) * spec.n_rows
     return 2.0 * (within + across + UNIT) * bound * (1.0 + 4.0 * UNIT)

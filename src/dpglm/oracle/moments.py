@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from dpglm._validation import Array, like, namespace
 from dpglm.data.groups import segment_sums
-from dpglm.data.rows import AnyArrays, Block, Kernel
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.rows import AnyArrays, Block, DataSpec, FloatType, Kernel
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.rounding import RowSum, norm_margin, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import SumRelease
 
 MOST_COLUMNS = 1000

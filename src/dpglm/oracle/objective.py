@@ -10,13 +10,12 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import Array
-from dpglm.data.memory import dense, sparse
-from dpglm.data.rows import SERIAL, BlockMap, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import BLOCK_ROWS, SPARSE_BLOCK_ROWS
+from dpglm.data.rows import SERIAL, BlockMap, DataSpec, Rows
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import UNIT, target_size
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import SecretNoise
 from dpglm.privacy.releases import Bounded, Curator, Release, SumMechanism, SumRelease
 from dpglm.problem import L2Ball
@@ -80,7 +79,7 @@ class Accuracy:
 
 def block_rows(n_rows: int) -> int:
     """Bound the size of a block among ``n_rows`` rows."""
-    return min(max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS), n_rows)
+    return min(max(BLOCK_ROWS, SPARSE_BLOCK_ROWS), n_rows)
 
 
 @final

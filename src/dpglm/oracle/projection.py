@@ -12,16 +12,15 @@ import numpy as np
 
 from dpglm._validation import Array
 from dpglm.data.prepare import derived_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
+from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, FloatType, Rows
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.oracle.moments import rows_in_basis
 from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import grid_sensitivity
 from dpglm.privacy.noise.additive import ProjectedGaussianNoise
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from dpglm.privacy.releases import Release, SumMechanism, SumRelease
 from dpglm.problem.loss import Loss, Target
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from dpglm._validation import Array
 from dpglm.data.groups import GROUP_BATCH
-from dpglm.data.memory import dense, sparse
-from dpglm.data.rows import Kernel
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
+from dpglm.data.rows import DataSpec, Kernel
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import Mechanism, Release, SumRelease
 
 if TYPE_CHECKING:
@@ -103,16 +102,16 @@ def sum_rounding(
         excess = bound * contribution_rounding(spec) + _underflow(spec, 1)
         return excess + _on_grid(n_rows, bound, spec.n_coefficients)
     if spec.sparse:
-        affected = min(sparse.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        block_error = _gamma(sparse.BLOCK_ROWS + 1, UNIT) * affected
+        affected = min(SPARSE_BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
+        block_error = _gamma(SPARSE_BLOCK_ROWS + 1, UNIT) * affected
     else:
-        affected = min(dense.BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        run = min(dense.RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
+        affected = min(BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
+        run = min(RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
         _check_places(spec, adjacency)
         unit = float(np.finfo(spec.dtype).eps) / 2
-        within = _gamma(dense.BLOCK_ROWS, UNIT) * affected
-        block_error = _gamma(dense.RUN_ROWS + 1, unit) * run + within
-    blocks = n_rows // min(dense.RUN_ROWS, sparse.BLOCK_ROWS) + _TREE
+        within = _gamma(BLOCK_ROWS, UNIT) * affected
+        block_error = _gamma(RUN_ROWS + 1, unit) * run + within
+    blocks = n_rows // min(RUN_ROWS, SPARSE_BLOCK_ROWS) + _TREE
     across = (UNIT + _gamma(blocks, UNIT) ** 2) * n_rows
     excess = bound * contribution_rounding(spec) + _underflow(spec, affected)
     return excess + 2.0 * (block_error + across) * contribution
@@ -285,7 +284,7 @@ def _check_overflow(spec: DataSpec, bound: float) -> None:
     """Refuse contributions if their sum could overflow in the precision of the sum."""
     single = spec.dtype == "float32" and not spec.sparse
     limits = np.finfo(np.float32 if single else np.float64)
-    terms = dense.RUN_ROWS if single else MOST_ROWS
+    terms = RUN_ROWS if single else MOST_ROWS
     if 4.0 * terms * bound > float(limits.max):
         raise ValueError(
             f"the bound on a row's contribution (clip times weight_bound), {bound:g}, must be at "

@@ -13,8 +13,7 @@ import numpy as np
 
 from dpglm._validation import Array, finite, like, namespace
 from dpglm.data.compiled.kernels import ScoreSum, score_sum
-from dpglm.data.rows import AnyArrays, Block, Kernel
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.gradients import Oracle, has_compiled_scores
 from dpglm.oracle.moments import (
     RUN_ROWS,
@@ -26,7 +25,7 @@ from dpglm.oracle.moments import (
     unpack_symmetric,
 )
 from dpglm.oracle.rounding import RowSum, norm_margin
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
 

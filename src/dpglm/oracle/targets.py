@@ -10,8 +10,7 @@ from typing import Any, cast, final
 import numpy as np
 
 from dpglm._validation import Array, finite, like, namespace
-from dpglm.data.rows import AnyArrays, Block, Kernel
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.counts import counted
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import RUN_ROWS, beside_constant, float_weights, sum_of, sum_over_rows

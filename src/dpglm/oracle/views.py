@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from dpglm._validation import Array, like, namespace, rounded_up
 from dpglm.data.compiled.kernels import SlopeRule
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Floats, Kernel, Rows
+from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, DataSpec, Floats, Kernel, Rows
 from dpglm.data.sampled import SampledRows, sampled_rows
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 
 
 def view_spec(data: DataSpec, intercept_scale: float, n_outputs: int) -> DataSpec:

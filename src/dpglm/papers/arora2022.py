@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from dpglm.data.spec import LARGEST
+from dpglm.data.rows import LARGEST
 from dpglm.papers import theorems
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.problem import Problem
@@ -57,7 +57,7 @@ class Arora2022Smooth(theorems.TheoremSettings):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import L2Ball, Squared
     >>> problem = Problem(Squared(), constraint=L2Ball(2.0))
@@ -119,7 +119,7 @@ class Arora2022Lipschitz(theorems.TheoremSettings):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Hinge, L2Ball
     >>> problem = Problem(Hinge(), constraint=L2Ball(2.0))
@@ -175,7 +175,7 @@ class Arora2022OutputPerturbation(theorems.TheoremSettings):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import L2Ball, Squared
     >>> problem = Problem(Squared(), constraint=L2Ball(2.0))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import theorems
 from dpglm.problem import Problem
 from dpglm.selection.best_iterate import BestIterate

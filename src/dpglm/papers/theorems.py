@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem import Problem, Unconstrained
 from dpglm.solvers.base import Facts, Plan, Solver, Theorem
 from dpglm.solvers.gradient.noisy_gd import NoisyGD

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_bools, contiguous, like, namespace
 from dpglm.data.prepare import derived_rows
-from dpglm.data.rows import SERIAL, Block, BlockMap, Floats, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, Rows
 from dpglm.oracle.moments import row_by_row_product
 
 # Largest entry: norms of such rows do not overflow, and no learned map reaches it.

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.projection import Embedding, GaussianEmbedding, embedded_spec
-from dpglm.data.spec import SMALLEST, DataSpec
+from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle.choices import (
     CELLS,
     UNBOUNDED_RADII,
@@ -46,7 +46,7 @@ from dpglm.preprocessing.base import (
     share_for_error,
 )
 from dpglm.preprocessing.row_map import RowMap
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease
 

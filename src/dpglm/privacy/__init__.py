@@ -10,11 +10,11 @@ from dpglm.privacy.accounting.accountants import spent as spent
 from dpglm.privacy.accounting.accountants import within_budget as within_budget
 from dpglm.privacy.accounting.calibrate import calibrate as calibrate
 from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
-from dpglm.privacy.adjacency import Adjacency as Adjacency
-from dpglm.privacy.adjacency import Unit as Unit
+from dpglm.privacy.budget import Adjacency as Adjacency
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP
 from dpglm.privacy.budget import GaussianDP as GaussianDP
 from dpglm.privacy.budget import PrivacyBudget as PrivacyBudget
+from dpglm.privacy.budget import Unit as Unit
 from dpglm.privacy.budget import ZeroConcentratedDP as ZeroConcentratedDP
 from dpglm.privacy.budget import budget_from_dict as budget_from_dict
 from dpglm.privacy.budget import default_delta as default_delta

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import Array, check_integer, check_real
 from dpglm.exceptions import PlanMismatchError
-from dpglm.privacy.adjacency import Adjacency, Unit
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.events import (
     Composed,
     Event,
@@ -24,7 +24,7 @@ from dpglm.privacy.events import (
     poisson_sampled,
 )
 from dpglm.privacy.noise import NoiseSource, bernoulli
-from dpglm.privacy.noise.grid import NoiseScale
+from dpglm.privacy.noise.exact import NoiseScale
 
 V = TypeVar("V")
 R = TypeVar("R")

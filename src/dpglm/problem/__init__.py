@@ -6,7 +6,6 @@ from types import MappingProxyType
 from dpglm._registry import makers_in
 from dpglm.problem.class_losses import OneVsRest, Softmax, Sparsemax
 from dpglm.problem.clipped import ClippedLoss, WithOffset, clipped_slope, clipped_value
-from dpglm.problem.constraints import Box, Constraint, L1Ball, L2Ball, Simplex, Unconstrained
 from dpglm.problem.family_losses import (
     Binomial,
     ComplementaryLogLog,
@@ -42,11 +41,17 @@ from dpglm.problem.losses import (
 from dpglm.problem.problem import (
     L1,
     L2,
+    Box,
+    Constraint,
     ElasticNetPenalty,
     GroupLasso,
+    L1Ball,
+    L2Ball,
     NoPenalty,
     Problem,
     Regularizer,
+    Simplex,
+    Unconstrained,
 )
 from dpglm.problem.robust_losses import Savage, Tangent, Tempered
 

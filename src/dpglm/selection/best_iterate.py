@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._validation import Array
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.choices import choose_shortest_gradient, shortest_gradient_release
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy.releases import AnyRelease, ScoreRelease

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import Array
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.choices import (
     GeneralizedRelease,
     choose_least_generalized,

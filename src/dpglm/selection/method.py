@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpglm._json import plain_json
 from dpglm._validation import Array, check_integer
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle, part_oracles
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
 from dpglm.privacy.accounting.accountants import within_budget

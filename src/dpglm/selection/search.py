@@ -12,10 +12,9 @@ from typing import final
 
 import numpy as np
 
-from dpglm._calls import checked
-from dpglm._progress import silent
+from dpglm._calls import checked, silent
 from dpglm._validation import Array, check_bools, check_integer, check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm._calls import checked
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, is_pure
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, is_pure
 from dpglm.problem import Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, Plan, Solver

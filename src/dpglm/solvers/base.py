@@ -19,16 +19,14 @@ from dpglm._codec import Format
 from dpglm._validation import check_count
 from dpglm._words import card
 from dpglm.data.protection import Protection
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, calibrate, spent, within_budget
 from dpglm.privacy.budget import PrivacyBudget, weak_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
-from dpglm.solvers.parts.algebra import Floats
-from dpglm.solvers.uncertainty import Covariance, NoiseCovariance, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Floats, NoiseCovariance, Uncertainty
 
 if TYPE_CHECKING:
     from dpglm.preprocessing.row_map import RowMap

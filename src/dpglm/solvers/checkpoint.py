@@ -30,7 +30,7 @@ from dpglm.ledger.store import replacing
 from dpglm.privacy.events import Composed, DisjointParts, Event, canonical
 from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Method, Plan, StepInfo
-from dpglm.solvers.parts.algebra import Floats
+from dpglm.solvers.uncertainty import Floats
 
 # Errors of zipfile and NumPy for damaged files.
 _DAMAGES = (ValueError, TypeError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile)

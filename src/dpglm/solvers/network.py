@@ -18,8 +18,8 @@ from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.links import FloatArray
 from dpglm.problem.loss import Loss, Target
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.schedules import Lift
+from dpglm.solvers.uncertainty import Floats
 
 if TYPE_CHECKING:
     from dpglm.data.torch.networks import NetworkRows

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpglm._calls import checked
-from dpglm._progress import stage
+from dpglm._calls import checked, stage
 from dpglm.data.protection import Protection
 from dpglm.data.rows import Rows, block_map
 from dpglm.exceptions import PlanMismatchError

@@ -16,7 +16,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import Expected, PartInput, StudyPart, proportion_ratio
 from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.data.protection import EFFECTS, MODEL, Protection
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.exploration.design import run_on_table

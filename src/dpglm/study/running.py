@@ -16,9 +16,9 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._calls import stage
 from dpglm._codec import Format
 from dpglm._json import in_file, parse
-from dpglm._progress import stage
 from dpglm._words import card, rounded_up
 from dpglm.certificate.certificate import Certificate, certify_study
 from dpglm.certificate.execution import PartInput

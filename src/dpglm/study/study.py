@@ -25,11 +25,10 @@ from dpglm.data.protection import (
     check_part,
     side_of,
 )
-from dpglm.data.spec import GroupBound
+from dpglm.data.rows import GroupBound
 from dpglm.exploration.describe import DescriptionPart
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget, stated_budget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.study.effects import effects_of

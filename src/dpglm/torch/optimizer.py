@@ -22,8 +22,7 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.privacy.releases import Curator

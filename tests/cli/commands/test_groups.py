@@ -6,7 +6,7 @@ from dpglm.certificate import verify
 from dpglm.certificate.certificate import Certificate
 from dpglm.ledger import PrivacyLedger
 from dpglm.privacy import ApproximateDP
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 from dpglm.report.model_file import load_model
 
 LIMIT = ("--groups", "person", "--max-rows-per-group", 1)

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from dpglm.data.compiled import kernels
 from dpglm.data.prepare import ColumnScaling, prepare_rows
+from dpglm.data.rows import DataSpec
 from dpglm.data.sampled import sampled_rows
-from dpglm.data.spec import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum, compiled_rule
 from dpglm.problem import Huber, Logistic, Savage, Softmax, Squared, SquaredHinge

@@ -19,7 +19,7 @@ from dpglm.data.collection import as_collection
 from dpglm.data.dask import distributed
 from dpglm.data.dask.distributed import DaskRows, Workers, rows_on
 from dpglm.data.prepare import column_scaling, prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum, gradient_release
 from dpglm.oracle.rounding import sum_rounding

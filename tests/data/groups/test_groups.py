@@ -16,11 +16,9 @@ from scipy import sparse
 
 from dpglm import LogisticRegression
 from dpglm.data.groups import GROUP_BATCH, GroupedRows, Groups
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.memory.sparse import SparseRows
+from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.prepare import derived_rows, prepare_rows
-from dpglm.data.rows import AnyArrays, Block
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import AnyArrays, Block, DataSpec, GroupBound
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum

@@ -13,9 +13,9 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from dpglm import LogisticRegression, MappedRows, ParquetRows, PrivacyLedger
-from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.collection import MatrixRows
 from dpglm.data.prepare import column_scaling
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.data.stream import streamed
 from dpglm.exceptions import RowsChangedError
 from dpglm.oracle.clipping import FlatClipping

@@ -10,7 +10,7 @@ import pyarrow.dataset
 import pytest
 from pyarrow import parquet
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.data.stream import arrow
 from dpglm.data.stream.arrow import ParquetRows
 from dpglm.tables.schema import Schema

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from dpglm.data.collection import as_collection
-from dpglm.data.memory.dense import BLOCK_ROWS, RUN_ROWS
+from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
 from dpglm.data.prepare import column_scaling, prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.data.stream import streamed
 from dpglm.data.stream.arrow import ParquetRows
 from dpglm.data.stream.source import ArraySource

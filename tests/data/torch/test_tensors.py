@@ -14,10 +14,9 @@ import torch
 from dpglm import LinearRegression, LogisticRegression, PoissonRegressor, problem
 from dpglm._validation import like, namespace
 from dpglm.data.collection import as_collection
-from dpglm.data.memory import dense
+from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
 from dpglm.data.prepare import column_scaling, derived_rows, prepare_rows
-from dpglm.data.rows import AnyArrays, Block, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import AnyArrays, Block, DataSpec, Rows
 from dpglm.data.torch import tensors
 from dpglm.data.torch.tensors import TensorRows, check_exact
 from dpglm.oracle.clipping import FlatClipping
@@ -152,13 +151,13 @@ def test_rows_are_prepared_as_numpy_prepares_them(dtype, scaled):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_numpy_kernels_get_host_copies_in_usual_blocks(dtype):
     rng = np.random.default_rng(1)
-    n = dense.BLOCK_ROWS + 100
+    n = BLOCK_ROWS + 100
     spec = DataSpec(n, 2, n_outputs=3, dtype=dtype, weight_bound=2.0)
     X, y, weights = rng.normal(size=(n, 2)), rng.integers(0, 3, n), rng.uniform(0, 2, n)
     stored, moved = both(X, y, spec, weights=weights)
     copies = list(moved.blocks())
     assert len(copies) > 1
-    assert max(len(block.targets) for block in copies) <= dense.BLOCK_ROWS
+    assert max(len(block.targets) for block in copies) <= BLOCK_ROWS
     assert all(isinstance(block.features(), np.ndarray) for block in copies)
     for name in ("targets", "weights"):
         expected, got = (
@@ -319,14 +318,14 @@ def test_declared_rounding_covers_the_derived_one(n, dtype):
         return terms * unit / (1.0 - terms * unit)
 
     u, fine = units(dtype) / 2, units("float64") / 2
-    run, block = min(dense.RUN_ROWS, n), min(tensors.MOST_BLOCK_ROWS, n)
-    additions = block // dense.RUN_ROWS + dense.RUN_ROWS + 2
-    needed = gamma(dense.RUN_ROWS + 1, u) * run + gamma(additions, fine) * block
+    run, block = min(RUN_ROWS, n), min(tensors.MOST_BLOCK_ROWS, n)
+    additions = block // RUN_ROWS + RUN_ROWS + 2
+    needed = gamma(RUN_ROWS + 1, u) * run + gamma(additions, fine) * block
     spec = DataSpec(n, 10, dtype=dtype)
     assert sum_rounding(spec, Adjacency.ZERO_OUT, 1.0) >= 2.0 * needed
     # Runs twice as long would not be covered.
     if n > 1000 and dtype == "float32":
-        twice = gamma(2 * dense.RUN_ROWS + 1, u) * 2 * run
+        twice = gamma(2 * RUN_ROWS + 1, u) * 2 * run
         assert sum_rounding(spec, Adjacency.ZERO_OUT, 1.0) < 2.0 * twice
 
 
@@ -338,11 +337,11 @@ def test_errors_of_sums_stay_within_bound_unlike_plain_products(n_outputs):
     slopes = torch.tensor([0.3, 0.9])[:n_outputs].repeat(n, 1)
     got = tensors._sum_in_runs(X, slopes, 1.0).numpy()
     u, fine = units("float32") / 2, units("float64") / 2
-    additions = n // dense.RUN_ROWS + dense.RUN_ROWS + 2
+    additions = n // RUN_ROWS + RUN_ROWS + 2
     for k in range(n_outputs):
         terms = (X[:, 0].double() * slopes[:, k].double()).numpy()
         exact, last = math.fsum(terms), math.fsum(slopes[:, k].double().numpy())
-        bound = ((dense.RUN_ROWS + 1) * u + additions * fine) * exact
+        bound = ((RUN_ROWS + 1) * u + additions * fine) * exact
         assert abs(got[0, k] - exact) <= bound
         assert abs(got[1, k] - last) <= additions * fine * last
         # Runs keep the error small.
@@ -362,8 +361,8 @@ def test_a_row_that_changes_leaves_all_other_bits_alone(loss, n_outputs, dtype):
         block = one_block(both(X, y, spec)[1])
         z, runs = block.predict(w), []
         slopes = loss.slope(z, block.targets)
-        for start in range(0, 1500, dense.RUN_ROWS):
-            run = slice(start, start + dense.RUN_ROWS)
+        for start in range(0, 1500, RUN_ROWS):
+            run = slice(start, start + RUN_ROWS)
             runs.append(
                 tensors._sum_in_runs(block.features()[run], slopes.reshape(1500, -1)[run], 1.0)
             )
@@ -377,7 +376,7 @@ def test_a_row_that_changes_leaves_all_other_bits_alone(loss, n_outputs, dtype):
     differing = [
         i for i, pair in enumerate(zip(runs, runs_other, strict=True)) if (pair[0] != pair[1]).any()
     ]
-    assert differing == [700 // dense.RUN_ROWS]
+    assert differing == [700 // RUN_ROWS]
 
 
 @pytest.mark.parametrize("longest", [1.0, 1e3])

@@ -12,12 +12,12 @@ from scipy import sparse
 from scipy.stats import chisquare
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import choices as coordinates
 from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound, largest_entry
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import BoundedRange
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator

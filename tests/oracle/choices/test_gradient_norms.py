@@ -8,10 +8,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.choices import choose_shortest_gradient, norm_rounding, shortest_gradient_release
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Pure
 from dpglm.privacy.selection import choices as selections
 from dpglm.problem import Logistic, Squared

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.stats import chisquare
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.choices import (
     choose_least_generalized,
     choose_least_loss,
@@ -21,7 +21,7 @@ from dpglm.oracle.choices import (
 )
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import clipped_loss_sums, loss_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpglm.data.spec import LARGEST
+from dpglm.data.rows import LARGEST
 from dpglm.oracle.choices import (
     CELLS,
     UNBOUNDED_RADII,
@@ -19,7 +19,7 @@ from dpglm.oracle.choices import (
     rank_release,
     unbounded_radius_release,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.releases import Curator

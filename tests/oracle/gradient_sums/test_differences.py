@@ -18,11 +18,11 @@ from dpglm.oracle.gradients import (
     noisy_difference,
 )
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian, PoissonSampled
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, OneVsRest, Poisson, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums

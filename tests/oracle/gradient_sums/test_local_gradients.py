@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import (
     clipped_gradient_sum,
@@ -16,7 +16,7 @@ from dpglm.oracle.gradients import (
     locally_noised_gradient,
 )
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import MOST_SENDERS, LocalGaussianNoise
 from dpglm.problem import Logistic

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.projection import (
@@ -19,7 +19,7 @@ from dpglm.oracle.projection import (
     type_in_basis,
 )
 from dpglm.privacy import ApproximateDP
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise

@@ -13,7 +13,7 @@ from scipy import sparse, stats
 from scipy.special import log_ndtr
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import projection as module
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
@@ -25,11 +25,11 @@ from dpglm.oracle.projection import (
     projected_rounding,
 )
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import PoissonSampled, ProjectedGaussian, Repeated
 from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
 from dpglm.privacy.noise.additive import ProjectedGaussianNoise
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, Softmax
 from tests.audit.attack import released_sums

@@ -12,7 +12,7 @@ from scipy import sparse
 from dpglm.data.compiled import kernels
 from dpglm.data.compiled.kernels import score_sum
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import scores as scores_module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric
@@ -29,7 +29,7 @@ from dpglm.oracle.targets import (
     noisy_target_means,
     target_mean_sum,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import objective as minimizers
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.objective import (

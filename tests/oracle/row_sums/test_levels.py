@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import levels as module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.levels import (
@@ -18,7 +18,7 @@ from dpglm.oracle.levels import (
     level_score_sum,
     noisy_fixed_moments,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator

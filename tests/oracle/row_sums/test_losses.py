@@ -16,11 +16,11 @@ from dpglm.oracle.losses import (
     noisy_loss_difference,
 )
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Logistic, OneVsRest, Poisson, Savage, Softmax, Squared, SquaredHinge
 from tests.audit.attack import released_sums

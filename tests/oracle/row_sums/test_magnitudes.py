@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm.oracle.targets import LEVELS, magnitude_sum, noisy_magnitudes
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
 from tests.audit.attack import released_sums

@@ -10,10 +10,10 @@ import pytest
 from dpglm.oracle import rounding
 from dpglm.oracle.counts import noisy_clipped_mean, noisy_mean, row_sum, rows_in_radii
 from dpglm.oracle.rounding import sum_magnitude, sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from tests.audit.attack import released_sums
 from tests.preprocessing.support import LAYOUTS, dense, make_rows, oracle_of, worst_pairs
 

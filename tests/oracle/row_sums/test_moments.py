@@ -11,8 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.linear import (
     LinearView,
@@ -32,7 +31,7 @@ from dpglm.oracle.moments import (
 )
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.oracle.targets import TargetShares, target_sums
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise

@@ -7,13 +7,13 @@ import pytest
 from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.losses import loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from dpglm.privacy.releases import Curator
 from dpglm.problem import IdentityLink, Logistic, LogLink
 from dpglm.selection.choices import AbsoluteError, Misclassification

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import linear as module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.linear import (
@@ -26,7 +26,7 @@ from dpglm.oracle.linear import (
 )
 from dpglm.oracle.moments import n_symmetric
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise

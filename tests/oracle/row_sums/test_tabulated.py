@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.exceptions import PlanMismatchError
 from dpglm.oracle import counts as tabulated
 from dpglm.oracle.counts import Cells, noisy_tables, table_sum

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.accounting.fourier import FourierAccountant
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, Laplace, LastIterate, PoissonSampled, Repeated
 from tests.privacy.pld import PLD
 

@@ -5,7 +5,7 @@ import pytest
 from dpglm.certificate.recompute import recompute
 from dpglm.privacy.accounting.accountant import pure_group
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

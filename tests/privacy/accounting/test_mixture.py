@@ -9,7 +9,7 @@ from dpglm.privacy import gdp
 from dpglm.privacy.accounting import mixture
 from dpglm.privacy.accounting.accountant import least_epsilon, reduce_event
 from dpglm.privacy.accounting.mixture import _MixtureProfile
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, ProjectedGaussian, Repeated
 
 

@@ -9,7 +9,7 @@ from dpglm.exceptions import TooCostlyError
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting import convolution as rare_losses
 from dpglm.privacy.accounting.fourier import FourierAccountant
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, ProjectedGaussian, Repeated
 from tests.privacy.accounting.rare_sampling import least_delta
 from tests.privacy.pld import PLD

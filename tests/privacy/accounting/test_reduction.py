@@ -11,7 +11,7 @@ from scipy import stats
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountant import group_delta, least_epsilon, reduce_event
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

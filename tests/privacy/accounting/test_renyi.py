@@ -8,7 +8,7 @@ import pytest
 
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import FourierAccountant, RenyiAccountant
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import LastIterate
 
 

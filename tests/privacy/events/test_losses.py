@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian, Laplace, PoissonSampled
 
 # One row per law: the law, and how to draw from P and from Q and compute the loss of a draw.

@@ -12,7 +12,7 @@ from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     RenyiAccountant,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     Composed,
     Gaussian,

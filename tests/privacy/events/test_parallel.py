@@ -13,8 +13,7 @@ from dpglm.privacy.accounting.accountants import (
     within_budget,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, ZeroConcentratedDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import (
     Composed,
     Gaussian,

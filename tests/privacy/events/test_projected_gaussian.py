@@ -17,8 +17,7 @@ from dpglm.privacy.accounting.accountants import (
     spent,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP
 from dpglm.privacy.events import (
     Composed,
     Gaussian,

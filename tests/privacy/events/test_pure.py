@@ -15,8 +15,7 @@ from dpglm.privacy.accounting.accountants import (
     within_budget,
 )
 from dpglm.privacy.accounting.calibrate import calibrate
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from dpglm import LogisticRegression
 from dpglm.certificate import verify
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.events import Gaussian, PoissonSampled, Pure, Repeated, poisson_sampled
 from dpglm.problem import Logistic, Problem

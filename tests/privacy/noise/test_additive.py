@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, gamma, kstest
 
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Gaussian, ProjectedGaussian, Pure
 from dpglm.privacy.noise import SeededNoise, additive, grid_sensitivity
 from dpglm.privacy.noise.additive import (
@@ -20,7 +20,7 @@ from dpglm.privacy.noise.additive import (
     Messages,
     ProjectedGaussianNoise,
 )
-from dpglm.privacy.noise.grid import noise_scale
+from dpglm.privacy.noise.exact import noise_scale
 from dpglm.privacy.releases import Bounded, Curator, Release
 
 RUNS = 3000

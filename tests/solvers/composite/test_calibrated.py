@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing import Center
 from dpglm.privacy import Adjacency, ApproximateDP

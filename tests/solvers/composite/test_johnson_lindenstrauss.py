@@ -19,12 +19,11 @@ from dpglm.data.projection import (
     embedded_rows,
     embedded_spec,
 )
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, LastIterate, Repeated
 from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import (

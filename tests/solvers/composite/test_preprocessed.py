@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.papers import Song2021, dpsgd_f_theoretical
 from dpglm.preprocessing import (
     Center,

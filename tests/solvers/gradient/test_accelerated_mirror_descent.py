@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from dpglm import LogisticRegression
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import SeededNoise

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import GaussianDP
+from dpglm.privacy.budget import Adjacency, GaussianDP
 from dpglm.privacy.events import Gaussian, LastIterate, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (

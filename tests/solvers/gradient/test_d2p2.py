@@ -14,13 +14,12 @@ from scipy.special import log_ndtr
 from dpglm import LogisticRegression
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.projection import GaussianMatrix
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for, within_budget
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import (
     Composed,
     Gaussian,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem import L1, L2, L2Ball, Logistic, Problem
 from dpglm.solvers import Last, RandomIterate, TailAverage, UniformAverage
 from dpglm.solvers.gradient.noisy_gd_method import Descent

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy.budget import GaussianDP
 from dpglm.privacy.events import LastIterate
 from dpglm.privacy.noise import SeededNoise

@@ -13,8 +13,7 @@ from scipy import sparse
 from dpglm import LogisticRegression
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.accountants import within_budget

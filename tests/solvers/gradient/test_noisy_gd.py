@@ -14,10 +14,9 @@ from sklearn.base import clone, is_regressor
 
 import dpglm
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, PoissonSampled, Repeated
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (

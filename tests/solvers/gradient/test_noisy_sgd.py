@@ -10,7 +10,7 @@ import pytest
 
 from dpglm import LogisticRegression
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.events import Gaussian, PoissonSampled, Repeated

@@ -13,7 +13,7 @@ import pytest
 from dpglm import LogisticRegression, Ridge
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import Adjacency, ApproximateDP
 from dpglm.privacy.accounting.accountants import accountant_for

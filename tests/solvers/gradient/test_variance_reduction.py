@@ -14,7 +14,7 @@ from scipy import sparse, stats
 from dpglm import LogisticRegression
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, gdp
 from dpglm.privacy.events import Composed, Gaussian, PoissonSampled, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise

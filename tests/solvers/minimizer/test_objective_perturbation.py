@@ -14,11 +14,10 @@ from scipy.signal import fftconvolve
 from dpglm import LogisticRegression
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import objective as certified
 from dpglm.privacy.accounting.accountants import accountant_for, within_budget
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, Repeated, canonical
 from dpglm.privacy.events import compositions as events
 from dpglm.privacy.noise import SeededNoise

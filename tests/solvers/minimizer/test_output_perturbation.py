@@ -11,11 +11,10 @@ import pytest
 from scipy import integrate, sparse
 
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle import objective as certified
 from dpglm.privacy import gdp
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (

@@ -15,16 +15,15 @@ from dpglm.audit.games import pays_for_all
 from dpglm.certificate import verify
 from dpglm.certificate.recompute import recompute
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import CertificateError, certified_minimizer
 from dpglm.privacy.accounting.accountants import accountant_for
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP
+from dpglm.privacy.budget import Adjacency, ApproximateDP
 from dpglm.privacy.events import Composed, Pure, Repeated, canonical
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import L2LinearTerm, L2Noise, SecretNoise
-from dpglm.privacy.noise.grid import pure_objective_epsilon
+from dpglm.privacy.noise.exact import pure_objective_epsilon
 from dpglm.privacy.releases import Bounded, Curator
 from dpglm.problem import L1, L2, Hinge, Huber, L2Ball, Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, choose, pure_gd, run

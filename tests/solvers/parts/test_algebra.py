@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpglm.solvers.parts.algebra import eigen, inverted, solved
 from dpglm.solvers.second_order.likelihood import at_least, stabilized
+from dpglm.solvers.uncertainty import eigen, inverted, solved
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(4, 4))

@@ -10,9 +10,8 @@ import math
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, GaussianDP
+from dpglm.data.rows import DataSpec
+from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.problem import (
     Hinge,
     Huber,

@@ -11,7 +11,7 @@ from scipy import stats
 
 import dpglm
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.linear import ScoreShares
 from dpglm.privacy import Adjacency, GaussianDP
 from dpglm.privacy.noise import SeededNoise

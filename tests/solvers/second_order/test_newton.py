@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 import dpglm
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.datasets import load_adult
 from dpglm.oracle import projection as preconditioned
 from dpglm.oracle.gradients import Oracle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import check_data, constant_column
 from dpglm.privacy import Adjacency
 from dpglm.solvers.second_order.preconditioner import basis_from_moments, usual_basis_scale

@@ -10,10 +10,10 @@ import pytest
 from dpglm import RidgeClassifier
 from dpglm.certificate.verify import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import class_sums
 from dpglm.privacy import ApproximateDP, GaussianDP
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Problem, Softmax, Sparsemax
 from dpglm.solvers import Plan, Prototypes

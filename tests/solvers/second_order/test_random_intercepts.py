@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from dpglm import LogisticRegression, PoissonRegressor
 from dpglm.certificate import verify
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
 from dpglm.problem import L1, Gamma, Logistic, Problem
 from dpglm.solvers import RandomIntercepts

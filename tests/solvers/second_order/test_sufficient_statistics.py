@@ -15,7 +15,7 @@ from sklearn import linear_model
 import dpglm
 from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.datasets import load_california_housing
 from dpglm.oracle.moments import rows_in_basis
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP

@@ -7,11 +7,11 @@ import pytest
 
 from dpglm import LinearRegression, LogisticRegression
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_sum
 from dpglm.oracle.targets import N_NEAR, near_sum, noisy_near_counts
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import Curator

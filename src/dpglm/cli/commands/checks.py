@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from dpglm._progress import shown
+from dpglm._calls import shown
 from dpglm.cli.console import InputError, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
 from dpglm.cli.fitting import make_estimator, read_settings, settings_of

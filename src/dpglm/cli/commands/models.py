@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
+from dpglm._calls import shown
 from dpglm._codec import encode
-from dpglm._progress import shown
 from dpglm.cli.console import InputError, note, plain, print_pairs, print_sections, say, spending
 from dpglm.cli.files import SpendingWatch, all_or_none, require_report, reserved
 from dpglm.cli.fitting import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from dpglm._progress import shown
+from dpglm._calls import shown
 from dpglm._words import rounded_up
 from dpglm.cli.console import (
     InputError,

@@ -19,9 +19,8 @@ from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.compiled.kernels import arithmetic
 from dpglm.data.dask.distributed import Partition, PartitionFacts, current_workers, rows_on
 from dpglm.data.groups import MIXTURE, GroupedRows, Groups, Ids, warn_of_near_ids
-from dpglm.data.memory.dense import DenseRows
-from dpglm.data.rows import Rows
-from dpglm.data.spec import FloatType
+from dpglm.data.memory import DenseRows
+from dpglm.data.rows import FloatType, Rows
 from dpglm.privacy.noise import NoiseSource, SeededNoise
 from dpglm.tables.cells import (
     NUMBER_KINDS,

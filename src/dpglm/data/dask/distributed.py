@@ -23,11 +23,10 @@ from threadpoolctl import ThreadpoolController
 from dpglm.data.compiled.kernels import arithmetic
 from dpglm.data.groups import GroupedRows
 from dpglm.data.prepare import derived_rows
-from dpglm.data.rows import SERIAL, Block, BlockMap, Kernel, Rows, two_sum
+from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Kernel, Rows, two_sum
 from dpglm.data.sampled import SampledRows, sampled_rows
-from dpglm.data.spec import DataSpec
 from dpglm.exceptions import PlanMismatchError
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 
 # Compensated partial sums, and the binary tree that adds them.
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of
-from dpglm.data.rows import Floats
-from dpglm.data.spec import FloatType
+from dpglm.data.rows import Floats, FloatType
 from dpglm.data.stream.batches import Batches, Part, Pass, open_batches, require_values
 from dpglm.data.stream.source import Piece, Source
 from dpglm.data.stream.stored import StoredRows

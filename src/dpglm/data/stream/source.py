@@ -13,8 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import DTypeLike, NDArray
 
-from dpglm.data.rows import Floats
-from dpglm.data.spec import FloatType
+from dpglm.data.rows import Floats, FloatType
 from dpglm.tables.cells import column_in_words
 from dpglm.tables.files import Watch, check_length, memory_maps
 from dpglm.tables.given import as_floats

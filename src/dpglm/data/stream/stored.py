@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dpglm._calls import checked
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.groups import GroupedRows, Groups
-from dpglm.data.rows import Rows
-from dpglm.data.spec import FloatType
+from dpglm.data.rows import FloatType, Rows
 from dpglm.data.stream.source import ArraySource, Piece, Source
 from dpglm.data.stream.streamed import prepared_stream
 from dpglm.privacy.noise import NoiseSource

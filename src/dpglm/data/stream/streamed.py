@@ -15,12 +15,11 @@ from typing import Any, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._progress import tenths
+from dpglm._calls import tenths
 from dpglm.data.collection import Preparation
-from dpglm.data.memory.dense import RUN_ROWS, DenseRows
+from dpglm.data.memory import RUN_ROWS, DenseRows
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.rows import Block, Floats, Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import Block, DataSpec, Floats, Rows
 from dpglm.data.stream.source import ArraySource, Piece, Source, Spool
 from dpglm.tables.cells import check_finite
 from dpglm.tables.files import Watch, changed

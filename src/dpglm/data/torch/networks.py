@@ -43,10 +43,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import as_host
-from dpglm.data.memory.dense import BLOCK_ROWS, RUN_ROWS
-from dpglm.data.rows import Block, Rows, compensated_sum
+from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS
+from dpglm.data.rows import Block, DataSpec, Rows, compensated_sum
 from dpglm.data.sampled import on_grid, sampled_rows
-from dpglm.data.spec import DataSpec
 
 # The gradient of each single row's loss in the parameters of a network.
 

@@ -30,7 +30,7 @@ own precision, with ``gamma_(RUN_ROWS + 1)`` times the contributions of that run
 rows. A term of a block of B rows passes at most this number of additions in float64:
 ``B / RUN_ROWS + RUN_ROWS + 2``: those between runs and groups of runs, one for the remainder, and
 for the intercept's column those within a run. With at most ``2^16`` rows that number times B is
-below the square of ``dense.BLOCK_ROWS``, so their error, at most gamma of that number times all B
+below the square of ``BLOCK_ROWS``, so their error, at most gamma of that number times all B
 contributions, is within the ``gamma_BLOCK_ROWS * BLOCK_ROWS`` that ``sum_rounding`` allows for.
 Blocks are added up on the device as ``Rows.sum`` does it: its transformation is exact in IEEE
 float64, each operation being a kernel of its own.
@@ -57,12 +57,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import as_host, like, namespace
-from dpglm.data.collection import NO_TARGETS, Collection, Preparation
-from dpglm.data.memory.dense import BLOCK_ROWS as HOST_BLOCK_ROWS
-from dpglm.data.memory.dense import RUN_ROWS, DenseRows
-from dpglm.data.memory.matrix import MatrixRows
-from dpglm.data.rows import SERIAL, AnyArrays, Block, BlockMap, Kernel, Rows, compensated_sum
-from dpglm.data.spec import DataSpec, FloatType
+from dpglm.data.collection import NO_TARGETS, Collection, MatrixRows, Preparation
+from dpglm.data.memory import BLOCK_ROWS as HOST_BLOCK_ROWS
+from dpglm.data.memory import RUN_ROWS, DenseRows
+from dpglm.data.rows import (
+    SERIAL,
+    AnyArrays,
+    Block,
+    BlockMap,
+    DataSpec,
+    FloatType,
+    Kernel,
+    Rows,
+    compensated_sum,
+)
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import NUMBER_KINDS, check_finite
 from dpglm.tables.given import as_column, as_floats, as_offset, as_weights

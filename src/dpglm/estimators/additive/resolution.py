@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from dpglm._validation import check_count, check_integer
-from dpglm.data.spec import DataSpec
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget, is_pure
+from dpglm.data.rows import DataSpec
+from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, is_pure
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.second_order.newton import Newton

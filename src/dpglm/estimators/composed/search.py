@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import loss_in_words
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import MetaEstimatorMixin
 from dpglm.estimators._predictor import Finish, FitData
 from dpglm.estimators._private import BudgetParameters, PrivateEstimator

@@ -16,15 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpglm._progress import is_watched, shown, stage
+from dpglm._calls import is_watched, shown, stage
 from dpglm._validation import check_bool, check_integer, check_one_of, check_real, in_one_line
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import WHERE, WHERE_IN_WORDS, schema_facts
-from dpglm.data.collection import Collection, Output, RowPrediction, as_collection
-from dpglm.data.memory.matrix import MatrixRows
+from dpglm.data.collection import Collection, MatrixRows, Output, RowPrediction, as_collection
 from dpglm.data.prepare import ColumnScaling, Matrix, column_units, read_feature_bounds
-from dpglm.data.spec import DataSpec, GroupBound
-from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, Predictor
+from dpglm.data.rows import DataSpec, GroupBound
+from dpglm.estimators._predictor import NO_OFFSET, Finish, FitData, FitTask, Predictor
 from dpglm.estimators._private import (
     PrivateEstimator,
     PublicFacts,
@@ -34,12 +33,11 @@ from dpglm.estimators._private import (
     warn_of_unknown,
     warn_of_weights,
 )
-from dpglm.estimators.linear._targets import FitTask
 from dpglm.exceptions import PlanMismatchError
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.ledger import as_ledger
-from dpglm.privacy.adjacency import Unit
+from dpglm.privacy.budget import Unit
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto

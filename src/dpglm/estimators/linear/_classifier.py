@@ -17,19 +17,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_real
 from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import ClassifierMixin
-from dpglm.estimators._predictor import ClassPredictor, Predictor
-from dpglm.estimators._private import PublicFacts
-from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._targets import (
+from dpglm.estimators._predictor import (
     ClassFactors,
+    ClassPredictor,
     ClassTargets,
     FitTask,
+    Predictor,
     TargetNumbers,
     check_labels,
     stated_loss,
 )
+from dpglm.estimators._private import PublicFacts
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.problem import L2, ClassLink, Loss, NoPenalty, OneVsRest, Problem, Regularizer, Target
 from dpglm.solvers.base import Plan
 from dpglm.tables.cells import normal

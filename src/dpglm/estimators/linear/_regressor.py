@@ -18,19 +18,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_bool, check_real
 from dpglm.data.collection import Collection, Output, RowPrediction
-from dpglm.data.spec import DataSpec, check_target_bounds
+from dpglm.data.rows import DataSpec, check_target_bounds
 from dpglm.estimators._parameters import RegressorMixin
-from dpglm.estimators._predictor import Predictor
-from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
-from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._classifier import r_squared, squared_errors
-from dpglm.estimators.linear._targets import (
+from dpglm.estimators._predictor import (
     BoundedTargets,
     FitTask,
     OffsetRange,
+    Predictor,
     TargetNumbers,
     as_bounds,
 )
+from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
+from dpglm.estimators.linear._base import PrivateLinearModel
+from dpglm.estimators.linear._classifier import r_squared, squared_errors
 from dpglm.problem import (
     ConvexScalarLoss,
     IdentityLink,

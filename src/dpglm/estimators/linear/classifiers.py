@@ -9,12 +9,12 @@ import numpy as np
 from scipy import sparse
 
 from dpglm._validation import check_one_of, check_real
+from dpglm.estimators._predictor import FitTask
 from dpglm.estimators.linear._classifier import (
     PrivateClassifier,
     PrivateMarginClassifier,
     named_loss,
 )
-from dpglm.estimators.linear._targets import FitTask
 from dpglm.privacy.budget import is_pure
 from dpglm.problem import (
     L2,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of, check_real
 from dpglm.certificate.statement import LABELS
+from dpglm.estimators._predictor import FitTask, TargetNumbers, stated_loss
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
-from dpglm.estimators.linear._targets import FitTask, TargetNumbers, stated_loss
 from dpglm.problem import (
     L1,
     L2,

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, final
 from scipy.optimize import brentq, minimize_scalar
 
 from dpglm.privacy import gdp
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     Composed,
     Event,

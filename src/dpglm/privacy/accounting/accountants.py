@@ -13,8 +13,7 @@ from dpglm.privacy.accounting.accountant import GaussianAccountant as GaussianAc
 from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.accounting.mixture import MixtureAccountant as MixtureAccountant
 from dpglm.privacy.accounting.renyi import RenyiAccountant as RenyiAccountant
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import PrivacyBudget
+from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.privacy.events import (
     Event,
     GaussianMechanism,

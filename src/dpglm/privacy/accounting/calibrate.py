@@ -22,8 +22,7 @@ from dpglm.privacy.accounting.accountants import (
     delta_of,
     within_budget,
 )
-from dpglm.privacy.adjacency import Adjacency
-from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
+from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Event
 from dpglm.privacy.events.compositions import branches
 

@@ -20,7 +20,7 @@ from dpglm.privacy.accounting.accountant import (
     own_version,
     reduce_event,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
     Composed,
     Event,

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from dpglm._codec import encode
 from dpglm._validation import Array as Array
 from dpglm._validation import check_integer, check_real
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 
 # The distribution of a privacy loss, given by its two tails.
 

@@ -12,7 +12,7 @@ from scipy.special import gammaln, logsumexp, ndtr
 
 from dpglm._validation import check_real
 from dpglm._words import each, plain_number, times
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     REACH,
     SMALLEST,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from dpglm._words import each, plain_number, times
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     REACH,
     Array,

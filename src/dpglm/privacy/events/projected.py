@@ -14,7 +14,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from dpglm._words import each, plain_number, times
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     REACH,
     Array,

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from dpglm._words import each, plain_number, rounded_up, times
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     Array,
     Curves,

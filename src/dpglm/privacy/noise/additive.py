@@ -13,14 +13,15 @@ from numpy.typing import ArrayLike
 
 from dpglm._validation import Array, check_integer, check_real
 from dpglm.privacy.events import Event, Gaussian, PerturbedObjective, ProjectedGaussian, Pure
-from dpglm.privacy.noise.exact import rounded_l2, rounded_laplace
-from dpglm.privacy.noise.grid import (
+from dpglm.privacy.noise.exact import (
     NoiseScale,
     add_on_grid,
     granularity_exponent,
     grid_sensitivity,
     noise_scale,
     pure_objective_epsilon,
+    rounded_l2,
+    rounded_laplace,
 )
 from dpglm.privacy.noise.source import NoiseSource, add_gaussian
 from dpglm.privacy.releases import Mechanism, Release

@@ -15,8 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from dpglm._calls import checked, frames_to_the_user
 from dpglm._validation import Array, check_integer, check_real
 from dpglm.exceptions import SeededNoiseWarning
-from dpglm.privacy.noise.exact import bernoulli_by_digits, bernoulli_by_gaps, rounded_gaussian
-from dpglm.privacy.noise.grid import add_on_grid, cells_per_scale
+from dpglm.privacy.noise.exact import (
+    add_on_grid,
+    bernoulli_by_digits,
+    bernoulli_by_gaps,
+    cells_per_scale,
+    rounded_gaussian,
+)
 
 if TYPE_CHECKING:
     from dpglm.privacy.releases import Release
@@ -118,7 +123,7 @@ class NoiseSource(abc.ABC):
 
         Examples
         --------
-        >>> from dpglm.privacy.noise.grid import granularity_exponent
+        >>> from dpglm.privacy.noise.exact import granularity_exponent
         >>> m = SeededNoise(0).gaussian((2, 3), granularity_exponent(1.0), 1.0)
         >>> m.shape, m.dtype
         ((2, 3), dtype('int64'))

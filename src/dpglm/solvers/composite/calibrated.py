@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from dpglm._validation import check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.privacy.budget import GaussianDP
@@ -29,12 +29,11 @@ from dpglm.solvers.base import (
 from dpglm.solvers.composite.preprocessed import Preprocessed
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.newton import Newton, NewtonMethod
 from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonState
-from dpglm.solvers.uncertainty import NoiseCovariance
+from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 
 # Winsorize scores at this many standard deviations.
 _MOST_SCORE = 6.0

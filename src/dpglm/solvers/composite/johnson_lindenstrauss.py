@@ -17,8 +17,7 @@ from dpglm.data.projection import (
     embedded_rows,
     embedded_spec,
 )
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.problem import L2, Constraint, L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss

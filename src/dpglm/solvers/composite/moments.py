@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.linear import (
     N_ENTRY_SIZES,
@@ -33,8 +33,8 @@ from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitStage, Method, Outcome, Plan, StepInfo, calibrated
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.second_order.posterior import NoisyMatrix, column_moments, whitened
+from dpglm.solvers.uncertainty import Floats
 
 State: TypeAlias = tuple[Floats, ...]
 

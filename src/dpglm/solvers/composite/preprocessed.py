@@ -10,7 +10,7 @@ from typing import final
 
 from dpglm._calls import checked
 from dpglm._validation import check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap

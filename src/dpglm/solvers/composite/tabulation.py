@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_integer, check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import Cells, noisy_tables, table_sum
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitStage, Method, Outcome, StepInfo, composed
-from dpglm.solvers.parts.algebra import Floats
+from dpglm.solvers.uncertainty import Floats
 
 KEY_UNIT = 2.0**-20
 """Columns hold keys times this, so that rows have moderate norms; a power of two is exact."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -30,8 +30,8 @@ from dpglm.problem import (
 )
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given, n_penalized
+from dpglm.solvers.uncertainty import Floats
 
 # Mirror maps: the geometries in which accelerated mirror descent takes its steps.
 

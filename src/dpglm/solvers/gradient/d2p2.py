@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, final
 
 from dpglm._validation import check_bools, check_integer, check_real
-from dpglm.data.rows import Rows
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec, Rows
 from dpglm.oracle.clipping import AutomaticClipping, Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.oracle.projection import (
@@ -28,7 +27,6 @@ from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.network import NetworkLoss, network_gradient, network_rows
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import (
     MOST_LEVELS,
@@ -42,6 +40,7 @@ from dpglm.solvers.parts.schedules import (
     Transpose,
     in_levels,
 )
+from dpglm.solvers.uncertainty import Floats
 
 _DIMENSION_SHARE, _MOST_DIMENSION = 0.7, 512
 

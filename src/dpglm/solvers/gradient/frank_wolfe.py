@@ -11,8 +11,7 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_real
-from dpglm.data.rows import Rows
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, Rows
 from dpglm.oracle.choices import choose_coordinate, coordinate_release, entry_bound
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View, view_spec
@@ -21,8 +20,8 @@ from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given
+from dpglm.solvers.uncertainty import Floats
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to
 # 4 and with a tenth to all of the rows; docs/solvers/frank_wolfe.md.

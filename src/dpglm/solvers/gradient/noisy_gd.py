@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 from dpglm._validation import check_bools, check_count, check_real
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.privacy.budget import PrivacyBudget, is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise

@@ -11,8 +11,8 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.memory import dense, sparse
-from dpglm.data.spec import DataSpec
+from dpglm.data.memory import BLOCK_ROWS, SPARSE_BLOCK_ROWS
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release
 from dpglm.oracle.losses import loss_difference_sum, noisy_loss_difference
@@ -24,7 +24,6 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import FitMethod, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import (
     feasible,
     is_neutral,
@@ -33,6 +32,7 @@ from dpglm.solvers.parts.defaults import (
     shrunk,
 )
 from dpglm.solvers.parts.schedules import Constant, Last, Output, Schedule
+from dpglm.solvers.uncertainty import Floats
 
 # Projected descent along noisy gradients, for every solver that takes such steps.
 
@@ -261,7 +261,7 @@ def _rounding(
     prediction = 2 * (data.n_columns + 2) * unit * score
     size = norm * target_size(data) * data.weight_bound
     row = curvature * norm * prediction * data.weight_bound + 64 * unit * (bound + size)
-    within = 2 * (max(dense.BLOCK_ROWS, sparse.BLOCK_ROWS) + 2) * unit * bound
+    within = 2 * (max(BLOCK_ROWS, SPARSE_BLOCK_ROWS) + 2) * unit * bound
     update = 32 * unit * (radius / eta + bound) * n_rows
     return 2.0 * (n_rows * (row + within) + update)
 

@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpglm._validation import check_integer, check_real
-from dpglm.data.spec import SMALLEST, DataSpec
+from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release, noisy_difference
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -19,9 +19,9 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import check_given, feasible, n_penalized
 from dpglm.solvers.parts.schedules import Last, Output, UniformAverage
+from dpglm.solvers.uncertainty import Floats
 
 # Defaults of the variance-reduced methods, as functions of public quantities alone.
 
@@ -429,7 +429,7 @@ class SVRG(VarianceReduction):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import L2, Logistic, Problem
     >>> solver = SVRG(n_epochs=3, inner_steps=11, sampling_rate=0.05)
@@ -485,7 +485,7 @@ class SVRGPlusPlus(VarianceReduction):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> solver = SVRGPlusPlus(n_epochs=3, inner_steps=10, sampling_rate=0.05)

@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import CountedRows, shrinking_share
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_linear_term, noisy_minimizer
@@ -40,8 +40,8 @@ from dpglm.solvers.minimizer.strongly_convex import (
     wanted_strengths,
     with_strength,
 )
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import is_neutral, n_penalized, shrunk
+from dpglm.solvers.uncertainty import Floats
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
 # share of epsilon that the curvature takes, and the most of it at any epsilon.

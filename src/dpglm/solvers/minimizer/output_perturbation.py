@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_minimizer
@@ -27,8 +27,8 @@ from dpglm.solvers.minimizer.strongly_convex import (
     plan_objective,
     with_strength,
 )
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import slope_unit
+from dpglm.solvers.uncertainty import Floats
 
 # Radius that stands in for a ball's, in units of slope over curvature and row norm: chosen on
 # validation parts of the training rows of Adult and ACS employment, then frozen.

@@ -11,19 +11,18 @@ from typing import final
 import numpy as np
 
 from dpglm._validation import check_real
-from dpglm.data.rows import BlockMap, Rows
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.rows import LARGEST, SMALLEST, BlockMap, DataSpec, Rows
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.objective import Accuracy, Objective, Prox, Terms, attainable, block_rows
 from dpglm.oracle.rounding import MOST_ROWS
 from dpglm.oracle.views import View, view_spec
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Target, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan, check_same
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import slope_unit
+from dpglm.solvers.uncertainty import Floats
 
 ROOM = 16
 """Factor on the public stand-in up to which rows count in full under add_remove."""

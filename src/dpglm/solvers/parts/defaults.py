@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpglm._validation import check_count, check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.rows import LARGEST, SMALLEST, DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianAccountant, GaussianDP, PrivacyBudget
 from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.accounting.calibrate import calibrate, excess, largest_share
@@ -16,8 +16,8 @@ from dpglm.privacy.events import Composed, Event, Gaussian, canonical
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.schedules import Schedule
+from dpglm.solvers.uncertainty import Floats
 
 # Public random bits for each stage of a run.
 

@@ -12,7 +12,7 @@ import numpy as np
 from dpglm._calls import checked
 from dpglm._validation import check_integer, check_real
 from dpglm.oracle.projection import GaussianMatrix
-from dpglm.solvers.parts.algebra import Floats
+from dpglm.solvers.uncertainty import Floats
 
 MOST_LEVELS = 32
 """Largest number of distinct noises of a run."""

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.linear import N_SHELLS, LinearView, MomentSums, Shells
 from dpglm.oracle.moments import constant_column
 from dpglm.oracle.targets import TargetSums
-from dpglm.solvers.parts.algebra import Floats, eigen, solved
 from dpglm.solvers.second_order.posterior import (
     LEAST_SQUARE,
     PRIOR_INTERCEPT,
@@ -26,7 +25,7 @@ from dpglm.solvers.second_order.posterior import (
     whitened_hessian,
 )
 from dpglm.solvers.second_order.preconditioner import Basis, Columns
-from dpglm.solvers.uncertainty import Covariance, Uncertainty
+from dpglm.solvers.uncertainty import Covariance, Floats, Uncertainty, eigen, solved
 
 # Largest share of targets outside the narrowed range, besides noise.
 _LEFT_OUT = 0.02

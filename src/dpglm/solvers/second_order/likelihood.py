@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric, unpack_symmetric
 from dpglm.oracle.targets import (
@@ -23,15 +23,15 @@ from dpglm.oracle.targets import (
     target_mean_sum,
     target_size_sum,
 )
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import present
-from dpglm.solvers.parts.algebra import Floats, eigen, solved
 from dpglm.solvers.parts.defaults import curvature, feasible, is_neutral, n_penalized, slope_unit
 from dpglm.solvers.second_order.preconditioner import Basis
+from dpglm.solvers.uncertainty import Floats, eigen, solved
 
 # Minimising a released quadratic plus penalty over a constraint: post-processing.
 

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec, FloatType
+from dpglm.data.rows import LARGEST, SMALLEST, DataSpec, FloatType
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     check_data,
@@ -32,7 +32,6 @@ from dpglm.problem import Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.second_order import likelihood, newton_noise
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
@@ -40,7 +39,7 @@ from dpglm.solvers.second_order.preconditioner import (
     products_in_basis,
     usual_basis_scale,
 )
-from dpglm.solvers.uncertainty import NoiseCovariance
+from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
 # and on generated rows; see docs/solvers/newton.md.

@@ -17,12 +17,11 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.problem.loss import Loss
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.second_order.likelihood import NormalScores
 from dpglm.solvers.second_order.preconditioner import Basis
-from dpglm.solvers.uncertainty import NoiseCovariance
+from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 
 # Prior probability that a column with small second moments is sparse, and not dense with small
 # values; second moments are the same for both.

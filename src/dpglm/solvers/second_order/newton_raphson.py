@@ -89,7 +89,7 @@ class NewtonRaphson(Solver):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)

@@ -29,7 +29,6 @@ from dpglm.oracle.targets import (
 )
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitMethod, Outcome, StepInfo, present
-from dpglm.solvers.parts.algebra import Floats, inverted, solved
 from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order import likelihood, posterior
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
@@ -45,8 +44,11 @@ from dpglm.solvers.second_order.preconditioner import (
 from dpglm.solvers.uncertainty import (
     Binding,
     Covariance,
+    Floats,
     NoiseCovariance,
     Uncertainty,
+    inverted,
+    solved,
 )
 
 # Least standard deviation of a standardised column, relative to its usual bound.

@@ -22,7 +22,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.solvers.parts.algebra import Floats, eigen, solved
+from dpglm.solvers.uncertainty import Floats, eigen, solved
 
 # Shrinkage moves an entry by at most this many standard deviations of its noise, so that a few
 # large deviations among many small ones survive: Efron and Morris, "Limiting the risk of Bayes and

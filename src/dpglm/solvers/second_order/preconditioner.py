@@ -9,14 +9,14 @@ from typing import final
 
 import numpy as np
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import (
     Standardising,
     constant_column,
     spectrum,
     unit_of_moments,
 )
-from dpglm.solvers.parts.algebra import Floats
+from dpglm.solvers.uncertainty import Floats
 
 # A column's variance is seen, and counts are, beyond this many standard deviations of noise. Narrow
 # columns are within a quarter of their usual bound; counts can tell if noise is a quarter of the

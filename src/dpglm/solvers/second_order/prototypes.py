@@ -16,8 +16,8 @@ from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
-from dpglm.solvers.parts.algebra import Floats
 from dpglm.solvers.parts.defaults import feasible, n_penalized
+from dpglm.solvers.uncertainty import Floats
 
 
 @final
@@ -44,7 +44,7 @@ class Prototypes(Solver):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Problem, Sparsemax
     >>> data = DataSpec(10_000, 20, n_outputs=100, intercept=1.0)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import interpolate, linalg, optimize, special
 
-from dpglm.data.spec import DataSpec
+from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.levels import (
     LevelParts,
@@ -30,7 +30,6 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
-from dpglm.solvers.parts.algebra import Floats, eigen
 from dpglm.solvers.second_order import likelihood
 from dpglm.solvers.second_order.posterior import (
     PRIOR,
@@ -47,7 +46,14 @@ from dpglm.solvers.second_order.structured import (
     Structured,
     curvature_of_levels,
 )
-from dpglm.solvers.uncertainty import Covariance, Uncertainty, VarianceComponent, check_normal
+from dpglm.solvers.uncertainty import (
+    Covariance,
+    Floats,
+    Uncertainty,
+    VarianceComponent,
+    check_normal,
+    eigen,
+)
 
 # Shares of mu squared, and numbers of scores before and with the last Hessian.
 _SHARES = {
@@ -572,7 +578,7 @@ class RandomIntercepts(Solver):
 
     Examples
     --------
-    >>> from dpglm.data.spec import DataSpec
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=20_000, n_features=52, intercept=1.0)

@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from scipy import linalg, special
 
-from dpglm.solvers.parts.algebra import Floats, solved
+from dpglm.solvers.uncertainty import Floats, solved
 
 _LEAST = 1e-3  # Share of its mean that the curvature of a level has at least.
 

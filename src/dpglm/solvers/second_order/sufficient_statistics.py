@@ -11,7 +11,7 @@ import numpy as np
 
 from dpglm._calls import checked
 from dpglm._validation import check_real
-from dpglm.data.spec import LARGEST, SMALLEST, DataSpec
+from dpglm.data.rows import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
 from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated, calibrate

@@ -6,7 +6,7 @@ import pytest
 
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.fourier import FourierAccountant
-from dpglm.privacy.adjacency import Adjacency
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import BoundedRange, Composed, Gaussian, Laplace, PoissonSampled, Repeated
 from tests.privacy.pld import PLD
 

@@ -1,1 +1,0 @@
-"""Rows in memory: dense and sparse matrices."""
