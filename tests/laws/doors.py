@@ -104,7 +104,7 @@ class World:
         a, b = rng.uniform(-1.0, 1.0, (2, n))
         if self.unit == "opposed":
             a[:], b[:] = -1.0, -1.0
-        return {
+        found = {
             "a": a,
             "b": b,
             "c": rng.choice(["p", "q"], n),
@@ -115,6 +115,7 @@ class World:
             "w": rng.choice([0.0, 0.5, 1.0, 7.0], n),
             "id": np.repeat([f"g{i}" for i in range(len(SIZES))], SIZES)[:n],
         }
+        return found | {"amount": found["score"] + 0.01}
 
     def _unit(self, n: int, sign: float) -> dict[str, np.ndarray]:
         reach = 0.3 if self.unit == "usual" else 1e6
@@ -127,6 +128,7 @@ class World:
             "kind": "rare" if lone and self.unit == "alone in its class" else "uv"[lone],
             "size": 3.0 * lone,
             "score": float(lone),
+            "amount": lone + 0.01,
             "w": 9.0,
             "id": "g9",
         }
@@ -482,7 +484,7 @@ DOORS = {
     ),
     "fit, linear": _fit(LinearRegression, "size", **NUMBERS),
     "fit, Poisson": _fit(PoissonRegressor, "size", **NUMBERS),
-    "fit, gamma": _fit(GammaRegressor, "score", target_bounds=(0.1, 3)),
+    "fit, gamma": _fit(GammaRegressor, "amount", target_bounds=(0.1, 3)),
     "fit, shares": _fit(BinomialRegressor, "score"),
     "fit, exposure": _offset,
     "additive classes": _additive(AdditiveClassifier, "label"),
