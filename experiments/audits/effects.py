@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm.data.protection import Protection
+from dpglm.data.rows import Protection
 from dpglm.effects.parts import EFFECT, SumsPart
 from dpglm.effects.question import question_of
 from dpglm.oracle.counts import Cells

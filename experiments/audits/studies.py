@@ -21,7 +21,8 @@ from dpglm.certificate import certificate
 from dpglm.certificate.execution import PartPlan
 from dpglm.data import groups as grouped_rows
 from dpglm.data.groups import Groups
-from dpglm.data.protection import EVALUATION, EXPLORATION, MODEL, Protection
+from dpglm.data.rows import Protection
+from dpglm.data.split import EVALUATION, EXPLORATION, MODEL
 from dpglm.exploration.describe import DescriptionPart
 from dpglm.privacy import Adjacency, GaussianAccountant
 from dpglm.privacy.noise import SystemNoise

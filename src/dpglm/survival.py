@@ -19,8 +19,7 @@ from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.protection import Protection
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, Protection
 from dpglm.exploration.design import release, run_on_table
 from dpglm.inference.comparisons import largest_errors, quantile, root_of
 from dpglm.inference.inference import Inference

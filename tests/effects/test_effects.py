@@ -16,7 +16,8 @@ from dpglm.certificate import certificate as certificates
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput
 from dpglm.certificate.verify import verify
-from dpglm.data.protection import NUISANCES, Protection, composed_event
+from dpglm.data.rows import Protection
+from dpglm.data.split import NUISANCES, composed_event
 from dpglm.effects.effect import AverageEffect
 from dpglm.effects.estimation import plan_effect
 from dpglm.effects.parts import EFFECT, SPREAD, Sums, SumsPart, _within, bound_of

@@ -37,7 +37,7 @@ from dpglm import (
 )
 from dpglm.certificate import execution
 from dpglm.data.groups import GroupedRows
-from dpglm.data.protection import side_of
+from dpglm.data.split import side_of
 from dpglm.estimators import _private as _family
 from dpglm.estimators.linear import _base
 from dpglm.preprocessing import (

@@ -25,8 +25,8 @@ from dpglm.certificate import Certificate, verify
 from dpglm.certificate import certificate as certificates
 from dpglm.data.collection import as_collection
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.protection import composed_event
 from dpglm.data.rows import DataSpec, GroupBound
+from dpglm.data.split import composed_event
 from dpglm.estimators import GeneralizedLinearRegressor, LogisticRegression
 from dpglm.evaluation import binary, evaluate_predictions, private_scorer
 from dpglm.ledger import PrivacyLedger

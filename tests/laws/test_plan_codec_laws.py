@@ -21,8 +21,7 @@ from dpglm.certificate import Certificate, verify
 from dpglm.certificate.certificate import certify
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.prepare import prepare_rows
-from dpglm.data.protection import Protection
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, Protection
 from dpglm.estimators import (
     PrivateGridSearchCV,
     PrivatePipeline,

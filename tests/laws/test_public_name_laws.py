@@ -50,8 +50,7 @@ def samples() -> dict[str, Any]:
     import torch
 
     import dpglm
-    from dpglm.data.protection import Protection
-    from dpglm.data.rows import DataSpec
+    from dpglm.data.rows import DataSpec, Protection
     from dpglm.problem import Logistic, Problem
     from dpglm.solvers import D2P2, NoisyGD
 

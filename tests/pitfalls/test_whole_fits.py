@@ -30,7 +30,7 @@ from dpglm.problem import Logistic, Poisson, Problem
 from dpglm.selection import method as shares
 from dpglm.selection.search import Candidate, HeldOutSearch
 from dpglm.solvers import FrankWolfe, ObjectivePerturbation, pure_gd, run
-from dpglm.tables.files import Watch
+from dpglm.tables.given import Watch
 from tests.pitfalls.support import caught, model, small, unasked
 
 PROBLEM = Problem(Logistic())

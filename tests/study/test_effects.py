@@ -15,7 +15,7 @@ from dpglm import LogisticRegression, PoissonRegressor, Study
 from dpglm.audit import Claim
 from dpglm.certificate import Certificate, verify
 from dpglm.certificate.execution import PartInput
-from dpglm.data.protection import Protection
+from dpglm.data.rows import Protection
 from dpglm.evaluation.task import in_range
 from dpglm.oracle.counts import table_sum
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP

@@ -5,7 +5,7 @@ import pytest
 
 from dpglm import AdditiveClassifier, PrivacyLedger, PrivatePipeline, Study
 from dpglm.certificate.execution import PartInput
-from dpglm.data.protection import Protection
+from dpglm.data.rows import Protection
 from dpglm.estimators import LinearSVC, LogisticRegression
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP

@@ -22,7 +22,7 @@ from dpglm.data.rows import DataSpec, Rows
 from dpglm.estimators._private import PrivateFit
 from dpglm.exceptions import LowSignalWarning, PublicInformationWarning
 from dpglm.privacy.budget import Adjacency
-from dpglm.privacy.noise import NoiseSource
+from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import Observer
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Plan
@@ -245,7 +245,7 @@ def estimator_neighbours(
         targets=targets,
         intercept=bool(_first_named(parameters, "fit_intercept")),
     )
-    noise = estimator._noise()
+    noise = noise_source(estimator.random_state)
     if not noise.is_private:
         raise ValueError(
             "random_state must be None for an audit, or a source of private noise: a fit with "

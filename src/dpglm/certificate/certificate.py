@@ -9,6 +9,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
@@ -29,16 +30,8 @@ from dpglm.certificate.statement import (
     sections,
     spending,
 )
-from dpglm.data.protection import (
-    MODEL,
-    Protection,
-    Split,
-    check_part,
-    composed_event,
-    rows_in_words,
-    side_of,
-)
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, Protection
+from dpglm.data.split import MODEL, Split, composed_event, rows_in_words, side_of
 from dpglm.exceptions import TooCostlyError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.store import write_json
@@ -58,6 +51,13 @@ _MAX_PLANS, _MAX_VALUES = 500, 1_000_000
 # Values that a part reads from its plan, and keeps.
 _READ = ("_plan", "adjacency", "budget", "data", "problem")
 _LIBRARIES = ("dpglm", "numpy", "scikit-learn", "scipy")
+_NAME = re.compile(r"[a-z][a-z_]{0,29}", re.ASCII)
+
+
+def check_part(name: str) -> None:
+    """Refuse names of parts that are not a word, as names of files and in sentences."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"parts must be named by lower-case letters and '_', got {name[:60]!r}")
 
 
 @final
@@ -506,7 +506,8 @@ def certify(
     vars(part).update(_plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=plan.data)
     if plan.method.problem is not None:
         vars(part).update(problem=plan.method.problem)
-    return _whole({name: part}, plan.protection, noise, None, solution.ledger_entry)
+    ledger = solution.ledger_entry
+    return _whole({name: part}, plan.event, plan.protection, noise, ledger=ledger)
 
 
 def certify_study(
@@ -518,19 +519,21 @@ def certify_study(
 ) -> Certificate:
     """Return the certificate of a study, from the certificates of its parts."""
     records = {name: one.part for name, one in parts.items()}
-    return _whole(records, protection, noise, split, ledger)
+    events = {name: one.event for name, one in records.items()}
+    event = composed_event(events, split, protection.adjacency)
+    return _whole(records, event, protection, noise, split, ledger)
 
 
 def _whole(
     parts: Mapping[str, CertifiedPart],
+    event: Event,
     protection: Protection,
     noise: NoiseSource,
-    split: Split | None,
-    ledger: LedgerReference | None,
+    split: Split | None = None,
+    ledger: LedgerReference | None = None,
 ) -> Certificate:
     """Account for all parts together."""
     adjacency, delta = protection.adjacency, protection.delta
-    event = composed_event({name: one.event for name, one in parts.items()}, split, adjacency)
     accountant = accountant_for(event, adjacency)
     return Certificate(
         parts=parts,

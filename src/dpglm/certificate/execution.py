@@ -17,8 +17,8 @@ from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate, certify
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.rows import GroupBound, Rows
+from dpglm.data.rows import GroupBound, Protection, Rows
+from dpglm.data.split import EXPLORATION
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source

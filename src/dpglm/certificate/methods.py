@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.statement import PROTECTED, WHERE, relation_in_words
-from dpglm.data.protection import EVALUATION
+from dpglm.data.split import EVALUATION
 from dpglm.privacy.budget import Unit
 
 if TYPE_CHECKING:

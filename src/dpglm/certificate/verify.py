@@ -20,7 +20,7 @@ from dpglm.certificate.certificate import (
 )
 from dpglm.certificate.recompute import Recomputation, check_cost, gaussian_mu, recompute
 from dpglm.certificate.statement import SCOPE
-from dpglm.data.protection import size_of_part
+from dpglm.data.split import size_of_part
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.events import (

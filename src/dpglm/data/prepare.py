@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpglm._calls import frames_to_the_user
 from dpglm._validation import in_one_line, like, namespace, rounded_up
 from dpglm.data.compiled import kernels
 from dpglm.data.memory import DenseRows, SparseRows
@@ -46,11 +47,6 @@ def maker_of_collections(kind: type) -> Callable[..., Any] | None:
         # Of NumPy's arrays these alone are not in memory.
         return _backend("stream.stored").get("mapped_rows")
     return _backend(package).get("collection_of")
-
-
-def maker_of_rows(kind: type) -> Callable[..., Any] | None:
-    """Return the class of rows that keeps dense matrices of a type in place; None for NumPy's."""
-    return _backend(kind.__module__.partition(".")[0]).get("rows_of")
 
 
 @functools.cache
@@ -318,8 +314,10 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
     y = like(norms, y, X.dtype if spec.n_outputs == 1 else None)
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
-    store = maker_of_rows(type(X)) or DenseRows
-    return store(X, y, lengths, spec, weights)
+    # Other packages' matrices stay where they are.
+    rows_of = _backend(type(X).__module__.partition(".")[0]).get("rows_of", DenseRows)
+    rows: Rows = rows_of(X, y, lengths, spec, weights)
+    return rows
 
 
 def _in_order(X: Any) -> Any:
@@ -465,10 +463,7 @@ def check_feature_bounds(bounds: FeatureBounds, n_features: int) -> None:
 
 
 def warn_of_equal_bounds(
-    scaling: ColumnScaling,
-    names: Sequence[str] | NDArray[Any] | None = None,
-    *,
-    stacklevel: int = 2,
+    scaling: ColumnScaling, names: Sequence[str] | NDArray[Any] | None = None
 ) -> None:
     """Warn of columns with equal bounds, where every row gets the same value."""
     equal = np.flatnonzero(scaling.low == scaling.high).tolist()
@@ -479,7 +474,7 @@ def warn_of_equal_bounds(
             f"feature_bounds has low equal to high for {shown}{more}: every row is given this one "
             "value there, whatever it holds",
             EqualBoundsWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=frames_to_the_user(),
         )
 
 

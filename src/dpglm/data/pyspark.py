@@ -50,7 +50,7 @@ from dpglm.data.stream.stored import StoredRows
 from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import column_in_words, normal, plain_column
-from dpglm.tables.files import changed
+from dpglm.tables.given import changed
 from dpglm.tables.named import OffsetColumn
 from dpglm.tables.schema import Schema
 

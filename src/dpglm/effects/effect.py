@@ -20,7 +20,8 @@ from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.statement import WHERE
-from dpglm.data.protection import NUISANCES, Protection
+from dpglm.data.rows import Protection
+from dpglm.data.split import NUISANCES
 from dpglm.effects.parts import EFFECT, SPREAD, SumEstimates, Sums, SumsPart, bound_of
 from dpglm.effects.question import EffectQuestion, in_words
 from dpglm.ledger.store import write_json

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from dpglm._calls import checked, frames_to_the_user
 from dpglm._validation import check_real
 from dpglm.certificate.execution import PartPlan, Stated, StudyPart
-from dpglm.data.protection import NUISANCES, Protection, Split, size_of_part
+from dpglm.data.rows import Protection
+from dpglm.data.split import NUISANCES, Split, size_of_part
 from dpglm.effects.effect import AverageEffect
 from dpglm.effects.parts import EFFECT, SPREAD, SumsPart
 from dpglm.effects.question import EffectQuestion, question_of

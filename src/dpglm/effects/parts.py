@@ -15,8 +15,8 @@ from dpglm.certificate.execution import PartInput, StudyPart, execute
 from dpglm.certificate.statement import size_facts
 from dpglm.data.collection import MatrixRows
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import NUISANCES, Protection
-from dpglm.data.rows import DataSpec, Rows
+from dpglm.data.rows import DataSpec, Protection, Rows
+from dpglm.data.split import NUISANCES
 from dpglm.effects.question import Contributions, EffectQuestion
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource

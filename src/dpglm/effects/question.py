@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_list, check_real, in_one_line
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.protection import Protection
+from dpglm.data.rows import Protection
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
 from dpglm.study.planning import ModelPart, model_of

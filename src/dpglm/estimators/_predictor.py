@@ -402,7 +402,7 @@ class Predictor(abc.ABC):
         """
 
     def _check_offset(self, offset: Any, exposure: Any) -> None:
-        if self._classifies() and (offset is not None or exposure is not None):
+        if (offset is not None or exposure is not None) and self._classifies():
             raise ValueError(NO_OFFSET)
 
     def score(

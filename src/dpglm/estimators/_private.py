@@ -295,14 +295,8 @@ class PrivateFit(BudgetParameters, own_first=False):
         tags.non_deterministic = not isinstance(self.random_state, numbers.Integral)
         return tags
 
-    def _adjacency(self) -> Adjacency:
-        return Adjacency(self.adjacency)
-
     def _budget(self, n_units: int) -> PrivacyBudget:
         return stated_budget(self.epsilon, self.delta, self.budget, n_units)
-
-    def _noise(self) -> NoiseSource:
-        return noise_source(self.random_state)
 
     def _record(
         self, plan: Plan, rows: Collection, checkpoint: CheckpointFile | None = None
@@ -356,7 +350,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
     feature_bounds: FeatureBounds | None = None
 
     def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
-        is_public = self._adjacency().n_is_public
+        is_public = Adjacency(self.adjacency).n_is_public
         if self.n_rows is not None and is_public and self.n_rows != n_rows:
             raise ValueError(
                 f"n_rows must be the number of rows, {n_rows}, or None, got {self.n_rows!r}"
@@ -379,7 +373,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         self, n_rows: int, n_groups: int, facts: PublicFacts
     ) -> tuple[int, GroupBound]:
         """Return the public number of rows in groups, and the bound on a group's rows."""
-        adjacency = self._adjacency()
+        adjacency = Adjacency(self.adjacency)
         if self.n_groups is not None and adjacency.n_is_public and self.n_groups != n_groups:
             raise ValueError(
                 f"n_groups must be the number of groups, {n_groups}, or None, got {self.n_groups!r}"
@@ -428,7 +422,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
 
     def _planned_row_norm(self, n_rows: int, n_features: int) -> float:
         """Check the parameters of a plan without data; return the row-norm bound."""
-        self._noise(), as_ledger(self.ledger)
+        noise_source(self.random_state), as_ledger(self.ledger)
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
         if self.n_rows is not None and self.n_groups is None:
@@ -469,7 +463,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
                     f"are not stored are zeros, got {float(scaling.low[first])!r} to "
                     f"{float(scaling.high[first])!r} for {column_in_words(names, first)}"
                 )
-            warn_of_equal_bounds(scaling, names, stacklevel=frames_to_the_user())
+            warn_of_equal_bounds(scaling, names)
             facts.declared("feature_bounds", [scaling.low.tolist(), scaling.high.tolist()])
         return n_rows, groups, row_norm, scaling
 

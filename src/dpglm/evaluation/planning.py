@@ -26,8 +26,8 @@ from dpglm.certificate.execution import (
 from dpglm.certificate.statement import LABELS, PublicFact, size_facts
 from dpglm.data.collection import Collection, MatrixRows
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import EVALUATION, MODEL, Protection
-from dpglm.data.rows import DataSpec, GroupBound, Rows
+from dpglm.data.rows import DataSpec, GroupBound, Protection, Rows
+from dpglm.data.split import EVALUATION, MODEL
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation

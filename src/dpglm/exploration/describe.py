@@ -23,8 +23,8 @@ from dpglm.certificate.execution import (
     proportion_ratio,
 )
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.protection import EXPLORATION, Protection
-from dpglm.data.rows import DataSpec, GroupBound
+from dpglm.data.rows import DataSpec, GroupBound, Protection
+from dpglm.data.split import EXPLORATION
 from dpglm.exploration.description import Description
 from dpglm.exploration.design import (
     COUNTS,

@@ -21,8 +21,8 @@ from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
 from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.collection import Collection, MatrixRows, as_collection
 from dpglm.data.groups import LimitedGroups
-from dpglm.data.protection import EXPLORATION
 from dpglm.data.rows import DataSpec, Rows
+from dpglm.data.split import EXPLORATION
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, open_batches
 from dpglm.ledger.ledger import PrivacyLedger

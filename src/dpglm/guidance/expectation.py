@@ -247,7 +247,7 @@ def signal_to_noise(plan: Plan) -> float:
     data = plan.data
     reach = data.unit_weight / data.weight_bound
     factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound) * reach)
-    if _is_number(plan):
+    if plan.problem.loss.target.is_number:
         is_factor = isinstance(plan.problem.loss.link, LogLink)
         factor *= _FACTOR_OF_MEANS if is_factor else _REAL_FACTOR
     if is_pure(plan.budget):
@@ -327,10 +327,6 @@ def _larger_budget(plan: Plan, lack: float) -> list[str]:
         epsilon = gdp.epsilon(default_delta(plan.data.n_units), mu)
         said = f"a mu of {mu:.2g}"
     return [f"{said}, which protects less"] if epsilon <= LARGEST_EPSILON else []
-
-
-def _is_number(plan: Plan) -> bool:
-    return plan.problem.loss.target.is_number
 
 
 def _has_range(plan: Plan) -> bool:

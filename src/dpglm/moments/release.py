@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpglm._validation import check_one_of
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
-from dpglm.data.protection import Protection
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, Protection
 from dpglm.exploration.design import release, run_on_table
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.moments.basis import MomentBasis, basis_of

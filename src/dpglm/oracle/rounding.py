@@ -96,9 +96,8 @@ def sum_rounding(
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
-    _check_overflow(spec, bound)
+    _check(spec, adjacency, bound)
     if sampling_rate < 1.0:
-        _check_places(spec, adjacency)
         excess = bound * contribution_rounding(spec) + _underflow(spec, 1)
         return excess + _on_grid(n_rows, bound, spec.n_coefficients)
     if spec.sparse:
@@ -107,7 +106,6 @@ def sum_rounding(
     else:
         affected = min(BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
         run = min(RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        _check_places(spec, adjacency)
         unit = float(np.finfo(spec.dtype).eps) / 2
         within = _gamma(BLOCK_ROWS, UNIT) * affected
         block_error = _gamma(RUN_ROWS + 1, unit) * run + within
@@ -165,8 +163,7 @@ class RowSum:
         if data.groups is None:
             rounding = sum_rounding(data, adjacency, bound, sampling_rate)
         else:
-            _check_overflow(data, bound)
-            _check_places(data, adjacency)
+            _check(data, adjacency, bound)
             bound *= data.groups.reach(self.directions) ** self.power
             opposition = 0.0 if opposition == 0.0 else 1.0
             rounding = group_rounding(data.n_units, adjacency, bound, self.size)
@@ -267,10 +264,11 @@ def _on_grid(n: int, bound: float, size: int) -> float:
     return math.sqrt(size) * 2.0**-51 * n * bound
 
 
-def _check_places(spec: DataSpec, adjacency: Adjacency) -> None:
-    """Refuse dense float32 rows that neighbours shift: predictions then round by the row's place.
+def _check(spec: DataSpec, adjacency: Adjacency, bound: float) -> None:
+    """Refuse contributions if their sum could overflow, and dense float32 rows that may shift.
 
-    Groups that replace each other may differ in size, and shift all rows after them.
+    Predictions then round by the row's place. Groups that replace each other may differ in size,
+    and shift all rows after them.
     """
     if spec.dtype == "float32" and not spec.sparse and not adjacency.rows_are_public(spec.unit):
         raise ValueError(
@@ -278,10 +276,6 @@ def _check_places(spec: DataSpec, adjacency: Adjacency) -> None:
             f"under adjacency {adjacency.value!r}, got 'float32': one row more shifts the rounding "
             "of all others"
         )
-
-
-def _check_overflow(spec: DataSpec, bound: float) -> None:
-    """Refuse contributions if their sum could overflow in the precision of the sum."""
     single = spec.dtype == "float32" and not spec.sparse
     limits = np.finfo(np.float32 if single else np.float64)
     terms = RUN_ROWS if single else MOST_ROWS

@@ -160,7 +160,8 @@ class Release(Generic[V, R]):
     @property
     def event(self) -> Event:
         """The privacy event of one release."""
-        return poisson_sampled(self.sampling_rate, self.mechanism.event)
+        event = self.mechanism.event
+        return event if self.sampling_rate == 1.0 else poisson_sampled(self.sampling_rate, event)
 
     @property
     def noise_multiplier(self) -> float:
@@ -250,29 +251,12 @@ class Curator:
     """
 
     def __init__(self, adjacency: Adjacency, noise: NoiseSource, unit: Unit = Unit.ROW) -> None:
-        self._adjacency = adjacency
-        self._unit = unit
-        self._noise = noise
+        self.adjacency, self.unit, self.noise = adjacency, unit, noise
         self._records: list[Event | tuple[Curator, ...]] = []
         # Released values over their noise, for each quantity: sum, sum of squares, and count.
         self._sums: dict[str, Array] = {}
         self._squares: dict[str, float] = {}
         self._counts: dict[str, int] = {}
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbouring relation of every sensitivity."""
-        return self._adjacency
-
-    @property
-    def unit(self) -> Unit:
-        """The protected unit."""
-        return self._unit
-
-    @property
-    def noise(self) -> NoiseSource:
-        """The source of all randomness: noise and Poisson samples."""
-        return self._noise
 
     @property
     def event(self) -> Event:
@@ -318,10 +302,10 @@ class Curator:
         (McSherry, SIGMOD 2009, Theorem 4). Results of one part may decide the questions to another.
         Refused if the number of rows is private: an added row would move others to another part.
         """
-        if not self._adjacency.n_is_public:
+        if not self.adjacency.n_is_public:
             raise ValueError(
                 "adjacency must be 'zero_out' or 'replace_one' for disjoint parts of the rows, "
-                f"got {self._adjacency.value!r}"
+                f"got {self.adjacency.value!r}"
             )
         children = tuple(self._another() for _ in range(count))
         self._records.append(children)
@@ -334,7 +318,7 @@ class Curator:
         other releases than ``event`` is a PlanMismatchError.
         """
         self._records.append(event)
-        for _ in range(event.repetitions.draw(self._noise)):
+        for _ in range(event.repetitions.draw(self.noise)):
             curator = self._another()
             yield curator
             if RandomlyRepeated((curator.event,), event.repetitions).events[0] not in event.events:
@@ -343,14 +327,14 @@ class Curator:
                 )
 
     def _another(self) -> Curator:
-        return Curator(self._adjacency, self._noise, self._unit)
+        return Curator(self.adjacency, self.noise, self.unit)
 
     def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
         """Draw a Poisson sample of units as a mask of shape (n_rows,). Private, like ``n_rows``."""
-        observer = self._noise.observer
+        observer = self.noise.observer
         if observer is not None:
             return observer.sample(n_rows, sampling_rate)
-        return bernoulli(self._noise, n_rows, sampling_rate)
+        return bernoulli(self.noise, n_rows, sampling_rate)
 
     def release(self, declared: Release[V, R], value: Bounded[V]) -> R:
         """Release a value by its declared mechanism.
@@ -358,7 +342,7 @@ class Curator:
         Privacy: ``declared.event``. If the release was declared for a smaller bound, or for another
         relation, unit or sample, nothing is released (PlanMismatchError).
         """
-        declared.check(value, self._adjacency, self._unit)
+        declared.check(value, self.adjacency, self.unit)
         self._records.append(declared.event)
         answer = self._drawn(declared, value.value)
         if not isinstance(answer, int | np.integer):
@@ -380,10 +364,10 @@ class Curator:
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def _drawn(self, declared: Release[V, R], value: V) -> R:
-        observer = self._noise.observer
+        observer = self.noise.observer
         if observer is not None:
             return observer.answer(declared, value)
-        return declared.mechanism.draw(declared, value, self._noise)
+        return declared.mechanism.draw(declared, value, self.noise)
 
 
 def _excess(squares: float, values: int) -> float:

@@ -18,8 +18,7 @@ from dpglm._calls import checked
 from dpglm._codec import Format
 from dpglm._validation import check_count
 from dpglm._words import card
-from dpglm.data.protection import Protection
-from dpglm.data.rows import DataSpec, Rows
+from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, calibrate, spent, within_budget
 from dpglm.privacy.budget import PrivacyBudget, weak_budget

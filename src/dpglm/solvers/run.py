@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpglm._calls import checked, stage
-from dpglm.data.protection import Protection
-from dpglm.data.rows import Rows, block_map
+from dpglm.data.rows import Protection, Rows, block_map
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.entry import LedgerReference
 from dpglm.ledger.ledger import PrivacyLedger
@@ -125,7 +125,9 @@ def run(
     with (
         np.errstate(all="ignore"),
         block_map(rows) as map_blocks,
-        opened(checkpoint, plan, noise, ledger_path) as kept,
+        contextlib.nullcontext()
+        if checkpoint is None
+        else opened(checkpoint, plan, noise, ledger_path) as kept,
         stage("Private fit", method.n_steps) as advance,
     ):
         begun = None if kept is None else kept.load()

@@ -1,4 +1,4 @@
-"""Covariances of estimates, and linear algebra that never raises."""
+"""Parts of many methods: linear algebra that never raises, feasible steps, covariances."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dpglm.problem import Problem, Unconstrained
 from dpglm.tables.encoding import LinearUnits
 
 if TYPE_CHECKING:
+    from dpglm.data.rows import DataSpec
     from dpglm.ledger.entry import LedgerReference
     from dpglm.preprocessing.row_map import RowMap
     from dpglm.solvers.base import Plan, StepInfo
@@ -63,6 +64,17 @@ def eigen(matrix: Floats) -> tuple[Floats, Floats]:
     except np.linalg.LinAlgError:
         return np.full(len(matrix), np.nan), np.full(matrix.shape, np.nan)
     return values, directions
+
+
+def n_penalized(problem: Problem, data: DataSpec) -> int:
+    """Return the number of leading rows of the parameter that penalty and constraint act on."""
+    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
+
+
+def feasible(problem: Problem, penalized: int, w: Floats, step: float) -> Floats:
+    """Apply the penalty's prox, then the projection, to the rows of ``w`` that they act on."""
+    acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
+    return np.concatenate([acted_on, w[penalized:]])
 
 
 @final

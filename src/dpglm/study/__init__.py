@@ -1,7 +1,7 @@
 """A whole study under one budget: explore a table, fit a model, evaluate it on held-out rows."""
 
 from dpglm.certificate.execution import Expected, PartPlan
-from dpglm.data.protection import Split
+from dpglm.data.split import Split
 from dpglm.study.planning import Purpose, StudyPlan
 from dpglm.study.running import StudyResult
 from dpglm.study.study import Study

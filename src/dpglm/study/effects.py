@@ -15,8 +15,8 @@ from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import Expected, PartInput, StudyPart, proportion_ratio
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.protection import EFFECTS, MODEL, Protection
-from dpglm.data.rows import DataSpec
+from dpglm.data.rows import DataSpec, Protection
+from dpglm.data.split import EFFECTS, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.exploration.design import run_on_table

@@ -19,11 +19,11 @@ from dpglm._registry import ESTIMATORS
 from dpglm._validation import in_one_line
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart
-from dpglm.data.protection import (
+from dpglm.data.rows import Protection
+from dpglm.data.split import (
     EVALUATION,
     EXPLORATION,
     MODEL,
-    Protection,
     Split,
     composed_event,
     in_order,

@@ -26,7 +26,7 @@ from dpglm.certificate.statement import WHERE_IN_WORDS
 from dpglm.certificate.verify import Verification, verify
 from dpglm.data.collection import Collection
 from dpglm.data.groups import Groups
-from dpglm.data.protection import EFFECTS, EVALUATION, EXPLORATION, MODEL, side_of
+from dpglm.data.split import EFFECTS, EVALUATION, EXPLORATION, MODEL, side_of
 from dpglm.data.stream.arrow import ArrowRows
 from dpglm.exceptions import PlanMismatchError
 from dpglm.ledger.ledger import PrivacyLedger

@@ -14,18 +14,10 @@ from dpglm._calls import checked
 from dpglm._codec import line
 from dpglm._json import at
 from dpglm._validation import check_count, check_integer, check_list, check_one_of
+from dpglm.certificate.certificate import check_part
 from dpglm.certificate.execution import StudyPart
-from dpglm.data.protection import (
-    EFFECTS,
-    EVALUATION,
-    EXPLORATION,
-    MODEL,
-    Protection,
-    Split,
-    check_part,
-    side_of,
-)
-from dpglm.data.rows import GroupBound
+from dpglm.data.rows import GroupBound, Protection
+from dpglm.data.split import EFFECTS, EVALUATION, EXPLORATION, MODEL, Split, side_of
 from dpglm.exploration.describe import DescriptionPart
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, stated_budget

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpglm._calls import checked
-from dpglm.data.protection import EFFECTS, EVALUATION, EXPLORATION, MODEL
+from dpglm.data.split import EFFECTS, EVALUATION, EXPLORATION, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.ledger.store import write_json, write_text
 from dpglm.report.description_page import shown_description

@@ -1,18 +1,22 @@
-"""Checks of rows, targets, weights and offsets in memory."""
+"""Checks of rows, targets, weights and offsets in memory, and of files that must not change."""
 
 from __future__ import annotations
 
 import functools
+import mmap
 import numbers
+import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpglm.exceptions import RowsChangedError
 from dpglm.tables.cells import (
     NUMBER_KINDS,
     as_float,
@@ -28,7 +32,6 @@ from dpglm.tables.cells import (
     not_finite,
     unmasked,
 )
-from dpglm.tables.files import in_memory
 
 NO_WEIGHT = "sample_weight must not be zero in every row"
 """Scores require a weight. Fits accept such rows: whether all rows are erased is private."""
@@ -351,3 +354,103 @@ def column_types(table: Any) -> list[str]:
 
 
 _MAY_BE_TEXT = ("object", "str", "large_string", "category", "categorical", "enum")
+
+
+@final
+@dataclass(frozen=True)
+class FileMark:
+    """Identity, size in bytes and modification time (ns) of a file at one time."""
+
+    path: Path
+    size: int
+    modified: int
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileMark:
+        """Return the mark of an existing file."""
+        found = os.stat(path)
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
+
+    def difference(self) -> str | None:
+        """Describe the change of the file since then; None if it is unchanged."""
+        try:
+            now = FileMark.of(self.path)
+        except OSError as error:
+            return f"{self.path} cannot be found ({error.strerror})"
+        if (now.device, now.inode) != (self.device, self.inode):
+            return f"{self.path} is another file than before"
+        if now.size != self.size:
+            return f"{self.path} had {self.size} bytes and has {now.size}"
+        if now.modified != self.modified:
+            return f"{self.path} was written to"
+        return None
+
+
+@final
+@dataclass(frozen=True)
+class Watch:
+    """Files that must not change."""
+
+    marks: tuple[FileMark, ...] = ()
+
+    @classmethod
+    def over(cls, arrays: Iterable[Any]) -> Watch:
+        """Watch the files of memory-mapped arrays."""
+        maps = (mapped for array in arrays for mapped in memory_maps(array))
+        names = {Path(mapped.filename) for mapped in maps if mapped.filename is not None}
+        return cls(tuple(map(FileMark.of, sorted(names))))
+
+    def check(self) -> None:
+        """Raise RowsChangedError if a file has changed."""
+        for mark in self.marks:
+            difference = mark.difference()
+            if difference is not None:
+                raise changed(difference)
+
+
+def changed(difference: str) -> RowsChangedError:
+    """Return the error about a changed file."""
+    return RowsChangedError(
+        f"rows changed while they were in use: {difference}. Nothing was released from the changed "
+        "rows; earlier releases of the fit and its ledger entry remain charged"
+    )
+
+
+def memory_maps(array: Any) -> Iterator[np.memmap[Any, Any]]:
+    """Yield the memory maps that an array is a view of, itself first."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            yield array
+        array = array.base
+
+
+def check_length(array: Any) -> None:
+    """Raise RowsChangedError if the file of a mapped array has become too short.
+
+    Reading a page beyond the end of the file would kill the process.
+    """
+    for mapped in memory_maps(array):
+        pages: Any = mapped.base
+        if isinstance(pages, mmap.mmap):
+            end = mapped.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+            if pages.size() < end + len(pages):
+                raise changed(f"{mapped.filename} was cut off at {pages.size()} bytes")
+
+
+def in_memory(X: Any) -> Any:
+    """Return a matrix with copies of parts that are mapped from files."""
+    if isinstance(X, np.ndarray):
+        return _own(X)
+    parts = (X.data, X.indices, X.indptr)
+    own = tuple(map(_own, parts))
+    same = all(one is other for one, other in zip(own, parts, strict=True))
+    return X if same else sparse.csr_array(own, shape=X.shape)
+
+
+def _own(array: NDArray[Any]) -> NDArray[Any]:
+    if next(memory_maps(array), None) is None:
+        return array
+    check_length(array)
+    return np.array(array, order="K")

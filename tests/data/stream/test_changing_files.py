@@ -22,8 +22,7 @@ from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.privacy import ApproximateDP
 from dpglm.problem import Squared
-from dpglm.tables.files import FileMark, Watch
-from dpglm.tables.given import finite_matrix
+from dpglm.tables.given import FileMark, Watch, finite_matrix
 
 N, D = 1500, 4
 CLIP = 0.5

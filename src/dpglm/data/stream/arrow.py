@@ -24,8 +24,8 @@ from dpglm.tables.cells import (
     normal,
     plain_array,
 )
-from dpglm.tables.files import Watch, named_errors
-from dpglm.tables.given import as_floats
+from dpglm.tables.files import named_errors
+from dpglm.tables.given import Watch, as_floats
 from dpglm.tables.named import OffsetColumn, offset_of
 from dpglm.tables.schema import Schema
 

@@ -20,7 +20,8 @@ from dpglm._registry import require
 from dpglm._validation import check_path, in_one_line
 from dpglm.tables.cells import MISSING_CURE, check_unique, normal, plain_array, plain_column
 from dpglm.tables.databases import Address, Query, quoted
-from dpglm.tables.files import FileMark, Watch, changed, check_present, named_errors
+from dpglm.tables.files import check_present, named_errors
+from dpglm.tables.given import FileMark, Watch, changed
 
 _COLUMN_ROWS = 1 << 16
 

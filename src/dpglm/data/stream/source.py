@@ -15,8 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from dpglm.data.rows import Floats, FloatType
 from dpglm.tables.cells import column_in_words
-from dpglm.tables.files import Watch, check_length, memory_maps
-from dpglm.tables.given import as_floats
+from dpglm.tables.given import Watch, as_floats, check_length, memory_maps
 
 Piece: TypeAlias = "tuple[Floats, NDArray[Any], NDArray[Any] | None]"
 """Features, targets and weights of some rows, in the user's units."""

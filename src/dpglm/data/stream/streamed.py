@@ -22,8 +22,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import Block, DataSpec, Floats, Rows
 from dpglm.data.stream.source import ArraySource, Piece, Source, Spool
 from dpglm.tables.cells import check_finite
-from dpglm.tables.files import Watch, changed
-from dpglm.tables.given import as_weights
+from dpglm.tables.given import Watch, as_weights, changed
 
 T = TypeVar("T")
 _CHUNK_BYTES = 1 << 24

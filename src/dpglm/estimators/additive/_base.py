@@ -35,7 +35,7 @@ from dpglm.estimators.linear._regressor import PrivateRegressor
 from dpglm.estimators.linear.classifiers import LogisticRegression
 from dpglm.estimators.linear.regressors import Ridge
 from dpglm.preprocessing.encoders import GivenSchema, SplineEncoder, as_schema
-from dpglm.privacy.budget import is_pure
+from dpglm.privacy.budget import Adjacency, is_pure
 from dpglm.problem import LogLink
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.tables.additive import Additive, pairs_of_columns
@@ -237,7 +237,7 @@ class AdditiveModel(ComposedModel, own_first=False):
             schema,
             n_rows,
             self._budget(n_rows),
-            self._adjacency(),
+            Adjacency(self.adjacency),
             is_squared=isinstance(linear, Ridge),
             has_log_link=has_log_link,
             interactions=pairs_of_columns(self.interactions),

@@ -37,7 +37,8 @@ from dpglm.exceptions import PlanMismatchError
 from dpglm.inference.estimates import Estimates, TargetScale, check_inference
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.ledger import as_ledger
-from dpglm.privacy.budget import Unit
+from dpglm.privacy.budget import Adjacency, Unit
+from dpglm.privacy.noise import noise_source
 from dpglm.problem import Constraint, Problem, Regularizer
 from dpglm.solvers import SOLVERS
 from dpglm.solvers.auto import Auto
@@ -179,9 +180,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         """Return ``coef_`` and ``intercept_`` of ``w``, of shape (n_features + 1, outputs)."""
 
-    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits:
-        """Return the map of coefficients that undoes the standardization of targets."""
-        return LinearUnits.identity(n_features)
+    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits | None:
+        """Return the map of coefficients that undoes the standardization of targets, if any."""
+        return None
 
     def _fit(self, data: FitData, finish: Finish | None = None) -> None:
         facts, target = PublicFacts(), series_name(data.y)
@@ -215,8 +216,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self.coef_, self.intercept_ = self._model(w)
         known = tuple(facts.facts)
         known = known if finish is None else finish(self, known)
+        noise = noise_source(self.random_state)
         self.privacy_ = certify(
-            type(self).__name__, self.solution_, self._noise(), known, self.coef_, self.intercept_
+            type(self).__name__, self.solution_, noise, known, self.coef_, self.intercept_
         )
         if self._uncertainty is not None:
             inference = vars(self)["inference_"] = self._inference(self._uncertainty, rows.schema)
@@ -303,7 +305,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if self._needs_errors:
             check_inference(problem, spec, "model", weighted=weighted)
         with self._progress(), stage("Planning"):
-            plan = solver.plan(problem, self._budget(spec.n_units), spec, self._adjacency())
+            plan = solver.plan(problem, self._budget(spec.n_units), spec, Adjacency(self.adjacency))
         if self._needs_errors and not plan.method.estimates_errors:
             raise ValueError(
                 "inference must be False with a solver that does not estimate its errors, got the "
@@ -355,7 +357,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         # Sums require float64 where the places of rows differ between neighbours
         # (oracle/rounding.py).
         unit = Unit.ROW if groups is None else Unit.GROUP
-        is_fixed = self._adjacency().rows_are_public(unit)
+        is_fixed = Adjacency(self.adjacency).rows_are_public(unit)
         is_coarse = dtype == "float32" and (is_sparse or is_fixed)
         spec = DataSpec(
             n_rows=n_rows,
@@ -434,8 +436,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         weight_bound: float,
     ) -> NDArray[np.float64]:
         """Run the plan; return coefficients in the user's units, of shape (n_columns, outputs)."""
-        self._adjacency(), self._budget(1)
-        noise, ledger = self._noise(), as_ledger(self.ledger)
+        Adjacency(self.adjacency), self._budget(1)
+        noise = noise_source(self.random_state)
+        ledger = None if self.ledger is None else as_ledger(self.ledger)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             facts.declared("feature_names", list(names))
@@ -483,8 +486,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
         self.solution_ = solution
         self.n_iter_ = solution.n_steps
-        targets = self._target_units(task, spec.n_features)
-        self.units_ = targets.after(column_units(spec, scaling))
+        columns, targets = column_units(spec, scaling), self._target_units(task, spec.n_features)
+        self.units_ = columns if targets is None else targets.after(columns)
         in_w = solution.noise_covariance
         self._noise_covariance = None if in_w is None else in_w.in_units(self.units_)
         # Coefficients before the projection of monotone curves, if there are any.
@@ -519,8 +522,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _progress(self, plan: Plan | None = None) -> contextlib.AbstractContextManager[None]:
         """Show the progress of a block, unless the steps of its plan are shown as lines."""
+        if not self.verbose:
+            return contextlib.nullcontext()
         has_lines = plan is not None and plan.method.releases_iterates and not is_watched()
-        return shown() if self.verbose and not has_lines else contextlib.nullcontext()
+        return contextlib.nullcontext() if has_lines else shown()
 
     def _listener(self) -> Callable[[StepInfo], None] | None:
         """Return the function to call after each step: the callback, and a writer of lines.

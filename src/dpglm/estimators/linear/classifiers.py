@@ -253,9 +253,9 @@ class RidgeClassifier(PrivateClassifier):
     def _target_range(self, n_classes: int) -> tuple[float, float]:
         return (-1.0, 1.0) if n_classes == 2 else super()._target_range(n_classes)
 
-    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits:
+    def _target_units(self, task: FitTask, n_features: int) -> LinearUnits | None:
         if task.n_outputs == 1:
-            return super()._target_units(task, n_features)
+            return None
         # Codes 1 and -1 are twice the centred ones plus ``2 / K - 1``, the same for every class, so
         # it is left out without an intercept.
         twice = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, 2.0)))

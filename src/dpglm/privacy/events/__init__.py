@@ -2,6 +2,7 @@
 
 from dpglm.privacy.events.base import BasicEvent as BasicEvent
 from dpglm.privacy.events.base import Event as Event
+from dpglm.privacy.events.base import Gaussian as Gaussian
 from dpglm.privacy.events.base import GaussianMechanism as GaussianMechanism
 from dpglm.privacy.events.base import MechanismEvent as MechanismEvent
 from dpglm.privacy.events.compositions import Composed as Composed
@@ -13,7 +14,6 @@ from dpglm.privacy.events.compositions import SplitByCoins as SplitByCoins
 from dpglm.privacy.events.compositions import canonical as canonical
 from dpglm.privacy.events.compositions import describe_event as describe_event
 from dpglm.privacy.events.compositions import event_from_dict as event_from_dict
-from dpglm.privacy.events.gaussian import Gaussian as Gaussian
 from dpglm.privacy.events.gaussian import LastIterate as LastIterate
 from dpglm.privacy.events.gaussian import PoissonSampled as PoissonSampled
 from dpglm.privacy.events.gaussian import poisson_sampled as poisson_sampled

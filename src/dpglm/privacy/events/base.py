@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from scipy.special import ndtr
@@ -16,6 +16,7 @@ from scipy.special import ndtr
 from dpglm._codec import encode
 from dpglm._validation import Array as Array
 from dpglm._validation import check_integer, check_real
+from dpglm._words import each, plain_number, times
 from dpglm.privacy.budget import Adjacency
 
 # The distribution of a privacy loss, given by its two tails.
@@ -281,6 +282,65 @@ class GaussianMechanism(NoiseEvent):
             return gaussian_curve(mu, epsilon)
 
         return Curves(delta, delta)
+
+
+@final
+@dataclass(frozen=True)
+class Gaussian(GaussianMechanism):
+    """Release of a vector plus spherical Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise standard deviation divided by L2 sensitivity; from 1e-50 to 1e50.
+
+    Examples
+    --------
+    >>> Gaussian(2.0).to_dict()
+    {'type': 'gaussian', 'noise_multiplier': 2.0}
+    """
+
+    @property
+    def mu(self) -> float:
+        return 1.0 / self.noise_multiplier
+
+    def mu_squared(self) -> float:
+        return self.noise_multiplier**-2
+
+    def sampled_losses(self, rate: float) -> tuple[LossLaw, LossLaw]:
+        """Return the losses of removing and of adding a row that is drawn with this rate.
+
+        Notes
+        -----
+        P and Q are ``(1-q) N(0, s^2) + q N(1, s^2)`` and ``N(0, s^2)``. The loss of removing
+        grows with x, that of adding falls.
+        """
+        sigma = self.noise_multiplier
+
+        def removing(t: Array) -> Tails:
+            x = sampled_position(t, rate, sigma)
+            q = ndtr(-x / sigma)
+            return (1.0 - rate) * q + rate * ndtr((1.0 - x) / sigma), q
+
+        def adding(t: Array) -> Tails:
+            x = sampled_position(-t, rate, sigma)
+            p = ndtr(x / sigma)
+            return p, (1.0 - rate) * p + rate * ndtr((x - 1.0) / sigma)
+
+        low = sampled_loss(-REACH * sigma, rate, sigma)
+        high = sampled_loss(1.0 + REACH * sigma, rate, sigma)
+        return LossLaw(removing, low=low, high=high), LossLaw(adding, low=-high, high=-low)
+
+    def sampled_span(self) -> float:
+        """Return the length of an interval that contains a sampled loss almost surely."""
+        return 13.0 / self.noise_multiplier + 0.5 / self.noise_multiplier**2
+
+    def words(self, count: int) -> str:
+        noise = plain_number(self.noise_multiplier)
+        return (
+            f"{times(count, 'sum')} over all rows, {each(count)} Gaussian noise of {noise} times "
+            "the sensitivity"
+        )
 
 
 def bounded_curves(top: float, inside: Callable[[Array], Array]) -> Curves:

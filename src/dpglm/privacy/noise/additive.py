@@ -110,7 +110,7 @@ class _GaussianOnSums(CalibratedNoise[Array, Array]):
     """Spherical Gaussian noise; the value is snapped to a grid, and the noise rounded to it."""
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
-        return _grid_scale(self.multiplier, release)
+        return _grid_scale(self.noise_multiplier, release)
 
     def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
         return add_gaussian(value, release.scale.std, release.scale.exponent, source)

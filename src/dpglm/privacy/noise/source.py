@@ -41,6 +41,8 @@ class NoiseSource(abc.ABC):
         Whether its noise protects the rows.
     libraries : tuple of str
         Additional libraries that it uses; a certificate records their versions.
+    observer : Observer or None
+        The observer of a curator's mechanisms; None for a private source.
 
     Notes
     -----
@@ -56,11 +58,7 @@ class NoiseSource(abc.ABC):
     name: ClassVar[str]
     is_private: ClassVar[bool]
     libraries: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def observer(self) -> Observer | None:
-        """The observer of a curator's mechanisms; None for a private source."""
-        return None
+    observer: Observer | None = None
 
     def __sklearn_clone__(self) -> Self:
         return self
@@ -192,7 +190,7 @@ class Observer(NoiseSource):
     is_private: ClassVar[bool] = False
 
     @property
-    def observer(self) -> Observer:
+    def observer(self) -> Observer:  # type: ignore[override]
         return self
 
     def begins(self, plan: Any, rows: Any) -> None:

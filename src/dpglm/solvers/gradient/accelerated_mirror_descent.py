@@ -30,8 +30,8 @@ from dpglm.problem import (
 )
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import check_given, n_penalized
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.parts.defaults import check_given
+from dpglm.solvers.uncertainty import Floats, n_penalized
 
 # Mirror maps: the geometries in which accelerated mirror descent takes its steps.
 

@@ -24,15 +24,9 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, NoPenalty, Problem, Unconstrained
 from dpglm.solvers.base import FitMethod, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import (
-    feasible,
-    is_neutral,
-    n_penalized,
-    share_of_comparison,
-    shrunk,
-)
+from dpglm.solvers.parts.defaults import is_neutral, share_of_comparison, shrunk
 from dpglm.solvers.parts.schedules import Constant, Last, Output, Schedule
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.uncertainty import Floats, feasible, n_penalized
 
 # Projected descent along noisy gradients, for every solver that takes such steps.
 

@@ -19,9 +19,9 @@ from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.parts.defaults import check_given, feasible, n_penalized
+from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Last, Output, UniformAverage
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.uncertainty import Floats, feasible, n_penalized
 
 # Defaults of the variance-reduced methods, as functions of public quantities alone.
 

@@ -40,8 +40,8 @@ from dpglm.solvers.minimizer.strongly_convex import (
     wanted_strengths,
     with_strength,
 )
-from dpglm.solvers.parts.defaults import is_neutral, n_penalized, shrunk
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.parts.defaults import is_neutral, shrunk
+from dpglm.solvers.uncertainty import Floats, n_penalized
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
 # share of epsilon that the curvature takes, and the most of it at any epsilon.

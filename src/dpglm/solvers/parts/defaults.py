@@ -28,14 +28,6 @@ def stage_seed(seed: int, stage: int) -> int:
     return int(bits.integers(2**64, dtype=np.uint64))
 
 
-# The step that keeps iterates where penalty and constraint want them.
-
-
-def n_penalized(problem: Problem, data: DataSpec) -> int:
-    """Return the number of leading rows of the parameter that penalty and constraint act on."""
-    return data.n_columns - int(data.intercept > 0.0 and not problem.penalize_intercept)
-
-
 # Largest penalty times the number of rows that counts as weak: that of estimators with C = 1.
 _STRONGEST_WEAK_PENALTY = 1.0 + 1e-9
 
@@ -46,12 +38,6 @@ def is_weakly_regularized(problem: Problem, data: DataSpec) -> bool:
     weak = isinstance(penalty, NoPenalty | L2)
     weak = weak and penalty.strong_convexity * data.n_rows <= _STRONGEST_WEAK_PENALTY
     return weak and problem.constraint == Unconstrained()
-
-
-def feasible(problem: Problem, penalized: int, w: Floats, step: float) -> Floats:
-    """Apply the penalty's prox, then the projection, to the rows of ``w`` that they act on."""
-    acted_on = problem.constraint.project(problem.regularizer.prox(w[:penalized], step))
-    return np.concatenate([acted_on, w[penalized:]])
 
 
 # Checks of settings that may be left open.

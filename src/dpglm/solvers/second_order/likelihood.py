@@ -29,9 +29,9 @@ from dpglm.privacy.releases import SumRelease
 from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import present
-from dpglm.solvers.parts.defaults import curvature, feasible, is_neutral, n_penalized, slope_unit
+from dpglm.solvers.parts.defaults import curvature, is_neutral, slope_unit
 from dpglm.solvers.second_order.preconditioner import Basis
-from dpglm.solvers.uncertainty import Floats, eigen, solved
+from dpglm.solvers.uncertainty import Floats, eigen, feasible, n_penalized, solved
 
 # Minimising a released quadratic plus penalty over a constraint: post-processing.
 

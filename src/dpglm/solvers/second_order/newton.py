@@ -39,7 +39,7 @@ from dpglm.solvers.second_order.preconditioner import (
     products_in_basis,
     usual_basis_scale,
 )
-from dpglm.solvers.uncertainty import Floats, NoiseCovariance
+from dpglm.solvers.uncertainty import Floats, NoiseCovariance, feasible, n_penalized
 
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
 # and on generated rows; see docs/solvers/newton.md.
@@ -165,7 +165,7 @@ class Newton(Solver):
             )
 
         pace = 1.0
-        if defaults.n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
+        if n_penalized(problem, data) < data.n_columns and data.n_outputs == 1:
             pace = (_SAFE_FOR_INTERCEPT / self._safe(mu, data)) ** 2
             pace = max(1.0, min(pace, _LARGEST_STEP / step_size))
         return facts.calibrated(with_noise)
@@ -403,7 +403,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         if data.intercept > 0.0:
             along = basis.inverse[:, -1] / np.linalg.norm(basis.inverse[:, -1])
         strength = problem.regularizer.strong_convexity / state.curvature
-        penalty = strength * basis.products(defaults.n_penalized(problem, data))
+        penalty = strength * basis.products(n_penalized(problem, data))
         steps = newton_noise.Steps(self.step_sizes, penalty, along, self.intercept_pace)
         clip, unit = self._unit(state) * self.clip, self._unit(state) / state.curvature
         try:
@@ -427,7 +427,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         """Return zero, with public values of slopes and curvature."""
         loss, data = self.problem.loss, self.data
         zero = np.zeros(data.coefficient_shape)
-        w = defaults.feasible(self.problem, defaults.n_penalized(self.problem, data), zero, 1.0)
+        w = feasible(self.problem, n_penalized(self.problem, data), zero, 1.0)
         return likelihood.Start(w, defaults.slope_unit(loss, data), defaults.curvature(loss, data))
 
     def _started(self, oracle: Oracle) -> NewtonState:
@@ -461,7 +461,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             bound * v - g,
             basis,
             self.problem,
-            defaults.n_penalized(self.problem, self.data),
+            n_penalized(self.problem, self.data),
             np.zeros_like(v),
         )
         if self.intercept_pace > 1.0:
@@ -561,7 +561,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         Towards a private mean all predictions share one factor.
         """
         noise, inverse = self._noise_left(state), present(state.basis).inverse
-        own_intercept = defaults.n_penalized(self.problem, self.data) < self.data.n_columns
+        own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
         share, more = defaults.shrunk_by(
             way,
             noise,

@@ -29,7 +29,6 @@ from dpglm.oracle.targets import (
 )
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitMethod, Outcome, StepInfo, present
-from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order import likelihood, posterior
 from dpglm.solvers.second_order.newton_raphson_settings import Limits, group_reach
 from dpglm.solvers.second_order.preconditioner import (
@@ -47,7 +46,9 @@ from dpglm.solvers.uncertainty import (
     Floats,
     NoiseCovariance,
     Uncertainty,
+    feasible,
     inverted,
+    n_penalized,
     solved,
 )
 

@@ -16,8 +16,7 @@ from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
-from dpglm.solvers.parts.defaults import feasible, n_penalized
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.uncertainty import Floats, feasible, n_penalized
 
 
 @final

@@ -17,11 +17,17 @@ from dpglm.oracle.targets import TargetShares
 from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated, calibrate
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Facts, Plan, Solver
-from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
-from dpglm.solvers.uncertainty import Covariance, check_intervals, check_normal, check_scales
+from dpglm.solvers.uncertainty import (
+    Covariance,
+    check_intervals,
+    check_normal,
+    check_scales,
+    feasible,
+    n_penalized,
+)
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99

@@ -36,7 +36,6 @@ from dpglm.oracle.targets import (
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.solvers.base import FitMethod, Outcome, StepInfo, present
-from dpglm.solvers.parts.defaults import feasible, n_penalized
 from dpglm.solvers.second_order.least_squares import (
     BY_CHANCE,
     HUGE,
@@ -66,7 +65,15 @@ from dpglm.solvers.second_order.preconditioner import (
     pooled_moments,
     usual_basis_scale,
 )
-from dpglm.solvers.uncertainty import Binding, Covariance, Floats, NoiseCovariance, Uncertainty
+from dpglm.solvers.uncertainty import (
+    Binding,
+    Covariance,
+    Floats,
+    NoiseCovariance,
+    Uncertainty,
+    feasible,
+    n_penalized,
+)
 
 # ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
 _EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1)

@@ -1,9 +1,7 @@
-"""The protection of a table, and its division among the parts of a study."""
+"""The division of a table's rows among the parts of a study."""
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -16,81 +14,15 @@ from dpglm._json import at
 from dpglm._validation import check_count, check_real
 from dpglm._words import plain_number
 from dpglm.data.groups import Groups
-from dpglm.data.rows import GroupBound
-from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, default_delta
+from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Composed, Event, Parallel, SplitByCoins, canonical
 from dpglm.privacy.noise import NoiseSource, bernoulli
 
-__all__ = ["Protection", "Split"]
-
-
-@final
-@dataclass(frozen=True)
-class Protection:
-    """The protection of a table: neighbouring relation, budget and public sizes.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbouring relation.
-    budget : PrivacyBudget
-        The total budget.
-    n_rows : int
-        Public number of rows, at least 1.
-    groups : GroupBound, optional
-        Bound on the rows of a group (person), where whole groups are protected.
-    """
-
-    adjacency: Adjacency
-    budget: PrivacyBudget
-    n_rows: int
-    groups: GroupBound | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.budget, PrivacyBudget):
-            raise ValueError(f"budget must be a PrivacyBudget, got {self.budget!r}")
-        check_count("n_rows", self.n_rows)
-
-    @property
-    def unit(self) -> Unit:
-        """The protected unit: a row, or a group with all its rows."""
-        return Unit.ROW if self.groups is None else Unit.GROUP
-
-    @property
-    def n_units(self) -> int:
-        """Public number of rows, or of groups where these are protected."""
-        return self.n_rows if self.groups is None else self.groups.n_groups
-
-    @property
-    def delta(self) -> float:
-        """The budget's delta, or the default one where the budget has none."""
-        found: float = self.budget.to_dict().get("delta", default_delta(self.n_units))
-        return found
-
-    @property
-    def sizes(self) -> str:
-        """The number of rows, and of groups where these are protected, in words."""
-        rows = f"{self.n_rows} rows"
-        return rows if self.groups is None else f"{rows} of {self.groups.n_groups} persons"
-
-    def of_part(self, budget: PrivacyBudget, n_rows: int, n_units: int) -> Protection:
-        """Return the protection of a part of the rows, or of the groups, with a part's budget."""
-        groups = self.groups
-        if groups is not None:
-            groups = dataclasses.replace(groups, n_groups=n_units)
-        return Protection(self.adjacency, budget, n_rows, groups)
-
+__all__ = ["Split"]
 
 EXPLORATION, MODEL, EFFECTS, EVALUATION = "exploration", "model", "effects", "evaluation"
 NUISANCES = ("propensity_a", "outcome_a"), ("propensity_b", "outcome_b")
 _PLACES = {EXPLORATION: 0, MODEL: 2, EFFECTS: 3, EVALUATION: 4}
-_NAME = re.compile(r"[a-z][a-z_]{0,29}", re.ASCII)
-
-
-def check_part(name: str) -> None:
-    """Refuse names of parts that are not a word, as names of files and in sentences."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"parts must be named by lower-case letters and '_', got {name[:60]!r}")
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
