@@ -8,8 +8,8 @@ import pytest
 
 from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from dpglm.guidance import guidance
-from dpglm.guidance.expectation import signal_to_noise
 from dpglm.report.subject import coefficient_table
+from dpglm.solvers.auto import signal_to_noise
 from tests.fits import fit_classifier
 from tests.inference.planted import given
 

@@ -495,7 +495,7 @@ def certify(
         estimator=estimator_name,
         loss=loss_in_words(plan),
         plan=plan.document,
-        event=plan.event,
+        event=plan.method.event,
         mechanisms=plan.method.mechanisms,
         releases=plan.method.releases,
         noise_scales=tuple(one.noise_scale for one in plan.method.releases),
@@ -507,7 +507,7 @@ def certify(
     if plan.method.problem is not None:
         vars(part).update(problem=plan.method.problem)
     ledger = solution.ledger_entry
-    return _whole({name: part}, plan.event, plan.protection, noise, ledger=ledger)
+    return _whole({name: part}, part.event, plan.protection, noise, ledger=ledger)
 
 
 def certify_study(

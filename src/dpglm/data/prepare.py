@@ -321,9 +321,7 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
 
 
 def _in_order(X: Any) -> Any:
-    """Return dense rows in C or Fortran order; tensors as they are."""
-    if not isinstance(X, np.ndarray):
-        return X
+    """Return dense rows in C or Fortran order."""
     if X.shape[1] == 1:
         # One column is in both orders, with strides of either.
         return np.ascontiguousarray(X[:, 0]).reshape(-1, 1)

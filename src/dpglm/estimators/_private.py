@@ -38,13 +38,14 @@ from dpglm.exceptions import (
     SlowSumsWarning,
     UnpaidReleaseWarning,
 )
-from dpglm.guidance.expectation import HOPELESS, guidance, signal_to_noise
+from dpglm.guidance.expectation import HOPELESS, guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.privacy.accounting.accountants import spent
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
+from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.uncertainty import Solution
@@ -204,10 +205,6 @@ class PublicFacts:
         """Record a fact that the caller declared."""
         self.facts.append(PublicFact(name, value, "declared"))
 
-    def by_relation(self, name: str, value: Any) -> None:
-        """Record a fact that is equal for neighbouring data sets."""
-        self.facts.append(PublicFact(name, value, "by relation"))
-
     def from_data(self, name: str, value: Any, remedy: str) -> None:
         """Record a fact that was computed from private rows, and warn."""
         self.facts.append(PublicFact(name, value, "from the data"))
@@ -238,6 +235,9 @@ class BudgetParameters(Declared):
     delta: float | Literal["auto"] = "auto"
     ledger: PrivacyLedger | str | os.PathLike[str] | None = None
 
+    if TYPE_CHECKING:  # Other annotated attributes are parameters.
+        _family: Family = field(init=False)
+
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         made = super().__new__(cls)
         made._family = Family()
@@ -247,16 +247,6 @@ class BudgetParameters(Declared):
         made = super().__sklearn_clone__()
         made._family = self._family
         return made
-
-    # A property, as an annotated attribute would be a parameter.
-    @property
-    def _family(self) -> Family:
-        family: Family = vars(self)["_family"]
-        return family
-
-    @_family.setter
-    def _family(self, family: Family) -> None:
-        vars(self)["_family"] = family
 
 
 class PrivateFit(BudgetParameters, own_first=False):
@@ -364,7 +354,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
             facts.declared(name, declared)
             return declared
         if is_public:
-            facts.by_relation(name, true)
+            facts.facts.append(PublicFact(name, true, "by relation"))
         else:
             facts.from_data(name, true, f"Give {name}= a public, approximate number.")
         return true

@@ -17,6 +17,7 @@ from dpglm.oracle.targets import SIZES
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import LARGEST_EPSILON, ApproximateDP, default_delta, is_pure
 from dpglm.problem import LogLink, Target
+from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan
 
 _VERDICTS = (
@@ -45,12 +46,6 @@ _FEW_CLASSES = 10.0
 HOPELESS, _GOOD = 2.0, 30.0
 # Relative noise of full weights that is worth a sentence.
 _CHEAP = 1.05
-# Factor for real targets: R squared is quadratic in the signal.
-_REAL_FACTOR = 3.0
-# Factor for counts and amounts, with means often far below their bound.
-_FACTOR_OF_MEANS = 14.0
-# Factor for minimisers and several steps with L2 noise, compared with one pass over the rows.
-_PURE_FACTOR = 5.0
 _NOISE_OF_BOUND = (
     "The noise scale follows the declared bound on targets: expect a useful model only if typical "
     "targets are not far below it."
@@ -234,28 +229,6 @@ def _has_noise_of_bound(plan: Plan) -> bool:
     if not isinstance(plan.problem.loss.link, LogLink):
         return False
     return not any(SIZES in one.quantity for one in plan.method.releases)
-
-
-def signal_to_noise(plan: Plan) -> float:
-    """Return ``n mu / (f sqrt(d))``, for d coefficients.
-
-    f is the sensitivity factor of the relation and of weights above 1, times 3 for numeric targets
-    and 14 for counts and amounts with a log link. For a delta of 0, where L2 noise has norm
-    ``d / epsilon``, it is ``n epsilon / (f d)`` for one pass over the rows (prototypes), and
-    a fifth of that otherwise.
-    """
-    data = plan.data
-    reach = data.unit_weight / data.weight_bound
-    factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound) * reach)
-    if plan.problem.loss.target.is_number:
-        is_factor = isinstance(plan.problem.loss.link, LogLink)
-        factor *= _FACTOR_OF_MEANS if is_factor else _REAL_FACTOR
-    if is_pure(plan.budget):
-        epsilon = plan.budget.as_approximate_dp().epsilon
-        if plan.method.gradient_evaluations > data.n_rows:
-            factor *= _PURE_FACTOR
-        return data.n_rows * epsilon / (factor * data.n_coefficients)
-    return data.n_rows * plan.budget.gdp_mu() / (factor * math.sqrt(data.n_coefficients))
 
 
 def _noise_in_model(inference: Inference | None) -> str:

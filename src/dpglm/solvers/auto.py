@@ -1,4 +1,4 @@
-"""The default solver of estimators: a choice by public facts."""
+"""The default solver, a choice by public facts; and the signal-to-noise ratio of a plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpglm.data.rows import DataSpec
 from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, is_pure
-from dpglm.problem import Problem, Squared
+from dpglm.problem import LogLink, Problem, Squared
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.composite.calibrated import Calibrated
@@ -282,3 +282,33 @@ class Auto(Solver):
                 self.inference, self.prior_scales, full_weights=self.full_weights
             )
         return chosen.plan(problem, budget, data, adjacency)
+
+
+# Factor for real targets: R squared is quadratic in the signal.
+_REAL_FACTOR = 3.0
+# Factor for counts and amounts, with means often far below their bound.
+_FACTOR_OF_MEANS = 14.0
+# Factor for minimisers and several steps with L2 noise, compared with one pass over the rows.
+_PURE_FACTOR = 5.0
+
+
+def signal_to_noise(plan: Plan) -> float:
+    """Return ``n mu / (f sqrt(d))``, for d coefficients.
+
+    f is the sensitivity factor of the relation and of weights above 1, times 3 for numeric targets
+    and 14 for counts and amounts with a log link. For a delta of 0, where L2 noise has norm
+    ``d / epsilon``, it is ``n epsilon / (f d)`` for one pass over the rows (prototypes), and
+    a fifth of that otherwise.
+    """
+    data = plan.data
+    reach = data.unit_weight / data.weight_bound
+    factor = plan.adjacency.sum_sensitivity(max(1.0, data.weight_bound) * reach)
+    if plan.problem.loss.target.is_number:
+        is_factor = isinstance(plan.problem.loss.link, LogLink)
+        factor *= _FACTOR_OF_MEANS if is_factor else _REAL_FACTOR
+    if is_pure(plan.budget):
+        epsilon = plan.budget.as_approximate_dp().epsilon
+        if plan.method.gradient_evaluations > data.n_rows:
+            factor *= _PURE_FACTOR
+        return data.n_rows * epsilon / (factor * data.n_coefficients)
+    return data.n_rows * plan.budget.gdp_mu() / (factor * math.sqrt(data.n_coefficients))

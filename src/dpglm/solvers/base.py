@@ -411,7 +411,7 @@ class Plan:
                 )
         # Raises where no noise of that size can be drawn.
         check_can_be_asked(self.method.releases)
-        if not within_budget(self.event, self.adjacency, self.budget):
+        if not within_budget(self.method.event, self.adjacency, self.budget):
             raise ValueError(
                 f"budget must be at least what all releases cost together, got {self.budget!r}, "
                 f"which {self.event!r} exceeds under {self.adjacency.value}"

@@ -263,11 +263,8 @@ _TYPES = {("f", 4): "float32", ("f", 8): "float64", ("i", 4): "int32", ("i", 8):
 def function(name: str, *arrays: NDArray[Any]) -> Any:
     """Find the C function for arrays of these types; None without compiled code."""
     # Attribute access caches the function.
-    return _library and getattr(_library, "_".join([name, *(_TYPES[_kind(v)] for v in arrays)]))
-
-
-def _kind(values: NDArray[Any]) -> tuple[str, int]:
-    return values.dtype.kind, values.dtype.itemsize
+    types = (_TYPES[v.dtype.kind, v.dtype.itemsize] for v in arrays)
+    return _library and getattr(_library, "_".join([name, *types]))
 
 
 def _can_sum(X: NDArray[Any] | sparse.csr_array, *facts: NDArray[Any] | None) -> bool:

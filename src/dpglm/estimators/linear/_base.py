@@ -485,7 +485,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self.feature_bounds_: NDArray[np.float64] | None
         self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
         self.solution_ = solution
-        self.n_iter_ = solution.n_steps
+        self.n_iter_ = plan.method.n_steps
         columns, targets = column_units(spec, scaling), self._target_units(task, spec.n_features)
         self.units_ = columns if targets is None else targets.after(columns)
         in_w = solution.noise_covariance

@@ -346,12 +346,11 @@ def target_releases(
     problem: Problem, data: DataSpec, adjacency: Adjacency
 ) -> dict[str, Callable[[GaussianNoise], SumRelease]]:
     """Return the makers of the releases about targets: their sizes, mean, and squared slopes."""
-    has_offset = problem.loss.offset_bound > 0.0
-    partial = functools.partial
+    has_offset, facts = problem.loss.offset_bound > 0.0, (data, adjacency)
     return {
-        "sizes": partial(target_size_sum(has_offset=has_offset).release, data, adjacency),
-        "targets": partial(target_mean_sum(has_offset=has_offset).release, data, adjacency),
-        "slopes": partial(SQUARED_SLOPES.release, data, adjacency),
+        "sizes": lambda noise: target_size_sum(has_offset=has_offset).release(*facts, noise),
+        "targets": functools.partial(target_mean_sum(has_offset=has_offset).release, *facts),
+        "slopes": functools.partial(SQUARED_SLOPES.release, *facts),
     }
 
 

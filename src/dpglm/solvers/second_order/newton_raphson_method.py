@@ -118,24 +118,23 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         Some fits only have those of sizes and slopes (targets without bounds), lengths (groups),
         score moments and limits (intervals).
         """
-        data, adjacency, at = self.data, self.adjacency, self.limits
-
-        hessians = curvature_sum(data, at.clip, at.square)
+        at, facts = self.limits, (self.data, self.adjacency)
+        data, hessians = self.data, curvature_sum(self.data, at.clip, at.square)
         with_variance = self.inference == "model"
         hessian = curvature_sum(data, at.clip, at.square, with_variance=with_variance)
         scores = sum_of_scores(data, at.clip).release
         partial, n_first = functools.partial, len(self.first_steps)
-        makers = likelihood.target_releases(self.problem, data, adjacency) | {
-            "columns": partial(second_moment_sum(data).release, data, adjacency),
-            "near": partial(near_sum(data).release, data, adjacency),
-            "moments": partial(second_moment_sum(data).release, data, adjacency),
-            "lengths": partial(LENGTHS.release, data, adjacency),
-            "approach": partial(scores, data, adjacency, count=sum(self.first_steps)),
-            "first Hessians": partial(hessians.release, data, adjacency, count=n_first - 1),
-            "Hessian": partial(hessian.release, data, adjacency),
-            "final": partial(scores, data, adjacency, count=self.n_pooled),
-            "score moments": partial(score_product_sum(data, at.clip).release, data, adjacency),
-            "limits": partial(limits_sum(data).release, data, adjacency),
+        makers = likelihood.target_releases(self.problem, *facts) | {
+            "columns": lambda noise: second_moment_sum(data).release(*facts, noise),
+            "near": lambda noise: near_sum(data).release(*facts, noise),
+            "moments": partial(second_moment_sum(data).release, *facts),
+            "lengths": partial(LENGTHS.release, *facts),
+            "approach": partial(scores, *facts, count=sum(self.first_steps)),
+            "first Hessians": partial(hessians.release, *facts, count=n_first - 1),
+            "Hessian": partial(hessian.release, *facts),
+            "final": partial(scores, *facts, count=self.n_pooled),
+            "score moments": lambda noise: score_product_sum(data, at.clip).release(*facts, noise),
+            "limits": lambda noise: limits_sum(data).release(*facts, noise),
         }
         return likelihood.declare(makers, dict(self.noises), _REQUIRED)
 
