@@ -18,7 +18,7 @@ from dpglm.certificate.verify import Check, Verification, verdict
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.privacy.budget import weak_delta, weak_epsilon
 from dpglm.report import html, save_model
-from dpglm.report.subject import coefficient_table, step_cautions
+from dpglm.report.page import coefficient_table, step_cautions
 from tests.fits import N_ROWS, fit_classifier, make_rows
 from tests.forgeries import changed
 

@@ -8,7 +8,7 @@ import pytest
 
 from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from dpglm.guidance import guidance
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from dpglm.solvers.auto import signal_to_noise
 from tests.fits import fit_classifier
 from tests.inference.planted import given

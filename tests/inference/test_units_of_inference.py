@@ -14,7 +14,7 @@ from dpglm import (
 )
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from dpglm.tables.schema import Schema
 
 N = 3000

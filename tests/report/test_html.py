@@ -15,7 +15,7 @@ from dpglm import from_formula
 from dpglm.estimators import LogisticRegression
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.report import html, plots
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from tests.fits import fit_classifier, make_rows
 from tests.inference.planted import given
 

@@ -11,8 +11,7 @@ import pytest
 from dpglm.problem import Logistic, Poisson, Squared
 from dpglm.report import pictures as _training_picture
 from dpglm.report import plots
-from dpglm.report.page import NARROW
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import NARROW, coefficient_table
 from dpglm.solvers.base import StepInfo
 from tests.fits import fit_classifier, make_rows
 from tests.slowly import some_quickly

@@ -11,7 +11,7 @@ from dpglm.estimators import LinearRegression, LogisticRegression
 from dpglm.pictures import as_data_uri, spread
 from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
 from dpglm.report import plots
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from tests.fits import fit_classifier, make_rows
 from tests.inference.planted import given
 

@@ -13,7 +13,7 @@ from dpglm import (
     Ridge,
 )
 from dpglm.preprocessing import SchemaEncoder
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from dpglm.solvers import NoiseCovariance
 from dpglm.tables.schema import Schema
 

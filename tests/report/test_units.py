@@ -10,7 +10,7 @@ from dpglm import LinearRegression, LogisticRegression, PoissonRegressor, Privat
 from dpglm.preprocessing import Center, SchemaEncoder
 from dpglm.report import plots
 from dpglm.report.html import report_page
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from dpglm.tables.schema import Schema
 
 SLOPE, EFFECT, BASE = 0.05, 0.8, -2.0

@@ -1,7 +1,7 @@
 """Standard errors, confidence intervals and tests with sampling error and privacy noise."""
 
 from dpglm.inference.comparisons import Anova, Comparisons, WaldTest
-from dpglm.inference.curves import Curve
+from dpglm.inference.effects import Curve
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference
 from dpglm.inference.layout import ModelTable

@@ -29,8 +29,7 @@ from dpglm.inference.comparisons import (
     pairs,
     table_of_tests,
 )
-from dpglm.inference.curves import Curve, curve_of
-from dpglm.inference.effects import MeanEffects, PointEffects
+from dpglm.inference.effects import Curve, MeanEffects, PointEffects, curve_of
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Summary,

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from dpglm.data.rows import DataSpec
 from dpglm.papers import theorems
 from dpglm.problem import Problem
-from dpglm.selection.best_iterate import BestIterate
+from dpglm.selection.choices import BestIterate
 from dpglm.solvers.base import Facts, Solver
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.schedules import UniformAverage

@@ -292,8 +292,10 @@ class Curator:
     def _excesses(self) -> Iterator[float]:
         for quantity, total in self._sums.items():
             count = self._counts[quantity]
-            yield _excess(self._squares[quantity], count * total.size)
-            yield _excess(float(np.sum(total**2)) / count, total.size)
+            both = float(np.sum(total**2)) / count
+            for squares, n in ((self._squares[quantity], count * total.size), (both, total.size)):
+                # A standardised sum of squares of standard normal values (Fisher).
+                yield math.sqrt(2.0 * squares) - math.sqrt(2.0 * n - 1.0)
 
     def parts(self, count: int) -> tuple[Curator, ...]:
         """Return one curator for each disjoint part of the rows; their events are ``Parallel``.
@@ -368,8 +370,3 @@ class Curator:
         if observer is not None:
             return observer.answer(declared, value)
         return declared.mechanism.draw(declared, value, self.noise)
-
-
-def _excess(squares: float, values: int) -> float:
-    """Standardise a sum of squares of standard normal values (Fisher's approximation)."""
-    return math.sqrt(2.0 * squares) - math.sqrt(2.0 * values - 1.0)

@@ -15,8 +15,7 @@ from dpglm._validation import check_bool
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.estimators.composed._composed import parts_of
-from dpglm.guidance.coefficients import CoefficientTable
-from dpglm.guidance.expectation import guidance
+from dpglm.guidance.expectation import CoefficientTable, guidance
 from dpglm.inference.inference import Inference
 from dpglm.inference.summary import loss_in_words
 from dpglm.inference.table import MARKS
@@ -25,9 +24,16 @@ from dpglm.ledger.store import write_text
 from dpglm.pictures import as_data_uri
 from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
-from dpglm.report.page import NARROW, page_of, shapes_view, shown_figures
+from dpglm.report.page import (
+    NARROW,
+    coefficient_table,
+    page_of,
+    shapes_view,
+    shown_figures,
+    step_cautions,
+    title_of,
+)
 from dpglm.report.pictures import draw_table
-from dpglm.report.subject import coefficient_table, step_cautions, title_of
 from dpglm.solvers.base import Plan
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.schema import Schema

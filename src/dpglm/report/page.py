@@ -1,21 +1,170 @@
-"""Values and functions that all page templates share."""
+"""What all pages share: values, functions, and a fitted model with its cautions."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dpglm._registry import require
 from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import library_versions
 from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
 from dpglm.certificate.verify import Verification, verdict
+from dpglm.data.prepare import column_scaling, column_units
 from dpglm.estimators._shapes import CURVES, errors_of, released_model
+from dpglm.estimators.additive.models import AdditiveModel
+from dpglm.estimators.composed._composed import Parts, parts_of
+from dpglm.estimators.composed._transformers import (
+    check_fixed,
+    counts_entries,
+    names_after,
+    units_after,
+)
+from dpglm.guidance.expectation import CoefficientTable
+from dpglm.inference.inference import Inference
 from dpglm.pictures import as_data_uri
 from dpglm.shapes import Shape, shapes_of
 from dpglm.shapes.picture import draw_shape, reaches_of, scale_in_words
+from dpglm.solvers.uncertainty import NoiseCovariance
+from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.schema import Schema
+
+
+def step_cautions(estimator: Any) -> tuple[str, ...]:
+    """Return a sentence for each step before a private model that may have learned from rows."""
+    cautions = (_caution(name, step) for name, step in parts_of(estimator).transformers)
+    return tuple(one for one in cautions if one is not None)
+
+
+def title_of(estimator: Any) -> str:
+    """Return the name of a fitted model for a heading."""
+    if isinstance(estimator, AdditiveModel):
+        return type(estimator).__name__
+    name: str = parts_of(estimator).model.privacy_.estimator
+    return name
+
+
+def _table_units(parts: Parts) -> LinearUnits | None:
+    """Return the map from a fitted model's coefficients to the units of the user's table."""
+    if parts.transformers:
+        return units_after(parts.transformers)
+    table = parts.model.privacy_.fact("schema")
+    return None if table is None else Schema.from_dict(table.value).units
+
+
+def _caution(name: str, step: Any) -> str | None:
+    """Return a caution about a step that learns, or may learn, from the rows."""
+    try:
+        check_fixed(name, step)
+    except ValueError:
+        return (
+            f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model may have "
+            "learned from the same rows without a privacy budget. The guarantee covers the fit of "
+            "the model only. A PrivatePipeline covers all steps."
+        )
+    if counts_entries(step):
+        return (
+            f"NOT COVERED: the step {name!r} ({type(step).__name__}) counted the nonzero entries "
+            "of all rows to choose between dense and sparse. Set sparse_threshold=0, or use a "
+            "PrivatePipeline."
+        )
+    return None
+
+
+TARGET = "target"
+"""Name of the output of a regressor."""
+
+
+def coefficient_table(
+    estimator: Any, feature_names: Sequence[str] | None = None, schema: Schema | None = None
+) -> CoefficientTable:
+    """Return the effects of a fitted estimator and the expected noise, in the units of the user.
+
+    Units are those of the table that ``schema`` encoded, by default the schema of the pipeline or
+    of the certificate, or else those of the columns of the fit. Default names are those of the
+    effects, of the columns of the pipeline or of the fit, or ``x0``, ...
+    """
+    parts = parts_of(estimator)
+    estimator = parts.model
+    check_is_fitted(estimator, "privacy_")
+    table_units = _table_units(parts) if schema is None else schema.units
+    values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
+    intercepts = np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64))
+    n_features = values.shape[1]
+    units = LinearUnits.identity(n_features) if table_units is None else table_units
+    if units.matrix.shape[1] != n_features + 1:
+        raise ValueError(
+            f"schema must have {n_features} features, as the model has, got "
+            f"{units.matrix.shape[1] - 1}"
+        )
+    n_effects = units.matrix.shape[0] - 1
+    if feature_names is None:
+        feature_names = units.names
+    if feature_names is None and parts.transformers:
+        found = names_after(parts.transformers)
+        feature_names = None if found is None else found.tolist()
+    if feature_names is None:
+        default = [f"x{column}" for column in range(n_features)]
+        feature_names = getattr(estimator, "feature_names_in_", default)
+    names = tuple(str(name) for name in feature_names)
+    if len(names) != n_effects:
+        raise ValueError(f"feature_names must have {n_effects} names, got {len(names)}")
+    effects = units.coefficients(np.vstack([values.T, intercepts]))
+    return CoefficientTable(
+        features=names,
+        outputs=_output_names(estimator, len(values)),
+        values=np.ascontiguousarray(effects[:-1].T),
+        noise=_noise(estimator, units),
+        reach=_reach(estimator, units),
+        of_table=table_units is not None,
+        intercepts=effects[-1],
+        inference=_inference(estimator, table_units, names),
+    )
+
+
+def _noise(estimator: Any, units: LinearUnits) -> NDArray[np.float64] | None:
+    """Return standard deviations of the noise in effects and intercept, if they are known."""
+    known: NoiseCovariance | None = vars(estimator).get("_noise_covariance")
+    return None if known is None else known.in_units(units).deviations.T
+
+
+def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) -> Inference | None:
+    """Return the inference of an estimator in the units of a table, if there is one."""
+    own: Inference | None = getattr(estimator, "inference_", None)
+    if own is None:
+        return None
+    # The certificate may have been amended with the table since the fit.
+    own = dataclasses.replace(own.of_features, certificate=estimator.privacy_)
+    if units is None:
+        return dataclasses.replace(own, estimates=own.estimates.renamed(names))
+    return own.in_units(units, names)
+
+
+def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
+    """Return half the width of the declared bounds of each column; 1 without bounds."""
+    if units.matrix.shape[0] != units.matrix.shape[1]:
+        # Effects are values of curves, which do not depend on units.
+        return np.ones(units.matrix.shape[0] - 1)
+    data, bounds = estimator.solution_.plan.data, estimator.privacy_.fact("feature_bounds")
+    scaling = None if bounds is None else column_scaling(bounds.value, data.n_features)
+    slopes = units.after(column_units(data, scaling)).matrix.diagonal()[: data.n_features]
+    reach: NDArray[np.float64] = 1.0 / np.abs(slopes)
+    return reach
+
+
+def _output_names(estimator: Any, n_outputs: int) -> tuple[str, ...]:
+    labels = getattr(estimator, "classes_", None)
+    if labels is None:
+        return (TARGET,)
+    # The one output for two classes is that of the second class.
+    return tuple(str(label) for label in labels[-n_outputs:].tolist())
+
 
 _MOST_OPEN, _MOST = 12, 36
 

@@ -12,9 +12,9 @@ from dpglm import pictures as draw
 from dpglm._calls import checked
 from dpglm._validation import check_bool, check_integer
 from dpglm._words import plain_number
-from dpglm.guidance.coefficients import CoefficientTable
+from dpglm.guidance.expectation import CoefficientTable
 from dpglm.pictures import shortened, width_of
-from dpglm.report.subject import TARGET, coefficient_table
+from dpglm.report.page import TARGET, coefficient_table
 from dpglm.solvers.base import StepInfo
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.schema import Schema

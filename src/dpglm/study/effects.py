@@ -21,8 +21,7 @@ from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.exploration.design import run_on_table
 from dpglm.inference.comparisons import Floats, quantile
-from dpglm.inference.curves import checked_cell, in_plain_words, usual
-from dpglm.inference.effects import MeanEffects, derivative
+from dpglm.inference.effects import MeanEffects, checked_cell, derivative, in_plain_words, usual
 from dpglm.inference.inference import Inference
 from dpglm.oracle.counts import Cells
 from dpglm.preprocessing.encoders import TableEncoder

@@ -32,8 +32,7 @@ from dpglm.data.split import (
 )
 from dpglm.estimators._predictor import FitData
 from dpglm.estimators._private import PrivateFit
-from dpglm.estimators.additive._base import AdditiveModel
-from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
+from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveModel, AdditiveRegressor
 from dpglm.estimators.composed.pipeline import PrivatePipeline, from_formula
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.evaluation import BinaryTask, ClassesTask, RegressionTask

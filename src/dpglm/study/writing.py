@@ -15,8 +15,7 @@ from dpglm.report.description_page import shown_description
 from dpglm.report.evaluation_page import shown_evaluation
 from dpglm.report.html import model_view
 from dpglm.report.model_file import save_model
-from dpglm.report.page import page_of, shown_figures
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table, page_of, shown_figures
 from dpglm.study.running import StudyResult
 
 __all__ = ["FILES", "files_of_study", "study_page", "write_study"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dpglm.report.model_file import load_model
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 
 
 def names(path="model.json"):

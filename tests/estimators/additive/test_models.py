@@ -30,7 +30,7 @@ from dpglm.preprocessing import SchemaEncoder, SplineEncoder
 from dpglm.privacy import ApproximateDP
 from dpglm.report import load_model, save_model
 from dpglm.report.html import report_page
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from dpglm.tables.schema import Schema
 from tests.estimators.additive.tables import COLUMNS, schema, table
 

@@ -13,7 +13,7 @@ from dpglm import LogisticRegression, PrivateGridSearchCV, PrivatePipeline
 from dpglm.data.stream.arrow import ParquetRows
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.report import load_model, save_model
-from dpglm.report.subject import coefficient_table
+from dpglm.report.page import coefficient_table
 from dpglm.tables.schema import Schema
 
 SCHEMA = {

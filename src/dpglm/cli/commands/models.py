@@ -341,7 +341,7 @@ def fit(
         there and spends nothing twice.
     """
     from dpglm.guidance.expectation import guidance
-    from dpglm.report.subject import coefficient_table
+    from dpglm.report.page import coefficient_table
     from dpglm.solvers.auto import Auto
 
     watch = spending(SpendingWatch(checkpoint=checkpoint, resumes="FILE"))
