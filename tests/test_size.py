@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 293,
+    "files": 288,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_729,
-    "code lines": 52_058,
+    "lines": 85_611,
+    "code lines": 51_984,
 }
 
 

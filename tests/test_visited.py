@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import CALLS, counts, n_plans, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (54, 453), "study": (80, 844)}
+LIMITS = {"fit": (47, 422), "study": (76, 820)}
 
 
 @pytest.mark.parametrize("name", LIMITS)
