@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import collections
+import gc
 import os
 import warnings
 from pathlib import Path
@@ -29,6 +30,17 @@ settings.load_profile("dpglm")
 FEW = 12
 # By measured time, where others of the kind are quick.
 SLOW = frozenset((Path(__file__).parent / "slow_tests.txt").read_text().splitlines())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep what is collected out of all searches for garbage: it lives to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

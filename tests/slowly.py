@@ -2,7 +2,12 @@
 
 import pytest
 
-__all__ = ["first_quickly", "some_quickly"]
+__all__ = ["first_quickly", "slowly", "some_quickly"]
+
+
+def slowly(cases):
+    """Cases that are all left to `make slow`."""
+    return [pytest.param(*_values(case), marks=pytest.mark.slow) for case in cases]
 
 
 def first_quickly(first, *others):
@@ -13,8 +18,9 @@ def first_quickly(first, *others):
 def some_quickly(cases, step):
     """Cases with one in n quick."""
     return [
-        case if number % step == 0 else pytest.param(*_values(case), marks=pytest.mark.slow)
+        one
         for number, case in enumerate(cases)
+        for one in ([case] if number % step == 0 else slowly([case]))
     ]
 
 
