@@ -98,6 +98,9 @@ def check_real(
     below: float = math.inf,
 ) -> float:
     """Return ``value`` as a finite float, or raise ValueError if it is out of range."""
+    found = _as_float(value)
+    if math.isfinite(found) and above < found < below and least <= found <= most:
+        return found
     allowed = " and ".join(
         text
         for bound, text in (
@@ -108,10 +111,7 @@ def check_real(
         )
         if math.isfinite(bound)
     )
-    found = _as_float(value)
-    if not (math.isfinite(found) and above < found < below and least <= found <= most):
-        raise ValueError(f"{name} must be a finite number {allowed}".rstrip() + f", got {value!r}")
-    return found
+    raise ValueError(f"{name} must be a finite number {allowed}".rstrip() + f", got {value!r}")
 
 
 def is_number(value: Any) -> bool:
@@ -122,7 +122,7 @@ def is_number(value: Any) -> bool:
 
 def _as_float(value: object) -> float:
     """Return a number as a float, infinite if it overflows; NaN for other values."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, (float, numbers.Real)):
         return math.nan
     try:
         return float(value)
