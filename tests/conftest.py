@@ -20,7 +20,7 @@ __all__ = ["binary", "last_iterate", "multinomial", "regression", "sampled"]
 if os.access("/dev/shm", os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 # Time limits of single examples would fail on a busy machine; examples are the same each time.
-settings.register_profile("dpglm", deadline=None, derandomize=True)
+settings.register_profile("dpglm", deadline=None, derandomize=True, max_examples=30)
 # Other examples each time, and as many as fit into minutes: `make laws`.
 settings.register_profile("long", deadline=None, max_examples=5000)
 settings.load_profile("dpglm")
@@ -34,12 +34,13 @@ SLOW = frozenset((Path(__file__).parent / "slow_tests.txt").read_text().splitlin
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keep what is collected out of all searches for garbage: it lives to the end."""
+    """Search for garbage rarely, and not among collected tests, which live to the end."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
 
 

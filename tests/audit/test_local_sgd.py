@@ -83,12 +83,14 @@ def test_half_the_noise_is_refuted():
         assert attack(plan_of(), FEW) > MU
 
 
+@pytest.mark.slow  # tests/audit/test_audit_exact.py refutes the same bug of shared code.
 def test_a_factor_two_forgotten_for_replace_one_is_refuted():
     plan = plan_of(Adjacency.REPLACE_ONE)
     with planted("wrong_relation"):
         assert attack(plan, FEW) > MU
 
 
+@pytest.mark.slow  # tests/audit/test_audit_exact.py refutes the same bug of shared code.
 def test_no_clipping_is_refuted():
     plan = plan_of()
     with unclipped(4.0):

@@ -77,6 +77,7 @@ def test_half_the_noise_is_refuted():
         assert attack(plan_of()) > EPSILON
 
 
+@pytest.mark.slow  # tests/audit/test_audit_exact.py refutes the same bug of the same code.
 def test_a_factor_two_forgotten_for_replace_one_is_refuted():
     plan = plan_of(Adjacency.REPLACE_ONE)
     with planted("wrong_relation"):
@@ -89,6 +90,7 @@ def test_a_budget_spent_in_every_step_is_refuted():
     assert attack(unchecked(plan, method=method)) > EPSILON
 
 
+@pytest.mark.slow  # tests/audit/test_audit_exact.py refutes the same bug of the same code.
 def test_no_clipping_is_refuted():
     plan = plan_of()
     with unclipped():

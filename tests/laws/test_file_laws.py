@@ -24,7 +24,10 @@ from dpglm.solvers import NoisyGD
 from dpglm.tables.schema import Schema
 from tests.laws.hostile import HOSTILE, damaged, mutated, written
 
-FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    max_examples=min(60, settings.default.max_examples),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 MANY = settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 SCHEMA = Schema.from_dict(

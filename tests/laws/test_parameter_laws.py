@@ -291,6 +291,7 @@ def short_rows(made: Any, row_norm: float, seed: int, **options: Any) -> Any:
     return model.set_params(random_state=seed).fit(X, y)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("row_norm", [1e-9, 1e-10, 1e-11, 1e-12])
 @pytest.mark.parametrize("made", LIKELIHOODS, ids=lambda made: type(made).__name__)
 def test_short_rows_raise_nothing_after_the_charge(made, row_norm):

@@ -52,6 +52,7 @@ def model_for(family, epsilon, seed=0, high=60.0, **options):
 
 
 @pytest.mark.filterwarnings("ignore::dpglm.LowSignalWarning")
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("n", "epsilon"), [(200, 0.1), (200, 1.0), (2000, 0.1), (2000, 0.3)])
 def test_little_budget_gives_about_a_private_mean(family, n, epsilon):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 
@@ -27,7 +28,7 @@ END = math.sqrt(D)
 SPEC = DataSpec(N, D, row_norm=END, intercept=END, target_low=-1.0, target_high=1.0)
 SLOPES, MEAN, SIGMA = np.array([0.3, -0.2, 0.1, 0.2]), 0.3, 0.1
 BUDGET = GaussianDP(0.3)
-RUNS = 150
+RUNS = 200
 
 
 def make_data(rng, *, uneven=False):
@@ -39,6 +40,7 @@ def make_data(rng, *, uneven=False):
     return X, np.clip(MEAN + X @ SLOPES + sigma * rng.normal(size=N), -1, 1)
 
 
+@functools.cache
 def studied(
     kind, *, adjacency=Adjacency.ZERO_OUT, uneven=False, clip=None, runs=RUNS, budget=BUDGET
 ):
@@ -76,7 +78,7 @@ def coverage(found, covariance=lambda one: one.covariance):
     ],
 )
 def test_intervals_cover(kind, adjacency):
-    found = studied(kind, adjacency=adjacency, runs=200)
+    found = studied(kind, adjacency=adjacency)
     covered = coverage(found)
     assert 0.93 <= covered.mean() <= 0.98
     assert covered.min() >= 0.89

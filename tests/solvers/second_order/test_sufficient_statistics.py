@@ -27,6 +27,7 @@ from dpglm.solvers.second_order import sufficient_statistics_method as solver_mo
 from dpglm.solvers.second_order.least_squares import Estimate
 from tests.audit.attack import released_sums, scripted_releases
 from tests.forgeries import changed
+from tests.slowly import first_quickly
 
 SPEC = DataSpec(400, 3, intercept=1.0, target_low=-1.0, target_high=3.0)
 NEARLY_FREE = GaussianDP(1e6)
@@ -360,7 +361,7 @@ NEUTRAL = [
 ]
 
 
-@pytest.mark.parametrize("epsilon", [0.63, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", first_quickly(0.63, 1.0, 4.0))
 @pytest.mark.parametrize(("n", "d", "targets"), NEUTRAL, ids=str)
 def test_no_worse_than_a_private_mean(n, d, targets, epsilon):
     assert mean_squared_errors(n, d, epsilon, 30, **targets) < 1.02
