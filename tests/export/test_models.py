@@ -8,7 +8,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 import dpglm
-from dpglm.export.forms import written
+from dpglm.export import written
 from dpglm.export.scoring import scoring_of
 from dpglm.preprocessing import SchemaEncoder
 from dpglm.problem import IdentityLink, LogitLink, OneVsRestLink, ProbitLink

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpglm.export.forms import written
+from dpglm.export import written
 from dpglm.export.scoring import scoring_of
 from dpglm.problem import LogitLink, LogLink, ProbitLink, SoftmaxLink
 from dpglm.tables.additive import Additive

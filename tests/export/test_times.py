@@ -6,7 +6,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpglm.export.forms import written
+from dpglm.export import written
 from dpglm.export.scoring import scoring_of
 from dpglm.problem import IdentityLink, ProbitLink, SoftmaxLink
 from dpglm.tables.additive import Additive

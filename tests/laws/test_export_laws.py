@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpglm.export import sql as sql_module
-from dpglm.export.forms import written
+from dpglm.export import written
 from dpglm.export.scoring import scoring_of
 from dpglm.problem import (
     ComplementaryLogLogLink,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpglm.problem import Logistic, Poisson, Squared
-from dpglm.report import pictures as _training_picture
 from dpglm.report import plots
+from dpglm.report import plots as _training_picture
 from dpglm.report.page import NARROW, coefficient_table
 from dpglm.solvers.base import StepInfo
 from tests.fits import fit_classifier, make_rows
@@ -136,7 +136,7 @@ class TestCoefficients:
         "names", [HOSTILE[:10], HOSTILE[10:], *([one] for one in HOSTILE[5:14:2])]
     )
     def test_hostile_names_of_classes(self, ten, wide, monkeypatch, names):
-        from dpglm.report import pictures as module
+        from dpglm.report import plots as module
 
         table = named(wide if len(names) == 1 else ten, names)
         monkeypatch.setattr(module, "coefficient_table", lambda *_: table)

@@ -45,8 +45,8 @@ from dpglm.data.dask.distributed import (
 from dpglm.data.rows import Floats, FloatType, Rows
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, Part, types_of
-from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import StoredRows
+from dpglm.data.stream.streamed import ArraySource
 from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import column_in_words, normal, plain_column

@@ -19,7 +19,7 @@ from dpglm._validation import check_one_of
 from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, Output, TargetMap, scores, with_offset
 from dpglm.data.rows import DataSpec
-from dpglm.export.forms import export
+from dpglm.export import export
 from dpglm.problem import LOSSES, ClassLink, Loss, Problem, Target
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile

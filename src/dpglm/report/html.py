@@ -33,7 +33,7 @@ from dpglm.report.page import (
     step_cautions,
     title_of,
 )
-from dpglm.report.pictures import draw_table
+from dpglm.report.plots import draw_table
 from dpglm.solvers.base import Plan
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.schema import Schema

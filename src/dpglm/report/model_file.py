@@ -27,7 +27,7 @@ from dpglm.estimators._shapes import (
     errors_of_estimates,
     released_model,
 )
-from dpglm.export.forms import export
+from dpglm.export import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.store import write_json

@@ -22,10 +22,17 @@ from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
 from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, NamedTerm, Reader
-from dpglm.tables.entries import read_entry, rebased, write_entries
 from dpglm.tables.files import Dialect, read_table
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
-from dpglm.tables.targets import NoTarget, TargetColumn, read_target, write_target
+from dpglm.tables.targets import (
+    NoTarget,
+    TargetColumn,
+    read_entry,
+    read_target,
+    rebased,
+    write_entries,
+    write_target,
+)
 
 __all__ = ["HELP_KEY", "Reference", "Schema", "Table"]
 

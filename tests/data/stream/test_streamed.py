@@ -15,8 +15,8 @@ from dpglm.data.prepare import column_scaling, prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.data.stream import streamed
 from dpglm.data.stream.arrow import ParquetRows
-from dpglm.data.stream.source import ArraySource
 from dpglm.data.stream.stored import STREAMED_BYTES, MappedRows
+from dpglm.data.stream.streamed import ArraySource
 from dpglm.exceptions import RowsChangedError
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import clipped_gradient_sum

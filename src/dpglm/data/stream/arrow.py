@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dpglm._validation import check_one_of
 from dpglm.data.rows import Floats, FloatType
 from dpglm.data.stream.batches import Batches, Part, Pass, open_batches, require_values
-from dpglm.data.stream.source import Piece, Source
 from dpglm.data.stream.stored import StoredRows
+from dpglm.data.stream.streamed import Piece, Source
 from dpglm.tables.cells import (
     WHOSE_CURE,
     check_no_dates,

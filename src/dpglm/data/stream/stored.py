@@ -15,8 +15,7 @@ from dpglm._calls import checked
 from dpglm.data.collection import NO_TARGETS, Collection, Preparation
 from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.rows import FloatType, Rows
-from dpglm.data.stream.source import ArraySource, Piece, Source
-from dpglm.data.stream.streamed import prepared_stream
+from dpglm.data.stream.streamed import ArraySource, Piece, Source, prepared_stream
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import NUMBER_KINDS, check_finite, check_no_date_cells, unmasked
 from dpglm.tables.given import as_column, as_offset, as_weights
