@@ -381,7 +381,7 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
     for basic, count in terms:
         if not isinstance(basic, MechanismEvent):
             raise ValueError(f"event must consist of mechanisms, got {basic!r}")
-        mechanism = basic.quieter(stretch)
+        mechanism = basic if stretch == 1.0 else basic.quieter(stretch)
         plain.append(count * mechanism.plain_mu**2)
         if isinstance(mechanism, GaussianMechanism):
             squares.append(count * mechanism.mu**2)
