@@ -35,7 +35,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._json import at, check_text, check_writable, shown
+from dpglm._json import at, check_writable, shown, text
 from dpglm._registry import snake_case
 
 T = TypeVar("T")
@@ -98,18 +98,12 @@ def mapping(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def text(value: Any) -> str:
-    """Read text."""
-    if not isinstance(value, str):
-        raise ValueError(f"must be text, got {shown(value)}")
-    return check_text(value)
-
-
 def line(value: Any) -> str:
     """Read text of one line, which cannot pose as further lines where it is shown."""
-    if len(text(value).splitlines()) > 1:
+    found = text(value)
+    if len(found.splitlines()) > 1:
         raise ValueError(f"must be one line of text, got {shown(value)}")
-    return text(value)
+    return found
 
 
 def boolean(value: Any) -> bool:

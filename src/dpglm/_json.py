@@ -131,8 +131,10 @@ def canonical_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def check_text(value: str) -> str:
+def text(value: Any) -> str:
     """Return text if UTF-8 can encode it, else raise ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, got {shown(value)}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -197,11 +199,11 @@ def check_writable(value: Any, depth: int = 0) -> None:
         case int() if value not in _INTEGERS:
             raise ValueError("must be an integer of at most 64 bits")
         case str():
-            check_text(value)
+            text(value)
         case list():
             entries = enumerate(value)
         case dict():
-            entries = ((check_text(key), entry) for key, entry in value.items())
+            entries = ((text(key), entry) for key, entry in value.items())
         case _Refused():
             raise ValueError(value.problem)
     for place, entry in entries:

@@ -115,7 +115,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        """Return the basic events with their counts, unmerged.
+        """Return the basic events in their simplest form, with their counts, unmerged.
 
         Returns
         -------
@@ -134,10 +134,6 @@ class BasicEvent(Event):
 
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         return ((self, 1),)
-
-    def simplified(self) -> BasicEvent:
-        """Return an equivalent event in its simplest form."""
-        return self
 
     @abc.abstractmethod
     def words(self, count: int) -> str:

@@ -94,8 +94,7 @@ def canonical(event: Event) -> Event:
     Repeated(event=Gaussian(noise_multiplier=2.0), count=5)
     """
     counts: dict[BasicEvent, int] = {}
-    for term, count in event.terms():
-        basic = term.simplified()
+    for basic, count in event.terms():
         counts[basic] = counts.get(basic, 0) + count
     parts = tuple(
         basic if count == 1 else Repeated(basic, count) for basic, count in counts.items()

@@ -149,8 +149,8 @@ class PoissonSampled(MechanismEvent):
             raise ValueError(f"event must be Gaussian or ProjectedGaussian, got {self.event!r}")
         object.__setattr__(self, "sampling_rate", rate)
 
-    def simplified(self) -> BasicEvent:
-        return self.event if self.sampling_rate == 1.0 else self
+    def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
+        return ((self.event if self.sampling_rate == 1.0 else self, 1),)
 
     def quieter(self, factor: float) -> PoissonSampled:
         return PoissonSampled(self.sampling_rate, self.event.quieter(factor))
