@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 288,
+    "files": 284,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_611,
-    "code lines": 51_984,
+    "lines": 85_573,
+    "code lines": 51_962,
 }
 
 
