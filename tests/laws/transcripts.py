@@ -66,14 +66,14 @@ def listening(
         if position == most:
             raise _EnoughError
         exact, also = way.read(value)
-        own = self._noise
-        self._noise = own if answers is None else answers
+        own = self.noise
+        self.noise = own if answers is None else answers
         draw = mock.Mock(side_effect=getattr(way.module, way.draws))
         try:
             with mock.patch.object(way.module, way.draws, draw):
                 answer = honest(self, declared, value)
         finally:
-            self._noise = own
+            self.noise = own
         if earlier is not None and position < len(earlier.asked):
             answer = earlier.asked[position].answer
         elif way.adds:
