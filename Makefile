@@ -126,7 +126,7 @@ $(VENV)/.installed-demo: $(VENV)/.created $(BUILT_FROM)
 $(VENV)/.installed-dev: $(VENV)/.created $(BUILT_FROM)
 	@echo "Installing dpglm and its development tools into $(VENV) (once; a minute or two) ..."
 	@$(PIP_INSTALL) hatchling editables
-	@$(PIP_INSTALL) --no-build-isolation -e '.[all,dev]'
+	@$(PIP_INSTALL) --no-compile --no-build-isolation -e '.[all,dev]'  # compiled when imported
 	@touch $(VENV)/.installed-demo $@
 
 # Spark is large, and only slow tests use it.

@@ -71,3 +71,13 @@ def _sums_that_are_not_compiled_were_warned_of():
 def _no_rows_were_fitted_before(monkeypatch):
     """Whether a fit warns of earlier ones must not depend on the order of tests."""
     monkeypatch.setattr(_family, "_FITS", type(_family._FITS)())
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pages of the same text, with an empty picture for each that would take long to draw."""
+    for module in ("html", "page", "evaluation_page"):
+        monkeypatch.setattr(
+            f"dpglm.report.{module}.as_data_uri", lambda figure: "data:image/svg+xml;"
+        )
+    monkeypatch.setattr("dpglm.report.html.draw_table", lambda table, width=None: None)

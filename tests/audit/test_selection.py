@@ -32,7 +32,7 @@ BUDGET = ApproximateDP(EPSILON, 1e-5)
 GAUSSIAN_BUDGET = ApproximateDP(5.0, 1e-2)
 MU = GAUSSIAN_BUDGET.gdp_mu()
 HUGE = np.array([1e6])
-RUNS, FEW = 300, 100
+RUNS, FEW = 300, 60
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 SMALL_STEPS = NoisyGD(n_steps=2, step_size=1e-3, clip=0.25, momentum=0.0, schedule=Constant())
 

@@ -123,6 +123,7 @@ class TestAdapters:
         whole = Problem("Tiny", task, X, problem.task.y)
         assert scores(whole, predict(X))["AUC" if kind == "binary" else "R²"] > 0.7
 
+    @pytest.mark.slow
     def test_run_as_processes_give_the_same(self):
         problem = tiny("binary")
         answer = ask(

@@ -1,5 +1,7 @@
 """The benchmark of planning: it plans every solver, and writes its measurements."""
 
+import pytest
+
 from benchmarks.planning import CASES, Case, Measured, measure, table
 from dpglm.solvers import SOLVERS
 
@@ -9,6 +11,7 @@ def test_every_solver_is_planned():
     assert [name for name in SOLVERS if f"`{name}`" not in planned] == []
 
 
+@pytest.mark.slow
 def test_a_plan_is_measured_in_an_interpreter_of_its_own():
     ridge = "Problem(Logistic(), L2(0.1), L2Ball(5.0))"
     found = measure(Case("x", "OutputPerturbation()", ridge, relations=("zero_out",)))

@@ -148,7 +148,7 @@ class TestVerdict:
 
 
 @pytest.fixture
-def fast_page(monkeypatch):
+def fast_page(monkeypatch, undrawn):
     monkeypatch.setattr(html, "_pictures", lambda solution: {})
 
 

@@ -147,7 +147,7 @@ def test_in_words():
     assert spending_in_words(other).endswith("(of a Gaussian release with that epsilon)")
 
 
-def test_on_the_page(monkeypatch):
+def test_on_the_page(monkeypatch, undrawn):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     from dpglm.report import html

@@ -1,5 +1,6 @@
 """A small private table with its schema, and a way to run commands on it."""
 
+import functools
 import json
 from types import SimpleNamespace
 
@@ -34,17 +35,30 @@ def make_frame(n_rows=400):
     )
 
 
+@functools.cache
+def stored():
+    """Return the table as files."""
+    frame = make_frame()
+    text = frame.to_csv(index=False).encode()
+    return {"people.csv": text, "people.parquet": frame.to_parquet()}
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(undrawn):
+    """Tests of pages look at pictures; commands only write pages."""
+
+
 @pytest.fixture
 def frame():
     return make_frame()
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch, frame):
+def files(tmp_path, monkeypatch):
     """A working folder with people.csv, people.parquet and schema.json."""
     monkeypatch.chdir(tmp_path)
-    frame.to_csv("people.csv", index=False)
-    frame.to_parquet("people.parquet")
+    for name, content in stored().items():
+        (tmp_path / name).write_bytes(content)
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     return tmp_path
 

@@ -30,6 +30,7 @@ ACCEPTED = {
     "audit": ("--runs", "10"),
     "ledger create": ("new.ledger", "--data", "x", "--epsilon", "1", "--delta", "1e-6"),
 }
+SLOW = ("audit", "describe", "evaluate", "fit")
 WITH_CURVES = ("--additive",)
 
 
@@ -45,9 +46,12 @@ def text_options(name):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(one, marks=pytest.mark.slow) if one in ("audit", "fit") else one
-     for one in ACCEPTED],
-)  # fmt: skip
+    [
+        # tests/laws/test_argument_laws.py tries what these pass on.
+        pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one
+        for one in ACCEPTED
+    ],
+)
 def test_text_of_any_option_ends_in_no_defect(run, fit, name):
     assert fit("--delta", "1e-5").exit_code == 0
     options = [one for one in text_options(name) if one not in ACCEPTED[name]]

@@ -169,6 +169,7 @@ def shape_of(name):
 SHAPES = [one.name for one in shapes()]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_pitfall_36_scores_of_any_scale_are_covered(name):
     population, n_rows = shape_of(name), 16_000

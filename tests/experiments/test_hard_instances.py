@@ -181,9 +181,8 @@ def test_floors_have_the_rates_of_the_theorems(epsilon):
     assert responses(64_000, 4000) == responses(64_000, 400)
 
 
-@pytest.mark.parametrize("p", [1.0, 2.0, 4.0, math.inf])
 @pytest.mark.parametrize("d", [16, 4000])
-def test_floors_are_those_of_other_norms_too(p, d):
+def test_floors_are_those_of_other_norms_too(d):
     # arora2022, Corollary 4: G B min((n epsilon)^(-1/p), d^(1 - 1/p) / (n epsilon)), on d columns.
     n, epsilon, norm = 8000, 0.05, 2.0
     signs = min(d, int(n * epsilon))
@@ -191,9 +190,10 @@ def test_floors_are_those_of_other_norms_too(p, d):
     # Rows are one-hot, so slopes in a coefficient are at most this for every dual norm.
     assert np.abs(dense(one)).max() == norm
     assert np.count_nonzero(dense(one)) == n
-    reach = float(np.linalg.norm(one.minimizer, p))
-    rate = norm * reach * min((n * epsilon) ** (-1 / p), d ** (1 - 1 / p) / (n * epsilon))
-    assert 0.2 * rate < one.floor(epsilon, 0.0) < 0.3 * rate
+    for p in (1.0, 2.0, 4.0, math.inf):
+        reach = float(np.linalg.norm(one.minimizer, p))
+        rate = norm * reach * min((n * epsilon) ** (-1 / p), d ** (1 - 1 / p) / (n * epsilon))
+        assert 0.2 * rate < one.floor(epsilon, 0.0) < 0.3 * rate
 
 
 def test_the_floor_of_one_sign_is_exact_for_randomised_response():

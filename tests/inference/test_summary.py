@@ -165,6 +165,7 @@ def test_losses_have_their_constants_in_the_users_units(name):
     assert said["Loss"] == words
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_names_the_loss_as_the_table_does():
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")

@@ -517,6 +517,7 @@ class TestMetric:
         called = scores >= threshold
         return (called & y).sum() / (called | y).sum()
 
+    @pytest.mark.usefixtures("undrawn")
     def test_is_found_by_results_summaries_and_the_page(self, row, scored, tmp_path):
         budget = {"budget": GaussianDP(1e4), "random_state": 0}
         found = evaluate_predictions(*scored, classes=(False, True), thresholds=(0.3,), **budget)

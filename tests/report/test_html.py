@@ -74,7 +74,7 @@ def page(binary):
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
+def no_pictures(monkeypatch, undrawn):
     """Leave out the pictures, which take most of the time."""
     monkeypatch.setattr(html, "_pictures", lambda solution: {})
 

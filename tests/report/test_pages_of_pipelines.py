@@ -24,6 +24,8 @@ from dpglm.solvers import NoisyGD
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 N = 2000
 NAMES = ["sex__sex_f", "sex__sex_m", "pay__pay", "remainder__age"]
 

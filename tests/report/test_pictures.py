@@ -275,7 +275,8 @@ class TestNotebooks:
     def test_showing_needs_no_pyplot(self):
         code = (
             "import sys; from dpglm.report import plots; from dpglm.problem import Logistic; "
-            "plots.clipped_loss(Logistic(), [0.5])._repr_png_(); "
+            "drawn = plots.clipped_loss(Logistic(), [0.5]); "
+            "drawn._repr_png_(); drawn.savefig('/dev/null'); "
             "print('matplotlib.pyplot' in sys.modules)"
         )
         done = subprocess.run(

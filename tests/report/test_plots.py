@@ -1,6 +1,5 @@
 """Pictures show the numbers they are given, and nothing that did not release gradients."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -268,21 +267,6 @@ class TestDrawing:
         assert (np.diff(np.sort(moved)) >= 1.0 - 1e-12).all()
         assert moved.mean() == pytest.approx(np.mean(ys))
         assert np.argsort(moved, kind="stable").tolist() == np.argsort(ys, kind="stable").tolist()
-
-    def test_pyplot_and_its_global_state_are_left_alone(self):
-        code = (
-            "import sys; from dpglm.report import plots; from dpglm.problem import Logistic; "
-            "plots.clipped_loss(Logistic(), [0.5]).savefig(sys.argv[1]); "
-            "print('matplotlib.pyplot' in sys.modules)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, "/dev/null"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
-        )
-        assert done.stdout == "False\n", done.stderr
 
 
 @pytest.mark.parametrize(

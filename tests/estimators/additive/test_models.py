@@ -341,6 +341,7 @@ class TestEdges:
         with pytest.raises(ValueError, match=r"must be the path of Parquet .* read text first"):
             plain.fit(tmp_path / "rows.csv")
 
+    @pytest.mark.usefixtures("undrawn")
     def test_pages_name_the_model_and_how_fine_it_is(self) -> None:
         pytest.importorskip("jinja2")
         pytest.importorskip("matplotlib")
