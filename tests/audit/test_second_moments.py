@@ -220,6 +220,23 @@ def test_a_matrix_without_weights_is_refuted():
         assert attack(plan, "least squares", FEW // 2) > MU
 
 
+HEAVY = plan_of(SufficientStatistics(clip=1e-3), dataclasses.replace(LEAST_SQUARES, weight_bound=5))
+
+
+def test_weighted_rows_are_as_private_as_claimed():
+    assert 0.4 * MU <= attack(HEAVY, "least squares", FEW) <= MU
+
+
+def test_factors_that_ignore_weights_are_refuted():
+    # As if the factor of a heavy row were that of one with a hundredth of its weight.
+    original = weighted_module.shares_of_weight
+    light = mock.patch.object(
+        weighted_module, "shares_of_weight", lambda *given: 0.01 * original(*given)
+    )
+    with light:
+        assert attack(HEAVY, "least squares", FEW) > MU
+
+
 def test_residuals_without_their_bound_are_refuted():
     plan = plan_of(SufficientStatistics(), LEAST_SQUARES)
     original = weighted_module.weighted_moments

@@ -37,10 +37,11 @@ _SHORTEST = 1e-140
 class LinearView:
     """Public coordinates, bounds and a linear prediction of rows.
 
-    With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0), a row's weight is
-    ``f = min(1, cap / |z'|^2)``, z' without the level, and its residual u is the target minus
-    ``center`` and ``<z, v>``, clipped to ``reach`` and divided by it. Scores r z that are clipped
-    by their own length are so to ``reach sqrt(longest)``.
+    With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0) and s a row's
+    weight over the weight bound, its factor is ``f = min(1, cap / (s |z'|^2))``, z' without the
+    level. Its residual u is the target minus ``center`` and ``<z, v>``, clipped to ``reach`` and
+    divided by it. Scores that are clipped by their own norm are weighted first: the norm of
+    ``s r z`` is at most ``reach sqrt(longest)``.
     """
 
     vectors: Array
@@ -52,18 +53,19 @@ class LinearView:
 
     @property
     def longest(self) -> float:
-        """Bound on ``f |z|^2``."""
+        """Bound on ``f s |z|^2``."""
         return self.cap + self.level**2
 
 
 def weighted_coordinates(
     block: Block, spec: DataSpec, view: LinearView, row_by_row: bool
 ) -> tuple[Array, Array]:
-    """Return the coordinates z of a block's rows, and their weights f. Private.
+    """Return the coordinates z of a block's rows, and the factors f. Private.
 
-    Privacy: ``f |z'|^2 <= cap`` and ``f <= 1``, with a margin for the error of the computed norm.
+    Privacy: ``f s |z'|^2 <= cap`` and ``f <= 1``, with a margin for the computed norm's error.
     """
     z, squares = coordinates_of(block, spec, view, row_by_row)
+    squares = squares * shares_of_weight(block, spec)
     weights = norm_margin(z.shape[1]) * view.cap / namespace(z).clip(squares, view.cap, math.inf)
     return z, weights
 
@@ -78,6 +80,11 @@ def coordinates_of(
         z[:, -1] = view.level
     columns = size - (view.level > 0.0)
     return z, xp.sum(z[:, :columns] * z[:, :columns], axis=1)
+
+
+def shares_of_weight(block: Block, spec: DataSpec) -> Array | float:
+    """Return the weights of a block's rows over the weight bound. Private."""
+    return float_weights(block) / spec.weight_bound
 
 
 def residuals_of(block: Block, spec: DataSpec, view: LinearView, z: Array) -> Array:
@@ -95,9 +102,9 @@ class MomentSums:
     """Released sums of f z z^T, of scores, of squares, and of products, with the noise in them.
 
     With ``MomentShares`` scores are f r z and squares r^2, r the clipped residual; without a matrix
-    scores are clipped r z, r the residual. With ``ScoreShares`` scores are h = f r z, r the
-    residual, clipped to ``reach sqrt(longest)`` of the view by its own norm; squares are |h|^2 and
-    products h h^T. For rows in groups these are of the groups' sums of h.
+    scores are clipped w r z, r the residual and w the row's weight. With ``ScoreShares`` scores are
+    h = f w r z, clipped by their own norm; squares are |h|^2 and products h h^T. For rows in groups
+    these are of the groups' sums of h.
     """
 
     matrix: Array
@@ -156,11 +163,11 @@ class MomentShares:
     def opposition(self) -> float:
         """Bound on how far two rows' contributions oppose each other, see ``RowSum``.
 
-        Privacy: with ``a = sqrt(f) z / sqrt(L)``, ``t = <a, a'>`` and ``r = u u'``, both in
-        [-1, 1], the inner product of two contributions of weight 1 is ``matrix t^2 + vector g t r +
-        squares r^2``, where ``g = sqrt(f f')`` is at most 1. As a function of ``(|t|, |r|)`` it is
-        homogeneous, so if it is negative anywhere it has its least value where one of them is 1.
-        Without a matrix the vector's part is at least ``-vector``.
+        Privacy: with ``a = sqrt(f s) z / sqrt(L)``, ``t = <a, a'>`` and ``r = sqrt(s s') u u'``,
+        both in [-1, 1], the inner product of two contributions, in units of their bound, is
+        ``matrix t^2 + vector g t r + squares r^2``, where ``g = sqrt(f f')`` is at most 1. As a
+        function of ``(|t|, |r|)`` it is homogeneous, so if it is negative anywhere it has its least
+        value where one of them is 1. Without a matrix the vector's part is at least ``-vector``.
         """
         if self.matrix == 0.0:
             return self.vector
@@ -174,12 +181,12 @@ def weighted_moments(
 ) -> Kernel:
     """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
 
-    Privacy: with ``L = cap + level^2``, ``f |z|^2 <= L`` and f and ``|u|`` are at most 1, so
-    ``f z z^T / L``, ``f u z / sqrt(L)`` and ``u^2`` are no longer than 1, for every row and
+    Privacy: with ``L = cap + level^2``, ``f s |z|^2 <= L`` and f, s and ``|u|`` are at most 1, so
+    ``s f z z^T / L``, ``s f u z / sqrt(L)`` and ``s u^2`` are no longer than 1, for every row and
     whatever the view is. Without a matrix the score is ``q z / sqrt(L)``, q the residual over
-    ``reach``, clipped to ``|q| <= sqrt(L) / |z|``: no longer than 1 either. With the square roots
-    of their shares as factors a row contributes at most ``spec.weight_bound``. f and the bound on q
-    have a margin for the error of the computed norm.
+    ``reach`` times s, clipped to ``|q| <= sqrt(L) / |z|``: no longer than 1 either. With the square
+    roots of their shares as factors, and the weight bound, a row contributes at most
+    ``spec.weight_bound``. f and the bound on q have a margin for the error of the computed norm.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -199,7 +206,8 @@ def weighted_moments(
         else:
             lengths = xp.sqrt(xp.sum(z * z, axis=1))
             most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
-            vector = sum_of(block, xp.clip(q, -most, most) * weights, z)
+            q = xp.clip(q * shares_of_weight(block, spec), -most, most)
+            vector = spec.weight_bound * sum_of(block, q, z)
         parts.append(math.sqrt(shares.vector) * vector)
         squares = sum_of(block, u * weights, u[:, None])
         parts.append(math.sqrt(shares.squares) * squares)
@@ -264,13 +272,13 @@ class ScoreShares:
 def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row: bool) -> Kernel:
     """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
 
-    Privacy: with ``L = cap + level^2``, f and ``f |z|^2 / L`` are at most 1, and h is clipped to
-    the length 1, in units of its bound, with a margin for the error of its computed length. So
-    ``f z z^T / L``, h, ``|h|^2`` and ``h h^T`` are no longer than 1, whatever the view is; with the
-    square roots of their shares as factors a row contributes at most ``spec.weight_bound``. Weights
-    enter once; in ``h h^T`` twice, over their bound. Scores of a group are added up before they are
-    multiplied, and divided by their bound: the whole contribution of a group is clipped to the
-    declared bound.
+    Privacy: with ``L = cap + level^2``, ``f s |z|^2 / L`` is at most 1, and h is clipped to the
+    length 1, in units of its bound, with a margin for the error of its computed length. So
+    ``s f z z^T / L``, h, ``|h|^2`` and ``h h^T`` are no longer than 1, whatever the view is; times
+    the weight bound and the square roots of their shares, a row contributes at most
+    ``spec.weight_bound``. The weight is within h, so that rows with large weights do not raise the
+    noise if their scores are small. Scores of a group are added up before they are multiplied, and
+    divided by their bound: the whole contribution of a group is clipped to the declared bound.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -278,14 +286,14 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
     def block_sum(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
-        weights = float_weights(block)
-        q = f * residuals_of(block, spec, view, z) / view.reach
+        weights, heaviest = float_weights(block), spec.weight_bound
+        q = f * residuals_of(block, spec, view, z) / view.reach * shares_of_weight(block, spec)
         z = scale * z
         lengths = xp.sqrt(xp.sum(z * z, axis=1))
         most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
         q = xp.clip(q, -most, most)
-        vector = sum_of(block, q * weights, z)
-        squares = sum_of(block, weights * (q * lengths) ** 2, xp.ones_like(z[:, :1]))
+        vector = heaviest * sum_of(block, q, z)
+        squares = heaviest * sum_of(block, (q * lengths) ** 2, xp.ones_like(z[:, :1]))
         parts = [
             math.sqrt(shares.matrix) * pack_symmetric(products_of(block, f * weights, z)),
             math.sqrt(shares.vector) * vector,
@@ -293,7 +301,7 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
         ]
         if shares.products > 0.0:
             if spec.groups is None:
-                own = products_of(block, q * q * weights * weights / spec.weight_bound, z)
+                own = heaviest * products_of(block, q * q, z)
             else:
                 own = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
             parts.append(math.sqrt(shares.products) * pack_symmetric(own))
@@ -313,6 +321,7 @@ def noisy_limits_of_view(
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         lengths = xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
+        lengths = lengths * shares_of_weight(block, spec)
         far = f * xp.abs(residuals_of(block, spec, view, z)) * lengths > view.reach
         product = row_by_row_product if row_by_row else operator.matmul
         return limits_of(f / margin, product(z, like(z, columns)), far)
@@ -345,7 +354,7 @@ def noisy_score_sums(
     units = (
         view.longest / math.sqrt(shares.matrix),
         math.sqrt(square / shares.vector),
-        square / math.sqrt(shares.squares),
+        square * spec.weight_bound / math.sqrt(shares.squares),
         square * spec.unit_weight / math.sqrt(shares.products) if shares.products > 0.0 else 0.0,
     )
     return _in_units(values, view.vectors.shape[1], declared.noise_std, units)
@@ -421,28 +430,31 @@ def noisy_lengths(oracle: Oracle, declared: SumRelease, view: LinearView, shells
 
 
 SHELL_COUNTS = RowSum("counts of long scores", N_SHELLS, directions=1, opposition=0.0)
-"""A row adds its weight to at most one shell, whatever the view and the shells are."""
+"""A row adds the weight bound to at most one shell, whatever the view and the shells are."""
 
 
 def shell_counts(spec: DataSpec, view: LinearView, shells: Shells, row_by_row: bool) -> Kernel:
-    """Return the kernel that counts rows by the length of ``f r z``, see ``LinearView``.
+    """Return the kernel that counts rows by the norm of ``f s r z``, see ``LinearView``.
 
-    r is the residual, neither clipped nor divided.
+    r is the residual, neither clipped nor divided. Rows with a weight above 0 count alike, times
+    the weight bound: few heavy rows stand out of the noise as well as light ones.
     """
 
-    def counted(block: Block) -> Array:
+    def block_sum(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
-        lengths = f * xp.abs(residuals_of(block, spec, view, z)) * xp.sqrt(xp.sum(z * z, axis=1))
-        return cast("Array", shells.of(lengths, N_SHELLS))
+        share = xp.ones_like(f) * shares_of_weight(block, spec)
+        sizes = f * xp.abs(residuals_of(block, spec, view, z)) * xp.sqrt(xp.sum(z * z, axis=1))
+        one = spec.weight_bound * xp.asarray(share > 0.0, dtype=xp.float64)
+        return cast("Array", sum_of(block, one, shells.of(share * sizes, N_SHELLS)))
 
-    return sum_over_rows(counted)
+    return AnyArrays(block_sum, apart=True)
 
 
 def noisy_shell_counts(
     oracle: Oracle, declared: SumRelease, view: LinearView, shells: Shells
 ) -> Array:
-    """Release the weight of the rows with scores in each shell, of shape (N_SHELLS,)."""
+    """Release the rows with scores in each shell, times the weight bound: (N_SHELLS,)."""
     kernel = shell_counts(oracle.rows.spec, view, shells, not oracle.places_are_fixed)
     return SHELL_COUNTS.noisy(oracle, declared, kernel)
 
@@ -464,8 +476,8 @@ def noisy_moments(oracle: Oracle, declared: SumRelease, view: LinearView) -> tup
 
     Entries off the diagonal have ``1 / sqrt(2)`` of it. Eigenvalues may be negative.
 
-    Privacy: ``f |z|^2 <= longest`` for every row, whatever the view is, so in units of ``longest``
-    a row contributes at most its weight.
+    Privacy: ``f s |z|^2 <= longest`` for every row, whatever the view is, so in units of
+    ``longest`` a row contributes at most the weight bound.
     """
     spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
 

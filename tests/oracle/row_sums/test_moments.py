@@ -140,25 +140,27 @@ def test_sums_equal_the_definition(layout, dtype, intercept):
     x = np.column_stack([kept, np.ones(2500)]) if intercept else kept
     basis = rng.normal(size=(x.shape[1], 3))
     t = np.clip(y.astype(dtype).astype(float), 0.0, 1.0)
-    cap = 2.0 if intercept else 0.5
+    cap = 1.0 if intercept else 0.25
     for level in (0.0, 0.8):
         z = x @ basis
         squares = (z[:, : 2 if level else 3] ** 2).sum(axis=1)
         z[:, 2] = level or z[:, 2]
+        squares *= w / 2.0
         f = cap / np.maximum(squares, cap)
         assert 0.1 < (squares > cap).mean() < 0.9
         longest = cap + level**2
         q = (t - CENTER - z @ view_of(basis, cap).v) / REACH
         most = math.sqrt(longest) / np.maximum(np.linalg.norm(z, axis=1), 1e-12)
-        assert 0.01 < (np.abs(q) > most).mean() < 0.9
+        scores = 2.0 * np.clip(q * w / 2.0, -most, most)
+        assert 0.01 < (np.abs(scores) < 0.999 * np.abs(q) * w).mean() < 0.9
         r = np.clip(q, -1.0, 1.0)
         assert 0.1 < (np.abs(r) == 1.0).mean() < 0.9
         for shares in SHARES:
             factors = w * f * (shares.matrix > 0.0)
             matrix = (z * factors[:, None]).T @ z / longest
             parts = [math.sqrt(shares.matrix) * pack_symmetric(matrix)] * (shares.matrix > 0.0)
-            clipped = np.clip(q, -most, most) if shares.matrix == 0.0 else f * r
-            parts.append(math.sqrt(shares.vector) * (z.T @ (w * clipped)) / math.sqrt(longest))
+            weighted = scores if shares.matrix == 0.0 else w * f * r
+            parts.append(math.sqrt(shares.vector) * (z.T @ weighted) / math.sqrt(longest))
             expected = np.concatenate([*parts, [math.sqrt(shares.squares) * (w @ r**2)]])
             for row_by_row in (False, True):
                 found = second_sum(rows, basis, cap, row_by_row, shares, level)

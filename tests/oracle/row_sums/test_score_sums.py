@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -67,17 +68,24 @@ def counted(rows, view, row_by_row=False):
 
 
 def drawn(level, weights=True):
-    """Rows, and by the definition their coordinates, weights, caps and residuals."""
+    """Rows, and by the definition their coordinates, weights, factors and residuals."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(2500, 3)) * 0.3, rng.uniform(size=2500)
+    X, y = rng.normal(size=(2500, 3)) * 0.3, rng.uniform(-0.5, 1.5, size=2500)
     w = rng.uniform(0, 2, 2500) if weights else np.ones(2500)
     rows = make_rows(X, y, intercept=0.7, weights=w if weights else None, most=2.0)
     kept = np.concatenate([np.asarray(block.features()) for block in rows.blocks()])
-    view = view_of(2.0 * rng.normal(size=(4, 4)), 3.0, level)
+    view = view_of(3.0 * rng.normal(size=(4, 4)), 4.0, level)
     z = np.column_stack([kept, np.full(2500, 0.7)]) @ view.vectors
-    squares = (z[:, : 3 if level else 4] ** 2).sum(axis=1)
+    squares = w / 2.0 * (z[:, : 3 if level else 4] ** 2).sum(axis=1)
     z[:, 3] = level or z[:, 3]
-    return rows, view, z, w, 3.0 / np.maximum(squares, 3.0), y - CENTER - z @ view.v
+    return (
+        rows,
+        view,
+        z,
+        w,
+        4.0 / np.maximum(squares, 4.0),
+        np.clip(y, 0.0, 1.0) - CENTER - z @ view.v,
+    )
 
 
 @pytest.mark.parametrize("level", [0.0, 0.8])
@@ -85,8 +93,9 @@ def drawn(level, weights=True):
 def test_released_sums_are_in_their_own_units(shares, level):
     # Nearly no noise: the sums that the parts stand for.
     rows, view, z, w, f, residuals = drawn(level)
-    scores = (f * residuals)[:, None] * z
-    lengths, bound = np.linalg.norm(scores, axis=1), REACH * math.sqrt(view.longest)
+    scores = (w * f * residuals)[:, None] * z
+    view = dataclasses.replace(view, reach=0.1)
+    lengths, bound = np.linalg.norm(scores, axis=1), 2.0 * 0.1 * math.sqrt(view.longest)
     assert 0.02 < (lengths > bound).mean() < 0.9
     scores *= np.minimum(1.0, bound / lengths)[:, None]
     oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(0)))
@@ -95,11 +104,10 @@ def test_released_sums_are_in_their_own_units(shares, level):
     )
     found = noisy_score_sums(oracle, declared, view, shares)
     np.testing.assert_allclose(found.matrix, (z * (w * f)[:, None]).T @ z, atol=1e-3)
-    np.testing.assert_allclose(found.vector, w @ scores, atol=1e-3)
-    assert found.squares == pytest.approx(w @ (scores**2).sum(axis=1), abs=1e-3)
+    np.testing.assert_allclose(found.vector, scores.sum(axis=0), atol=1e-3)
+    assert found.squares == pytest.approx((scores**2).sum(), abs=1e-3)
     if shares.products:
-        products = (scores * w[:, None] ** 2).T @ scores
-        np.testing.assert_allclose(found.products, products, atol=1e-3)
+        np.testing.assert_allclose(found.products, scores.T @ scores, atol=1e-3)
     else:
         assert found.products is None
 
@@ -107,9 +115,9 @@ def test_released_sums_are_in_their_own_units(shares, level):
 @pytest.mark.parametrize("level", [0.0, 0.8])
 def test_counts_are_those_of_a_histogram(level):
     rows, view, z, w, f, residuals = drawn(level)
-    lengths = f * np.abs(residuals) * np.linalg.norm(z, axis=1)
+    lengths = w / 2.0 * f * np.abs(residuals) * np.linalg.norm(z, axis=1)
     edges = [*(SHELLS.start(k) for k in range(N_SHELLS)), math.inf]
-    expected = np.histogram(lengths, edges, weights=w)[0]
+    expected = 2.0 * np.histogram(lengths, edges)[0]
     assert (expected > 0.0).sum() >= 10
     for row_by_row in (False, True):
         np.testing.assert_allclose(counted(rows, view, row_by_row), expected, atol=1e-9)
@@ -129,16 +137,16 @@ def test_one_row_stays_within_the_declared_sensitivity(row_norm, intercept):
     # An ill-conditioned basis, in which some rows become very long.
     basis = np.linalg.qr(rng.normal(size=(d + intercept, d + intercept)))[0]
     basis = basis * np.logspace(-2, 4, d + intercept) / row_norm
-    for huge in (1e6, -1e6, 1e30, 1e-30):
+    for huge, weight in itertools.product((1e6, -1e6, 1e30, 1e-30), (2.5, 0.3, 1e-9)):
         one, other = X.copy(), X.copy()
         one[17], other[17] = huge, rng.permutation([huge, 0.0, 0.0, -huge])
         y_one, y_other = y.copy(), y.copy()
         y_one[17], y_other[17] = 1e30, -1e30
         heavy, gone = np.full(n, 2.5), np.full(n, 2.5)
-        gone[17] = 0.0
+        heavy[17], gone[17] = weight, 0.0
         full = make_rows(one, y_one, weights=heavy, **options)
         absent = make_rows(one, y_one, weights=gone, **options)
-        replaced = make_rows(other, y_other, weights=heavy, **options)
+        replaced = make_rows(other, y_other, weights=np.full(n, 2.5), **options)
         for adjacency, neighbour in (
             (Adjacency.ZERO_OUT, absent),
             (Adjacency.REPLACE_ONE, replaced),
@@ -206,7 +214,7 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
     for name, bound, share in (
         ("matrix", 3.0, shares.matrix),
         ("vector", length, shares.vector),
-        ("squares", length**2, shares.squares),
+        ("squares", 2.0 * length**2, shares.squares),
         ("products", 2.0 * length**2, shares.products),
     ):
         said = getattr(found, f"{name}_noise")
@@ -218,3 +226,16 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
     unit = 2.0 * 2.0 * (math.sqrt(2.0) if replaced else 1.0)
     assert counts.noise_std == pytest.approx(unit, rel=rel)
     assert drawn.std() == pytest.approx(unit, rel=0.5)
+
+
+def test_weights_below_the_bound_attain_it_and_a_missing_one_would_be_seen(monkeypatch):
+    # A long row with a tenth of the largest weight: its factor is the larger.
+    X, weights = np.zeros((5, 2)), np.zeros(5)
+    X[0, 0], weights[0] = 10.0, 0.2
+    options = {"row_norm": 10.0, "intercept": 0.0, "weights": weights, "most": 2.0}
+    rows, shares = make_rows(X, np.ones(5), **options), SHARES[1]
+    view = dataclasses.replace(view_of(np.eye(2), 1.0), reach=0.01)
+    assert np.linalg.norm(score_sum(rows, view, shares)) == pytest.approx(2.0, rel=1e-12)
+    assert np.linalg.norm(counted(rows, view)) == pytest.approx(2.0, rel=1e-12)
+    monkeypatch.setattr(module, "shares_of_weight", lambda block, spec: 0.01)
+    assert np.linalg.norm(score_sum(rows, view, shares)) > 2.5

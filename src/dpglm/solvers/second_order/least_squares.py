@@ -354,14 +354,16 @@ def noise_in_equations(vector_noise: float, matrix_noise: float, q: Floats) -> F
 
 # A bound that few scores exceed, from noisy counts of scores. Post-processing.
 
-_RATIO = 2.0 ** (1.0 / 3.0)
+RATIO = 2.0 ** (1.0 / 3.0)
+"""Ratio of the norms at the ends of a shell of scores."""
 # Deviations of noise that a shell's count must exceed, and more for each shell further out.
 _STANDS_OUT, _FURTHER_OUT = 1.5, 0.2
 
 
-def score_shells(at: Coordinates, fit: Fit) -> Shells:
-    """Return shells of scores, from the root mean square of their norms on."""
-    return Shells(math.sqrt((at.mean_square + at.level**2) * fit.variance), _RATIO)
+def score_shells(at: Coordinates, fit: Fit, heaviest: float) -> Shells:
+    """Return shells of scores over the weight bound, from their root mean square on."""
+    first = math.sqrt((at.mean_square + at.level**2) * fit.variance)
+    return Shells(first / max(heaviest, 1.0), RATIO)
 
 
 def first_empty(shells: Shells, counts: Floats, noise: float) -> float:

@@ -41,6 +41,7 @@ from dpglm.solvers.second_order.least_squares import (
     HUGE,
     LEVEL,
     MOST_SQUARES,
+    RATIO,
     Coordinates,
     FirstFit,
     Fit,
@@ -191,6 +192,9 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         # Residuals are bounded at this many standard deviations.
         rarely_clipped = math.sqrt(_SMALL * share * data.n_rows / longest) / last.noise_std
         extent = max(_REACH * self.slack, rarely_clipped)
+        if self.inference is not None:
+            # Weighted scores are clipped, and few rows have both a large weight and a large score.
+            extent *= data.typical_weight / data.weight_bound
         reach *= 2.0 if self.full_weights else min(extent * USUAL_ERROR, 2.0)
         noise = last.noise_std * math.sqrt(longest / share) * reach / data.n_rows
         scale = usual_basis_scale(data, self._releases[1].noise_std)
@@ -225,10 +229,18 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
     def estimand(self) -> str:
         if self.inference is None or self.full_weights:
             return ""
+        bound = self.data.weight_bound
+        shrunk = (
+            ""
+            if bound == 1.0
+            else f" This is for rows of weight {bound:g}; in those of weight w, C is multiplied by "
+            f"sqrt({bound:g} / w). Scores are clipped with their weights, so both limits shrink "
+            "the weights of few rows only."
+        )
         return (
-            "Rows with a norm above C have the weight (C / norm)^2, to limit the noise in second "
-            f"moments: C = {math.sqrt(self.score_clip):.3g} times the root mean square, in "
-            "coordinates with mean 0 and variance 1."
+            "Rows with a norm above C count by the factor (C / norm)^2, to limit the noise in "
+            f"second moments: C = {math.sqrt(self.score_clip):.3g} times the root mean square, in "
+            f"coordinates with mean 0 and variance 1.{shrunk}"
         )
 
     def init(self, seed: int) -> _State:
@@ -336,11 +348,14 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         is_full = self.inference is None or self.full_weights
         cap = at.most if is_full else at.capped(self.score_clip)
         view = dataclasses.replace(first.view, cap=cap, v=first.fit.v)
-        shells = score_shells(at, first.fit)
+        shells = score_shells(at, first.fit, self.data.weight_bound)
         counts = _bounded(noisy_shell_counts(oracle, declared, view, shells))
         fit, last = first.fit, self._releases[-1]
         even = math.sqrt(self._score_share * self.data.n_rows * fit.variance) / last.noise_std
+        # Weighted scores have heavier tails; experiments/survey.py measures the shell's effect.
         bound = first_empty(shells, counts, declared.noise_std)
+        if self.inference is not None and self.data.weight_bound > 1.0:
+            bound *= RATIO
         width = self.data.target_high - self.data.target_low or 1.0
         longest_score = width * math.sqrt(at.most + at.level**2)
         bound = min(max(bound, math.sqrt(_SMALL) * even), longest_score)
