@@ -8,8 +8,8 @@ LIMITS = {
     "files": 284,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_573,
-    "code lines": 51_962,
+    "lines": 85_589,
+    "code lines": 51_979,
 }
 
 

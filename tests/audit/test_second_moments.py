@@ -229,11 +229,13 @@ def test_weighted_rows_are_as_private_as_claimed():
 
 def test_factors_that_ignore_weights_are_refuted():
     # As if the factor of a heavy row were that of one with a hundredth of its weight.
-    original = weighted_module.shares_of_weight
-    light = mock.patch.object(
-        weighted_module, "shares_of_weight", lambda *given: 0.01 * original(*given)
-    )
-    with light:
+    original = weighted_module.coordinates_of
+
+    def light(*given):
+        z, squares = original(*given)
+        return z, 0.01 * squares
+
+    with mock.patch.object(weighted_module, "coordinates_of", light):
         assert attack(HEAVY, "least squares", FEW) > MU
 
 

@@ -40,8 +40,7 @@ class LinearView:
     With ``z = vectors^T x`` (the last coordinate is ``level``, unless that is 0) and s a row's
     weight over the weight bound, its factor is ``f = min(1, cap / (s |z'|^2))``, z' without the
     level. Its residual u is the target minus ``center`` and ``<z, v>``, clipped to ``reach`` and
-    divided by it. Scores that are clipped by their own norm are weighted first: the norm of
-    ``s r z`` is at most ``reach sqrt(longest)``.
+    divided by it. Scores that are clipped by their norm are ``s r z``, to ``reach sqrt(longest)``.
     """
 
     vectors: Array
@@ -65,9 +64,8 @@ def weighted_coordinates(
     Privacy: ``f s |z'|^2 <= cap`` and ``f <= 1``, with a margin for the computed norm's error.
     """
     z, squares = coordinates_of(block, spec, view, row_by_row)
-    squares = squares * shares_of_weight(block, spec)
-    weights = norm_margin(z.shape[1]) * view.cap / namespace(z).clip(squares, view.cap, math.inf)
-    return z, weights
+    most = namespace(z).clip(squares * float_weights(block) / spec.weight_bound, view.cap, math.inf)
+    return z, norm_margin(z.shape[1]) * view.cap / most
 
 
 def coordinates_of(
@@ -80,11 +78,6 @@ def coordinates_of(
         z[:, -1] = view.level
     columns = size - (view.level > 0.0)
     return z, xp.sum(z[:, :columns] * z[:, :columns], axis=1)
-
-
-def shares_of_weight(block: Block, spec: DataSpec) -> Array | float:
-    """Return the weights of a block's rows over the weight bound. Private."""
-    return float_weights(block) / spec.weight_bound
 
 
 def residuals_of(block: Block, spec: DataSpec, view: LinearView, z: Array) -> Array:
@@ -164,10 +157,10 @@ class MomentShares:
         """Bound on how far two rows' contributions oppose each other, see ``RowSum``.
 
         Privacy: with ``a = sqrt(f s) z / sqrt(L)``, ``t = <a, a'>`` and ``r = sqrt(s s') u u'``,
-        both in [-1, 1], the inner product of two contributions, in units of their bound, is
-        ``matrix t^2 + vector g t r + squares r^2``, where ``g = sqrt(f f')`` is at most 1. As a
-        function of ``(|t|, |r|)`` it is homogeneous, so if it is negative anywhere it has its least
-        value where one of them is 1. Without a matrix the vector's part is at least ``-vector``.
+        both in [-1, 1], two contributions have the inner product ``matrix t^2 + vector g t r +
+        squares r^2`` in units of their bound, where ``g = sqrt(f f')`` is at most 1. As a function
+        of ``(|t|, |r|)`` it is homogeneous, so if it is negative anywhere it has its least value
+        where one of them is 1. Without a matrix the vector's part is at least ``-vector``.
         """
         if self.matrix == 0.0:
             return self.vector
@@ -206,7 +199,7 @@ def weighted_moments(
         else:
             lengths = xp.sqrt(xp.sum(z * z, axis=1))
             most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
-            q = xp.clip(q * shares_of_weight(block, spec), -most, most)
+            q = xp.clip(q * weights / spec.weight_bound, -most, most)
             vector = spec.weight_bound * sum_of(block, q, z)
         parts.append(math.sqrt(shares.vector) * vector)
         squares = sum_of(block, u * weights, u[:, None])
@@ -275,10 +268,9 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
     Privacy: with ``L = cap + level^2``, ``f s |z|^2 / L`` is at most 1, and h is clipped to the
     length 1, in units of its bound, with a margin for the error of its computed length. So
     ``s f z z^T / L``, h, ``|h|^2`` and ``h h^T`` are no longer than 1, whatever the view is; times
-    the weight bound and the square roots of their shares, a row contributes at most
-    ``spec.weight_bound``. The weight is within h, so that rows with large weights do not raise the
-    noise if their scores are small. Scores of a group are added up before they are multiplied, and
-    divided by their bound: the whole contribution of a group is clipped to the declared bound.
+    the weight bound and the square roots of their shares, a row contributes at most that bound.
+    Scores of a group are added up before they are multiplied, and divided by their bound: the whole
+    contribution of a group is clipped to the declared bound.
     """
     size = view.vectors.shape[1]
     scale = 1.0 / math.sqrt(view.longest)
@@ -287,17 +279,17 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
         weights, heaviest = float_weights(block), spec.weight_bound
-        q = f * residuals_of(block, spec, view, z) / view.reach * shares_of_weight(block, spec)
+        q = f * residuals_of(block, spec, view, z) / view.reach * (weights / heaviest)
         z = scale * z
         lengths = xp.sqrt(xp.sum(z * z, axis=1))
         most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
         q = xp.clip(q, -most, most)
         vector = heaviest * sum_of(block, q, z)
-        squares = heaviest * sum_of(block, (q * lengths) ** 2, xp.ones_like(z[:, :1]))
+        squares = sum_of(block, (q * lengths) ** 2, xp.ones_like(z[:, :1]))
         parts = [
             math.sqrt(shares.matrix) * pack_symmetric(products_of(block, f * weights, z)),
             math.sqrt(shares.vector) * vector,
-            math.sqrt(shares.squares) * squares,
+            math.sqrt(shares.squares) * heaviest * squares,
         ]
         if shares.products > 0.0:
             if spec.groups is None:
@@ -315,16 +307,15 @@ def noisy_limits_of_view(
 ) -> tuple[Array, Array]:
     """Release on how many rows the limits of ``noisy_score_sums`` bind; see ``limits_of``."""
     spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
-    margin = norm_margin(view.vectors.shape[1])
+    margin, most = norm_margin(view.vectors.shape[1]), spec.weight_bound * view.reach
 
     def met(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
-        lengths = xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
-        lengths = lengths * shares_of_weight(block, spec)
-        far = f * xp.abs(residuals_of(block, spec, view, z)) * lengths > view.reach
+        lengths = float_weights(block) * xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
+        sizes = f * xp.abs(residuals_of(block, spec, view, z)) * lengths
         product = row_by_row_product if row_by_row else operator.matmul
-        return limits_of(f / margin, product(z, like(z, columns)), far)
+        return limits_of(f / margin, product(z, like(z, columns)), sizes > most)
 
     return noisy_limits(oracle, declared, sum_over_rows(met))
 
@@ -434,19 +425,15 @@ SHELL_COUNTS = RowSum("counts of long scores", N_SHELLS, directions=1, oppositio
 
 
 def shell_counts(spec: DataSpec, view: LinearView, shells: Shells, row_by_row: bool) -> Kernel:
-    """Return the kernel that counts rows by the norm of ``f s r z``, see ``LinearView``.
-
-    r is the residual, neither clipped nor divided. Rows with a weight above 0 count alike, times
-    the weight bound: few heavy rows stand out of the noise as well as light ones.
-    """
+    """Return the kernel that counts rows by the norm of ``f s r z``, r not clipped or divided."""
 
     def block_sum(block: Block) -> Array:
         z, f = weighted_coordinates(block, spec, view, row_by_row)
         xp = namespace(z)
-        share = xp.ones_like(f) * shares_of_weight(block, spec)
+        s = xp.ones_like(f) * float_weights(block) / spec.weight_bound
         sizes = f * xp.abs(residuals_of(block, spec, view, z)) * xp.sqrt(xp.sum(z * z, axis=1))
-        one = spec.weight_bound * xp.asarray(share > 0.0, dtype=xp.float64)
-        return cast("Array", sum_of(block, one, shells.of(share * sizes, N_SHELLS)))
+        one = spec.weight_bound * xp.asarray(s > 0.0, dtype=xp.float64)
+        return cast("Array", sum_of(block, one, shells.of(s * sizes, N_SHELLS)))
 
     return AnyArrays(block_sum, apart=True)
 

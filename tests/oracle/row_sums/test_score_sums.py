@@ -237,5 +237,7 @@ def test_weights_below_the_bound_attain_it_and_a_missing_one_would_be_seen(monke
     view = dataclasses.replace(view_of(np.eye(2), 1.0), reach=0.01)
     assert np.linalg.norm(score_sum(rows, view, shares)) == pytest.approx(2.0, rel=1e-12)
     assert np.linalg.norm(counted(rows, view)) == pytest.approx(2.0, rel=1e-12)
-    monkeypatch.setattr(module, "shares_of_weight", lambda block, spec: 0.01)
+    original = module.coordinates_of
+    squares = lambda *given: (original(*given)[0], 0.01 * original(*given)[1])  # noqa: E731
+    monkeypatch.setattr(module, "coordinates_of", squares)
     assert np.linalg.norm(score_sum(rows, view, shares)) > 2.5
