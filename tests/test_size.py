@@ -5,11 +5,11 @@ import pytest
 from benchmarks.size import counts
 
 LIMITS = {
-    "files": 284,
+    "files": 283,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_589,
-    "code lines": 51_979,
+    "lines": 85_576,
+    "code lines": 51_970,
 }
 
 

@@ -14,6 +14,7 @@ from dpglm.data.memory import DenseRows
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.estimators._private import PrivateEstimator
+from dpglm.estimators.linear import _base
 from dpglm.exceptions import PublicInformationWarning
 from dpglm.oracle import gradients
 from dpglm.oracle.gradients import Oracle
@@ -121,10 +122,7 @@ def steps_and_classes_differ():
 
 
 def test_pitfall_08_no_two_fits_share_noise():
-    def fixed(self):
-        return SeededNoise(1)
-
-    bug = mock.patch.object(PrivateEstimator, "_noise", fixed)
+    bug = mock.patch.object(_base, "noise_source", side_effect=lambda _: SeededNoise(1))
     caught(bug, fits_differ)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpglm import LinearSVC, LogisticRegression, RobustClassifier
 from dpglm.certificate import Certificate, verify
 from dpglm.data.stream.stored import MappedRows
-from dpglm.estimators.linear._classifier import class_factors, heaviest_class, weights_by_text
+from dpglm.estimators.linear.classifiers import class_factors, heaviest_class, weights_by_text
 from dpglm.report import load_model, save_model
 from dpglm.solvers import NoisyGD
 

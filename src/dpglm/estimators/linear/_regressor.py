@@ -30,7 +30,7 @@ from dpglm.estimators._predictor import (
 )
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators.linear._base import PrivateLinearModel
-from dpglm.estimators.linear._classifier import r_squared, squared_errors
+from dpglm.estimators.linear.classifiers import r_squared, squared_errors
 from dpglm.problem import (
     ConvexScalarLoss,
     IdentityLink,

@@ -1,36 +1,59 @@
-"""Private linear classifiers."""
+"""Private linear classifiers, and their base: classes, class weights and decisions."""
 
 from __future__ import annotations
 
+import abc
+import functools
+import json
 import math
-from typing import Literal, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
-from dpglm._validation import check_one_of, check_real
-from dpglm.estimators._predictor import FitTask
-from dpglm.estimators.linear._classifier import (
-    PrivateClassifier,
-    PrivateMarginClassifier,
-    named_loss,
+from dpglm._validation import check_integer, check_one_of, check_real
+from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction
+from dpglm.data.rows import DataSpec
+from dpglm.estimators._parameters import ClassifierMixin
+from dpglm.estimators._predictor import (
+    ClassFactors,
+    ClassPredictor,
+    ClassTargets,
+    FitTask,
+    Predictor,
+    TargetNumbers,
+    check_labels,
+    stated_loss,
 )
+from dpglm.estimators._private import PublicFacts
+from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.budget import is_pure
 from dpglm.problem import (
     L2,
     LOSSES,
+    ClassLink,
     ElasticNetPenalty,
     Logistic,
     Loss,
+    NoPenalty,
     OneVsRest,
+    Problem,
     Regularizer,
     Softmax,
     Sparsemax,
     Squared,
     Target,
 )
+from dpglm.solvers.base import Plan
 from dpglm.solvers.second_order.random_intercepts import MOST_FIXED
+from dpglm.tables.cells import normal
 from dpglm.tables.encoding import LinearUnits
+from dpglm.tables.given import NO_WEIGHT, as_weights, different_labels
 from dpglm.tables.schema import Schema
 
 __all__ = [
@@ -40,6 +63,320 @@ __all__ = [
     "RidgeClassifier",
     "RobustClassifier",
 ]
+
+
+# Public class weights by label.
+
+
+def heaviest_class(class_weight: Any) -> float:
+    """Return the public bound on class weights, at least 1 (the weight of other classes)."""
+    return 1.0 if class_weight is None else max([1.0, *_checked(class_weight).values()])
+
+
+def class_factors(class_weight: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the weight of each of the sorted classes, of shape (n_classes,).
+
+    Keys equal the labels, or their text as in JSON.
+
+    Examples
+    --------
+    >>> class_factors({"1": 5.0}, np.array([0, 1])).tolist()
+    [1.0, 5.0]
+    """
+    factors, labels = np.ones(len(classes)), classes.tolist()
+    given: dict[int, Any] = {}
+    if class_weight is None:
+        return factors
+    for key, weight in _checked(class_weight).items():
+        found = [i for i, label in enumerate(labels) if _is_label(key, label)]
+        if not found:
+            raise ValueError(f"class_weight must have keys among the classes {labels}, got {key!r}")
+        if found[0] in given:
+            raise ValueError(
+                "class_weight must name each class once, got "
+                f"{given[found[0]]!r} and {key!r} for {labels[found[0]]!r}"
+            )
+        given[found[0]] = key
+        factors[found[0]] = weight
+    if not factors.any():
+        raise ValueError(
+            f"class_weight must be above 0 for at least one class, got {class_weight!r}"
+        )
+    return factors
+
+
+def weights_by_text(class_weight: Any, classes: NDArray[Any]) -> dict[str, float]:
+    """Write the weights of all classes, in their order, as JSON that ``class_factors`` reads."""
+    factors = class_factors(class_weight, classes)
+    return dict(zip(map(str, classes.tolist()), factors.tolist(), strict=True))
+
+
+def _checked(class_weight: Any) -> dict[Any, float]:
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            f"class_weight must be a dict from label to weight or None, got {class_weight!r}; "
+            "'balanced' would read private class counts"
+        )
+    return {
+        label: check_real(f"class_weight[{label!r}]", weight, least=0.0)
+        for label, weight in class_weight.items()
+    }
+
+
+def _is_label(key: Any, label: Any) -> bool:
+    if isinstance(key, str) and not isinstance(label, str):
+        return key.strip() in (str(label), json.dumps(label, default=str))
+    if isinstance(key, str) and isinstance(label, str):
+        return normal(key) == normal(label)
+    return bool(key == label)
+
+
+# Accuracy and R squared by blocks of rows.
+
+
+def right_labels(
+    predict: RowPrediction, classes: NDArray[Any], X: Any, y: NDArray[Any], weights: Any
+) -> tuple[float, float]:
+    """Return the total weight of correctly labelled rows, and of all rows, in a block."""
+    y = check_labels(classes, y)
+    weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
+    return float(weights[predict(X) == y].sum()), float(weights.sum())
+
+
+def accuracy(parts: Iterable[tuple[float, float]]) -> float:
+    """Return the accuracy over all blocks."""
+    right, total = np.sum(list(parts), axis=0)
+    if total == 0.0:
+        raise ValueError(NO_WEIGHT)
+    return float(right / total)
+
+
+def squared_errors(
+    predict: RowPrediction, numbers: TargetNumbers, X: Any, y: NDArray[Any], weights: Any
+) -> tuple[float, ...]:
+    """Return weight, mean, sum of squares about the mean, and squared error of a block."""
+    y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
+    y = numbers(y)
+    weights = np.ones(len(y)) if weights is None else as_weights(weights, len(y))
+    total = float(weights.sum())
+    mean = float(weights @ y) / total if total else 0.0
+    errors = y - predict(X, offset)
+    return total, mean, float(weights @ (y - mean) ** 2), float(weights @ errors**2)
+
+
+def r_squared(parts: Iterable[tuple[float, ...]]) -> float:
+    """Return R squared over all blocks; for constant targets 1 or 0, as scikit-learn."""
+    totals, means, squares, errors = np.array(list(parts)).T
+    if totals.sum() == 0.0:
+        raise ValueError(NO_WEIGHT)
+    mean = totals @ means / totals.sum()
+    about = float(squares.sum() + totals @ (means - mean) ** 2)
+    if about == 0.0:
+        return float(errors.sum() == 0.0)
+    return float(1.0 - errors.sum() / about)
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
+    """Base of the classifiers: classes, class weights and decisions.
+
+    Parameters
+    ----------
+    classes : sequence, optional
+        Public list of all possible labels. Default: those in the data, with a warning.
+    class_weight : dict, optional
+        Public weight of each label, at least 0; other labels have weight 1. Labels may be written
+        as strings, as in JSON.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients, in the units of X.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+
+    Notes
+    -----
+    Privacy: the releases are those of the solver's plan, listed in ``privacy_``; each covers the
+    coefficients of all classes and the intercepts jointly.
+    """
+
+    # The mixin's score takes rows in memory only.
+    score = Predictor.score
+
+    classes: Sequence[Any] | None = None
+    class_weight: Mapping[Any, float] | None = None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        # With the default epsilon and a few dozen rows, noise dominates.
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    @abc.abstractmethod
+    def _loss(self, n_classes: int) -> Loss:
+        """Return the loss of labels -1 and +1, or of class indices for more than two classes."""
+
+    @abc.abstractmethod
+    def _penalty(self, n_rows: int) -> Regularizer:
+        """Return the penalty on the coefficients of prepared rows."""
+
+    def _problem(self, spec: DataSpec) -> Problem:
+        return Problem(self._loss(max(spec.n_outputs, 2)), self._penalty(spec.n_rows))
+
+    def plan(
+        self,
+        n_rows: int,
+        n_features: int,
+        n_classes: int | None = None,
+        dtype: str = "float64",
+        sparse: bool = False,
+    ) -> Plan:
+        """Plan a fit from public parameters, without data.
+
+        Parameters
+        ----------
+        n_rows, n_features : int
+            Size of the data.
+        n_classes : int, optional
+            Number of classes, at least 2. Default: that of ``classes``, or 2.
+        dtype : {"float64", "float32"}, default="float64"
+            Type of the matrix that ``fit`` will get.
+        sparse : bool, default=False
+            Whether it will be a sparse matrix.
+
+        Returns
+        -------
+        Plan
+            Releases, noise, steps and expected noise per coefficient. ``fit`` on data of that
+            size executes this plan; ``dpglm.report.guidance`` predicts its accuracy.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, or neither ``row_norm`` nor ``feature_bounds`` is given.
+        """
+        classes = self._declared_classes()
+        if n_classes is None:
+            n_classes = 2 if classes is None else len(classes)
+        check_integer("n_classes", n_classes, least=2)
+        if classes is not None:
+            class_factors(self.class_weight, classes)
+            if n_classes != len(classes):
+                raise ValueError(
+                    f"n_classes must be the number of classes, {len(classes)}, got {n_classes}"
+                )
+        return self._planned(
+            n_rows,
+            n_features,
+            self._problem,
+            dtype=dtype,
+            is_sparse=sparse,
+            weight_bound=heaviest_class(self.class_weight) * self._weight_bound(),
+            n_outputs=n_classes if n_classes > 2 else 1,
+            target_range=self._target_range(n_classes),
+        )
+
+    def _target_range(self, n_classes: int) -> tuple[float, float]:
+        """Return bounds on the encoded targets if the loss takes numbers."""
+        return -math.inf, math.inf
+
+    def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
+        if self.classes is None:
+            if y is None:
+                raise ValueError("classes must be declared for rows not in memory, got None")
+            check_classification_targets(y)
+        self.classes_ = self._classes_of(y, facts)
+        weights = None
+        if self.class_weight is not None:
+            weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
+            facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
+        n_classes = len(self.classes_)
+        return FitTask(
+            ClassTargets(self.classes_),
+            self._problem,
+            n_outputs=n_classes if n_classes > 2 else 1,
+            target_range=self._target_range(n_classes),
+            weights=weights,
+            heaviest=heaviest_class(self.class_weight),
+        )
+
+    def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
+        return np.ascontiguousarray(w[:-1].T), w[-1].copy()
+
+    def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
+        """Return the declared classes, else those in ``y``, sorted."""
+        declared = self._declared_classes()
+        if declared is not None:
+            facts.declared("classes", declared.tolist())
+            return declared
+        classes = _at_least_two(different_labels(y))
+        remedy = "Give classes= the list of possible labels."
+        facts.from_data("classes", classes.tolist(), remedy)
+        return classes
+
+    def _declared_classes(self) -> NDArray[Any] | None:
+        """Return the declared classes, if any, sorted."""
+        if self.classes is None:
+            return None
+        classes = np.asarray(self.classes)
+        if classes.ndim != 1 or len(classes) == 0:
+            raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
+        return _at_least_two(different_labels(classes))
+
+    def _classifies(self) -> bool:
+        return True
+
+    def _answer(self) -> Output:
+        check_is_fitted(self)
+        return ClassLabels(self.classes_)
+
+    def _class_link(self) -> ClassLink:
+        solution = getattr(self, "solution_", None)
+        loss = self._loss(3) if solution is None else solution.plan.problem.loss
+        if not isinstance(loss.link, ClassLink):
+            raise AttributeError(f"{loss!r} does not model probabilities")
+        return loss.link
+
+    def _score_of(self, rows: Collection, predict: RowPrediction) -> float:
+        return accuracy(rows.parts(functools.partial(right_labels, predict, self.classes_)))
+
+
+class PrivateMarginClassifier(PrivateClassifier):
+    """Base of the classifiers with scikit-learn's C as penalty.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Inverse strength of the penalty, above 0; ``numpy.inf`` for none.
+    """
+
+    C: float = 1.0
+
+    def _penalty(self, n_rows: int) -> Regularizer:
+        if math.inf == self.C:
+            return NoPenalty()
+        return L2(1.0 / (check_real("C", self.C, above=0.0) * n_rows))
+
+
+def named_loss(loss: Any, names: Callable[[Loss], bool], n_classes: int) -> Loss:
+    """Read a parameter ``loss`` of binary labels, one-vs-rest for more than two classes.
+
+    ``names`` is a predicate of losses that may be given by name.
+    """
+    binary = stated_loss(loss, names, (Target.BINARY,), "a binary margin")
+    return binary if n_classes == 2 else OneVsRest(binary, n_classes)
+
+
+def _at_least_two(classes: NDArray[Any]) -> NDArray[Any]:
+    """Check that there are two classes or more."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"a classifier needs at least 2 classes, got {len(classes)} class: "
+            f"{classes.tolist()}; if y may lack some, give classes= all possible labels"
+        )
+    return classes
 
 
 @final
