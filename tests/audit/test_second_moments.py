@@ -15,9 +15,7 @@ from dpglm.oracle import moments as moments_module
 from dpglm.oracle import projection as preconditioned_module
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.linear import LinearView, noisy_limits_of_view
 from dpglm.oracle.moments import constant_column, noisy_second_moments, normalized_second_moments
-from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import near_sum, noisy_near_counts, target_sums
 from dpglm.privacy import GaussianDP
 from dpglm.privacy.budget import Adjacency
@@ -301,33 +299,3 @@ def test_counts_near_a_center_are_as_private_as_claimed():
 
 def test_counts_near_a_center_with_half_the_noise_are_refuted():
     assert counts_attack(RUNS, np.zeros(2), 0.5) > MU
-
-
-def limits_attack(runs, planted_factor=1.0):
-    """Look at the counts of limits, to which a large row with a clipped residual adds."""
-    data = DataSpec(3, 2, row_norm=10.0, target_low=-1.0, target_high=1.0)
-    view = LinearView(np.eye(2), 1e-3, 0.0, 0.0, np.zeros(2), 1e-6)
-    row = np.array([10.0, 0.0])
-    present, absent = (one_row(data, row, 1.0, present=here) for here in (True, False))
-    declared = limits_sum(data).release(
-        data, Adjacency.ZERO_OUT, GaussianNoise(planted_factor / MU)
-    )
-    along = np.array([0.25, 0.25, 1.0, 0.25, 0.0])
-    guesses = []
-    for rows, start in ((present, 0), (absent, runs)):
-        shown = []
-        for seed in range(start, start + runs):
-            oracle = Oracle(rows, Squared(), Curator(Adjacency.ZERO_OUT, SeededNoise(seed)))
-            found, errors = noisy_limits_of_view(oracle, declared, view, np.eye(2))
-            units = declared.noise_std / errors
-            shown.append(float(along @ (found * units)))
-        guesses.append(np.array(shown) > 0.5 * float(along @ along))
-    return mu_at_least(*guesses)
-
-
-def test_counts_of_limits_are_as_private_as_claimed():
-    assert 0.6 * MU <= limits_attack(RUNS) <= MU
-
-
-def test_counts_of_limits_with_half_the_noise_are_refuted():
-    assert limits_attack(RUNS, 0.5) > MU

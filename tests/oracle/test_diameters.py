@@ -28,7 +28,6 @@ from dpglm.oracle.linear import (
     Shells,
     moment_sum,
     noisy_lengths,
-    noisy_limits_of_view,
     noisy_moments,
     noisy_score_sums,
     noisy_shell_counts,
@@ -44,8 +43,8 @@ from dpglm.oracle.scores import (
     LENGTHS,
     ClippedScores,
     curvature_sum,
-    limits_sum,
     score_product_sum,
+    score_with_limits,
 )
 from dpglm.oracle.targets import (
     SQUARED_SLOPES,
@@ -79,6 +78,7 @@ VIEW = LinearView(np.eye(3), 1.0, 0.0, 0.5, np.zeros(3), 0.4)
 LEVEL_VIEW = LinearView(np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 LONG_VIEW = LinearView(100.0 * np.eye(3), 1.0, 1.0, 0.0, np.zeros(3), 1.0)
 SHELLS = Shells(0.01, 1.3)
+COLUMNS = np.eye(3)[:, :2]
 BY = np.zeros(2), np.array([0.1, 0.3])
 EQUATIONS, LAST = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1)
 FINAL, ROBUST = ScoreShares(0.25, 0.7, 0.05), ScoreShares(0.2, 0.55, 0.05, 0.2)
@@ -162,13 +162,13 @@ SUMS = {
     ),
     "scores": Sum(
         of(lambda data: sums_of(data, FINAL)),
-        lambda oracle, one: noisy_score_sums(oracle, one, VIEW, FINAL),
+        lambda oracle, one: noisy_score_sums(oracle, one, VIEW, FINAL, COLUMNS),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
         0.91,
     ),
     "scores and their moments": Sum(
         of(lambda data: sums_of(data, ROBUST)),
-        lambda oracle, one: noisy_score_sums(oracle, one, VIEW, ROBUST),
+        lambda oracle, one: noisy_score_sums(oracle, one, VIEW, ROBUST, COLUMNS),
         ((E1, 1.0, WEIGHT), (E1, 0.0, WEIGHT)),
         0.91,
     ),
@@ -177,11 +177,10 @@ SUMS = {
         lambda oracle, one: noisy_shell_counts(oracle, one, VIEW, SHELLS),
         ((E1, 1.0, WEIGHT), (E1, 0.8, WEIGHT)),
     ),
-    "limits of a view": Sum(
-        of(limits_sum),
-        lambda oracle, one: noisy_limits_of_view(oracle, one, VIEW, np.eye(3)[:, :2]),
-        ((E1, 1.0, WEIGHT), (E2, 0.5, WEIGHT)),
-        0.6,
+    "scores with limits": Sum(
+        of(lambda data: score_with_limits(data, SCORES.clip)),
+        lambda oracle, one: SCORES.mean_score_and_limits(oracle, one, V, COLUMNS, cuts_slopes=True),
+        ((SHORT[0], 1.0, WEIGHT), ((-SHORT[0][0], 0.0), 1.0, WEIGHT)),
     ),
     "entries near a center": Sum(
         of(near_sum),

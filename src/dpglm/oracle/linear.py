@@ -24,8 +24,14 @@ from dpglm.oracle.moments import (
     sum_over_rows,
     unpack_symmetric,
 )
-from dpglm.oracle.rounding import RowSum, least_product, norm_margin
-from dpglm.oracle.scores import limits_of, noisy_limits
+from dpglm.oracle.rounding import (
+    RowSum,
+    beside_slack,
+    least_product,
+    norm_margin,
+    slack_of_row,
+)
+from dpglm.oracle.scores import limits_of, n_limits, read_limits
 from dpglm.privacy.releases import SumRelease
 
 # Of rows that are shorter, in units of their bound, squares might underflow.
@@ -262,8 +268,13 @@ class ScoreShares:
         return least_product(self.vector, self.squares + self.products)
 
 
-def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row: bool) -> Kernel:
+def score_sums(
+    spec: DataSpec, view: LinearView, shares: ScoreShares, columns: Array, row_by_row: bool
+) -> Kernel:
     """Return the kernel that sums what ``MomentSums`` holds, each part in units of its bound.
+
+    The slack of a row's contribution has s times ``limits_of`` it, u the product of z and
+    ``columns``.
 
     Privacy: with ``L = cap + level^2``, ``f s |z|^2 / L`` is at most 1, and h is clipped to the
     length 1, in units of its bound, with a margin for the error of its computed length. So
@@ -283,7 +294,7 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
         z = scale * z
         lengths = xp.sqrt(xp.sum(z * z, axis=1))
         most = norm_margin(size) / xp.clip(lengths, _SHORTEST, math.inf)
-        q = xp.clip(q, -most, most)
+        kept, q = xp.abs(q) < most, xp.clip(q, -most, most)
         vector = heaviest * sum_of(block, q, z)
         squares = sum_of(block, (q * lengths) ** 2, xp.ones_like(z[:, :1]))
         parts = [
@@ -297,50 +308,43 @@ def score_sums(spec: DataSpec, view: LinearView, shares: ScoreShares, row_by_row
             else:
                 own = vector[..., :, None] * vector[..., None, :] / spec.unit_weight
             parts.append(math.sqrt(shares.products) * pack_symmetric(own))
-        return cast("Array", xp.concat(parts, axis=-1))
+        h = (q * lengths) ** 2
+        share = xp.ones_like(f) * weights / heaviest
+        norms = shares.matrix * (share * f * lengths**2) ** 2
+        norms = norms + (shares.vector + (shares.squares + shares.products) * h) * h
+        product = row_by_row_product if row_by_row else operator.matmul
+        met = limits_of(f / norm_margin(size), product(z, like(z, columns)), kept)
+        met = slack_of_row(spec, norms, share[:, None] * met)
+        met = sum_of(block, heaviest * xp.ones_like(f), met)
+        return cast("Array", beside_slack(spec, xp.concat(parts, axis=-1), met))
 
     return AnyArrays(block_sum, apart=True)
-
-
-def noisy_limits_of_view(
-    oracle: Oracle, declared: SumRelease, view: LinearView, columns: Array
-) -> tuple[Array, Array]:
-    """Release on how many rows the limits of ``noisy_score_sums`` bind; see ``limits_of``."""
-    spec, row_by_row = oracle.rows.spec, not oracle.places_are_fixed
-    margin, most = norm_margin(view.vectors.shape[1]), spec.weight_bound * view.reach
-
-    def met(block: Block) -> Array:
-        z, f = weighted_coordinates(block, spec, view, row_by_row)
-        xp = namespace(z)
-        lengths = float_weights(block) * xp.sqrt(xp.sum(z * z, axis=1) / view.longest)
-        sizes = f * xp.abs(residuals_of(block, spec, view, z)) * lengths
-        product = row_by_row_product if row_by_row else operator.matmul
-        return limits_of(f / margin, product(z, like(z, columns)), sizes > most)
-
-    return noisy_limits(oracle, declared, sum_over_rows(met))
 
 
 def score_moment_sum(data: DataSpec, shares: ScoreShares) -> RowSum:
     """Sum of ``score_sums``."""
     of_scores = "second moments" if shares.products > 0.0 else "squared lengths"
     size, n_matrices = data.n_columns, 1 + (shares.products > 0.0)
-    return RowSum(
+    sums = RowSum(
         f"second moments, and scores with their {of_scores}",
         n_matrices * n_symmetric(size) + size + 1,
         opposition=shares.opposition,
     )
+    return sums.with_slack(n_limits(data))
 
 
 def noisy_score_sums(
-    oracle: Oracle, declared: SumRelease, view: LinearView, shares: ScoreShares
-) -> MomentSums:
+    oracle: Oracle, declared: SumRelease, view: LinearView, shares: ScoreShares, columns: Array
+) -> tuple[MomentSums, Array, Array]:
     """Release curvature, scores and their second moments, in their own units.
 
-    Matrices are symmetric and may have negative eigenvalues.
+    Matrices are symmetric and may have negative eigenvalues. Also returned is on how many rows the
+    weights bind, as from ``read_limits``.
     """
     spec = oracle.rows.spec
-    kernel = score_sums(spec, view, shares, not oracle.places_are_fixed)
+    kernel = score_sums(spec, view, shares, columns, not oracle.places_are_fixed)
     values = score_moment_sum(spec, shares).noisy(oracle, declared, kernel)
+    values, met = np.split(values, [-n_limits(spec)])
     square = view.reach**2 * view.longest
     units = (
         view.longest / math.sqrt(shares.matrix),
@@ -348,7 +352,8 @@ def noisy_score_sums(
         square * spec.weight_bound / math.sqrt(shares.squares),
         square * spec.unit_weight / math.sqrt(shares.products) if shares.products > 0.0 else 0.0,
     )
-    return _in_units(values, view.vectors.shape[1], declared.noise_std, units)
+    sums = _in_units(values, view.vectors.shape[1], declared.noise_std, units)
+    return sums, *read_limits(spec, met, declared.noise_std)
 
 
 # Counts of rows by size: of a coordinate, of the row, of its score.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
-from dpglm._validation import Array
+from dpglm._validation import Array, namespace
 from dpglm.data.groups import GROUP_BATCH
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
 from dpglm.data.rows import DataSpec, Kernel
@@ -27,6 +28,8 @@ _TREE = 2**15
 """Bound on the additions in sums of partitions beyond those of one chain of blocks."""
 MOST_ROWS = 2**31
 """Bound on the number of rows of any data set; stands in for n where n is private."""
+# Squared norms beyond this leave no slack; the least slack, so that zero is divided by it.
+_FULL, _TINY = 1.0 - 2.0**-30, 1e-300
 
 
 def contribution_rounding(spec: DataSpec) -> float:
@@ -141,6 +144,18 @@ class RowSum:
     power: int = 1
     opposition: float = 1.0
 
+    def with_slack(self, size: int) -> RowSum:
+        """Return the sum of contributions with ``size`` more numbers, within the same bound B.
+
+        A row contributes ``(g, s)``: g as before, and s from ``within_slack``.
+
+        Privacy: ``|g|^2 + |s|^2 <= B^2``. A row that is erased, or not there, contributes neither,
+        so the sum moves by at most B. (If its slack stayed, ``(0, B)`` would be ``sqrt(2) B`` from
+        ``(B, 0)``.) A replaced row moves it by at most ``diameter``: no number in s is negative,
+        so ``<g, g'> + <s, s'> >= <g, g'>``, and ``opposition`` bounds that already.
+        """
+        return dataclasses.replace(self, size=self.size + size)
+
     def of_row(self, data: DataSpec) -> float:
         """Bound on the contribution of one row, weight included."""
         return self.bound * (data.weight_bound if self.weighted else 1.0)
@@ -196,6 +211,39 @@ class RowSum:
         """
         total = oracle.over_blocks(kernel, self.size)
         return oracle.noisy_sum(declared, total, self.of_row(oracle.rows.spec), within)
+
+
+def within_slack(squares: Any, more: Any) -> Any:
+    """Scale vectors down to the slack ``sqrt(1 - |g|^2)`` of contributions g with a bound of 1.
+
+    ``squares`` has the computed ``|g|^2``, and ``more`` the vectors, along its last axis.
+
+    Privacy: the margins exceed the relative error of a computed sum of up to ``2^22`` squares
+    (Higham 2002, section 3.1). A norm that is not a number leaves no slack.
+    """
+    xp = namespace(more)
+    lengths = xp.sqrt(xp.sum(more * more, axis=-1))
+    left = xp.where(squares < _FULL, _FULL - squares, xp.zeros_like(lengths))
+    room = xp.clip(norm_margin(more.shape[-1]) * xp.sqrt(left), _TINY, 1.0)
+    return more * (room / xp.maximum(lengths, room))[..., None]
+
+
+def slack_of_row(spec: DataSpec, squares: Any, more: Any) -> Any:
+    """Return what rows add to the second part of ``beside_slack``: within their own slack.
+
+    Rows in groups add their share of a group's bound; the slack is then that of the group.
+    """
+    return within_slack(squares, more) if spec.groups is None else more / spec.groups.rows
+
+
+def beside_slack(spec: DataSpec, sums: Any, more: Any, bound: float = 1.0) -> Any:
+    """Join sums of contributions up to ``bound`` with those of ``slack_of_row``."""
+    xp, unit = namespace(sums), bound * spec.reach()
+    if spec.groups is not None:
+        most = unit * spec.weight_bound
+        squares = xp.sum((sums / most) ** 2, axis=-1)
+        more = spec.weight_bound * within_slack(squares, more / spec.weight_bound)
+    return xp.concat([sums, unit * more], axis=-1)
 
 
 def _acute_rounding(bound: float, size: int) -> float:

@@ -24,7 +24,7 @@ from dpglm.oracle.moments import (
     sum_of,
     unpack_symmetric,
 )
-from dpglm.oracle.rounding import RowSum, norm_margin
+from dpglm.oracle.rounding import RowSum, beside_slack, norm_margin, slack_of_row
 from dpglm.privacy.budget import Unit
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
@@ -32,10 +32,11 @@ from dpglm.problem.loss import Loss
 # Weight of the scores' variance relative to the Hessian: errors are inversely proportional to
 # curvature, but proportional only to the root of the variance.
 _LESS_VARIANCE = 0.5
-# Weights of long rows, of their loss of weight, and of clipped residuals, which may bias; and of
-# the columns' shares of long rows.
 _SHORTEST, _LONGEST = 1e-280, 1e280  # Squares that sums and ratios neither lose nor overflow.
-_LIMITS, _LONG_IN_COLUMN = np.array([0.25, 0.25, 1.0]), 0.25
+# Parts of a bound for long rows, their loss of weight, residuals that are not clipped, and the
+# columns' shares of long rows: so small that few scores leave less slack.
+_LIMITS, _LONG_IN_COLUMN = np.array([0.25, 0.25, 0.5]), 0.25
+_LONG = 1.0 - 2.0**-40  # A row with a weight below this is long; rounding alone lowers it less.
 
 
 @final
@@ -95,16 +96,21 @@ class ClippedScores:
         total = sum_of_scores(spec, self.clip).noisy(oracle, declared, kernel, self.within)
         return self.slope * total / spec.n_rows
 
-    def limits_met(
-        self, oracle: Oracle, declared: SumRelease, v: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Release on how many rows the limits bind at v; declared by ``limits_sum``.
+    def mean_score_and_limits(
+        self, oracle: Oracle, declared: SumRelease, v: Array, columns: Array, *, cuts_slopes: bool
+    ) -> tuple[Array, Array, Array]:
+        """Release the mean score with, in the slack of scores, on how many rows the limits bind.
 
-        Returned are the sums of ``limits_of`` and the standard deviations of the noise in them.
+        Declared by ``score_with_limits``. The last two are as from ``read_limits``. ``cuts_slopes``
+        says whether to count the slopes that are not clipped.
         """
-        return noisy_limits(
-            oracle, declared, functools.partial(self._at(oracle, v).limits, columns)
-        )
+        spec, unit = oracle.rows.spec, self.clip * self.within
+        at = functools.partial(self._at(oracle, v).score_and_limits, columns, cuts_slopes)
+        sums, kernel = score_with_limits(spec, self.clip), AnyArrays(at, apart=True)
+        total = sums.noisy(oracle, declared, kernel, self.within)
+        score, met = np.split(total, [spec.n_columns])
+        found = read_limits(spec, met, self.within * declared.noise_std, unit)
+        return self.slope * score / spec.n_rows, *found
 
     def mean_hessian(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
         """Release the mean Hessian at ``w = basis v``; declared by ``curvature_sum``.
@@ -223,15 +229,21 @@ class _AtPoint:
             total = total + products_of(block, factors, z)
         return pack_symmetric(total)
 
-    def limits(self, columns: Array, block: Block) -> Array:
-        """Sum ``limits_of``."""
+    def score_and_limits(self, columns: Array, cuts_slopes: bool, block: Block) -> Array:
+        """Sum scores, in units of ``slope``, and ``limits_of`` in their slack."""
         total: Any = 0.0
-        margin = norm_margin(self.scores.basis.shape[1])
+        met: Any = 0.0
+        scores = self.scores
+        margin = norm_margin(scores.basis.shape[1])
         for z, f, targets, weights in self._runs(block):
-            clipped = abs(self._slopes(z, targets)) >= 1.0
-            met = limits_of(f / margin, self.product(z, like(z, columns)), clipped)
-            total = total + sum_of(block, namespace(z).ones_like(f) * weights, met)
-        return cast("Array", total)
+            xp, slopes = namespace(z), self._slopes(z, targets)
+            total = total + sum_of(block, f * slopes * weights, z)
+            squares = (f * slopes / scores.clip) ** 2 * xp.einsum("ij,ij->i", z, z)
+            kept = xp.abs(slopes) < (1.0 if cuts_slopes else 0.0)
+            limits = limits_of(f / margin, self.product(z, like(z, columns)), kept)
+            limits = slack_of_row(self.spec, squares, limits)
+            met = met + sum_of(block, xp.ones_like(f) * weights, limits)
+        return cast("Array", beside_slack(self.spec, total, met, scores.clip * scores.within))
 
     def _compiled_sum(self, of: ScoreSum, block: Block) -> Array | None:
         """Return the sum over a block's rows in one pass; None where no compiled code knows it.
@@ -293,47 +305,49 @@ def sum_of_scores(data: DataSpec, clip: float) -> RowSum:
     return RowSum("score sum", data.n_columns, clip)
 
 
+def score_with_limits(data: DataSpec, clip: float) -> RowSum:
+    """Sum of ``ClippedScores.mean_score_and_limits``."""
+    return sum_of_scores(data, clip).with_slack(n_limits(data))
+
+
 LENGTHS = RowSum("lengths of group scores", 1, weighted=False, power=0, opposition=0.0)
 """Sum of ``ClippedScores.mean_length``: a group contributes a number from 0 to 1."""
 
 
-def limits_of(f: Any, u: Any, clipped: Any) -> Array:
-    """Return what rows add to the sums of limits, of shape (n, 3 + n_columns). Private.
+def limits_of(f: Any, u: Any, kept: Any) -> Array:
+    """Return what rows add to the counts of limits, of shape (n, ``n_limits``). Private.
 
     Whether a row is so long that it counts less, by how much less (``1 - f``), whether its residual
-    is clipped, and for a row that counts less the shares ``u_j^2 / |u|^2`` of the columns in its
-    squared norm, u its standardised columns. All are multiplied by the weights of the sum's parts.
+    is not clipped (a clipped one may leave no slack), and for a row that counts less the shares
+    ``u_j^2 / |u|^2`` of the columns in its squared norm, u its standardised columns; each in its
+    part of the bound on a score.
 
-    Privacy: no number is negative, so a group's cannot cancel. The shares of a row add up to at
-    most 1, so their L2 norm is at most 1, whatever u is; the margin covers rounding.
+    Privacy: no number is negative, as ``RowSum.with_slack`` asks. ``within_slack`` bounds them.
     """
-    xp, is_long = namespace(u), f < 1.0
-    met = xp.stack([is_long, 1.0 - xp.clip(f, 0.0, 1.0), clipped], axis=1)
+    xp, is_long = namespace(u), f < _LONG
+    met = xp.stack([is_long, 1.0 - xp.clip(f, 0.0, 1.0), kept], axis=1)
     met = xp.asarray(met, dtype=xp.float64) * like(u, _LIMITS)
     squares = xp.clip(u**2, 0.0, _LONGEST)
     totals = xp.clip(xp.sum(squares, axis=1, keepdims=True), _SHORTEST, math.inf)
-    margin = _LONG_IN_COLUMN * norm_margin(squares.shape[1])
-    shares = margin * squares / totals * xp.asarray(is_long, dtype=xp.float64)[:, None]
-    return cast("Array", xp.concat([met, shares], axis=1))
+    shares = squares / totals * xp.asarray(is_long, dtype=xp.float64)[:, None]
+    return cast("Array", xp.concat([met, _LONG_IN_COLUMN * shares], axis=1))
 
 
-def limits_sum(data: DataSpec) -> RowSum:
-    """Sum of ``limits_of``."""
-    return RowSum(
-        "counts of long rows and clipped residuals",
-        len(_LIMITS) + data.n_features,
-        math.hypot(*_LIMITS, _LONG_IN_COLUMN),
-        directions=1,
-        opposition=0.0,
-    )
+def n_limits(data: DataSpec) -> int:
+    """Return the length of ``limits_of``."""
+    return len(_LIMITS) + data.n_features
 
 
-def noisy_limits(oracle: Oracle, declared: SumRelease, block_sum: Kernel) -> tuple[Array, Array]:
-    """Release sums of ``limits_of``, with the standard deviations of the noise in them."""
-    spec = oracle.rows.spec
-    total = limits_sum(spec).noisy(oracle, declared, AnyArrays(block_sum, apart=True))
-    units = np.append(_LIMITS, np.full(spec.n_features, _LONG_IN_COLUMN))
-    return total / units, declared.noise_std / units
+def read_limits(
+    data: DataSpec, values: Array, noise: float, bound: float = 1.0
+) -> tuple[Array, Array]:
+    """Return released sums of ``limits_of`` as counts, with the standard deviations of their noise.
+
+    ``bound`` is that of ``beside_slack``.
+    """
+    units = np.append(_LIMITS, np.full(data.n_features, _LONG_IN_COLUMN))
+    units = units * bound * (data.reach() / (1.0 if data.groups is None else data.groups.rows))
+    return values / units, noise / units
 
 
 def curvature_sum(

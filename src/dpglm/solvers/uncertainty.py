@@ -155,8 +155,26 @@ class Binding:
     columns: tuple[float, ...]
 
     @classmethod
-    def of(cls, shares: Floats, noise: Floats) -> Binding:
-        """Make it from the released shares."""
+    def of(
+        cls,
+        met: Floats,
+        errors: Floats,
+        weight: float,
+        in_weight: float,
+        *,
+        full_weights: bool,
+        cuts_slopes: bool = True,
+    ) -> Binding:
+        """Make it from released counts of limits (``read_limits``) and the sum of all weights.
+
+        Both have noise. Clipped residuals are all but those that are not clipped.
+        """
+        met[2], errors[2] = weight - met[2], math.hypot(errors[2], in_weight)
+        if not cuts_slopes:
+            met[2] = errors[2] = 0.0
+        if full_weights:
+            met[:2] = errors[:2] = 0.0
+        shares, noise = met / weight, errors / weight
         long, lost, clipped = np.clip(shares[:3], 0.0, 1.0).tolist()
         in_long, in_lost, in_clipped, in_columns = noise[:4].tolist()
         noises = in_long, in_lost, in_clipped, in_columns

@@ -13,14 +13,15 @@ from dpglm.data.compiled import kernels
 from dpglm.data.compiled.kernels import score_sum
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
+from dpglm.oracle import rounding as rounding_module
 from dpglm.oracle import scores as scores_module
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import pack_symmetric
 from dpglm.oracle.scores import (
     ClippedScores,
     curvature_sum,
-    limits_sum,
     score_product_sum,
+    score_with_limits,
     sum_of_scores,
 )
 from dpglm.oracle.targets import (
@@ -79,8 +80,11 @@ def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
         scores.mean_hessian_and_variance(oracle, both.release(spec, adjacency, noise), v)
         declared = score_product_sum(spec, scores.clip).release(spec, adjacency, noise)
         scores.mean_score_products(oracle, declared, v)
-        counts = limits_sum(spec).release(spec, adjacency, noise)
-        scores.limits_met(oracle, counts, v, columns_of(scores.basis.shape[1], spec.n_features))
+        declared = score_with_limits(spec, scores.clip)
+        columns = columns_of(scores.basis.shape[1], spec.n_features)
+        scores.mean_score_and_limits(
+            oracle, declared.release(spec, adjacency, noise), v, columns, cuts_slopes=True
+        )
     return [(value, std / MULTIPLIER) for value, std in seen]
 
 
@@ -95,7 +99,7 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     scores = ClippedScores(BASIS, 6.0, 48.0, slope=1.5, curvature=1.2)
     rows = make_rows(X, y, layout=layout, dtype=dtype, weights=weights)
     asked = ask(rows, Poisson(), scores, adjacency)
-    score, hessian, both, products, met = (sums for sums, _ in asked)
+    score, hessian, both, products, last = (sums for sums, _ in asked)
 
     z = np.column_stack([X.astype(dtype).astype(float), np.ones(2500)]) @ BASIS
     mean, w = np.exp(z @ V), np.minimum(weights.astype(dtype).astype(float), 2.0)
@@ -113,10 +117,15 @@ def test_sums_equal_the_definition(layout, dtype, adjacency):
     np.testing.assert_allclose(both, np.append(hessian, 0.5 * variance), **close)
     squares = (w * f * slopes) ** 2
     np.testing.assert_allclose(products, pack_symmetric((z * squares[:, None]).T @ z), **close)
+    np.testing.assert_allclose(last[:5], score, **close)
     u = (z @ columns_of(5, 4)) ** 2
-    shares = (w * (f < 1.0)) @ (u / u.sum(axis=1, keepdims=True)) / 4.0
-    expected = [w @ (f < 1.0) / 4.0, w @ (1.0 - f) / 4.0, w @ (abs(slopes) == 1.0), *shares]
-    np.testing.assert_allclose(met, expected, **close)
+    is_long = (f < 1.0)[:, None]
+    parts = is_long, 1.0 - f[:, None], 2.0 * (abs(slopes) < 1.0)[:, None]
+    met = np.hstack([*parts, is_long * u / u.sum(axis=1, keepdims=True)]) / 4.0
+    slack = np.sqrt(1.0 - np.minimum((f * slopes * lengths / 6.0) ** 2, 1.0))
+    fits = np.minimum(1.0, slack / np.maximum(np.linalg.norm(met, axis=1), 1e-9))
+    assert 0.05 < (fits < 1.0).mean() < 0.5
+    np.testing.assert_allclose(last[5:], (w * fits) @ met * 6.0, **close)
 
 
 @pytest.mark.parametrize(("layout", "dtype"), LAYOUTS)
@@ -216,12 +225,12 @@ def test_a_missing_weight_is_found():
         assert np.linalg.norm(bad - good) > 10.0 * sensitivity
 
 
-def test_counts_of_limits_without_a_bound_are_found(monkeypatch):
-    """Planted: the loss of large rows counts as much as clipped residuals."""
+def test_limits_beyond_the_slack_of_a_score_are_found(monkeypatch):
+    """Planted: counts of limits are added whatever the score leaves of its bound."""
     X, y = np.zeros((50, 4)), np.full(50, 3.0)
     heavy, gone = np.full(50, 2.0), np.full(50, 2.0)
     gone[0] = 0.0
-    scores = ClippedScores(1e3 * BASIS, 2.0, 4.0, slope=1e-3, curvature=0.1)
+    scores = ClippedScores(1e3 * BASIS, 2.0, 1e9, slope=1e-3, curvature=0.1)
     full, absent = (make_rows(X, y, weights=weights) for weights in (heavy, gone))
 
     def moved():
@@ -231,10 +240,14 @@ def test_counts_of_limits_without_a_bound_are_found(monkeypatch):
         return np.linalg.norm(one - other) / sensitivity
 
     assert 0.97 < moved() <= 1.0
-    honest = scores_module.limits_of
-    units = np.array([1.0, 4.0, *[1.0] * 5])
-    monkeypatch.setattr(scores_module, "limits_of", lambda *parts: honest(*parts) * units)
-    assert moved() > 1.2
+    monkeypatch.setattr(rounding_module, "within_slack", lambda squares, more: more)
+    assert moved() > 1.05
+
+
+def test_weights_that_rounding_lowers_are_full():
+    f = np.array([1.0, 1.0 - 2.0**-52, 1.0 - 2.0**-30])
+    met = scores_module.limits_of(f, np.ones((3, 2)), f > 0.0)
+    assert (met[:, 0] > 0.0).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Poisson()])

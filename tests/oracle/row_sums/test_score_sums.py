@@ -27,6 +27,7 @@ from dpglm.oracle.linear import (
 )
 from dpglm.oracle.moments import n_symmetric
 from dpglm.oracle.rounding import sum_rounding
+from dpglm.oracle.scores import n_limits
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import Gaussian, Repeated
 from dpglm.privacy.noise import SeededNoise
@@ -59,8 +60,14 @@ def view_of(basis, cap, level=0.0):
 
 def score_sum(rows, view, shares, row_by_row=False):
     size = view.vectors.shape[1]
-    shape = ((1 + (shares.products > 0.0)) * n_symmetric(size) + size + 1,)
-    return rows.sum(score_sums(rows.spec, view, shares, row_by_row), shape=shape)
+    limits = n_limits(rows.spec)
+    shape = ((1 + (shares.products > 0.0)) * n_symmetric(size) + size + 1 + limits,)
+    columns = columns_of(view, rows.spec)
+    return rows.sum(score_sums(rows.spec, view, shares, columns, row_by_row), shape=shape)
+
+
+def columns_of(view, spec):
+    return np.random.default_rng(8).normal(size=(view.vectors.shape[1], spec.n_features))
 
 
 def counted(rows, view, row_by_row=False):
@@ -102,7 +109,8 @@ def test_released_sums_are_in_their_own_units(shares, level):
     declared = score_moment_sum(rows.spec, shares).release(
         rows.spec, Adjacency.ZERO_OUT, GaussianNoise(1e-7)
     )
-    found = noisy_score_sums(oracle, declared, view, shares)
+    columns = columns_of(view, rows.spec)
+    found, met, _ = noisy_score_sums(oracle, declared, view, shares, columns)
     np.testing.assert_allclose(found.matrix, (z * (w * f)[:, None]).T @ z, atol=1e-3)
     np.testing.assert_allclose(found.vector, scores.sum(axis=0), atol=1e-3)
     assert found.squares == pytest.approx((scores**2).sum(), abs=1e-3)
@@ -110,6 +118,17 @@ def test_released_sums_are_in_their_own_units(shares, level):
         np.testing.assert_allclose(found.products, scores.T @ scores, atol=1e-3)
     else:
         assert found.products is None
+    # Counts are right but for the rows that leave too little slack.
+    u, is_long = (z @ columns) ** 2, (f < 1.0)[:, None]
+    parts = is_long, 1.0 - f[:, None], (lengths < bound)[:, None]
+    parts = np.hstack([*parts, is_long * u / u.sum(axis=1, keepdims=True)])
+    h, matrix = np.minimum(1.0, lengths / bound) ** 2, f * (z * z).sum(axis=1) / view.longest
+    norms = shares.matrix * matrix**2 + (1.0 - shares.matrix - shares.vector) * h**2
+    slack = np.sqrt(np.maximum(1.0 - norms - shares.vector * h, 0.0))
+    sizes = np.linalg.norm(parts * [0.25, 0.25, 0.5, 0.25, 0.25, 0.25], axis=1)
+    fits = np.minimum(1.0, slack / np.maximum(sizes, 1e-9))
+    assert 0.001 < (fits < 1.0).mean() < 0.5
+    np.testing.assert_allclose(met, (w * fits) @ parts, atol=1e-3)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.8])
@@ -197,11 +216,12 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
     oracle = Oracle(rows, Squared(), Curator(adjacency, SeededNoise(0)))
     view, noise = view_of(np.eye(101), 3.0), GaussianNoise(2.0)
     shares = SHARES[1]
-    found = noisy_score_sums(
+    found, met, errors = noisy_score_sums(
         oracle,
         score_moment_sum(rows.spec, shares).release(rows.spec, adjacency, noise),
         view,
         shares,
+        columns_of(view, rows.spec),
     )
     counts = SHELL_COUNTS.release(rows.spec, adjacency, noise)
     drawn = noisy_shell_counts(oracle, counts, view, SHELLS)
@@ -223,6 +243,8 @@ def test_releases_are_recorded_with_the_noise_that_is_said(adjacency):
         if values.size > 1:
             values = np.diagonal(values) if values.ndim == 2 else values
             assert values.std() == pytest.approx(said, rel=0.3)
+    assert errors == pytest.approx([4 * unit, 4 * unit, 2 * unit, *[4 * unit] * 100], rel=rel)
+    assert (met / errors).std() == pytest.approx(1.0, rel=0.3)
     unit = 2.0 * 2.0 * (math.sqrt(2.0) if replaced else 1.0)
     assert counts.noise_std == pytest.approx(unit, rel=rel)
     assert drawn.std() == pytest.approx(unit, rel=0.5)

@@ -16,6 +16,8 @@ from dpglm.data.rows import DataSpec
 from dpglm.oracle.linear import N_SHELLS, LinearView, MomentSums, Shells
 from dpglm.oracle.moments import constant_column
 from dpglm.oracle.targets import TargetSums
+from dpglm.privacy.budget import Adjacency
+from dpglm.solvers.second_order.likelihood import known_weight
 from dpglm.solvers.second_order.posterior import (
     LEAST_SQUARE,
     PRIOR_INTERCEPT,
@@ -40,8 +42,6 @@ HUGE = 1e50
 _LEAST_WEIGHT = 0.3
 # Deviations of a noisy difference beyond noise.
 _NEVER_NOISE = 5.0
-# Deviations of a noisy count from the number of rows that noise explains.
-_NOISE_OF_COUNT = 4.0
 
 
 @final
@@ -86,21 +86,19 @@ class Targets:
     """Weight of all rows, mean target, and a range that holds nearly all targets."""
 
     weight: float
+    weight_noise: float
     mean: NoisyValue
     low: float
     high: float
 
 
-def targets_of(sums: TargetSums, data: DataSpec, slack: float) -> Targets:
+def targets_of(sums: TargetSums, data: DataSpec, adjacency: Adjacency, slack: float) -> Targets:
     """Derive weight, mean and range of the targets from their released sums.
 
     The range is the shortest run of bins with all but 2 % of the weight, up to noise, extended by
     ``slack`` times half of its length on both sides, within the bounds of the targets.
     """
-    nominal = data.n_rows * min(1.0, data.weight_bound)
-    weight = sums.weight
-    if abs(weight - nominal) <= _NOISE_OF_COUNT * sums.weight_noise:
-        weight = nominal
+    weight, in_weight = known_weight(sums.weight, sums.weight_noise, data, adjacency)
     weight = min(max(weight, sums.weight_noise), data.n_rows * data.weight_bound)
     low, high = data.target_low, data.target_high
     middle, half = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
@@ -115,7 +113,7 @@ def targets_of(sums: TargetSums, data: DataSpec, slack: float) -> Targets:
             max(low, low + bin_width * (first - more)),
             min(high, low + bin_width * (last + more)),
         )
-    return Targets(weight, found, low, high)
+    return Targets(weight, in_weight, found, low, high)
 
 
 def _shortest(counts: Floats, noise: float, weight: float) -> tuple[int, int]:

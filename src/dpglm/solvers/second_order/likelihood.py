@@ -384,6 +384,20 @@ def noises_of(
     )
 
 
+# Deviations of a noisy count from the number of rows that noise explains.
+_NOISE_OF_COUNT = 4.0
+
+
+def known_weight(
+    found: float, noise: float, data: DataSpec, adjacency: Adjacency
+) -> tuple[float, float]:
+    """Return the sum of weights and its noise; the sum without weights unless noise excludes it."""
+    nominal = data.n_rows * min(1.0, data.weight_bound)
+    if abs(found - nominal) > _NOISE_OF_COUNT * noise:
+        return found, noise
+    return nominal, 0.0 if adjacency.n_is_public else noise
+
+
 def needs_mean(loss: Loss, data: DataSpec) -> bool:
     """Whether targets of at least 0 have a mean that is the neutral model.
 

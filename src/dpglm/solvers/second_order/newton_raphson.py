@@ -78,8 +78,9 @@ class NewtonRaphson(Solver):
 
     Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
     squared slopes if these are unbounded, of second moments, of scores, of three to eight Hessians,
-    of second moments of scores for the robust covariance or an unknown dispersion, and with a
-    covariance of counts of long rows and clipped residuals; accounted exactly.
+    of second moments of scores for the robust covariance or an unknown dispersion; accounted
+    exactly. With a covariance the last score has counts of long rows and clipped residuals in the
+    slack of its contributions, which cost nothing more (``RowSum.with_slack``).
 
     References
     ----------
@@ -147,18 +148,20 @@ class NewtonRaphson(Solver):
             shares["lengths"] = settings.LENGTHS
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
             shares["score moments"] = _SCORE_MOMENTS
+        counts = {"final": n_pooled}
         if self.inference is not None:
-            shares["limits"] = settings.LIMITS
+            # The last of the pooled scores has more numbers.
+            shares["last"] = shares["final"] / n_pooled
+            counts["final"] -= 1
+            shares["final"] *= 1.0 - 1.0 / n_pooled
+            if n_pooled == 1:
+                del shares["final"]
             shares |= settings.COLUMNS
         n_first_rows = settings.rows_enough(mu, data, adjacency)
         noise = settings.hessian_noise(mu, data, self.inference, n_first_rows)
         n_fresh = min(int(_FRESH / noise), _MOST_FRESH)
         approach = _APPROACH if n_fresh < len(_APPROACH) else (2, *[1] * n_fresh)
-        counts = {
-            "approach": sum(approach),
-            "first Hessians": len(approach) - 1,
-            "final": n_pooled,
-        }
+        counts |= {"approach": sum(approach), "first Hessians": len(approach) - 1}
 
         def with_noise(scale: float) -> NewtonRaphsonMethod:
             return NewtonRaphsonMethod(

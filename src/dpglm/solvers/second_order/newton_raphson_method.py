@@ -17,8 +17,8 @@ from dpglm.oracle.scores import (
     LENGTHS,
     ClippedScores,
     curvature_sum,
-    limits_sum,
     score_product_sum,
+    score_with_limits,
     sum_of_scores,
 )
 from dpglm.oracle.targets import (
@@ -59,7 +59,7 @@ _DRIFT = 2.0  # In standard deviations of its noise.
 # constant model.
 _FAR_SLOPE = 16.0
 _LEAST_KNOWN = 1e-3  # Relative to the curvature.
-_REQUIRED = frozenset({"targets", "moments", "approach", "first Hessians", "Hessian", "final"})
+_REQUIRED = frozenset({"targets", "moments", "approach", "first Hessians", "Hessian"})
 
 
 @final
@@ -116,10 +116,11 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         """The releases by name, in the order in which they are asked.
 
         Some fits only have those of sizes and slopes (targets without bounds), lengths (groups),
-        score moments and limits (intervals).
+        and score moments. With intervals the last score has counts of limits in its slack.
         """
         at, facts = self.limits, (self.data, self.adjacency)
         data, hessians = self.data, curvature_sum(self.data, at.clip, at.square)
+        has_last = self.inference is not None
         with_variance = self.inference == "model"
         hessian = curvature_sum(data, at.clip, at.square, with_variance=with_variance)
         scores = sum_of_scores(data, at.clip).release
@@ -132,11 +133,12 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             "approach": partial(scores, *facts, count=sum(self.first_steps)),
             "first Hessians": partial(hessians.release, *facts, count=n_first - 1),
             "Hessian": partial(hessian.release, *facts),
-            "final": partial(scores, *facts, count=self.n_pooled),
+            "final": partial(scores, *facts, count=self.n_pooled - has_last),
+            "last": lambda noise: score_with_limits(data, at.clip).release(*facts, noise),
             "score moments": lambda noise: score_product_sum(data, at.clip).release(*facts, noise),
-            "limits": lambda noise: limits_sum(data).release(*facts, noise),
         }
-        return likelihood.declare(makers, dict(self.noises), _REQUIRED)
+        required = _REQUIRED | {"last" if has_last else "final"}
+        return likelihood.declare(makers, dict(self.noises), required)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -177,7 +179,9 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     @property
     def _pooled_noise(self) -> float:
         """Standard deviation of the noise in the mean of the pooled scores, in units of slopes."""
-        return self.declared["final"].noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
+        # The noise in all pooled scores is alike.
+        last = self.declared.get("last") or self.declared["final"]
+        return last.noise_std / (math.sqrt(self.n_pooled) * self.data.n_rows)
 
     def _noise_of_hessian(self, scores: ClippedScores) -> float:
         """Return the standard deviation of the noise in the diagonal of the last Hessian."""
@@ -214,7 +218,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     def _noise_of_change(self, scores: ClippedScores, way: Floats, n_scores: float) -> Floats:
         """Return the covariance of the noise in this many scores and in the Hessian times a way."""
         one = np.eye(len(way))
-        score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
+        score = scores.reach * self._pooled_noise * math.sqrt(self.n_pooled)
         hessian = self._noise_of_hessian(scores)
         found: Floats = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
@@ -229,9 +233,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         total, penalty = self._curvature(state)
         visited, found = np.array(state.visited), np.array(state.found)
         pooled, first = visited @ present(state.hessian).mean - found, 0
-        noise = (
-            self.declared["final"].noise_std * present(state.scores).reach / self.data.n_rows
-        ) ** 2
+        noise = self.n_pooled * (self._pooled_noise * present(state.scores).reach) ** 2
         error = self._sampling(state)
         while first < len(visited) - 1:
             along = total @ (visited[first + 1 :].mean(axis=0) - visited[first])
@@ -280,11 +282,15 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         is_final = state.step >= sum(self.first_steps)
         if state.step in np.cumsum(self.first_steps):
             state = self._with_hessian(state, scores, basis, oracle)
-        declared = self.declared["final"] if is_final else self.declared["approach"]
+        is_last = self.inference is not None and state.step + 1 == self.n_steps
+        declared = self.declared["last" if is_last else "final" if is_final else "approach"]
         of_rows = oracle if is_final else self._of_first_rows(state, oracle)
         asked_rows = self.data.n_rows if is_final else self._n_asked
         noise_std = declared.noise_std * scores.reach / asked_rows
-        g = scores.mean_score(of_rows, declared, v)
+        if is_last:
+            g, state = self._ask_last(state, scores, oracle, v)
+        else:
+            g = scores.mean_score(of_rows, declared, v)
         if is_final:
             state = dataclasses.replace(state, visited=(*state.visited, v), found=(*state.found, g))
         if self.inference is None:
@@ -311,20 +317,25 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         if state.step == self.n_steps and self.inference is not None:
             w = basis.vectors @ self._posterior(state).mean
             state = dataclasses.replace(state, w=w)
-        if state.step == self.n_steps and "limits" in self.declared:
-            met, errors = scores.limits_met(
-                oracle, self.declared["limits"], basis.inverse @ w, present(state.columns)
-            )
-            if "slopes" not in self.declared:
-                # Slopes are clipped at their own bound, so clipping changes nothing.
-                met[2] = errors[2] = 0.0
-            if self.full_weights:
-                met[:2] = errors[:2] = 0.0
-            binding = Binding.of(met / state.weight, errors / state.weight)
-            state = dataclasses.replace(state, binding=binding)
         noise_norm = noise_std * math.sqrt(self.data.n_columns)
         info = StepInfo(state.step, step_size, float(np.linalg.norm(g)), noise_norm)
         return state, info
+
+    def _ask_last(
+        self, state: NewtonRaphsonState, scores: ClippedScores, oracle: Oracle, v: Floats
+    ) -> tuple[Floats, NewtonRaphsonState]:
+        """Release the last score, and the shares of rows on which limits bind."""
+        # Without this release slopes are clipped at their own bound, which changes nothing.
+        cuts_slopes = "slopes" in self.declared
+        g, met, errors = scores.mean_score_and_limits(
+            oracle, self.declared["last"], v, present(state.columns), cuts_slopes=cuts_slopes
+        )
+        noise = self.declared["targets"].noise_std
+        weight = likelihood.known_weight(state.weight, noise, self.data, self.adjacency)
+        binding = Binding.of(
+            met, errors, *weight, full_weights=self.full_weights, cuts_slopes=cuts_slopes
+        )
+        return g, dataclasses.replace(state, binding=binding)
 
     def _next(
         self, state: NewtonRaphsonState, v: Floats, g: Floats, noise: float, *, is_final: bool

@@ -24,8 +24,6 @@ SHARES = {
 """Shares of mu squared."""
 LENGTHS = SIZES = 0.02
 """Shares for the lengths of groups' scores, and for the sizes of targets without an upper bound."""
-LIMITS = 0.02
-"""Share for the counts of rows on which limits bind, in fits with intervals."""
 
 COLUMNS = {"columns": 0.03, "near": 0.02, "moments": 0.06}
 """Shares of fits with intervals for second moments of columns, counts near means, and moments."""

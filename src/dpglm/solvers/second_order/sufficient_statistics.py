@@ -33,8 +33,8 @@ from dpglm.solvers.uncertainty import (
 _TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
 # Slopes are released if n mu exceeds the first, times the number of columns, or the second.
 _PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
-# Shares of the equations, the counts of scores and of limits, and the scores.
-_OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.13, 0.02, 0.65)
+# Shares of the equations, the counts of scores, and the scores.
+_OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.13, 0.67)
 # Shares of second moments within the declared bounds, counts near means, and second moments.
 _OF_MOMENTS = (0.25, 0.125, 0.625)
 _SCORES = 8

@@ -18,14 +18,12 @@ from dpglm.oracle.linear import (
     MomentShares,
     ScoreShares,
     moment_sum,
-    noisy_limits_of_view,
     noisy_score_sums,
     noisy_shell_counts,
     noisy_weighted_moments,
     score_moment_sum,
 )
 from dpglm.oracle.moments import constant_column, noisy_second_moments, second_moment_sum
-from dpglm.oracle.scores import limits_sum
 from dpglm.oracle.targets import (
     TargetShares,
     near_sum,
@@ -105,7 +103,6 @@ class SufficientStatisticsState:
     w: Floats
     noise: Floats  # Its covariance.
     intervals: Uncertainty | None
-    binding: Binding | None
     moments: tuple[Floats, float] | None = None  # Moments of columns, with their noise.
     columns: Columns | None = None
 
@@ -142,9 +139,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         if len(noises) == 1:
             return (targets,)
         moments, equations = second_moment_sum(data), moment_sum(data, _EQUATIONS)
-        *columns, of_moments, of_equations, of_counts = noises[
-            1 : 4 if self.inference is None else 6
-        ]
+        *columns, of_moments, of_equations, of_counts = noises[1:-1]
         sums = (moments, near_sum(data))
         first = (
             targets,
@@ -162,10 +157,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         else:
             final = score_moment_sum(data, _FINAL[self.inference])
             last = final.release(data, adjacency, noises[-1])
-        counts = [SHELL_COUNTS.release(data, adjacency, of_counts)]
-        if self.inference is not None:
-            counts.append(limits_sum(data).release(data, adjacency, noises[-2]))
-        return (*first, *counts, last)
+        return (*first, SHELL_COUNTS.release(data, adjacency, of_counts), last)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -246,14 +238,13 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
     def init(self, seed: int) -> _State:
         size = self.data.n_columns
         zero, noise = np.zeros(size), np.zeros((size, size))
-        return _State(0, None, None, None, None, _REACH * self.slack, None, zero, noise, None, None)
+        return _State(0, None, None, None, None, _REACH * self.slack, None, zero, noise, None)
 
     def step(self, state: _State, oracle: Oracle) -> tuple[_State, StepInfo]:
         declared = self._releases[min(state.step, len(self._releases) - 1)]
         first = [self._ask_targets, self._ask_moments, self._ask_equations, self._ask_counts]
         if self.inference is not None:
             first[1:1] = [self._ask_columns, self._ask_near]
-            first.append(self._ask_limits)
         last = self._ask_score if self.inference is None else self._ask_intervals
         ask = first[state.step] if state.step < len(first) else last
         after, step = ask(state, oracle, declared), state.step + 1
@@ -277,7 +268,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
     def _ask_targets(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Release the targets, and predict their mean, with an intercept; zero otherwise."""
         sums = noisy_target_sums(oracle, declared, self.target_shares)
-        targets = targets_of(sums, self.data, self.slack)
+        targets = targets_of(sums, self.data, self.adjacency, self.slack)
         w, noise = np.zeros_like(state.w), np.zeros_like(state.noise)
         if self.data.intercept > 0.0:
             w[-1] = targets.mean.value / self.data.intercept
@@ -374,15 +365,6 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
             state, first=first, scores=PooledScores.none(first), extent=extent
         )
 
-    def _ask_limits(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
-        """Count the rows that the last release downweights, or clips."""
-        at, weight = present(state.coordinates), present(state.targets).weight
-        columns = at.basis.columns(at.means, at.deviations, self.data)
-        met, errors = noisy_limits_of_view(oracle, declared, present(state.view), columns)
-        if self.full_weights:
-            met[:2] = errors[:2] = 0.0
-        return dataclasses.replace(state, binding=Binding.of(met / weight, errors / weight))
-
     def _ask_score(self, state: _State, oracle: Oracle, declared: SumRelease) -> _State:
         """Release a score at the estimate from all scores so far, and update it."""
         first, scores = present(state.first), present(state.scores)
@@ -405,13 +387,16 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         assert self.inference is not None
         kind, view = self.inference, present(state.view)
         targets, at = present(state.targets), present(state.coordinates)
-        sums = noisy_score_sums(oracle, declared, view, _FINAL[kind]).bounded(HUGE)
-        first = present(state.first)
+        columns = at.basis.columns(at.means, at.deviations, self.data)
+        sums, met, errors = noisy_score_sums(oracle, declared, view, _FINAL[kind], columns)
+        sums, first = sums.bounded(HUGE), present(state.first)
+        weight = targets.weight, targets.weight_noise
+        binding = Binding.of(met, errors, *weight, full_weights=self.full_weights)
         mean = first.fit.mean.value
         deviation = math.sqrt(max(first.variance - mean**2, first.fit.variance))
         prior = declared_prior(at, self.data, deviation, self.prior_scales)
         found = intervals(view, sums, at, prior, targets.weight, self.data, self._penalty, kind)
-        found = dataclasses.replace(found, binding=state.binding)
+        found = dataclasses.replace(found, binding=binding)
         return dataclasses.replace(state, w=found.center, noise=found.privacy, intervals=found)
 
     @property
