@@ -12,7 +12,7 @@ from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import float_weights, sum_of
-from dpglm.oracle.rounding import RowSum, beside_slack, norm_margin, slack_of_row
+from dpglm.oracle.rounding import RowSum, norm_margin, slack_of_row, sums_and_slack
 from dpglm.privacy import Adjacency, gdp
 from dpglm.privacy.noise import SystemNoise
 from dpglm.privacy.noise.additive import GaussianNoise
@@ -45,7 +45,7 @@ def norm_histogram(spec: DataSpec, *, planted: bool = False) -> Kernel:
         slack = slack_of_row(spec, squares, np.eye(N_BINS)[places])
         weights = np.ones(len(x)) * float_weights(block)
         left = sum_of(block, np.ones(len(x)) if planted else weights, slack)
-        return beside_slack(spec, sum_of(block, weights, x), left)
+        return sums_and_slack(spec, sum_of(block, weights, x), left)
 
     return AnyArrays(block_sum, apart=True)
 

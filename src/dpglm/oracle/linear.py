@@ -24,13 +24,7 @@ from dpglm.oracle.moments import (
     sum_over_rows,
     unpack_symmetric,
 )
-from dpglm.oracle.rounding import (
-    RowSum,
-    beside_slack,
-    least_product,
-    norm_margin,
-    slack_of_row,
-)
+from dpglm.oracle.rounding import RowSum, least_product, norm_margin, slack_of_row, sums_and_slack
 from dpglm.oracle.scores import limits_of, n_limits, read_limits
 from dpglm.privacy.releases import SumRelease
 
@@ -316,7 +310,7 @@ def score_sums(
         met = limits_of(f / norm_margin(size), product(z, like(z, columns)), kept)
         met = slack_of_row(spec, norms, share[:, None] * met)
         met = sum_of(block, heaviest * xp.ones_like(f), met)
-        return cast("Array", beside_slack(spec, xp.concat(parts, axis=-1), met))
+        return cast("Array", sums_and_slack(spec, xp.concat(parts, axis=-1), met))
 
     return AnyArrays(block_sum, apart=True)
 

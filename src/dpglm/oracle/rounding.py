@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
-from dpglm._validation import Array, namespace
+from dpglm._validation import Array, finite, namespace
 from dpglm.data.groups import GROUP_BATCH
 from dpglm.data.memory import BLOCK_ROWS, RUN_ROWS, SPARSE_BLOCK_ROWS
 from dpglm.data.rows import DataSpec, Kernel
@@ -225,19 +225,19 @@ def within_slack(squares: Any, more: Any) -> Any:
     lengths = xp.sqrt(xp.sum(more * more, axis=-1))
     left = xp.where(squares < _FULL, _FULL - squares, xp.zeros_like(lengths))
     room = xp.clip(norm_margin(more.shape[-1]) * xp.sqrt(left), _TINY, 1.0)
-    return more * (room / xp.maximum(lengths, room))[..., None]
+    return finite(more * (room / xp.maximum(lengths, room))[..., None])
 
 
 def slack_of_row(spec: DataSpec, squares: Any, more: Any) -> Any:
-    """Return what rows add to the second part of ``beside_slack``: within their own slack.
-
-    Rows in groups add their share of a group's bound; the slack is then that of the group.
-    """
+    """Return numbers in the slack of rows; for rows in groups their shares of a group's numbers."""
     return within_slack(squares, more) if spec.groups is None else more / spec.groups.rows
 
 
-def beside_slack(spec: DataSpec, sums: Any, more: Any, bound: float = 1.0) -> Any:
-    """Join sums of contributions up to ``bound`` with those of ``slack_of_row``."""
+def sums_and_slack(spec: DataSpec, sums: Any, more: Any, bound: float = 1.0) -> Any:
+    """Join sums of contributions up to ``bound`` with those of ``slack_of_row``.
+
+    The slack of a group is that of its whole contribution.
+    """
     xp, unit = namespace(sums), bound * spec.reach()
     if spec.groups is not None:
         most = unit * spec.weight_bound

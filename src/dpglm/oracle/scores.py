@@ -24,7 +24,7 @@ from dpglm.oracle.moments import (
     sum_of,
     unpack_symmetric,
 )
-from dpglm.oracle.rounding import RowSum, beside_slack, norm_margin, slack_of_row
+from dpglm.oracle.rounding import RowSum, norm_margin, slack_of_row, sums_and_slack
 from dpglm.privacy.budget import Unit
 from dpglm.privacy.releases import SumRelease
 from dpglm.problem.loss import Loss
@@ -243,7 +243,7 @@ class _AtPoint:
             limits = limits_of(f / margin, self.product(z, like(z, columns)), kept)
             limits = slack_of_row(self.spec, squares, limits)
             met = met + sum_of(block, xp.ones_like(f) * weights, limits)
-        return cast("Array", beside_slack(self.spec, total, met, scores.clip * scores.within))
+        return cast("Array", sums_and_slack(self.spec, total, met, scores.clip * scores.within))
 
     def _compiled_sum(self, of: ScoreSum, block: Block) -> Array | None:
         """Return the sum over a block's rows in one pass; None where no compiled code knows it.
@@ -343,7 +343,7 @@ def read_limits(
 ) -> tuple[Array, Array]:
     """Return released sums of ``limits_of`` as counts, with the standard deviations of their noise.
 
-    ``bound`` is that of ``beside_slack``.
+    ``bound`` is that of ``sums_and_slack``.
     """
     units = np.append(_LIMITS, np.full(data.n_features, _LONG_IN_COLUMN))
     units = units * bound * (data.reach() / (1.0 if data.groups is None else data.groups.rows))
