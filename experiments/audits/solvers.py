@@ -272,7 +272,27 @@ CHOSEN: list[Case] = [
         runs=0.5,
     ),
     *solver_cases(
+        "newton_raphson",
+        NewtonRaphson(inference="model"),
+        data=CONTRADICTED,
+        row=(1.0,),
+        others=([[0.8]] * 99, [-1.0] * 99),
+        variant="intervals, with limits in the slack of scores",
+        relations=(ZERO_OUT,),
+        why=ROUNDABOUT,
+        runs=0.5,
+    ),
+    *solver_cases(
         "sufficient_statistics", SufficientStatistics(), SQUARED, LEAST_SQUARES, why=OPPOSITE
+    ),
+    *solver_cases(
+        "sufficient_statistics",
+        SufficientStatistics(inference="model"),
+        SQUARED,
+        LEAST_SQUARES,
+        variant="intervals, with limits in the slack of scores",
+        relations=(ZERO_OUT,),
+        why=OPPOSITE,
     ),
     *solver_cases(
         "prototypes",

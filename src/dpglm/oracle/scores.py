@@ -315,12 +315,12 @@ LENGTHS = RowSum("lengths of group scores", 1, weighted=False, power=0, oppositi
 
 
 def limits_of(f: Any, u: Any, kept: Any) -> Array:
-    """Return what rows add to the counts of limits, of shape (n, ``n_limits``). Private.
+    """Return the contributions of rows to counts of limits, of shape (n, ``n_limits``). Private.
 
-    Whether a row is so long that it counts less, by how much less (``1 - f``), whether its residual
-    is not clipped (a clipped one may leave no slack), and for a row that counts less the shares
-    ``u_j^2 / |u|^2`` of the columns in its squared norm, u its standardised columns; each in its
-    part of the bound on a score.
+    These are: whether a row is so long that it counts less; by how much less (``1 - f``); whether
+    its residual is unclipped (clipped ones may leave no slack); and for a long row the columns'
+    shares ``u_j^2 / |u|^2`` in its squared norm, u its standardised columns. Each is multiplied by
+    its part of the bound on a score.
 
     Privacy: no number is negative, as ``RowSum.with_slack`` asks. ``within_slack`` bounds them.
     """
