@@ -218,7 +218,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
     def _noise_of_change(self, scores: ClippedScores, way: Floats, n_scores: float) -> Floats:
         """Return the covariance of the noise in this many scores and in the Hessian times a way."""
         one = np.eye(len(way))
-        score = scores.reach * self._pooled_noise * math.sqrt(self.n_pooled)
+        score = scores.reach * self.declared["final"].noise_std / self.data.n_rows
         hessian = self._noise_of_hessian(scores)
         found: Floats = n_scores * score**2 * one
         return found + hessian**2 * (way @ way * one + np.outer(way, way)) / 2.0
@@ -233,7 +233,8 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         total, penalty = self._curvature(state)
         visited, found = np.array(state.visited), np.array(state.found)
         pooled, first = visited @ present(state.hessian).mean - found, 0
-        noise = self.n_pooled * (self._pooled_noise * present(state.scores).reach) ** 2
+        noise = self.declared["last"].noise_std * present(state.scores).reach / self.data.n_rows
+        noise *= noise
         error = self._sampling(state)
         while first < len(visited) - 1:
             along = total @ (visited[first + 1 :].mean(axis=0) - visited[first])
