@@ -122,12 +122,13 @@ def test_released_sums_are_in_their_own_units(shares, level):
     u, is_long = (z @ columns) ** 2, (f < 1.0)[:, None]
     parts = is_long, 1.0 - f[:, None], (lengths < bound)[:, None]
     parts = np.hstack([*parts, is_long * u / u.sum(axis=1, keepdims=True)])
-    h, matrix = np.minimum(1.0, lengths / bound) ** 2, f * (z * z).sum(axis=1) / view.longest
+    h, matrix = np.minimum(1.0, lengths / bound) ** 2, w * f * (z * z).sum(axis=1)
+    matrix = matrix / 2.0 / view.longest
     norms = shares.matrix * matrix**2 + (1.0 - shares.matrix - shares.vector) * h**2
     slack = np.sqrt(np.maximum(1.0 - norms - shares.vector * h, 0.0))
-    sizes = np.linalg.norm(parts * [0.25, 0.25, 0.5, 0.25, 0.25, 0.25], axis=1)
+    sizes = w / 2.0 * np.linalg.norm(parts * [0.25, 0.25, 0.5, 0.25, 0.25, 0.25], axis=1)
     fits = np.minimum(1.0, slack / np.maximum(sizes, 1e-9))
-    assert 0.001 < (fits < 1.0).mean() < 0.5
+    assert 0.001 < (fits < 1.0).mean() < 0.9
     np.testing.assert_allclose(met, (w * fits) @ parts, atol=1e-3)
 
 
