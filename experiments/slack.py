@@ -87,15 +87,16 @@ def measured(name: str, epsilon: float, part: float, seeds: int) -> NDArray[np.f
 
 def table(parts: Sequence[float], seeds: int) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield "| model | epsilon | part | long rows | clipped residuals |"
-    yield "|---" * 5 + "|"
+    yield "| model | epsilon | long rows | clipped residuals |"
+    yield "|---" * 4 + "|"
     for name, epsilon in itertools.product(MODELS, EPSILONS):
         mu = ApproximateDP(epsilon, 1e-5).gdp_mu()
         paid = math.sqrt(1.0 + 3.0 / 16.0) / (mu * math.sqrt(PAID) * N)
         for part in parts:
             found = np.vstack([measured(name, epsilon, part, seeds), paid * np.array([4.0, 1.0])])
             long, clipped = ("/".join(f"{one:.2f}" for one in kind) for kind in 100.0 * found.T)
-            yield f"| {name} | {epsilon} | {part} | {long} | {clipped} |"
+            of = f"{name}, {part}" if len(parts) > 1 else name
+            yield f"| {of} | {epsilon} | {long} | {clipped} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
