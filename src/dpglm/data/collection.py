@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._validation import as_host, like, namespace
+from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.groups import GroupedRows, Groups
 from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.prepare import (
@@ -57,13 +58,13 @@ class RowPrediction:
         xp = namespace(X)
         if xp is not np:
             X = xp.asarray(X, dtype=xp.float64)
-            X = X if self.scaling is None else self.scaling.clip(X)
-            z = as_host(X @ like(X, self.coef.T))
-        else:
-            X = X if self.scaling is None else self.scaling.clip_matrix(X)
-            z = np.asarray(X @ self.coef.T)
-        z = np.minimum(z + self.intercept, self.largest_score) + offset
-        return self.output(z.ravel() if z.ndim == 2 and z.shape[1] == 1 else z)
+        X = X if self.scaling is None else self.scaling.clip_matrix(X)
+        coef = np.atleast_2d(self.coef).T
+        # SciPy multiplies sparse rows one after the other.
+        is_sparse: bool = sparse.issparse(X)
+        z = X @ coef if is_sparse else row_by_row_product(X, like(X, coef))
+        z = np.minimum(as_host(z) + self.intercept, self.largest_score)
+        return self.output((z.ravel() if z.shape[1] == 1 else z) + offset)
 
 
 def with_offset(output: Output, offset: Any, exposure: Any) -> Output:
@@ -374,7 +375,8 @@ class MatrixRows(Collection):
         return largest_norm(self._X)
 
     def mark(self) -> bytes:
-        chosen = np.linspace(0, self.shape[0] - 1, _MARKED).astype(np.intp)
+        n_rows = self.shape[0]
+        chosen = np.linspace(0, n_rows - 1, min(_MARKED, n_rows)).astype(np.intp)
         rows = self._X[chosen]
         whole = np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows)
         digest = hashlib.blake2b(whole.tobytes(), key=_KEY, digest_size=16)

@@ -376,10 +376,9 @@ class GroupedRows(Rows):
 
     ``starts`` has the first row of each group, and the number of rows at the end.
 
-    Privacy: a group's sum is a function of its own rows alone (but see ``sum_rounding`` on
-    predictions where neighbours shift rows). In ``sum`` it is scaled down to the bound that
-    ``bounded`` set, whatever the kernel returned for it, and the groups' sums are added in
-    float64. So one group, with all its rows, changes a sum by at most the bound and what
+    Privacy: a group's sum is a function of its own rows alone. In ``sum`` it is scaled down to the
+    bound that ``bounded`` set, whatever the kernel returned for it, and the groups' sums are added
+    in float64. So one group, with all its rows, changes a sum by at most the bound and what
     ``dpglm.oracle.rounding.group_rounding`` allows for. Without a bound nothing is summed. In a
     Poisson sample each group's part is rounded to multiples of ``step``, so that sums are exact
     (``dpglm.data.sampled``). Rows in storage are cut between groups: rows of a group that lie in
@@ -397,6 +396,9 @@ class GroupedRows(Rows):
     ) -> None:
         self.spec, self.watch = rows.spec, rows.watch
         self._rows, self._starts, self._bound, self._step = rows, starts, bound, step
+
+    def on_host(self) -> GroupedRows:
+        return GroupedRows(self._rows.on_host(), self._starts, self._bound, self._step)
 
     def held(self, bound: float, step: float | None) -> GroupedRows:
         """Clip each group's contribution to a bound, and round it to the grid of ``step``."""

@@ -63,6 +63,10 @@ class DenseRows(Rows):
     def n_rows(self) -> int:
         return len(self._y)
 
+    def on_host(self) -> DenseRows:
+        X = np.ascontiguousarray(self._X)
+        return DenseRows(X, self._y, self._norms, self.spec, self._weights, self._which)
+
     def blocks(self) -> Iterator[Block]:
         for start in range(0, self.n_rows, self._block_rows):
             yield self.span(start, start + self._block_rows)
@@ -133,10 +137,11 @@ class _DenseBlock(Block):
 
     def predict(self, w: NDArray[np.float64]) -> Floats:
         w = w.astype(self._rows.dtype)
-        if self._intercept == 0.0:
-            return self._rows @ w
-        z = self._rows @ w[:-1]
-        z += w.dtype.type(self._intercept) * w[-1]
+        features = w if self._intercept == 0.0 else w[:-1]
+        z: Floats = kernels.row_by_row_product(self._rows, features.reshape(len(features), -1))
+        z = z.reshape(len(z), *w.shape[1:])
+        if self._intercept != 0.0:
+            z += w.dtype.type(self._intercept) * w[-1]
         return z
 
     def features(self) -> Floats:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._calls import frames_to_the_user
-from dpglm._validation import in_one_line, like, namespace, rounded_up
+from dpglm._validation import contiguous, in_one_line, like, namespace, rounded_up
 from dpglm.data.compiled import kernels
 from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.rows import (
@@ -102,7 +102,8 @@ class ColumnScaling:
 
     def clip_matrix(self, X: Any) -> Matrix:
         """Return dense or sparse rows with their values clipped."""
-        if isinstance(X, np.ndarray):
+        is_sparse: bool = sparse.issparse(X)
+        if not is_sparse:
             return self.clip(X)
         # Duplicate entries are one value, which must be clipped as a whole.
         rows = sparse.csr_array(X, copy=True)
@@ -351,7 +352,8 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
 
 def _dense_norms(X: Floats, known: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """L2 norms of few rows; ``known`` are those that compiled code computed."""
-    xp = namespace(X)
+    # An array of one row is in both orders, so all are added up in C order.
+    xp, X = namespace(X), contiguous(X)
     known = kernels.prepare(X, None, X) if known is None else known
 
     def take(rows: slice) -> Any:

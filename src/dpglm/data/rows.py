@@ -319,7 +319,10 @@ class Block(abc.ABC):
 
     @abc.abstractmethod
     def predict(self, w: NDArray[np.float64]) -> Floats:
-        """Linear predictions ``z``, shape ``(rows,)`` or ``(rows, outputs)``; a fresh array."""
+        """Linear predictions ``z``, shape ``(rows,)`` or ``(rows, outputs)``; a fresh array.
+
+        Privacy: where neighbours shift rows, no bit of a prediction may depend on the row's place.
+        """
 
     @abc.abstractmethod
     def features(self) -> Floats:
@@ -416,6 +419,10 @@ class Rows(abc.ABC):
             raise PlanMismatchError(
                 f"rows must be in groups where each {self.spec.unit.value} is protected"
             )
+        return self
+
+    def on_host(self) -> Rows:
+        """Return these rows in the host's memory and in C order, where positions change no bit."""
         return self
 
     def alike(self, rows: Rows) -> Rows:

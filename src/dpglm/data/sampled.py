@@ -7,8 +7,7 @@ move together into one batch, so a row's place, and the order of additions, depe
 drawn. Two things make that harmless.
 
 1. *A contribution is a function of its row.* A prediction is computed by the same operations in the
-   same order wherever the row stands: by compiled code, or by elementwise products that are added
-   elementwise. Losses and clipping work row by row.
+   same order wherever the row stands (``row_by_row_product``). Losses and clipping work row by row.
 2. *Sums are exact.* Each coordinate of a contribution is rounded to a multiple of ``step``
    (``on_grid``). With ``n bound <= 2^51 step`` all sums of at most n contributions with
    coordinates within ``1.01 bound`` are multiples of ``step`` below ``2^53 step``: float64
@@ -35,8 +34,6 @@ from scipy import sparse
 from dpglm.data.compiled import kernels
 from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, Kernel, Rows
 
-# Entries of a block that are multiplied at a time, which stay in cache.
-_ENTRIES = 1 << 15
 # In units of a grid's step: numbers around it are one step apart.
 _LARGE = 1.5 * 2.0**52
 
@@ -103,39 +100,17 @@ class SampledRows(Rows):
 
 @final
 class SampledBlock(Block):
-    """A block in which no row's contribution depends on another row, and sums are exact.
-
-    A row that is alone stands there twice, and counts once: NumPy adds up the entries of a single
-    row in another order.
-    """
+    """A block in which no row's contribution depends on another row, and sums are exact."""
 
     def __init__(self, block: Block, intercept: float, step: float) -> None:
         self._block, self._intercept, self._step = block, intercept, step
-        self._count = len(block.targets)
-        copies = 2 if self._count == 1 else 1
-        self.targets = np.repeat(block.targets, copies, axis=0)
-        self.norms = np.repeat(block.norms, copies)
-        self.weights = None if block.weights is None else np.repeat(block.weights, copies)
-        self._copies = copies
-
-    @functools.cached_property
-    def _rows(self) -> Any:
-        stored = self._block.stored()
-        return stored if sparse.issparse(stored) else np.ascontiguousarray(stored)
+        self.targets, self.norms, self.weights = block.targets, block.norms, block.weights
 
     def predict(self, w: NDArray[np.float64]) -> Floats:
-        if sparse.issparse(self._rows):
-            # One row after the other, each in the order of its entries.
-            return np.repeat(self._block.predict(w), self._copies, axis=0)
-        features = w[:-1] if self._intercept else w
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            z = _predictions(self._rows, features.reshape(len(features), -1))
-            if self._intercept:
-                z += (self._intercept * w[-1]).astype(z.dtype)
-        return np.repeat(z.reshape(len(z), *w.shape[1:]), self._copies, axis=0)
+        return self._block.predict(w)
 
     def features(self) -> Floats:
-        return np.repeat(self._block.features(), self._copies, axis=0)
+        return self._block.features()
 
     def bounded_sum(
         self, rule: kernels.SlopeRule, w: NDArray[np.float64], targets: NDArray[Any], norms: Floats
@@ -148,37 +123,18 @@ class SampledBlock(Block):
             w,
             self._intercept,
             _LARGE * self._step,
-            targets[: self._count],
-            norms[: self._count],
-            self._block.weights,
+            targets,
+            norms,
+            self.weights,
         )
 
     def weighted_sum(self, slopes: Floats) -> NDArray[np.float64]:
-        factors = (slopes if slopes.ndim > 1 else slopes[:, np.newaxis])[: self._count]
-        total = _sum_on_grid(self._rows, factors, self._step)
+        factors = slopes if slopes.ndim > 1 else slopes[:, np.newaxis]
+        total = _sum_on_grid(self._block.stored(), factors, self._step)
         if self._intercept:
             last = on_grid(self._intercept * factors.astype(np.float64), self._step)
             total = np.vstack([total, last.sum(axis=0)])
         return total if slopes.ndim > 1 else total[:, 0]
-
-
-def _predictions(X: Floats, w: NDArray[np.float64]) -> Floats:
-    """Return ``X w``, each row by the same operations in the same order wherever it stands."""
-    compiled = kernels.predictions(X, w)
-    if compiled is not None:
-        return compiled
-    there = w.astype(X.dtype)
-    z = np.zeros((len(X), w.shape[1]), dtype=X.dtype)
-    for part in _parts(X):
-        for output in range(w.shape[1]):
-            products = X[part] * there[:, output]
-            width = X.shape[1]
-            while width > 1:
-                half = width // 2
-                products[:, :half] += products[:, width - half : width]
-                width -= half
-            z[part, output] = products[:, 0]
-    return z
 
 
 def _sum_on_grid(X: Floats | sparse.csr_array, slopes: Floats, step: float) -> NDArray[np.float64]:
@@ -192,13 +148,6 @@ def _sum_on_grid(X: Floats | sparse.csr_array, slopes: Floats, step: float) -> N
     compiled = kernels.sum_on_grid(X, slopes, _LARGE * step)
     if compiled is not None:
         return compiled
-    for part in _parts(X):
-        rows = X[part].astype(np.float64)
-        for output, column in enumerate(slopes[part].T.astype(np.float64)):
-            total[:, output] += on_grid(rows * column[:, np.newaxis], step).sum(axis=0)
+    for output, column in enumerate(slopes.T.astype(np.float64)):
+        total[:, output] = on_grid(X * column[:, np.newaxis], step).sum(axis=0)
     return total
-
-
-def _parts(X: Floats) -> list[slice]:
-    size = max(1, _ENTRIES // X.shape[1])
-    return [slice(start, start + size) for start in range(0, len(X), size)]

@@ -44,6 +44,7 @@ from dpglm.evaluation.task import (
 )
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.budget import Adjacency
+from dpglm.problem.links import over_classes
 from dpglm.solvers.base import Plan
 from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables
@@ -153,8 +154,8 @@ class ClassesTask(EvaluationTask):
         with np.errstate(divide="ignore"):
             loss = np.minimum(-np.log(right), LARGEST_LOSS)
         hit = label[:, np.newaxis] == np.arange(n_classes)
-        squares = np.minimum(((score - hit) ** 2).sum(axis=1), _LARGEST_BRIER)
-        curves = np.stack([hit, KEY_UNIT * keys_of(score, True)], axis=2).reshape(len(label), -1)
+        squares = np.minimum(over_classes(((score - hit) ** 2).T), _LARGEST_BRIER)
+        curves = np.stack([hit, KEY_UNIT * keys_of(score, True)], axis=2)
         return np.column_stack(
             [
                 label,
@@ -162,7 +163,7 @@ class ClassesTask(EvaluationTask):
                 (score > right[:, np.newaxis]).sum(axis=1),
                 2.0 * loss / LARGEST_LOSS - 1.0,
                 2.0 * squares / _LARGEST_BRIER - 1.0,
-                curves,
+                curves.reshape(len(label), 2 * n_classes),
             ]
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpglm._validation import check_real, finite, namespace
 from dpglm.data.rows import Floats
+from dpglm.problem.links import over_classes
 
 
 class Clipping(abc.ABC):
@@ -142,7 +143,7 @@ def _lengths(slopes: Floats) -> Floats:
     xp = namespace(slopes)
     if slopes.ndim == 1:
         return abs(slopes)
-    squares = xp.einsum("ij,ij->i", slopes, slopes)
+    squares = over_classes((slopes * slopes).T)
     # Covers squares that underflowed.
     squares += slopes.shape[1] * float(xp.finfo(slopes.dtype).tiny)
     return cast("Floats", xp.sqrt(squares))

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpglm._validation import Array, finite
+from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.rows import Block
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
     float_weights,
     n_symmetric,
     pack_symmetric,
-    row_by_row_product,
     unpack_symmetric,
 )
 from dpglm.oracle.rounding import RowSum, norm_margin

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import Array, like, namespace
+from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.moments import (
@@ -18,7 +19,6 @@ from dpglm.oracle.moments import (
     n_symmetric,
     pack_symmetric,
     products_of,
-    row_by_row_product,
     rows_in_basis,
     sum_of,
     sum_over_rows,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import Array, like, namespace
+from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.groups import segment_sums
 from dpglm.data.rows import AnyArrays, Block, DataSpec, FloatType, Kernel
 from dpglm.oracle.gradients import Oracle
@@ -23,7 +23,6 @@ MOST_COLUMNS = 1000
 MOST_WHITENED = 2100
 """The same for a private whitening map: 18 MB of values."""
 _CONSTANT = 1.0 / 3.0
-F = TypeVar("F", bound=np.floating[Any])
 
 
 RUN_ROWS = 1024
@@ -134,15 +133,6 @@ def rows_in_basis(
     rows = beside_constant(block, spec.intercept, dtype)
     there = like(rows, basis, rows.dtype)
     return row_by_row_product(rows, there) if row_by_row else rows @ there
-
-
-def row_by_row_product(X: NDArray[F], matrix: NDArray[F]) -> NDArray[F]:
-    """Multiply rows by a matrix in an order of additions that does not depend on a row's place."""
-    shape = (len(X), matrix.shape[1])
-    product: NDArray[F] = namespace(X).zeros(shape, dtype=X.dtype, device=X.device)
-    for column, along in zip(X.T, matrix, strict=True):
-        product += column[:, None] * along
-    return product
 
 
 Standardising: TypeAlias = tuple[Array, Array]

@@ -91,11 +91,9 @@ def sum_rounding(
     Below the normal range errors are absolute: each operation on a slope or a product errs by at
     most the smallest normal number, even where results are flushed to zero.
 
-    The compiled sums (``data/_kernels.c``) compute a row's contribution by the same operations
-    wherever the row stands. Not covered: other sums (more than 64 classes, other losses, other
-    solvers) go through BLAS. Under ``add_remove`` it may round a row's prediction by the row's
-    place in its block. One row more could then change the last bits of other rows' contributions,
-    and the whole contribution of a row with its prediction at a jump of the slope.
+    A row's contribution is computed by the same operations wherever the row stands, and whatever
+    the other rows are: a product by a BLAS would round it by its place, which rows added or removed
+    change. Where these places are public, products by a BLAS are allowed.
     """
     contribution = bound * (1.0 + contribution_rounding(spec))
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
@@ -291,13 +289,11 @@ def group_rounding(n_groups: int, adjacency: Adjacency, bound: float, size: int)
     ``bound`` limits the contribution of a group to each of the two sums of ``size`` numbers.
 
     Privacy: the contribution of a group is, by definition, its computed sum, scaled down: a
-    function of its own rows. (Where neighbours shift rows, predictions round by the row's place. In
-    float64 that is far below the allowance for a batch, and float32 is refused.) Its norm has
-    a relative error of at most ``(size + 2) u``, so no contribution is longer than
-    ``(1 + 16 (size + 16) u) bound``. Contributions are added in float64: in batches of at most
-    ``GROUP_BATCH`` groups, with an error of at most ``gamma_m`` times the sum of lengths for m of
-    them (Higham 2002, section 4.2), and batches by ``compensated_sum``. The error enters for both
-    neighbours.
+    function of its own rows. Its norm has a relative error of at most ``(size + 2) u``, so no
+    contribution is longer than ``(1 + 16 (size + 16) u) bound``. Contributions are added in
+    float64: in batches of at most ``GROUP_BATCH`` groups, with an error of at most ``gamma_m``
+    times the sum of lengths for m of them (Higham 2002, section 4.2), and batches by
+    ``compensated_sum``. The error enters for both neighbours.
     """
     n = n_groups if adjacency.n_is_public else MOST_ROWS
     length = bound * (1.0 + 16.0 * (size + 16) * UNIT)

@@ -12,7 +12,7 @@ from typing import Any, cast, final
 import numpy as np
 
 from dpglm._validation import Array, finite, like, namespace
-from dpglm.data.compiled.kernels import ScoreSum, score_sum
+from dpglm.data.compiled.kernels import ScoreSum, row_by_row_product, score_sum
 from dpglm.data.rows import AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.gradients import Oracle, has_compiled_scores
 from dpglm.oracle.moments import (
@@ -20,7 +20,6 @@ from dpglm.oracle.moments import (
     n_symmetric,
     pack_symmetric,
     products_of,
-    row_by_row_product,
     sum_of,
     unpack_symmetric,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import final
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_bools, contiguous, like, namespace
+from dpglm.data.compiled.kernels import row_by_row_product
 from dpglm.data.prepare import derived_rows
 from dpglm.data.rows import SERIAL, Block, BlockMap, DataSpec, Floats, Rows
-from dpglm.oracle.moments import row_by_row_product
 
 # Largest entry: norms of such rows do not overflow, and no learned map reaches it.
 _MOST = 1e30
@@ -91,25 +92,14 @@ class RowMap:
         return derived_rows(rows, mapped, spec, map_blocks, overwrite)
 
     def transform(self, X: Floats, row_by_row: bool = False) -> Floats:
-        """Map rows without bounding their norms.
-
-        Parameters
-        ----------
-        X : ndarray or tensor of shape (n, features)
-            Rows.
-        row_by_row : bool, default=False
-            See ``apply``; predictions do not need it.
-
-        Returns
-        -------
-        ndarray or tensor of shape (n, new_features), of the dtype of ``X``
-        """
+        """Map rows, an array or a tensor, without bounding their norms; see ``apply``."""
         centered: Floats = X - like(X, self.center, X.dtype)
         matrix = like(X, self.matrix, X.dtype)
         if matrix.ndim == 1:
             centered *= matrix
             return centered
-        return row_by_row_product(centered, matrix) if row_by_row else centered @ matrix
+        mapped: Floats = (row_by_row_product if row_by_row else operator.matmul)(centered, matrix)
+        return mapped
 
     def pull_back(
         self, w: NDArray[np.float64], before: DataSpec, after: DataSpec

@@ -17,6 +17,7 @@ from dpglm.problem.links import (
     OneVsRestLink,
     SoftmaxLink,
     as_float,
+    over_classes,
     softmax_by_class,
 )
 from dpglm.problem.loss import Loss, Target
@@ -64,7 +65,7 @@ class Softmax(Loss):
         s -= s.max(axis=0)
         own = s[y, np.arange(y.size)]
         np.exp(s, out=s)
-        result: FloatArray = np.log(s.sum(axis=0)) - own
+        result: FloatArray = np.log(over_classes(s)) - own
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -125,10 +126,10 @@ class Sparsemax(Loss):
         s, p = _projected(z)
         rows = np.arange(y.size)
         # (z - p) p is the level, as z - p is that wherever p is not 0; p - e_y sums to zero.
-        level = ((s - p) * p).sum(axis=0)
+        level = over_classes((s - p) * p)
         beyond = level - (s - p)[y, rows]
         p[y, rows] -= 1
-        result: FloatArray = 0.5 * (p * p).sum(axis=0) + np.maximum(beyond, 0)
+        result: FloatArray = 0.5 * over_classes(p * p) + np.maximum(beyond, 0)
         return result
 
     def _slope(self, z: FloatArray, y: NDArray[Any]) -> FloatArray:
@@ -174,7 +175,7 @@ def _projected(z: FloatArray) -> tuple[FloatArray, FloatArray]:
                 break
             # Never lower because of rounding: sets only shrink.
             found = counts
-            level = xp.maximum(level, (xp.sum(near * above, axis=0) - 1) / counts)
+            level = xp.maximum(level, (over_classes(near * above) - 1) / counts)
         return s, xp.maximum(near - level, xp.zeros_like(near))
 
 

@@ -111,6 +111,13 @@ def increasing_root(
     return ((left + right) / 2).astype(value.dtype)
 
 
+def over_classes(values: FloatArray) -> FloatArray:
+    """Sum over K classes, in order; ``numpy.sum`` has another order for a single row."""
+    xp = namespace(values)
+    total: FloatArray = np.add.accumulate(values)[-1] if xp is np else xp.sum(values, axis=0)
+    return total
+
+
 def softmax_by_class(z: FloatArray) -> FloatArray:
     """Softmax of each row of ``z``, of shape (n, K), in a new array of shape (K, n)."""
     xp = namespace(z)
@@ -120,7 +127,7 @@ def softmax_by_class(z: FloatArray) -> FloatArray:
     p -= xp.max(p, axis=0)
     with np.errstate(under="ignore"):
         xp.exp(p, out=p)
-        p /= xp.sum(p, axis=0)
+        p /= over_classes(p)
     return p
 
 

@@ -135,6 +135,8 @@ def run(
             seed = int(noise.words(1)[0])
             begun = Progress(seed, method.init(seed))
         loss = None if method.problem is None else method.problem.loss
+        fixed = plan.adjacency.rows_are_public(unit)
+        rows = rows if fixed else rows.on_host()
         oracle = Oracle(method.prepare(rows, begun.seed), loss, curator, map_blocks)
         history, entry = list(begun.history), begun.entry
 

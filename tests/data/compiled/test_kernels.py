@@ -485,7 +485,9 @@ def test_sums_on_a_grid_are_those_of_numpy(dtype, rows, columns):
     X = rng.normal(size=(rows, columns)).astype(dtype)
     w, slopes = rng.normal(size=(columns, 3)), rng.normal(size=(rows, 3)).astype(dtype)
     tolerance = 1e-5 if dtype is np.float32 else 1e-13
-    np.testing.assert_allclose(kernels.predictions(X, w), X @ w, atol=tolerance)
+    product = kernels.row_by_row_product(X, w.astype(dtype))
+    assert product.dtype == dtype
+    np.testing.assert_allclose(product, X @ w, atol=tolerance)
     step = 2.0**-20
     total = kernels.sum_on_grid(X, slopes, 1.5 * 2.0**52 * step)
     assert (total % step == 0.0).all()

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_info
 
+from dpglm._validation import namespace
+
 _ABI = 10
 """Changes with the arguments of the C functions, so that an old library is not used."""
 _MOST_CLASSES = 64
@@ -26,6 +28,8 @@ _VECTOR = 32
 """Bytes in ``lanes`` there; a panel of classes is two of them."""
 _CACHE_LINE = 64
 """Bytes; vectors that straddle two are read at half the speed."""
+_ENTRIES = 1 << 17
+"""Entries that are multiplied in one call, few enough to stay in cache where they are copied."""
 
 
 @final
@@ -175,24 +179,35 @@ def sparse_bounded_sum(
     return _with_intercept(total, intercept)
 
 
-def predictions(X: Any, w: NDArray[np.float64]) -> NDArray[Any] | None:
-    """``X w`` for w of shape (columns, outputs), each row alike wherever it stands.
+def row_by_row_product(X: Any, matrix: Any) -> Any:
+    """Return ``X @ matrix``: each row by the same operations in the same order, wherever it stands.
 
-    None is returned where no compiled code takes such an array.
+    ``matrix`` has shape (columns, outputs); its dtype is that of the product.
+
+    Privacy: a product by a BLAS may round a row by its position and by the number of rows.
     """
-    if not _rows_in_order(X):
-        return None
-    z = np.empty((len(X), w.shape[1]), dtype=X.dtype)
-    parameter = w.T.astype(X.dtype)
-    _call(function("predictions", X), X, *X.shape, w.shape[1], parameter, z)
-    return z
+    n_rows, outputs = len(X), matrix.shape[1]
+    if _library is None or not isinstance(X, np.ndarray):
+        product = namespace(X).zeros((n_rows, outputs), dtype=matrix.dtype, device=X.device)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            for column, along in zip(X.T, matrix, strict=True):
+                product += column[:, None] * along
+        return product
+    product, by_output = np.empty((n_rows, outputs), matrix.dtype), np.ascontiguousarray(matrix.T)
+    step = max(1, _ENTRIES // X.shape[1])
+    for start in range(0, n_rows, step):
+        # In C order whatever the order of X: an array of one row has both.
+        rows = np.ascontiguousarray(X[start : start + step], matrix.dtype)
+        here = product[start : start + step]
+        _call(function("predictions", rows), rows, *rows.shape, outputs, by_output, here)
+    return product
 
 
 def sum_on_grid(X: Any, slopes: Any, large: float) -> NDArray[np.float64] | None:
     """Sum of slopes, of shape (rows, outputs), times row; shape (columns, outputs).
 
-    Each product is rounded to float64's spacing at ``large``. None is returned like in
-    ``predictions``.
+    Each product is rounded to float64's spacing at ``large``. None is returned where no compiled
+    code takes such an array.
     """
     if not _rows_in_order(X) or slopes.dtype != X.dtype:
         return None
@@ -241,7 +256,7 @@ def prepare(
     """Return the norms of rows in C order, written to ``scaled`` within ``limits``.
 
     ``limits`` are the lower and upper bounds of the columns, their centers and scales; None leaves
-    the rows as they are. None is returned like in ``predictions``.
+    the rows as they are. None is returned like in ``sum_on_grid``.
     """
     if not (_rows_in_order(X) and scaled.flags.c_contiguous):
         return None

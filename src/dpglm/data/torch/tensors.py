@@ -42,8 +42,8 @@ Underflow: a device may flush numbers below the normal range to zero, which chan
 less than 2^-126. ``contribution_rounding`` counts one rounding more than needed, which is far more
 for clips of at least 1e-15 and any number of columns.
 
-Not covered, like for other dense rows: under ``add_remove`` a row more changes the shape of the
-last block, and so may change the last bits of the predictions of other rows.
+Under ``add_remove`` a row more changes the shape of the last block, and so may change the last bits
+of the predictions of other rows: such fits add up in the host's memory (``Rows.on_host``).
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ class TensorRows(Rows):
 
     def blocks(self) -> Iterator[Block]:
         for X, y, norms, weights in self._slices(HOST_BLOCK_ROWS):
-            kept = None if weights is None else as_host(weights)
-            rows = DenseRows(as_host(X), as_host(y), as_host(norms), self.spec, kept)
-            yield from rows.blocks()
+            yield from _dense(X, y, norms, self.spec, weights).blocks()
+
+    def on_host(self) -> DenseRows:
+        return _dense(self._X, self._y, self._norms, self.spec, self._weights)
 
     def map_native(
         self, function: Callable[[Block], Any], map_blocks: BlockMap = SERIAL
@@ -149,6 +150,11 @@ class TensorRows(Rows):
         places = like(self._X, indices)
         weights = None if self._weights is None else self._weights[places]
         return TensorRows(self._X[places], self._y[places], self._norms[places], spec, weights)
+
+
+def _dense(X: Any, y: Any, norms: Any, spec: DataSpec, weights: Any) -> DenseRows:
+    kept = None if weights is None else as_host(weights)
+    return DenseRows(as_host(X), as_host(y), as_host(norms), spec, kept)
 
 
 def _is_host(device: Any) -> bool:
