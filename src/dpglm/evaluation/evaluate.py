@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, check_two
 from dpglm.certificate.execution import PartInput, Stated
 from dpglm.data.collection import as_collection
+from dpglm.data.split import MODEL
 from dpglm.evaluation import binary, classes, regression
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
@@ -178,7 +179,9 @@ def evaluate(
 
     Privacy: one Gaussian release (numbers) or ten (classes) under ``adjacency``. A row is in one
     cell of each table, so that its weighted contributions to all tables of a release have an L2
-    norm of at most 1. ``privacy_`` covers these rows, and not those of the fit of the model.
+    norm of at most 1. ``privacy_`` covers these rows, and not those of the fit of the model. Under
+    ``add_remove``, and with ``where``, no bit of a prediction may depend on other rows. Models of
+    dpglm ensure it; for others it is declared, and many libraries round a row by its position.
 
     References
     ----------
@@ -214,7 +217,7 @@ def evaluate(
         by,
         levels,
         level,
-        PartInput((), groups, chosen, ledger, random_state),
+        PartInput((), groups, chosen, ledger, random_state, earlier={MODEL: model}),
         Stated(epsilon, delta, budget, adjacency, n_rows, max_rows_per_group, n_groups),
     )
     return found if name is None else dataclasses.replace(found, by=name)
@@ -315,8 +318,8 @@ def _evaluated(
 ) -> Evaluation:
     """Plan and run an evaluation of arrays."""
     targets, where = np.asarray(y), given.where
-    if targets.ndim != 1 or not (len(targets) or where is not None):
-        raise ValueError(f"y must have shape (n,) with n at least 1, got {targets.shape}")
+    if targets.ndim != 1:
+        raise ValueError(f"y must have shape (n,), got {targets.shape}")
     if by is not None and not len(levels):
         raise ValueError("levels must list the public levels of by, got none")
     n_rows = len(where.counts) if isinstance(where, Where) else len(targets)

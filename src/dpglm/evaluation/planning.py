@@ -266,7 +266,8 @@ class EvaluationPart(StudyPart):
         if where is not None and not isinstance(where, Where):
             where = Where.of(where, rows[0])
             rows = tuple(map(where.rows, rows))
-        y, predictions, by = self._arrays(rows, given.earlier.get(MODEL))
+        model = given.earlier.get(MODEL)
+        y, predictions, by = self._arrays(rows, model)
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
         X = np.column_stack([self._levels_of(by, len(X)), X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
@@ -283,6 +284,10 @@ class EvaluationPart(StudyPart):
         declared = dict(self.task.facts)
         if self.levels:
             declared["levels"] = list(self.levels)
+        fixed = where is None and plan.adjacency.rows_are_public(plan.data.unit)
+        if certificate_of(model) is None and not fixed:
+            # Other rows shift these, and code of others may round a row by its position.
+            declared["predictions"] = "functions of their row alone, to the last bit"
         facts = (
             *size_facts(plan.data, plan.adjacency, chosen=where is not None),
             # The norm of a row of the tables, not of the caller's rows.
