@@ -18,7 +18,7 @@ from dpglm.certificate.execution import PartInput
 from dpglm.certificate.verify import verify
 from dpglm.data.rows import Protection
 from dpglm.data.split import NUISANCES, composed_event
-from dpglm.effects.effect import AverageEffect
+from dpglm.effects.effect import AverageEffect, Contrast
 from dpglm.effects.estimation import plan_effect
 from dpglm.effects.parts import EFFECT, SPREAD, Sums, SumsPart, _within, bound_of
 from dpglm.effects.question import Contributions, question_of
@@ -348,6 +348,41 @@ def test_predictions_that_are_no_numbers_do_not_stop_a_run():
     none = Known(lambda table: np.full(len(table["x"]), np.nan))
     found = contributions((nothing, none), rows(0, 50))
     assert np.isfinite([found.difference, found.regressions, found.residuals]).all()
+
+
+@pytest.mark.filterwarnings("ignore::dpglm.exceptions.LowSignalWarning")
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+@pytest.mark.parametrize("schema", [SCHEMA, SICK], ids=["number", "binary"])
+def test_few_rows_are_answered_where_their_number_is_private(n, schema):
+    table = {**rows(n=n, schema=schema), "id": np.arange(n)}
+    private = {"adjacency": "add_remove", "n_rows": 1000, "schema": schema}
+    people = {"groups": "id", "max_rows_per_group": 1, "n_groups": 1000}
+    for seed in range(3):
+        # Both halves are empty, or one, for some of these seeds.
+        found = asked(table, random_state=seed, **private)
+        assert verify(found.privacy_).ok
+        assert_within_range(found)
+    assert_within_range(asked(table, **private, **people))
+
+
+def assert_within_range(found):
+    """Estimates and intervals are possible values, and intervals contain the estimates."""
+    low, high = found.question.range
+    width = high - low
+    for one, limits in [(found.difference, (-width, width))] + [
+        (one, (low, high)) for one in found.means.values()
+    ]:
+        first, last = one.conf_int()
+        assert limits[0] <= first <= one.estimate <= last <= limits[1]
+
+
+def test_projection_keeps_tests_and_intervals_of_the_estimate():
+    free = Contrast("mean", 7.0, 3.0, 4.0)
+    shown = Contrast("mean", 2.0, 3.0, 4.0, limits=(-2.0, 2.0), beyond=5.0)
+    assert shown.p_value == free.p_value
+    assert shown.conf_int(0.5) == (2.0, 2.0)
+    assert shown.conf_int(0.99) == (-2.0, 2.0)
+    assert shown.conf_int(0.7)[0] == pytest.approx(free.conf_int(0.7)[0])
 
 
 def test_models_below_their_noise_are_warned_of():

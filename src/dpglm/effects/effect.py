@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -29,6 +30,8 @@ from dpglm.tables.schema import Schema
 from dpglm.tabulate import normal_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
+Range: TypeAlias = tuple[float, float]
+_ANY: Range = (-math.inf, math.inf)
 
 
 @final
@@ -41,11 +44,15 @@ class Contrast:
     name : str
         The estimated quantity, in words.
     estimate : float
-        In the units of the outcome; a ratio has none.
+        In the units of the outcome; a ratio has none. Within ``limits``.
     sampling_error, noise_error : float
         Standard errors from sampling and from privacy noise, of the logarithm of a ratio.
     is_ratio : bool
         Whether intervals are made on the scale of logarithms.
+    limits : (float, float)
+        Possible range, which estimate and interval are projected on.
+    beyond : float
+        Excess of the unprojected estimate, the center of the interval, over the projected one.
     """
 
     name: str
@@ -53,6 +60,8 @@ class Contrast:
     sampling_error: float
     noise_error: float
     is_ratio: bool = False
+    limits: Range = _ANY
+    beyond: float = 0.0
 
     @property
     def standard_error(self) -> float:
@@ -62,7 +71,7 @@ class Contrast:
     @property
     def p_value(self) -> float:
         """Two-sided p-value of the test that a difference is 0, or a ratio 1."""
-        value = math.log(self.estimate) if self.is_ratio else self.estimate
+        value = math.log(self.estimate) if self.is_ratio else self.estimate + self.beyond
         return 2.0 * float(special.ndtr(-abs(value) / max(self.standard_error, 1e-300)))
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
@@ -81,7 +90,9 @@ class Contrast:
         half *= self.standard_error
         if self.is_ratio:
             return self.estimate * math.exp(-half), self.estimate * math.exp(half)
-        return self.estimate - half, self.estimate + half
+        center = self.estimate + self.beyond
+        low, high = np.clip([center - half, center + half], *self.limits).tolist()
+        return low, high
 
     def __str__(self) -> str:
         low, high = (plain_number(end) for end in self.conf_int())
@@ -153,18 +164,20 @@ class AverageEffect:
         return Sums(values, self.privacy_.parts[name].rebuild().method.coefficient_noise)
 
     def _contrast(
-        self, name: str, weights: tuple[float, float], estimate: float, *, is_ratio: bool = False
+        self, name: str, weights: Range, estimate: float, limits: Range = _ANY
     ) -> Contrast:
         """Return a linear combination of both means of contributions, with its errors."""
         w = np.array(weights)
         sampling = self.design_effect * float(w @ self._found.sampling @ w)
         noise = float(w @ self._found.noise @ w)
+        shown = float(np.clip(estimate, *limits))
         return Contrast(
             name,
-            estimate,
+            shown,
             math.sqrt(max(sampling, 0.0)),
             math.sqrt(max(noise, 0.0)),
-            is_ratio=is_ratio,
+            limits=limits,
+            beyond=estimate - shown,
         )
 
     @property
@@ -172,7 +185,8 @@ class AverageEffect:
         """Mean outcome with treatment minus that without: the average treatment effect."""
         width = self._width
         name = "risk difference" if self.question.is_binary else "mean difference"
-        return self._contrast(name, (width, 0.0), width * float(self._found.means[0]))
+        estimate = width * float(self._found.means[0])
+        return self._contrast(name, (width, 0.0), estimate, (-width, width))
 
     @property
     def means(self) -> Mapping[Any, Contrast]:
@@ -184,6 +198,7 @@ class AverageEffect:
                 f"mean with {level}",
                 (0.5 * sign * width, 0.5 * width),
                 low + 0.5 * width * (1.0 + second + sign * first),
+                self.question.range,
             )
             for level, sign in zip(self.question.treatment.categories, (-1.0, 1.0), strict=True)
         }
@@ -205,7 +220,8 @@ class AverageEffect:
                 f"ratio requires risks above 0, got {treated:g} and {without:g}: noise dominates"
             )
         weights = 0.5 * (1.0 / treated + 1.0 / without), 0.5 * (1.0 / treated - 1.0 / without)
-        return self._contrast("risk ratio", weights, treated / without, is_ratio=True)
+        found = self._contrast("risk ratio", weights, treated / without)
+        return dataclasses.replace(found, is_ratio=True)
 
     @property
     def estimate(self) -> float:

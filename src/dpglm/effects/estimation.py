@@ -150,7 +150,8 @@ def ate(
     of each random half are predicted by the models of the other half. It is consistent if one of
     the two models has the right form, nothing else confounds the treatment, and no propensity is
     beyond ``overlap``. The sampling error ignores that models were estimated, which is of second
-    order if both have the right form.
+    order if both have the right form. Estimates and intervals are projected on the range that the
+    bounds of the outcome allow.
 
     Privacy: a row is charged for both models of its half and for two sums over all rows. The
     bounds of the sums do not rest on the models.
