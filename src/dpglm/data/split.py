@@ -106,8 +106,8 @@ class Split:
     ) -> NDArray[np.bool_]:
         """Draw the secret mask of test rows, of shape (n_rows,).
 
-        ``persons`` holds the person id of each row, for a split by person. Raises ValueError if one
-        side would be empty.
+        ``persons`` holds the person id of each row, for a split by person. A side may be empty only
+        where the number of rows is private.
         """
         if (self.persons is None) != (persons is None):
             raise ValueError("persons must be given for a split by person, and only then")
@@ -120,11 +120,6 @@ class Split:
             mask[np.argsort(noise.words(n_rows), kind="stable")[: self.sizes(n_rows)[1]]] = True
         else:
             mask = bernoulli(noise, n_rows, self.test_share)
-        if mask.all() or not mask.any():
-            raise ValueError(
-                f"the table must have enough rows for both sides of the split with "
-                f"test_share={self.test_share:g}; one side would be empty"
-            )
         return mask
 
     def check(self, adjacency: Adjacency) -> None:

@@ -277,15 +277,13 @@ def open_table(
         )
     if is_dask:
         return _dask(table[list(spelled_in(names, table.columns).values())])
-    n_rows = len(named[names[0]])
-    if not n_rows:
-        raise ValueError("the table must have at least one row, got none")
 
     def column(name: str) -> Any:
         if name not in named:
             raise ValueError(f"groups must name a column of the table, got {name!r}")
         return named[name]
 
+    n_rows = len(named[names[0]])
     return TableRows(n_rows, lambda encoder: _matrix(encoder.encode(named)), column, named)
 
 

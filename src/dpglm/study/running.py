@@ -252,10 +252,9 @@ def read_columns(
         raise ValueError(f"the table must have the columns of the schema, and lacks {lacking}")
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
     sizes = {len(cells) for cells in columns.values()}
-    if len(sizes) > 1 or 0 in sizes:
+    if len(sizes) > 1:
         raise ValueError(
-            f"the columns of the table must have the same number of rows, at least 1, got "
-            f"{sorted(sizes)}"
+            f"the columns of the table must have the same number of rows, got {sorted(sizes)}"
         )
     chosen = None if where is None else Where.of(where, columns)
     counted = columns if chosen is None else chosen.rows(columns)

@@ -188,10 +188,10 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         facts, target = PublicFacts(), series_name(data.y)
         rows = as_collection(data.X, data.y, data.sample_weight)
         if rows is None:
-            least = {}
-            if data.where is not None:
-                data, least = data.chosen(), {"ensure_min_samples": 0}
-            X, y = self._validated(data.X, data.y, **least)
+            # Whether there is a row may be private.
+            is_known = data.where is None and Adjacency(self.adjacency).n_is_public
+            data = data.chosen()
+            X, y = self._validated(data.X, data.y, ensure_min_samples=int(is_known))
             task = self._task(y, facts)
             weights, weight_bound = self._weights(data.sample_weight, X.shape[0], facts)
             rows = MatrixRows(X, y, weights)
