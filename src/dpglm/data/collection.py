@@ -55,15 +55,14 @@ class RowPrediction:
 
     def __call__(self, X: Any, offset: ArrayLike = 0.0) -> NDArray[Any]:
         """Predict; scores are computed on the device of X and copied to the host."""
-        xp = namespace(X)
+        xp, coef = namespace(X), np.atleast_2d(self.coef).T
         if xp is not np:
-            X = xp.asarray(X, dtype=xp.float64)
+            X, coef = xp.asarray(X, dtype=xp.float64), like(X, coef)
         X = X if self.scaling is None else self.scaling.clip_matrix(X)
-        coef = np.atleast_2d(self.coef).T
         # SciPy multiplies sparse rows one after the other.
         is_sparse: bool = sparse.issparse(X)
-        z = X @ coef if is_sparse else row_by_row_product(X, like(X, coef))
-        z = np.minimum(as_host(z) + self.intercept, self.largest_score)
+        z = X @ coef if is_sparse else row_by_row_product(X, coef)
+        z = np.minimum((z if xp is np else as_host(z)) + self.intercept, self.largest_score)
         return self.output((z.ravel() if z.shape[1] == 1 else z) + offset)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from dpglm._calls import frames_to_the_user
-from dpglm._validation import contiguous, in_one_line, like, namespace, rounded_up
+from dpglm._validation import in_one_line, like, namespace, rounded_up
 from dpglm.data.compiled import kernels
 from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.rows import (
@@ -353,7 +353,8 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
 def _dense_norms(X: Floats, known: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """L2 norms of few rows; ``known`` are those that compiled code computed."""
     # An array of one row is in both orders, so all are added up in C order.
-    xp, X = namespace(X), contiguous(X)
+    xp = namespace(X)
+    X = np.ascontiguousarray(X) if xp is np else X
     known = kernels.prepare(X, None, X) if known is None else known
 
     def take(rows: slice) -> Any:

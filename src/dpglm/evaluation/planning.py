@@ -128,14 +128,17 @@ def predictions_of(
     if classes is None:
         if not hasattr(model, "predict"):
             raise ValueError(f"model must have predict, got {in_one_line(model)}")
-        predicted = _in_memory(model.predict(X, **given))
-        return predicted if _labels(model) is None else np.clip(predicted, 0.0, 1.0)
-    if given:
+        found, are_shares = model.predict(X, **given), _labels(model) is not None
+    elif given:
         raise ValueError("offset and exposure must be None for a classifier")
-    if has_probabilities(model):
-        scores = _in_memory(model.predict_proba(X))
-        return np.clip(scores[:, 1] if len(classes) == 2 else scores, 0.0, 1.0)
-    return _in_memory(model.decision_function(X))
+    else:
+        are_shares = has_probabilities(model)
+        found = model.predict_proba(X) if are_shares else model.decision_function(X)
+    found = found.compute() if callable(getattr(found, "compute", None)) else found
+    scores = np.asarray(found, dtype=np.float64)
+    if are_shares and classes is not None and len(classes) == 2:
+        scores = scores[:, 1]
+    return np.clip(scores, 0.0, 1.0) if are_shares else scores
 
 
 def check_offset_given(model: Any, X: Any, offset: Any, exposure: Any) -> None:
@@ -170,11 +173,6 @@ def _labels(model: Any) -> tuple[Any, Any] | None:
     certificate = certificate_of(model)
     fact = None if certificate is None else certificate.fact(LABELS)
     return None if fact is None else (fact.value[0], fact.value[1])
-
-
-def _in_memory(values: Any) -> NDArray[np.float64]:
-    found = values.compute() if callable(getattr(values, "compute", None)) else values
-    return np.asarray(found, dtype=np.float64)
 
 
 # The part.
@@ -285,7 +283,7 @@ class EvaluationPart(StudyPart):
         if self.levels:
             declared["levels"] = list(self.levels)
         fixed = where is None and plan.adjacency.rows_are_public(plan.data.unit)
-        if certificate_of(model) is None and not fixed:
+        if not fixed and certificate_of(model) is None:
             # Other rows shift these, and code of others may round a row by its position.
             declared["predictions"] = "functions of their row alone, to the last bit"
         facts = (

@@ -190,7 +190,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         if rows is None:
             # Whether there is a row may be private.
             is_known = data.where is None and Adjacency(self.adjacency).n_is_public
-            data = data.chosen()
+            data = data if data.where is None else data.chosen()
             X, y = self._validated(data.X, data.y, ensure_min_samples=int(is_known))
             task = self._task(y, facts)
             weights, weight_bound = self._weights(data.sample_weight, X.shape[0], facts)
