@@ -11,19 +11,19 @@ from dpglm.export.scoring import Scoring, scoring_of
 from dpglm.export.sql import as_sql
 from dpglm.tables.schema import Schema
 
-_WRITERS = {"sql": as_sql, "python": as_python, "onnx": as_onnx}
+__all__: list[str] = []  # Estimators and model files have ``export``.
 
 
 def written(scoring: Scoring, to: str) -> Any:
     """Write predictions as SQL or Python text, or as an ONNX model."""
-    return _WRITERS[check_one_of("to", to, list(_WRITERS))](scoring)
+    writers = {"sql": as_sql, "python": as_python, "onnx": as_onnx}
+    return writers[check_one_of("to", to, list(writers))](scoring)
 
 
 def export(model: Any, to: str, schema: Schema | None) -> Any:
     """Write the predictions of a fitted linear model, or one that was read from a file."""
     certificate = model.privacy_
-    bounds = certificate.fact("feature_bounds")
-    names = getattr(model, "feature_names_in_", None)
+    bounds, names = certificate.fact("feature_bounds"), getattr(model, "feature_names_in_", None)
     scoring = scoring_of(
         model.coef_,
         model.intercept_,
