@@ -9,7 +9,7 @@ LIMITS = {
     "classes": 712,
     "abstract classes": 53,
     "lines": 85_655,
-    "code lines": 52_010,
+    "code lines": 52_009,
 }
 
 

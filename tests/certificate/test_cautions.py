@@ -104,7 +104,7 @@ def private_by_definition(certificate):
 def law_of_green_pages(certificate, phases=tuple(Phase)):
     """A page is green just if its certificate holds and nothing weakens it."""
 
-    @settings(phases=phases)
+    @settings(phases=phases, max_examples=100)
     @given(
         wrong=st.sets(st.sampled_from(["noise", "facts", "epsilon", "delta", "claim", "step"])),
         epsilon=st.floats(0.0, 10.0),

@@ -111,7 +111,7 @@ class TestPage:
                 r"<!-- begin measured: ([\w ]+) -->(.*?)<!-- end measured: \1 -->", page, re.DOTALL
             )
         ]
-        assert len(places) == 21
+        assert len(places) == 22
         assert [name for name, text in places if "|" not in text] == []
 
     def test_figure_agrees_with_text(self):

@@ -116,7 +116,7 @@ def test_intervals_without_noise_are_those_of_the_delta_method():
 def test_rare_category_lengthens_intervals_little():
     rows = table(20_000)
     rng = np.random.default_rng(1)
-    rows["ward"] = rng.choice(["a", "b", "c", "d"], 20_000, p=[0.6, 0.399, 0.0005, 0.0005])
+    rows["ward"] = rng.choice(["a", "b", "c", "d"], 20_000, p=[0.6, 0.3, 0.0995, 0.0005])
     ward = {"type": "categorical", "categories": ["a", "b", "c", "d"]}
     made = Study({**SCHEMA, "columns": {**COLUMNS, "ward": ward}}).fit(
         LogisticRegression(inference=True), formula=f"{FORMULA} + C(ward)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def increasing_root(
 def over_classes(values: FloatArray) -> FloatArray:
     """Sum over K classes, in order; ``numpy.sum`` has another order for a single row."""
     xp = namespace(values)
-    total: FloatArray = np.add.accumulate(values)[-1] if xp is np else xp.sum(values, axis=0)
+    total: FloatArray = functools.reduce(np.add, values) if xp is np else xp.sum(values, axis=0)
     return total
 
 

@@ -253,9 +253,7 @@ def read_columns(
     columns = {name: as_cells(table[name], f"column {name!r}") for name in names}
     sizes = {len(cells) for cells in columns.values()}
     if len(sizes) > 1:
-        raise ValueError(
-            f"the columns of the table must have the same number of rows, got {sorted(sizes)}"
-        )
+        raise ValueError(f"columns must have the same number of rows, got {sorted(sizes)}")
     chosen = None if where is None else Where.of(where, columns)
     counted = columns if chosen is None else chosen.rows(columns)
     for column in schema.columns:

@@ -191,6 +191,7 @@ class Observer(NoiseSource):
 
     @property
     def observer(self) -> Observer:  # type: ignore[override]
+        """The source itself."""
         return self
 
     def begins(self, plan: Any, rows: Any) -> None:
