@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
@@ -130,10 +129,10 @@ def not_recognised() -> AbstractContextManager[Any]:
 def split() -> AbstractContextManager[Any]:
     """Let a person lie in several partitions."""
 
-    def another(key: bytes, value: Any) -> bytes:
-        return secrets.token_bytes(16)
+    def counted(found: Any) -> tuple[int, int]:
+        return sum(one.n_rows for one in found), sum(len(one.names) for one in found)
 
-    return mock.patch.object(groups_of_dask, "_name", another)
+    return mock.patch.object(groups_of_dask, "check_apart", counted)
 
 
 def without_bound() -> AbstractContextManager[Any]:

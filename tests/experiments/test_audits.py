@@ -15,7 +15,7 @@ from experiments.audits import __main__ as command
 from experiments.audits import local, table
 from experiments.audits.campaign import CAMPAIGN
 from experiments.audits.case import Line
-from tests.planted import PLANTED
+from tests.planted import PLANTED, planted
 
 # Types that others are made of, and mappings of rows without a choice of their own.
 ABSTRACT = {"LinearUnits", "PlannedStep", "Preprocessor", "generalized_scores"}
@@ -56,6 +56,15 @@ def test_everything_is_attacked(names):
 
 def test_every_listed_bug_is_planted():
     assert set(PLANTED) == {case.planted_bug for case in BUGS if case.planted_bug}
+
+
+def test_every_bug_can_be_planted():
+    """A patched name had been renamed, and the next campaign would have stopped there."""
+    for case in BUGS:
+        with planted(case.planted_bug):
+            setup = case.make()
+        with planted(case.planted_bug), setup.under():
+            pass
 
 
 def test_lines_differ():
