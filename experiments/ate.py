@@ -18,21 +18,25 @@ import numpy as np
 
 import dpglm
 
-__all__ = ["main", "one", "reference", "rows", "schema", "true_effect"]
+__all__ = ["columns", "main", "one", "reference", "rows", "schema", "true_effect"]
 
-N_COVARIATES, BOUND, OVERLAP, Z = 10, 6.0, 0.1, 1.96
-COLUMNS = [f"x{k}" for k in range(N_COVARIATES)]
+BOUND, OVERLAP, Z = 6.0, 0.1, 1.96
 TREATED = np.array([0.5, -0.5, 0.3, 0.3, -0.2, 0, 0, 0, 0, 0])
 OUTCOME = np.array([0.5, 0.5, -0.4, 0, 0.3, 0.3, 0, 0, 0, 0.2])
 WRONG = ("neither", "propensity", "outcome")
 
 
-def schema(binary: bool) -> dict[str, Any]:
+def columns(n_columns: int) -> list[str]:
+    """Return the names of the covariates, of which those beyond ten have no effect."""
+    return [f"x{k}" for k in range(n_columns)]
+
+
+def schema(binary: bool, n_columns: int = 10) -> dict[str, Any]:
     """Return the public facts: covariates, treatment and outcome."""
     target: dict[str, Any] = {"name": "y", "type": "numeric", "low": -BOUND, "high": BOUND}
     if binary:
         target = {"name": "y", "type": "binary", "classes": [0, 1]}
-    numbers = {name: {"type": "numeric", "low": -3, "high": 3} for name in COLUMNS}
+    numbers = {name: {"type": "numeric", "low": -3, "high": 3} for name in columns(n_columns)}
     arms = {"type": "categorical", "categories": ["control", "treated"]}
     return {"columns": {**numbers, "t": arms}, "target": target, "provenance": "generated"}
 
@@ -43,7 +47,7 @@ def _curved(X: np.ndarray) -> np.ndarray:
 
 def _means(X: np.ndarray, wrong: str, binary: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the expected outcomes without and with treatment."""
-    base = X @ OUTCOME + (_curved(X) if wrong == "outcome" else 0.0)
+    base = X[:, :10] @ OUTCOME + (_curved(X) if wrong == "outcome" else 0.0)
     # With a wrong outcome model the effect also differs between people.
     effect = 0.3 + (0.2 * X[:, 0] if wrong == "outcome" else 0.0)
     if not binary:
@@ -52,12 +56,12 @@ def _means(X: np.ndarray, wrong: str, binary: bool) -> tuple[np.ndarray, np.ndar
 
 
 def rows(
-    n_rows: int, seed: int, wrong: str = "neither", *, binary: bool = False
+    n_rows: int, seed: int, wrong: str = "neither", *, binary: bool = False, n_columns: int = 10
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return covariates, treatments and outcomes."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n_rows, N_COVARIATES)).clip(-3.0, 3.0)
-    score = X @ TREATED + (_curved(X) if wrong == "propensity" else 0.0)
+    X = rng.normal(size=(n_rows, n_columns)).clip(-3.0, 3.0)
+    score = X[:, :10] @ TREATED + (_curved(X) if wrong == "propensity" else 0.0)
     chance = np.clip(1.0 / (1.0 + np.exp(-score)), OVERLAP, 1.0 - OVERLAP)
     t = (rng.random(n_rows) < chance).astype(float)
     mean = np.where(t == 1.0, *_means(X, wrong, binary)[::-1])
@@ -69,7 +73,7 @@ def rows(
 def true_effect(wrong: str, *, binary: bool) -> float:
     """Return the average effect, from two million people without randomness of outcomes."""
     rng = np.random.default_rng(99)
-    X = rng.normal(size=(2_000_000, N_COVARIATES)).clip(-3.0, 3.0)
+    X = rng.normal(size=(2_000_000, 10)).clip(-3.0, 3.0)
     control, treated = _means(X, wrong, binary)
     return float(np.mean(treated - control))
 
@@ -107,19 +111,25 @@ def reference(
 
 
 def one(
-    seed: int, wrong: str, *, binary: bool, n_rows: int = 20_000, epsilon: float = 1.0
+    seed: int,
+    wrong: str,
+    *,
+    binary: bool,
+    n_rows: int = 20_000,
+    n_columns: int = 10,
+    epsilon: float = 1.0,
 ) -> tuple[float, float, float, float]:
     """Return the error and the standard error of both estimates, the private one first."""
-    X, t, y = rows(n_rows, seed, wrong, binary=binary)
+    X, t, y = rows(n_rows, seed, wrong, binary=binary, n_columns=n_columns)
     arms = np.array(["control", "treated"])[t.astype(int)]
-    table = {**dict(zip(COLUMNS, X.T, strict=True)), "t": arms}
+    table = {**dict(zip(columns(n_columns), X.T, strict=True)), "t": arms}
     table["y"] = y.astype(int) if binary else y
     effect = dpglm.ate(
         table,
         treatment="t",
         outcome="y",
-        adjust=COLUMNS,
-        schema=schema(binary),
+        adjust=columns(n_columns),
+        schema=schema(binary, n_columns),
         epsilon=epsilon,
         overlap=OVERLAP,
         random_state=seed,
@@ -134,13 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=250)
     parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--epsilon", type=float, default=1.0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| outcome | wrong model | coverage | length | bias / error | without privacy |")
     print("|---|---|---|---|---|---|")
     for binary, wrong in itertools.product((False, True), WRONG):
-        size = {"n_rows": options.rows, "epsilon": options.epsilon}
+        size = {"n_rows": options.rows, "n_columns": options.columns, "epsilon": options.epsilon}
         found = [one(seed, wrong, binary=binary, **size) for seed in range(options.runs)]
         error, se, error0, se0 = np.array(found).T
         print(

@@ -8,8 +8,8 @@ LIMITS = {
     "files": 283,
     "classes": 712,
     "abstract classes": 53,
-    "lines": 85_655,
-    "code lines": 52_009,
+    "lines": 85_793,
+    "code lines": 52_102,
 }
 
 

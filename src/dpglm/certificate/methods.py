@@ -74,6 +74,7 @@ _DOES = {
     "KaplanMeier": "Survival curves rest",
     "Moments": "The second moments behind all linear models rest",
     "StandardizedMeans": "Standardised mean predictions rest",
+    "calibration": "The calibration of the models rests",
     "spread": "The bound on contributions rests",
     "effect": "The effect rests",
 }

@@ -21,8 +21,6 @@ from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.certificate.statement import WHERE
-from dpglm.data.rows import Protection
-from dpglm.data.split import NUISANCES
 from dpglm.effects.parts import EFFECT, SPREAD, SumEstimates, Sums, SumsPart, bound_of
 from dpglm.effects.question import EffectQuestion, in_words
 from dpglm.ledger.store import write_json
@@ -47,6 +45,8 @@ class Contrast:
         In the units of the outcome; a ratio has none. Within ``limits``.
     sampling_error, noise_error : float
         Standard errors from sampling and from privacy noise, of the logarithm of a ratio.
+    model_error : float
+        Standard error from the errors of both models together.
     is_ratio : bool
         Whether intervals are made on the scale of logarithms.
     limits : (float, float)
@@ -59,14 +59,15 @@ class Contrast:
     estimate: float
     sampling_error: float
     noise_error: float
+    model_error: float
     is_ratio: bool = False
     limits: Range = _ANY
     beyond: float = 0.0
 
     @property
     def standard_error(self) -> float:
-        """Standard error from sampling and noise together."""
-        return math.hypot(self.sampling_error, self.noise_error)
+        """Standard error from sampling, noise and models together."""
+        return math.hypot(self.sampling_error, self.noise_error, self.model_error)
 
     @property
     def p_value(self) -> float:
@@ -75,7 +76,7 @@ class Contrast:
         return 2.0 * float(special.ndtr(-abs(value) / max(self.standard_error, 1e-300)))
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval, from sampling and privacy noise.
+        """Return the confidence interval, from sampling, privacy noise and models.
 
         Parameters
         ----------
@@ -98,7 +99,11 @@ class Contrast:
         low, high = (plain_number(end) for end in self.conf_int())
         errors = ", ".join(
             f"{name} {plain_number(value, 2)}"
-            for name, value in (("sampling", self.sampling_error), ("noise", self.noise_error))
+            for name, value in (
+                ("sampling", self.sampling_error),
+                ("noise", self.noise_error),
+                ("models", self.model_error),
+            )
         )
         of_log = " of the logarithm" if self.is_ratio else ""
         return (
@@ -116,6 +121,7 @@ class _Stored:
     formula: str | None
     overlap: float
     design_effect: float
+    bias: float
     spread: Vector
     effect: Vector
     certificate: Certificate
@@ -134,6 +140,9 @@ class AverageEffect:
         The released values.
     design_effect : float
         Factor of the sampling variance.
+    bias : float
+        Standard error of the difference from the product of the errors of both models, in ranges of
+        the outcome.
     privacy_ : dpglm.report.Certificate
         The guarantee, its assumptions, and the budget spent.
 
@@ -146,6 +155,7 @@ class AverageEffect:
     spread: Floats
     sums: Floats
     design_effect: float
+    bias: float
     privacy_: Certificate
 
     @functools.cached_property
@@ -176,6 +186,7 @@ class AverageEffect:
             shown,
             math.sqrt(max(sampling, 0.0)),
             math.sqrt(max(noise, 0.0)),
+            self.bias * float(np.abs(w).sum()),
             limits=limits,
             beyond=estimate - shown,
         )
@@ -254,10 +265,13 @@ class AverageEffect:
 
     @property
     def caution(self) -> str | None:
-        """Warning that noise dominates the models, so that intervals may be too short; or None."""
-        own = (self.privacy_.parts[name] for name in NUISANCES[0])
-        return self.question.caution(
-            Protection(one.adjacency, one.budget, one.data.n_rows, one.data.groups) for one in own
+        """Statement that noise in the models dominates the interval; None if it does not."""
+        own = self.difference
+        if own.model_error <= math.hypot(own.sampling_error, own.noise_error):
+            return None
+        return (
+            "noise in the models dominates the interval: adjust for fewer columns, or use a larger "
+            "budget or more rows"
         )
 
     @property
@@ -327,6 +341,7 @@ class AverageEffect:
                 asked.formula,
                 asked.overlap,
                 self.design_effect,
+                self.bias,
                 self.spread,
                 self.sums,
                 self.privacy_,
@@ -370,12 +385,15 @@ def load_effect(path: str | os.PathLike[str]) -> AverageEffect:
         stored = _FORMAT.read(load(path))
         question = EffectQuestion(stored.schema, stored.formula, stored.overlap)
         effect = check_real("design_effect", stored.design_effect, least=1.0)
+        bias = check_real("bias", stored.bias, least=0.0)
         for name, values in ((SPREAD, stored.spread), (EFFECT, stored.effect)):
             part = stored.certificate.parts.get(name)
             if part is None or part.model_digest != model_digest(values, 0.0):
                 raise ValueError(f"{name} must have the values that the certificate is about")
             if any(fact not in part.public_facts for fact in question.facts):
                 raise ValueError("schema, formula and overlap must be those of the certificate")
-        found = AverageEffect(question, stored.spread, stored.effect, effect, stored.certificate)
+        found = AverageEffect(
+            question, stored.spread, stored.effect, effect, bias, stored.certificate
+        )
         _ = found.difference
     return found

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from dpglm._calls import checked, frames_to_the_user
+from dpglm._calls import checked
 from dpglm._validation import check_real
 from dpglm.certificate.execution import PartPlan, Stated, StudyPart
 from dpglm.data.rows import Protection
 from dpglm.data.split import NUISANCES, Split, size_of_part
 from dpglm.effects.effect import AverageEffect
-from dpglm.effects.parts import EFFECT, SPREAD, SumsPart
+from dpglm.effects.parts import CALIBRATION, EFFECT, SPREAD, SumsPart, calibration_of
 from dpglm.effects.question import EffectQuestion, question_of
-from dpglm.exceptions import LowSignalWarning
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.budget import Adjacency, GaussianDP, PrivacyBudget, stated_budget
@@ -31,7 +29,8 @@ from dpglm.tables.schema import Schema
 
 # Shares of the squared budget: noise of the sums is in the estimate, and that of models only
 # through the product of the errors of both.
-_MODEL, _SPREAD, _SUMS = 0.2, 0.1, 0.5
+_MODEL, _CALIBRATION, _SPREAD, _SUMS = 0.15, 0.1, 0.1, 0.5
+_WHOLE = _CALIBRATION + _SPREAD + _SUMS
 
 
 def plan_effect(
@@ -39,7 +38,7 @@ def plan_effect(
 ) -> StudyPlan:
     """Plan the models of each half, the spread of contributions and their sums.
 
-    Privacy: a row is in one half, so it is charged for two models and for both sums
+    Privacy: a row is in one half, so it is charged for two models and for three sums
     (docs/proofs/splits.md).
     """
     split = Split(0.5, groups)
@@ -47,6 +46,7 @@ def plan_effect(
     for treatment, outcome in NUISANCES:
         declared[treatment] = question.propensity, _MODEL
         declared[outcome] = question.outcome, _MODEL
+    declared[CALIBRATION] = SumsPart(question, CALIBRATION), _CALIBRATION
     declared[SPREAD] = SumsPart(question, SPREAD), _SPREAD
     declared[EFFECT] = SumsPart(question, EFFECT), _SUMS
     mu = protection.budget.gdp_mu() * MARGIN
@@ -57,7 +57,7 @@ def plan_effect(
         planned[name] = PartPlan(part, part.plan(own))
     outcome = question.schema.target.name
     title = f"effect of {question.treatment.name} on {outcome}"
-    return StudyPlan(title, question.schema, protection, split, planned, _SPREAD + _SUMS, groups)
+    return StudyPlan(title, question.schema, protection, split, planned, _WHOLE, groups)
 
 
 @checked
@@ -143,17 +143,15 @@ def ate(
 
     Notes
     -----
-    Warns (``LowSignalWarning``) before anything is spent if noise dominates the models.
-
     The estimate is the mean of ``m1 - m0 + t (y - m1) / e - (1 - t) (y - m0) / (1 - e)``, with a
     private logistic regression e of the treatment and a private regression m of the outcome. Rows
     of each random half are predicted by the models of the other half. It is consistent if one of
     the two models has the right form, nothing else confounds the treatment, and no propensity is
-    beyond ``overlap``. The sampling error ignores that models were estimated, which is of second
-    order if both have the right form. Estimates and intervals are projected on the range that the
-    bounds of the outcome allow.
+    beyond ``overlap``. Errors of models are calibrated on the other half; ``model_error`` is the
+    standard error from the product of those that remain. Estimates and intervals are projected on
+    the range that the bounds of the outcome allow.
 
-    Privacy: a row is charged for both models of its half and for two sums over all rows. The
+    Privacy: a row is charged for both models of its half and for three sums over all rows. The
     bounds of the sums do not rest on the models.
 
     References
@@ -200,9 +198,9 @@ def ate(
     most = 1.0 if max_rows_per_group is None else float(max_rows_per_group)
     effect = check_real("design_effect", most if design_effect is None else design_effect, least=1)
     plan = plan_effect(question, protection, groups)
-    caution = question.caution(plan.planned[name].plan.protection for name in NUISANCES[0])
-    if caution is not None:
-        warnings.warn(caution, LowSignalWarning, stacklevel=frames_to_the_user())
     found = run(plan, columns, noise, account, checkpoint, chosen)
-    spread, sums = (found.results[name].values for name in (SPREAD, EFFECT))
-    return AverageEffect(question, spread, sums, effect, found.privacy_)
+    made = found.results
+    models = [tuple(made[name] for name in half) for half in NUISANCES]
+    _, bias = calibration_of(question, models, made[CALIBRATION])
+    spread, sums = (made[name].values for name in (SPREAD, EFFECT))
+    return AverageEffect(question, spread, sums, effect, bias, found.privacy_)

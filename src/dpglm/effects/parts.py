@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,13 @@ from dpglm.tabulate import normal_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
 
-SPREAD, EFFECT = "spread", "effect"
+CALIBRATION, SPREAD, EFFECT = "calibration", "spread", "effect"
 """Names of the parts that use all rows."""
 # Magnitudes in cells of half octaves below the largest one.
 _CELLS = 24
+# Standard deviation of predictions that are constant but for rounding, and the noise in them
+# relative to a signal that cannot be distinguished from none.
+_CONSTANT, _UNSEEN = 1e-6, 1e9
 _STEP = math.sqrt(2.0)
 # Counts below this many standard deviations of their noise cannot be distinguished from none, and
 # then at most this share of the rows may be there.
@@ -62,13 +65,14 @@ class Sums:
 @final
 @dataclass(frozen=True, eq=False)
 class SumsPart(StudyPart):
-    """Sums over all rows: of the spread of contributions, or of contributions within a bound.
+    """Sums over all rows: of errors of models, magnitudes of contributions, or contributions.
 
     Parameters
     ----------
     question : EffectQuestion
         The effect.
-    name : {"spread", "effect"}
+    name : {"calibration", "spread", "effect"}
+        "calibration": sums of predictions of both models, their squares, errors, and products.
         "spread": counts of rows by the magnitude of their contribution to the difference.
         "effect": counts of clipped propensities and contributions, and sums of contributions, their
         squares and products, in units of a bound that follows from the spread.
@@ -88,6 +92,9 @@ class SumsPart(StudyPart):
         """The tables, in the order of their release."""
         if self.name == SPREAD:
             return (Cells((0,), (_CELLS,)),)
+        if self.name == CALIBRATION:
+            weight, values = math.sqrt(0.1), ((1,), (2,), (3,), (1, 3), (4,), (5,), (6,), (4, 6))
+            return tuple(Cells((0,), (2,), weight, one) for one in ((), *values, (6, 6)))
         rest = math.sqrt((1.0 - _MAIN) / 5.0)
         return (
             Cells((0, 1), (2, 2), rest),
@@ -123,6 +130,8 @@ class SumsPart(StudyPart):
         half = normal_quantile(0.95) * plan.coefficient_noise
         if self.name == SPREAD:
             return (("rows in a cell", half),)
+        if self.name == CALIBRATION:
+            return (("sum of errors of a model", half / self.tables[0].weight),)
         share = half / math.sqrt(_MAIN) / plan.data.n_rows
         return (("effect, in units of the largest contribution of a row", share),)
 
@@ -133,11 +142,16 @@ class SumsPart(StudyPart):
         if chosen is not None:
             table, side = chosen.rows(table), side[chosen.counts]
         models = [tuple(given.earlier[name] for name in half) for half in NUISANCES]
-        contributions = self.question.contributions(table, models, side)
-        if self.name == SPREAD:
-            X = _magnitudes(contributions, self.question.largest)
+        asked = self.question
+        if self.name == CALIBRATION:
+            X = _errors(*asked.read(table, models, side), side, units_of(drawn_of(asked, models)))
         else:
-            X = _within(contributions, bound_of(self.question, given.earlier[SPREAD]))
+            lines, _ = calibration_of(asked, models, given.earlier[CALIBRATION])
+            contributions = asked.contributions(table, models, side, lines)
+            if self.name == SPREAD:
+                X = _magnitudes(contributions, asked.largest)
+            else:
+                X = _within(contributions, bound_of(asked, given.earlier[SPREAD]))
         every = MatrixRows(X, np.zeros(len(X))).spread(None if chosen is None else chosen.counts)
 
         def prepared(noise: NoiseSource) -> Rows:
@@ -150,9 +164,96 @@ class SumsPart(StudyPart):
             return used.prepared(plan.data, None, np.asarray)
 
         sizes = size_facts(plan.data, plan.adjacency, chosen=chosen is not None)
-        facts = (*sizes, *self.question.facts)
+        facts = (*sizes, *asked.facts)
         solution, certificate = execute(plan, prepared, "AverageEffect", self.name, facts, given)
         return Sums(solution.w, plan.coefficient_noise, certificate)
+
+
+def drawn_of(question: EffectQuestion, models: Any) -> Floats:
+    """Return predictions of both models of both halves, of shape (2, 2, n), for drawn rows."""
+    drawn = question.drawn()
+    found = np.stack([question.predicted(pair, drawn) for pair in models], axis=1)
+    return np.stack([found[0], 0.5 * (found[1] + found[2])])
+
+
+def units_of(drawn: Floats) -> Floats:
+    """Return centers and units of predictions by model and half, of shape (2, 2, 2).
+
+    Drawn predictions have the center as mean. The unit is sqrt(3) times their standard deviation,
+    which is the end of an even distribution, and 1 for constant predictions.
+    """
+    spread = drawn.std(axis=2)
+    units = np.where(spread > _CONSTANT, math.sqrt(3.0) * spread, 1.0)
+    return np.stack([drawn.mean(axis=2), units])
+
+
+def _errors(
+    treated: NDArray[np.bool_], y: Floats, found: Floats, side: NDArray[Any], units: Floats
+) -> Floats:
+    """Return the columns of a calibration: the half of the models, predictions, and their errors.
+
+    Errors of outcomes are in units of half the range, and larger ones are clipped.
+    """
+    half = np.where(side == 0, 1, 0)
+    own = np.stack([found[0], np.where(treated, found[2], found[1])])
+    errors = np.stack([treated - own[0], 2.0 * (y - own[1])])
+    center, unit = units[:, :, half]
+    scaled = np.clip((own - center) / unit, -1.0, 1.0)
+    columns = np.stack([scaled, 2.0 * scaled**2 - 1.0, errors], axis=1).reshape(6, -1)
+    return np.column_stack([half, *columns])
+
+
+def calibration_of(question: EffectQuestion, models: Any, sums: Sums) -> tuple[Floats, float]:
+    """Return lines that calibrate predictions, and the standard error of the remaining bias.
+
+    A model below its noise has errors that depend on its prediction. Their regression on it, in the
+    rows of the other half, is added to it, with coefficients shrunk towards 0 by their noise. Lines
+    are intercepts and slopes by model and half, of shape (2, 2, 2).
+
+    The bias is the mean product of the errors of both models, over ``e (1 - e)``. Three products
+    remain: of intercepts; of errors along the signal; and of noise in other directions, which are
+    independent. The correlation of the models of both halves is the signal's share of the variance.
+    """
+    drawn = drawn_of(question, models)
+    center, unit = units_of(drawn)
+    weight = SumsPart(question, CALIBRATION).tables[0].weight
+    noise, scale = sums.noise_std / weight, np.array([[1.0], [0.5]])
+    count, *values, residual = sums.values.reshape(-1, 2) / weight
+    n = np.maximum(count, noise)
+    first, second, error, product = np.reshape(values, (2, 4, 2)).swapaxes(0, 1)
+    mean = first / n
+    squares = np.maximum(0.5 * (n + second) - n * mean**2, noise)
+    slope, slope_error = (scale * one / squares for one in (product - mean * error, noise))
+    level_error = scale * noise / n
+    # A prediction does not count against itself.
+    bend = np.maximum(_shrunk(slope, slope_error), -unit)
+    shift = _shrunk(scale * error / n, level_error)
+    lines = np.stack([shift - bend * (center / unit + mean), 1.0 + bend / unit], axis=2)
+    with np.errstate(all="ignore"):
+        signal = np.array([np.corrcoef(one)[:1, 1] for one in drawn])
+        alike = np.array([abs(np.corrcoef(one)[0, 1]) for one in drawn.swapaxes(0, 1)])
+        unseen = np.where(signal > 0.0, (1.0 - signal) / signal, _UNSEEN)
+    # Errors along the signal are at most those of a constant propensity within the overlap, and the
+    # residuals of outcomes. Their correlation is that of both models, or of random directions.
+    k = len(question.adjusted)
+    alike = np.hypot(np.nan_to_num(alike, nan=1.0), 1.0 / math.sqrt(k))
+    residual = np.minimum(0.25 * np.maximum(residual, noise) / n, 0.25)
+    most = np.stack([np.full(2, 0.5 - question.overlap), np.sqrt(residual)])
+    spread = np.sqrt(squares / n)
+    explained = np.abs(unit + bend) * spread
+    along = np.fmin(slope_error * spread + explained * unseen, most)
+    across = explained * np.sqrt(np.nan_to_num(np.clip(1.0 - signal, 0.0, 1.0), nan=1.0))
+    # At e = 1/2, where the bound on each product is least.
+    products = 4.0 * np.stack([one.prod(axis=0) for one in (level_error, along, across)])
+    products[1] *= alike
+    products[2] /= math.sqrt(2.0 * k)
+    return lines, float(np.linalg.norm(products, axis=0).mean())
+
+
+def _shrunk(estimates: Floats, errors: Floats) -> Floats:
+    """Return estimates shrunk towards 0 by their standard errors (James and Stein)."""
+    ratio = errors / np.maximum(np.abs(estimates), 1e-300)
+    return estimates * np.maximum(0.0, 1.0 - ratio**2)
 
 
 def _edges(largest: float) -> Floats:

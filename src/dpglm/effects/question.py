@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_list, check_real, in_one_line
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.rows import Protection
 from dpglm.evaluation.planning import predictions_of
 from dpglm.moments.basis import columns_of
 from dpglm.study.planning import ModelPart, model_of
@@ -20,11 +19,12 @@ from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.formula.design import read_formula
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, NumericTarget
+from dpglm.tables.times import UNITS
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# Largest ratio of noise variance to sampling variance of models that adjust well.
-_MOST_NOISE = 1.0
+# Rows that show the spread of predictions; more show the same.
+_DRAWN = 2000
 
 
 @final
@@ -101,23 +101,6 @@ class EffectQuestion:
             formula = f"~ `{self.treatment.name}` + {self.formula}"
         return ModelPart(model_of(self.schema, None, formula, {}), self.schema)
 
-    def caution(self, protections: Iterable[Protection]) -> str | None:
-        """Return a warning if noise dominates a model; ``protections`` are those of one half.
-
-        Intervals ignore the product of the errors of both models, which is then not small.
-        """
-        ratios = [
-            part.noise_to_sampling(protection)
-            for part, protection in zip((self.propensity, self.outcome), protections, strict=True)
-        ]
-        if max(ratios) <= _MOST_NOISE:
-            return None
-        return (
-            f"the noise variance of the models is {max(ratios):.2g} times their sampling variance, "
-            "so they adjust poorly, and intervals may be too short: adjust for fewer columns and "
-            "categories, or use a larger budget or more rows"
-        )
-
     @property
     def facts(self) -> tuple[PublicFact, ...]:
         """The declared facts, for a certificate."""
@@ -128,35 +111,72 @@ class EffectQuestion:
             PublicFact("overlap", self.overlap, "declared"),
         )
 
-    def contributions(
+    def drawn(self) -> dict[str, NDArray[Any]]:
+        """Return rows of the control group, drawn evenly within the declared bounds. Public."""
+        rng = np.random.default_rng(0)
+        found: dict[str, NDArray[Any]] = {}
+        for column in self.schema.columns[:-1]:
+            own = getattr(column, "of", None) or column
+            if isinstance(own, CategoricalColumn):
+                places = rng.integers(len(own.categories), size=_DRAWN)
+                found[own.name] = np.array(own.categories, object)[places]
+                continue
+            assert isinstance(own, NumericColumn)
+            cells = np.clip(own.unstretched(rng.random(_DRAWN)), own.low, own.high)
+            if own.time is not None:
+                is_date = own.time == "date"
+                micros = cells * UNITS["days" if is_date else own.unit or "days"]
+                cells = micros.astype(np.int64).astype("M8[us]" if is_date else "m8[us]")
+            found[own.name] = cells
+        return found
+
+    def predicted(self, models: tuple[Any, Any], table: Mapping[str, Any]) -> Floats:
+        """Return propensities, and outcomes without and with treatment, of shape (3, n). Private.
+
+        Outcomes are in units of their range, from its middle. A model may predict anything: a row
+        with a score that overflows counts as any other.
+        """
+        propensity, outcome = models
+        levels = np.asarray(self.treatment.categories)
+        chance = np.nan_to_num(predictions_of(propensity, table), nan=0.5)
+        found = [chance if propensity.classes_[1] == levels[1] else 1.0 - chance]
+        for level in levels:
+            arm = {**table, self.treatment.name: np.full(len(chance), level)}
+            predicted = predictions_of(outcome, arm)
+            if self.is_binary and outcome.classes_[1] != self.event:
+                predicted = 1.0 - predicted
+            found.append(self._in_range(np.nan_to_num(predicted)))
+        return np.stack(found)
+
+    def read(
         self, table: Mapping[str, Any], nuisances: Sequence[tuple[Any, Any]], side: NDArray[Any]
-    ) -> Contributions:
-        """Return the contribution of each row. Private.
+    ) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """Return whether rows are treated, their outcomes, and predictions of each. Private.
 
         ``nuisances`` are the models of both halves, and ``side`` is the half of each row: the
         models of the other half predict it.
         """
-        n_rows = len(side)
-        levels = np.asarray(self.treatment.categories)
-        treated = self.treatment.read(table[self.treatment.name]) == 1
-        found = np.zeros((3, n_rows))
+        found = np.zeros((3, len(side)))
         for half, models in enumerate(nuisances):
             rows = side != half
-            part = {name: cells[rows] for name, cells in table.items()}
-            propensity, outcome = models
-            # A model may predict anything: a row with a score that overflows counts as any other.
-            chance = np.nan_to_num(predictions_of(propensity, part), nan=0.5)
-            if propensity.classes_[1] != levels[1]:
-                chance = 1.0 - chance
-            found[0, rows] = np.clip(chance, self.overlap, 1.0 - self.overlap)
-            for place, level in enumerate(levels):
-                part[self.treatment.name] = np.full(int(rows.sum()), level)
-                predicted = predictions_of(outcome, part)
-                if self.is_binary and outcome.classes_[1] != self.event:
-                    predicted = 1.0 - predicted
-                found[1 + place, rows] = self._in_range(np.nan_to_num(predicted))
-        chance, control, treatment = found
-        y = self._outcomes(table)
+            found[:, rows] = self.predicted(models, {n: cells[rows] for n, cells in table.items()})
+        treated = self.treatment.read(table[self.treatment.name]) == 1
+        return treated, self._outcomes(table), found
+
+    def contributions(
+        self,
+        table: Mapping[str, Any],
+        nuisances: Sequence[tuple[Any, Any]],
+        side: NDArray[Any],
+        lines: Floats | None = None,
+    ) -> Contributions:
+        """Return the contribution of each row; ``lines`` is as in ``calibration_of``. Private."""
+        treated, y, found = self.read(table, nuisances, side)
+        if lines is not None:
+            intercepts, slopes = lines[[0, 1, 1]][:, np.where(side == 0, 1, 0)].transpose(2, 0, 1)
+            found = intercepts + slopes * found
+        chance = np.clip(found[0], self.overlap, 1.0 - self.overlap)
+        control, treatment = np.clip(found[1:], -0.5, 0.5)
         weight = np.where(treated, 1.0 / chance, 1.0 / (1.0 - chance))
         residual = weight * (y - np.where(treated, treatment, control))
         at_clip = (chance <= self.overlap) | (chance >= 1.0 - self.overlap)
