@@ -143,20 +143,25 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=250)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first run")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--columns", type=int, default=10)
     parser.add_argument("--epsilon", type=float, default=1.0)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| outcome | wrong model | coverage | length | bias / error | without privacy |")
-    print("|---|---|---|---|---|---|")
+    print("| outcome | wrong model | coverage | length | median | bias / error | without privacy |")
+    print("|---|---|---|---|---|---|---|")
     for binary, wrong in itertools.product((False, True), WRONG):
         size = {"n_rows": options.rows, "n_columns": options.columns, "epsilon": options.epsilon}
-        found = [one(seed, wrong, binary=binary, **size) for seed in range(options.runs)]
+        found = [
+            one(seed, wrong, binary=binary, **size)
+            for seed in range(options.first, options.first + options.runs)
+        ]
         error, se, error0, se0 = np.array(found).T
         print(
             f"| {'binary' if binary else 'number'} | {wrong} | "
             f"{np.mean(np.abs(error) < Z * se):.3f} | {np.mean(se / se0):.2f} | "
+            f"{np.median(se / se0):.2f} | "
             f"{np.mean(error) / np.std(error):.2f} | {np.mean(np.abs(error0) < Z * se0):.3f} |",
             flush=True,
         )
