@@ -1,4 +1,4 @@
-"""Attacks on the sums of a treatment effect, and on sums whose contributions are not clipped."""
+"""Attacks on both kinds of sums of a treatment effect, and on contributions without clipping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.data.rows import Protection
-from dpglm.effects.parts import EFFECT, SumsPart
+from dpglm.effects.parts import CALIBRATION, EFFECT, SumsPart
 from dpglm.effects.question import question_of
 from dpglm.oracle.counts import Cells
 from dpglm.privacy import Adjacency
@@ -27,25 +27,31 @@ SCHEMA = {
     "target": {"name": "y", "type": "numeric", "low": -1, "high": 1},
     "provenance": "made up",
 }
-PART = SumsPart(question_of(Schema.from_dict(SCHEMA), "arm", "y", ["x"], 0.1), EFFECT)
-# A row at all clips, in units of the bounds, and its opposite.
-FARTHEST, OPPOSITE = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [0.0, 0.0, -1.0, 1.0, -1.0, 1.0]
-CLOSER = "squares and products of opposite rows are equal, and the relation's factor is 2"
+QUESTION = question_of(Schema.from_dict(SCHEMA), "arm", "y", ["x"], 0.1)
+# By part: the cells of a row, its contributions at all clips, and those of its opposite.
+ROWS = {
+    EFFECT: (2, [1.0, 1.0, 1.0, 1.0], [-1.0, 1.0, -1.0, 1.0]),
+    CALIBRATION: (1, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [-1.0, 1.0, -1.0, -1.0, 1.0, -1.0]),
+}
+CLOSER = "opposite rows share squares or differ in their cells, and the relation's factor is 2"
 
 
-def attacked(relation: Adjacency, row: list[float] = FARTHEST, **rest: Any) -> Setup:
-    """Attack the only row with a contribution, as large as can be."""
-    plan = PART.plan(Protection(relation, BUDGET, 4))
-    return of_plan(plan, row, replacement=(OPPOSITE, 1.0), **rest)
+def attacked(relation: Adjacency, name: str, factor: float = 1.0) -> Setup:
+    """Attack the only row with a contribution, ``factor`` times as large as it may be."""
+    plan = SumsPart(QUESTION, name).plan(Protection(relation, BUDGET, 4))
+    n_cells, contributions, opposite = ROWS[name]
+    row = [1.0] * n_cells + [factor * one for one in contributions]
+    return of_plan(plan, row, replacement=([0.0] * n_cells + opposite, 1.0))
 
 
-def case(relation: Adjacency) -> Case:
+def case(relation: Adjacency, name: str) -> Case:
     """Make a line of the campaign."""
     why = CLOSER if relation is REPLACE_ONE else ""
-    return Case("exploration", "ate", lambda: attacked(relation), relation, "sums", why)
+    kind = "sums" if name == EFFECT else name
+    return Case("exploration", "ate", lambda: attacked(relation, name), relation, kind, why)
 
 
-def unclipped() -> Setup:
+def unclipped(name: str) -> Setup:
     """Add up contributions of outcomes beyond their bounds, and claim what was meant."""
 
     def sums(cells: Cells, X: NDArray[np.float64], weights: Any = None) -> NDArray[np.float64]:
@@ -56,12 +62,13 @@ def unclipped() -> Setup:
         added = added if weights is None else added * weights
         return np.asarray(np.bincount(place, added, cells.size), np.float64)
 
-    setup = attacked(ZERO_OUT, [1.0, 1.0, 3.0, 3.0, 1.0, 1.0])
+    setup = attacked(ZERO_OUT, name, 3.0)
     return dataclasses.replace(setup, under=lambda: mock.patch.object(Cells, "sums", sums))
 
 
-CASES: list[Case] = [case(relation) for relation in RELATIONS]
+CASES: list[Case] = [case(relation, name) for name in ROWS for relation in RELATIONS]
 BUGS: list[Case] = [
     dataclasses.replace(CASES[0], bug="half the noise", planted_bug="half_noise"),
-    Case("bugs", "ate", unclipped, bug="contributions that are not clipped"),
+    Case("bugs", "ate", lambda: unclipped(EFFECT), bug="contributions that are not clipped"),
+    Case("bugs", "ate", lambda: unclipped(CALIBRATION), bug="errors that are not clipped"),
 ]
