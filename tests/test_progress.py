@@ -14,7 +14,6 @@ from dpglm import LogisticRegression, NoisyGD, PrivateGridSearchCV, _calls
 from dpglm._calls import (
     Bars,
     Lines,
-    NotebookBars,
     ProgressStage,
     is_listening,
     listening,
@@ -277,50 +276,24 @@ class TestBars:
 
 
 class TestNotebooks:
-    def test_one_output_that_is_empty_at_the_end(self):
-        clock, shown_texts, updates = Clock(), [], []
-        listener = NotebookBars(lambda text: shown_texts.append(text) or updates.append, clock)
-        work(listener, clock, 60.0)
-        assert len(shown_texts) == 1
-        assert any("Pass over the rows" in text for text in updates)
-        assert any("5 of 10, 5:00 left" in text for text in updates)
-        assert updates[-1] == ""
-
-    def test_names_are_only_text(self):
-        texts = []
-        listener = NotebookBars(lambda text: texts.append(text) or texts.append, Clock())
-        with listening(listener), stage("<script>"):
-            pass
-        assert "<script>" not in texts[0]
-
-    def test_a_kernel_is_known_without_importing_ipython(self, monkeypatch):
-        class ZMQInteractiveShell:
-            pass
-
-        kernel = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
-        monkeypatch.setitem(sys.modules, "IPython", kernel)
-        assert _calls.is_watched()
-        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    @pytest.mark.parametrize("has_widgets", [True, False])
+    def test_bars_are_those_of_rich_and_need_ipywidgets(self, monkeypatch, has_widgets):
+        pytest.importorskip("rich")
+        console = types.SimpleNamespace(is_jupyter=True)
+        monkeypatch.setattr(_calls, "_console", lambda: console)
+        monkeypatch.setattr(_calls, "_is_installed", lambda name: name == "rich" or has_widgets)
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        monkeypatch.delitem(sys.modules, "IPython", raising=False)
         assert not _calls.is_watched()
+        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace())
+        assert _calls.is_watched() == has_widgets
 
-    def test_shown_in_a_notebook_uses_its_display(self, monkeypatch):
-        displayed = []
-
-        class ZMQInteractiveShell:
-            pass
-
-        display = types.SimpleNamespace(
-            HTML=str,
-            display=lambda text, display_id: (
-                displayed.append(text) or types.SimpleNamespace(update=lambda one: None)
-            ),
-        )
-        kernel = types.SimpleNamespace(get_ipython=ZMQInteractiveShell, display=display)
-        monkeypatch.setitem(sys.modules, "IPython", kernel)
-        monkeypatch.setitem(sys.modules, "IPython.display", display)
-        with shown(), stage("Private fit", 2):
-            pass
-        assert "Private fit" in displayed[0]
+    def test_a_log_has_lines_and_no_bars(self, monkeypatch):
+        log = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", log)
+        with shown(), stage("Private fit", 1) as advance:
+            advance(1)
+        assert log.getvalue() == "Private fit: 1 of 1\n"
 
 
 class TestVerbose:

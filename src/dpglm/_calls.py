@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import html
 import importlib
 import importlib.util
 import inspect
@@ -158,16 +157,28 @@ _PAUSE = 0.1
 
 
 def is_watched() -> bool:
-    """Whether bars can be drawn: in a notebook, or a terminal with rich."""
-    return _in_notebook() or _on_terminal()
+    """Whether rich draws bars: in a terminal, or with ipywidgets in a notebook."""
+    # Neither is imported for the test.
+    in_notebook = "IPython" in sys.modules and _is_installed("ipywidgets")
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not (in_notebook or on_terminal) or not _is_installed("rich"):
+        return False
+    console = _console()
+    if console.is_jupyter:
+        return in_notebook
+    return bool(on_terminal and console.is_terminal and not console.is_dumb_terminal)
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
     """Show the progress of this block; no effect within another such block.
 
-    In a terminal with rich installed, and in a notebook, transient bars with the remaining time;
-    else a line on standard error after each quarter of the outermost stages.
+    Transient bars with the remaining time where ``is_watched``; else a line on standard error after
+    each quarter of the outermost stages.
     """
     if is_listening():
         yield
@@ -179,20 +190,12 @@ def shown() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _listener() -> Iterator[Listener]:
-    if _in_notebook():
-        display = importlib.import_module("IPython.display")
-
-        def output(text: str) -> Callable[[str], None]:
-            handle = display.display(display.HTML(text), display_id=True)
-            return lambda new: handle.update(display.HTML(new))
-
-        yield NotebookBars(output)
-    elif _on_terminal():
-        bars = _rich_bars()
-        with bars:
-            yield Bars(bars)
-    else:
-        yield Lines(_write_line)
+    if not is_watched():
+        yield Lines(lambda text: sys.stderr.write(f"{text}\n"))
+        return
+    rich = importlib.import_module("rich.progress")
+    with rich.Progress(*_columns(), console=_console(), transient=True, **_SPEED) as bars:
+        yield Bars(bars)
 
 
 @final
@@ -200,7 +203,7 @@ def _listener() -> Iterator[Listener]:
 class Lines:
     """Writes a line after each quarter of an outermost stage."""
 
-    write: Callable[[str], None]
+    write: Callable[[str], Any]
     _quarters: int = 0
 
     def __call__(self, one: ProgressStage) -> None:
@@ -214,121 +217,37 @@ class Lines:
 
 @final
 @dataclass
-class _Watched:
-    """An open stage, with the times of its begin and its last update."""
-
-    began: float
-    drawn: float = -1e300
-    bar: Any = None
-
-    def is_due(self, one: ProgressStage, now: float) -> bool:
-        """Whether it should be drawn now."""
-        is_long = one.depth == 0 or self.bar is not None or now - self.began >= _PATIENCE
-        return is_long and (now - self.drawn >= _PAUSE or one.done == one.total)
-
-
-@final
-@dataclass
 class Bars:
     """Draws bars with rich."""
 
     bars: Any
     clock: Clock = time.monotonic
-    _open: dict[int, _Watched] = field(default_factory=dict)
+    _began: dict[int, float] = field(default_factory=dict)
+    # The bar of each depth, and the time of its last update.
+    _drawn: dict[int, tuple[Any, float]] = field(default_factory=dict)
 
     def __call__(self, one: ProgressStage) -> None:
         """Take note of a stage."""
         now = self.clock()
+        began = self._began.setdefault(one.depth, now)
+        bar, drawn = self._drawn.get(one.depth, (None, -1e300))
         if one.is_over:
-            watched = self._open.pop(one.depth, None)
-            if watched is not None and watched.bar is not None:
-                self.bars.remove_task(watched.bar)
+            del self._began[one.depth]
+            if self._drawn.pop(one.depth, None) is not None:
+                self.bars.remove_task(bar)
             return
-        watched = self._open.setdefault(one.depth, _Watched(now))
-        if not watched.is_due(one, now):
+        is_long = one.depth == 0 or bar is not None or now - began >= _PATIENCE
+        if not is_long or (now - drawn < _PAUSE and one.done != one.total):
             return
-        if watched.bar is None:
-            watched.bar = self.bars.add_task(
-                "  " * one.depth + one.name, total=one.total, left="left" if one.total else ""
-            )
-        self.bars.update(watched.bar, completed=one.done)
-        watched.drawn = now
-
-
-@final
-@dataclass
-class NotebookBars:
-    """Draws bars as HTML in a single output, which is empty at the end.
-
-    ``display`` shows HTML and returns a function that replaces it.
-    """
-
-    display: Callable[[str], Callable[[str], None]]
-    clock: Clock = time.monotonic
-    _open: dict[int, _Watched] = field(default_factory=dict)
-    _texts: dict[int, str] = field(default_factory=dict)
-    _replace: Callable[[str], None] | None = None
-
-    def __call__(self, one: ProgressStage) -> None:
-        """Take note of a stage."""
-        now = self.clock()
-        if one.is_over:
-            self._open.pop(one.depth, None)
-            if self._texts.pop(one.depth, None) is not None:
-                self._show()
-            return
-        watched = self._open.setdefault(one.depth, _Watched(now))
-        if watched.is_due(one, now):
-            watched.bar, watched.drawn = True, now
-            self._texts[one.depth] = _bar(one, now - watched.began)
-            self._show()
-
-    def _show(self) -> None:
-        text = "".join(self._texts[depth] for depth in sorted(self._texts))
-        if self._replace is None:
-            self._replace = self.display(text)
-        else:
-            self._replace(text)
-
-
-def _bar(one: ProgressStage, seconds: float) -> str:
-    name = html.escape(one.name)
-    if one.total is None:
-        return f"<div>{name} <progress></progress></div>"
-    bar = f'<progress value="{one.done}" max="{one.total}"></progress>'
-    left = ""
-    if 0 < one.done < one.total:
-        left = f", {_duration(seconds * (one.total - one.done) / one.done)} left"
-    return f"<div>{name} {bar} {one.done} of {one.total}{left}</div>"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _in_notebook() -> bool:
-    """Whether this runs in a notebook; IPython is not imported for the test."""
-    module = sys.modules.get("IPython")
-    shell = None if module is None else module.get_ipython()
-    return type(shell).__name__ == "ZMQInteractiveShell"
-
-
-def _on_terminal() -> bool:
-    if sys.stderr is None or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        return False
-    console = _console()
-    return bool(console.is_terminal and not console.is_dumb_terminal)
+        if bar is None:
+            name, left = "  " * one.depth + one.name, "left" if one.total else ""
+            bar = self.bars.add_task(name, total=one.total, left=left)
+        self.bars.update(bar, completed=one.done)
+        self._drawn[one.depth] = bar, now
 
 
 def _console() -> Any:
     return importlib.import_module("rich.console").Console(stderr=True)
-
-
-def _rich_bars() -> Any:
-    rich = importlib.import_module("rich.progress")
-    return rich.Progress(*_columns(), console=_console(), transient=True, **_SPEED)
 
 
 def _columns() -> tuple[Any, ...]:
@@ -341,10 +260,6 @@ def _columns() -> tuple[Any, ...]:
         rich.TimeRemainingColumn(),
         rich.TextColumn("{task.fields[left]}"),
     )
-
-
-def _write_line(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])

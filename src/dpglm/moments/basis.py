@@ -168,7 +168,7 @@ def _combined(
         for k, one in enumerate(own.slopes)
         if one in among and {name for each in one for name in each.columns} <= used
     ]
-    rows = ArtificialRows(FormulaEncoding(own.columns, (term, *(own.slopes[k] for k in near))))
+    rows = ArtificialRows(own.columns, (term, *(own.slopes[k] for k in near)))
     rng = np.random.default_rng(_SEED)
     # As many rows as unknowns for each combination of categories.
     n_within = 2 * sum(sizes[k] for k in near) // rows.n_combined + 20

@@ -109,8 +109,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     callback : callable, optional
         Called after each step with its ``dpglm.solvers.StepInfo``, which is public.
     verbose : int, default=0
-        1 shows progress and remaining time: a bar in a terminal (with rich installed) or a
-        notebook, else a line per step on standard error. 2 always writes lines. If only the last
+        1 shows progress and remaining time: a bar of rich in a terminal, or in a notebook with
+        ipywidgets, else a line per step on standard error. 2 always writes lines. If only the last
         iterate is released, lines contain counts only.
 
     Attributes

@@ -20,7 +20,6 @@ from scipy import sparse
 
 from dpglm._score import Score, as_score, total
 from dpglm._validation import in_one_line
-from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import (
     CATEGORY_PRIOR,
@@ -113,7 +112,7 @@ class FormulaEncoding(Encoding):
 
     @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
-        return tuple(":".join(fields) for term in self.slopes for fields in _fields(term))
+        return tuple(":".join(fields) for term in self.slopes for fields in self.fields_of(term))
 
     @functools.cached_property
     def named_terms(self) -> tuple[NamedTerm, ...]:
@@ -124,7 +123,7 @@ class FormulaEncoding(Encoding):
             known = found.get(name, NamedTerm(name, (), ()))
             found[name] = NamedTerm(
                 name,
-                (*known.coefficients, *(":".join(fields) for fields in _fields(term))),
+                (*known.coefficients, *(":".join(fields) for fields in self.fields_of(term))),
                 tuple(one for one in self.column_names if one in read),
                 term[0].levels if len(term) == 1 else (),
             )
@@ -135,12 +134,12 @@ class FormulaEncoding(Encoding):
         return tuple(
             CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             for term in self.slopes
-            for _ in _fields(term)
+            for _ in self.fields_of(term)
         )
 
     @functools.cached_property
     def pooled(self) -> Mapping[str, tuple[int, int]]:
-        ends = np.cumsum([0, *(len([*_fields(term)]) for term in self.slopes)]).tolist()
+        ends = np.cumsum([0, *(len(self.fields_of(term)) for term in self.slopes)]).tolist()
         pairs = zip(self.slopes, itertools.pairwise(ends), strict=True)
         return {term[0].name: pair for term, pair in pairs if term[0].pooled}
 
@@ -153,12 +152,12 @@ class FormulaEncoding(Encoding):
     def units(self) -> LinearUnits:
         rows: dict[_Key, int] = {}
         for term in self.slopes:
-            for fields in _fields(term):
+            for fields in self.fields_of(term):
                 rows[frozenset(zip(term, fields, strict=True))] = len(rows)
         intercept = len(rows)
         entries: list[tuple[float, int, int]] = [(1.0, intercept, intercept)]
         for term, scales in zip(self.slopes, self._scales, strict=True):
-            for fields in _fields(term):
+            for fields in self.fields_of(term):
                 column = rows[frozenset(zip(term, fields, strict=True))]
                 for factor, key in _expanded(term, fields, scales):
                     entries.append((factor, rows.get(key, intercept), column))
@@ -169,20 +168,19 @@ class FormulaEncoding(Encoding):
         )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
-        used = [column for column in self.columns if column.name in self.column_names]
-        read = {column.name: read_cells(column, cells(column.name)) for column in used}
-        for start in range(0, len(out), _ROWS_AT_ONCE):
-            block = slice(start, start + _ROWS_AT_ONCE)
-            self.encode_read({name: values[block] for name, values in read.items()}, out[block])
+        read = self._read(cells)
+        for first in range(0, len(out), _ROWS_AT_ONCE):
+            rows, start = out[first : first + _ROWS_AT_ONCE], 0
+            block = {name: values[first : first + _ROWS_AT_ONCE] for name, values in read.items()}
+            for place in range(len(self.slopes)):
+                product = self.term_values(place, block, len(rows))
+                stop = start + product.shape[1]
+                rows[:, start:stop] = product
+                start = stop
 
-    def encode_read(self, cells: Cells, out: NDArray[np.floating[Any]]) -> None:
-        """Write the columns of rows into ``out``, for cells from ``read_cells``."""
-        start = 0
-        for place in range(len(self.slopes)):
-            product = self.term_values(place, cells, len(out))
-            stop = start + product.shape[1]
-            out[:, start:stop] = product
-            start = stop
+    def _read(self, cells: Reader) -> dict[str, NDArray[Any]]:
+        used = [column for column in self.columns if column.name in self.column_names]
+        return {column.name: read_cells(column, cells(column.name)) for column in used}
 
     def score(self, weights: NDArray[np.float64]) -> Score:
         found, start = [], 0
@@ -204,9 +202,7 @@ class FormulaEncoding(Encoding):
         return product
 
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
-        used = [column for column in self.columns if column.name in self.column_names]
-        read = {column.name: read_cells(column, cells(column.name)) for column in used}
-        parts = []
+        read, parts = self._read(cells), []
         for place, term in enumerate(self.slopes):
             if term[0].pooled:
                 (name,) = term[0].columns
@@ -221,8 +217,9 @@ class FormulaEncoding(Encoding):
         return tuple(term for term in self.terms if term)
 
     def fields_of(self, term: Term) -> tuple[tuple[str, ...], ...]:
-        """Return the field of each factor, for every column of a term in order."""
-        return tuple(_fields(term))
+        """Return the field of each factor, for every column; the first factor changes fastest."""
+        fields = itertools.product(*(one.fields for one in reversed(term)))
+        return tuple(one[::-1] for one in fields)
 
     @functools.cached_property
     def _scales(self) -> tuple[tuple[Scaled, ...], ...]:
@@ -241,8 +238,9 @@ def _centered(term: Term, known: set[frozenset[Factor]]) -> frozenset[Factor]:
     movable = [one for one, scale in zip(term, scales, strict=True) if scale.center != 0.0]
     for count in range(len(movable), 0, -1):
         for chosen in itertools.combinations(movable, count):
-            made = (frozenset(term) - frozenset(part) for part in _parts(chosen) if part)
-            if all(one in known for one in made):
+            counts = range(1, count + 1)
+            parts = itertools.chain(*(itertools.combinations(chosen, some) for some in counts))
+            if all(frozenset(term) - frozenset(part) in known for part in parts):
                 return frozenset(chosen)
     return frozenset()
 
@@ -256,17 +254,6 @@ def _product(term: Term, scales: Sequence[Scaled], weights: NDArray[np.float64])
     if scales[-1].center:
         effect -= total(inner) * scales[-1].center
     return effect / scales[-1].scale
-
-
-def _fields(term: Term) -> Iterator[tuple[str, ...]]:
-    """List the fields of each column of a term; the first factor changes fastest."""
-    for fields in itertools.product(*(one.fields for one in reversed(term))):
-        yield fields[::-1]
-
-
-def _parts(chosen: Sequence[Factor]) -> Iterator[tuple[Factor, ...]]:
-    for count in range(len(chosen) + 1):
-        yield from itertools.combinations(chosen, count)
 
 
 def _expanded(
@@ -284,116 +271,27 @@ def _expanded(
         yield factor, frozenset(pair for _, pair in chosen if pair is not None)
 
 
-# Columns that depend linearly on others for all rows, found without data.
+# Artificial rows, on which identities between columns can be checked without data.
 
-# Relative residual norm of a dependent column.
-_TOLERANCE = 1e-8
-_ROUNDING = 1e-13
-# Limits for a tenth of a second.
-_MOST_CHECKED_COLUMNS, _MOST_ENTRIES = 500, 1_000_000
-# Rows for the confirmation of a dependence, and the largest number of attempts.
-_CONFIRMING, _MOST_ROUNDS = 10_000, 30
 _NEAREST = -12.0
 _MISSING = 0.1
 
 
-def check_not_aliased(encoding: FormulaEncoding) -> None:
-    """Refuse a formula with a column that is a linear combination of others in every row.
-
-    Its coefficients would not be identified. Software without privacy finds and drops such columns
-    from the rows; this check uses artificial rows instead: every combination of categories, and
-    random numbers within their bounds, many at and near the numbers of the formula and the ends of
-    the range, on a logarithmic scale. A column is refused if its residual after projection on the
-    columns before it (and the intercept) has at most 1e-8 of its norm, on these rows and on 10,000
-    more. Only terms that share columns of the table can depend on each other, so groups of such
-    terms are checked separately, up to 500 columns.
-    """
-    for terms in _groups(encoding.terms):
-        group = FormulaEncoding(encoding.columns, (*(t for t in encoding.terms if not t), *terms))
-        # The coding ensures independence in a single product of indicators.
-        is_independent = len(terms) == 1 and all(one.is_category for one in terms[0])
-        if is_independent or len(group.feature_names) > _MOST_CHECKED_COLUMNS:
-            continue
-        found = _aliased(group)
-        if found is not None:
-            name, others = found
-            raise ValueError(
-                f"formula term {name!r} is "
-                + (f"a linear combination of {listed(others)}" if others else "zero")
-                + " in every row, so its effect is not identified: leave it out"
-            )
-
-
-def _groups(terms: Sequence[Term]) -> list[tuple[Term, ...]]:
-    """Group terms that share columns of the table, directly or through others."""
-    groups: list[tuple[frozenset[str], list[Term]]] = []
-    for term in terms:
-        if term:
-            read = frozenset(name for one in term for name in one.columns)
-            near = [group for group in groups if group[0] & read]
-            groups = [group for group in groups if not group[0] & read]
-            joined = [one for _, others in near for one in others]
-            groups.append((read.union(*(names for names, _ in near)), [*joined, term]))
-    # In the order of the formula, so that earlier terms stay.
-    return [tuple(one for one in terms if one in joined) for _, joined in groups]
-
-
-def _aliased(group: FormulaEncoding) -> tuple[str, list[str]] | None:
-    """Return the first column that depends on earlier ones, and these."""
-    rng = np.random.default_rng(0)
-    rows = ArtificialRows(group)
-    names = [*(["the intercept"] if group.has_intercept else []), *group.feature_names]
-    if rows.n_combined * rows.n_within * len(names) > _MOST_ENTRIES:
-        return None
-    X = rows.design(rows.n_within, rng)
-    for _ in range(_MOST_ROUNDS):
-        j = _dependent(X)
-        if j is None:
-            return None
-        weights = np.linalg.lstsq(X[:, :j], X[:, j], rcond=None)[0]
-        more = rows.design(math.ceil(_CONFIRMING / rows.n_combined), rng)
-        gaps = np.abs(more[:, j] - more[:, :j] @ weights)
-        largest = np.abs(more[:, : j + 1]).max(axis=0)
-        rounding = _ROUNDING * float(largest[:j] @ np.abs(weights))
-        if gaps.max() <= max(_TOLERANCE * largest[j], rounding):
-            shares = largest[:j] * np.abs(weights)
-            part = shares > _TOLERANCE * shares.max(initial=0.0)
-            return names[j], [names[i] for i in np.flatnonzero(part)]
-        X = np.vstack([X, more[np.argsort(gaps)[-len(names) :]]])
-    return None
-
-
-def _dependent(X: NDArray[np.float64]) -> int | None:
-    """Return the first column that is nearly in the span of earlier ones."""
-    # Distances from that span.
-    left = np.abs(np.diag(np.linalg.qr(X, mode="r")))
-    near = left <= _TOLERANCE * np.linalg.norm(X, axis=0)
-    return int(near.argmax()) if near.any() else None
-
-
 class ArtificialRows:
-    """Artificial rows with every combination of the categories of a group of terms."""
+    """Artificial rows with every combination of the categories of some terms.
 
-    def __init__(self, group: FormulaEncoding) -> None:
-        self._group = group
-        names = frozenset(group.column_names)
-        used: Mapping[str, Column] = {one.name: one for one in group.columns if one.name in names}
-        self._numbers = [one for one in used.values() if isinstance(one, NumericColumn)]
-        self._categories = [one for one in used.values() if isinstance(one, CategoricalColumn)]
+    Numbers are random within their bounds, and many are at or near the numbers of the formula and
+    the ends of the range, on a logarithmic scale.
+    """
+
+    def __init__(self, columns: Sequence[Column], terms: Sequence[Term]) -> None:
+        factors = [one for term in terms for one in term]
+        names = frozenset(name for one in factors for name in one.columns)
+        used = [one for one in columns if one.name in names]
+        self._numbers = [one for one in used if isinstance(one, NumericColumn)]
+        self._categories = [one for one in used if isinstance(one, CategoricalColumn)]
+        self._places = {number for one in factors for number in one.numbers}
         self.n_combined = math.prod(len(one.categories) for one in self._categories)
-        # More rows per combination than columns of numbers alone.
-        counts = (
-            math.prod(len(one.fields) for one in term if not one.is_category)
-            for term in group.terms
-        )
-        self.n_within = sum(counts) + 5
-
-    def design(self, n_within: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the columns of ``n_within`` rows per combination, with the intercept."""
-        cells, n_rows = self.cells(n_within, rng)
-        out = np.zeros((n_rows, len(self._group.feature_names)))
-        self._group.encode_read(cells, out)
-        return np.column_stack([np.ones(n_rows), out]) if self._group.has_intercept else out
 
     def cells(self, n_within: int, rng: np.random.Generator) -> tuple[Cells, int]:
         """Return the cells of ``n_within`` rows per combination, and the number of all rows."""
@@ -410,8 +308,8 @@ class ArtificialRows:
     ) -> NDArray[np.float64]:
         """Draw numbers within the bounds of a column."""
         low, high = float(column.low), float(column.high)
-        named = {number for term in self._group.terms for one in term for number in one.numbers}
-        from_places = rng.choice([low, high, *(one for one in named if low < one < high)], n_rows)
+        inner = (one for one in self._places if low < one < high)
+        from_places = rng.choice([low, high, *inner], n_rows)
         toward = rng.choice([low, high], n_rows)
         share = np.where(rng.random(n_rows) < 0.8, 10.0 ** rng.uniform(_NEAREST, 0.0, n_rows), 0.0)
         near = from_places + (toward - from_places) * share
@@ -446,11 +344,9 @@ def read_formula(formula: str, columns: Sequence[Column], target: str | None) ->
         )
     try:
         terms = coded_terms(read_terms(formula, columns, target))
-        encoding = FormulaEncoding(_with_pooled(columns, terms), terms)
-        check_not_aliased(encoding)
+        return FormulaEncoding(_with_pooled(columns, terms), terms)
     except RecursionError:
         raise ValueError(f"formula {in_one_line(formula)} is nested too deeply") from None
-    return encoding
 
 
 def _with_pooled(columns: Sequence[Column], terms: Sequence[Term]) -> tuple[Column, ...]:
