@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar, final
@@ -28,6 +28,7 @@ from dpglm._validation import in_one_line
 from dpglm.data.collection import Collection, Preparation
 from dpglm.data.dask.arrays import (
     ChunkFacts,
+    GroupsOfPartitions,
     Settings,
     check_apart,
     chunk_facts,
@@ -167,24 +168,23 @@ class LostError(Exception):
 
 @final
 class Store:
-    """The rows of one partition on its executor: just read, or kept in files."""
+    """The rows of the partition at a ``place`` on its executor: just read, or kept in files."""
 
     def __init__(self, recipe: Recipe, place: int, rows: Encoded | None) -> None:
-        self._recipe, self._place, self._rows = recipe, place, rows
+        self._recipe, self.place, self._rows = recipe, place, rows
 
     @functools.cached_property
     def rows(self) -> Encoded:
         """The encoded rows; ``LostError`` if the executor does not keep them."""
-        if self._rows is None and not self._recipe.keep:
-            raise LostError
-        found: Encoded = self.kept(self._recipe.token, self._read)
-        self._recipe.check(self._place, found)
-        return found
 
-    def _read(self) -> Encoded:
-        if self._rows is None:
-            raise LostError
-        return self._rows
+        def given() -> Encoded:
+            if self._rows is None:
+                raise LostError
+            return self._rows
+
+        found = self.kept(self._recipe.token, given)
+        self._recipe.check(self.place, found)
+        return found
 
     def kept(self, token: str, make: Callable[[], T]) -> T:
         """Return a value that depends on the partition alone, from a file where there is one.
@@ -194,7 +194,7 @@ class Store:
         roots = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
         if not self._recipe.keep or not roots[0]:
             return make()
-        path = _folder(roots[self._place % len(roots)], token) / str(self._place)
+        path = _folder(roots[self.place % len(roots)], token) / str(self.place)
         if not path.exists():
             save(path, make())
         value: T = load(path)
@@ -206,36 +206,25 @@ class Store:
 
 @final
 @dataclass(frozen=True, eq=False)
-class SparkSource:
-    """The partition that a function prepares, kept as ``token``, as a handle of ``Workers``.
+class Call:
+    """A function of other results about one partition, as a handle of ``Workers``.
 
-    Without a token, any result of the function.
+    With a token it is one of the partition's place and rows, which prepares them, and the executor
+    keeps the result.
     """
 
-    index: int
-    function: Callable[[int, Encoded], Any]
-    token: str | None = None
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Call:
-    """The result of a function of other results about one partition."""
-
-    index: int
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...] = ()
+    token: str | None = None
 
 
 def _value(handle: Any, store: Store) -> Any:
     """Compute a handle, those in a list, or a plain value."""
     match handle:
-        case SparkSource(token=str(token)):
+        case Call(token=str(token)):
             # A partition itself is pickled in one piece, with its arrays.
-            facts_and_rows = functools.partial(handle.function, handle.index)
-            return Partition(*store.kept(token, lambda: facts_and_rows(store.rows)))
-        case SparkSource():
-            return handle.function(handle.index, store.rows)
+            kept = store.kept(token, lambda: handle.function(store.place, store.rows))
+            return Partition(*kept)
         case Call():
             return handle.function(*(_value(one, store) for one in handle.arguments))
         case list():
@@ -280,6 +269,10 @@ class Recipe:
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     digests: tuple[str, ...] | None = None
 
+    def encoded(self, table: Batches) -> Encoded:
+        """Encode the rows of a partition."""
+        return Encoded.of(self.read(table), self.key)
+
     def check(self, place: int, rows: Encoded) -> None:
         """Compare a partition with that of the first job; ``RowsChangedError`` if they differ."""
         # A partition more than there were is refused by the driver.
@@ -292,7 +285,14 @@ _FORGOTTEN: deque[str] = deque(maxlen=256)
 _UNUSED: list[Any] = []
 """Data frames of places that are no longer in use."""
 _ANSWER = "place int, answer binary"
-Handles: TypeAlias = "Sequence[SparkSource | Call] | SparkSource"
+Task: TypeAlias = Callable[[int, Encoded], Any]
+"""A function of a partition's place and rows."""
+Handles: TypeAlias = Sequence[Call] | Task
+"""One handle for each partition, or a function for all of them."""
+
+
+def _facts(_: int, rows: Encoded) -> tuple[int, str]:
+    return len(rows.X), rows.digest
 
 
 @final
@@ -320,7 +320,7 @@ class SparkFrame:
             # The session that they belong to may have ended.
             with contextlib.suppress(Exception):
                 _UNUSED.pop().unpersist()
-        kept = self._source(SparkSource(-1, _facts), None).persist()
+        kept = self._source(_facts, None).persist()
         weakref.finalize(self, _UNUSED.append, kept).atexit = False
         try:
             facts = by_partition(_collected(kept), None)
@@ -341,7 +341,7 @@ class SparkFrame:
         return self._recipe.key
 
     def ask(self, handles: Handles) -> list[Any]:
-        """Compute one handle for each partition in one pass, or one for all of them."""
+        """Compute one handle for each partition in one pass, or a function of each."""
         kept, lengths = self._kept
         task = functools.partial(_from_files, self._recipe, handles, tuple(_FORGOTTEN))
         found = _collected(kept.mapInArrow(task, _ANSWER)) if self._recipe.keep else []
@@ -373,9 +373,7 @@ class SparkFrame:
             _FORGOTTEN.append(self._recipe.token)
             self._recipe = replace(self._recipe, token=secrets.token_hex(8))
             self._forget_at_the_end()
-            task = functools.partial(
-                _from_files, self._recipe, SparkSource(-1, _facts), tuple(_FORGOTTEN)
-            )
+            task = functools.partial(_from_files, self._recipe, _facts, tuple(_FORGOTTEN))
             kept.mapInArrow(task, _ANSWER).collect()
             kept.unpersist()
 
@@ -395,7 +393,7 @@ def _from_source(
     index, table = _partition(recipe.kinds, batches, places)
     if table is not None:
         _forget(forgotten)
-        yield _answer(index, lambda: _asked(recipe, handles, index, _encoded(recipe, table)))
+        yield _answer(index, lambda: _asked(recipe, handles, index, recipe.encoded(table)))
 
 
 def _partition(
@@ -412,17 +410,13 @@ def _partition(
     return index, partition_table(f"partition {index + 1} of the Spark table", table)
 
 
-def _encoded(recipe: Recipe, table: Batches) -> Encoded:
-    return Encoded.of(recipe.read(table), recipe.key)
-
-
 def _column(recipe: Recipe, kinds: Any, name: str, batches: Iterator[Any]) -> Iterator[Any]:
     """Answer with a column of a partition if its rows are those that were encoded."""
     index, table = _partition(kinds, batches)
     assert table is not None
 
     def column() -> Any:
-        recipe.check(index, _encoded(recipe, table))
+        recipe.check(index, recipe.encoded(table))
         return table.read_columns([name])[name]
 
     yield _answer(index, column)
@@ -440,8 +434,8 @@ def _from_files(
 
 def _asked(recipe: Recipe, handles: Handles, index: int, rows: Encoded | None) -> Any:
     store = Store(recipe, index, rows)
-    if isinstance(handles, SparkSource):
-        return handles.function(index, store.rows)
+    if callable(handles):
+        return handles(index, store.rows)
     return with_one_blas_thread(_value, handles[index], store) if index < len(handles) else None
 
 
@@ -493,65 +487,21 @@ class SparkWorkers(Workers):
         return [[place] for place in range(len(handles))]
 
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
-        rows = enumerate(zip(*columns, strict=True))
-        return [Call(index, function, arguments) for index, arguments in rows]
+        return [Call(function, arguments) for arguments in zip(*columns, strict=True)]
 
     def collect(self, handles: Sequence[Any]) -> list[Any]:
         return self._frame.ask(handles)
 
 
-# Computations of tasks on the rows of a partition.
-
-
-def _facts(index: int, rows: Encoded) -> tuple[int, str]:
-    return len(rows.X), rows.digest
-
-
-def _ids(key: bytes, most: int | None, index: int, rows: Encoded) -> ChunkFacts:
-    ids = rows.with_targets.ids
-    return chunk_facts(key, most, len(rows.X), ids)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Groups:
-    """Groups of the rows: limit, seed of draws, and counts."""
-
-    most: int | None
-    seed: int
-    n_rows: int
-    n_groups: int
-
-
 def _prepared(
-    settings: Settings, groups: _Groups | None, index: int, rows: Encoded
+    settings: Settings, groups: GroupsOfPartitions | None, index: int, rows: Encoded
 ) -> tuple[PartitionFacts, Rows]:
     """Prepare a partition. The digest of its rows is that of the prepared ones."""
     rows = rows.with_targets
     y = rows.y if rows.offset is None else np.column_stack([rows.y, rows.offset])
-    ids, most, seed = None, None, 0
-    if groups is not None:
-        ids, most, seed = rows.ids, groups.most, groups.seed + index
-    found = prepared_partition(
-        settings, index, rows.X, y, rows.weights, ids, most, seed, rows.digest
-    )
+    draws = (None, None, 0) if groups is None else (rows.ids, groups.most, groups.seed + index)
+    found = prepared_partition(settings, index, rows.X, y, rows.weights, *draws, rows.digest)
     return found.facts, found.rows
-
-
-def _applied(function: Callable[..., NDArray[Any]], index: int, rows: Encoded) -> NDArray[Any]:
-    return rows.rows.apply(function)
-
-
-def _called(function: Callable[[Any, Any, Any], T], index: int, rows: Encoded) -> list[T]:
-    return list(rows.with_targets.rows.parts(function))
-
-
-def _read(options: Mapping[str, Any], table: Batches) -> ArrowRows:
-    return ArrowRows(table, **options)
-
-
-def _encoded_by(encoder: RowEncoder, table: Batches) -> StoredRows:
-    return encoded_rows(table, encoder)
 
 
 @final
@@ -605,6 +555,15 @@ class SparkRows(Collection):
     and ``replace_one``, lengths of partitions must not depend on private values.
     """
 
+    dtype: FloatType = "float32"
+    is_weighted: bool = False
+    has_offset: bool = False
+    feature_names: tuple[str, ...] | None = None
+    target_name: str | None = None
+    schema: Schema | None = None
+    offset_column: OffsetColumn = OffsetColumn("offset")
+    _groups: GroupsOfPartitions | None
+
     def __init__(
         self,
         frame: Any,
@@ -633,15 +592,22 @@ class SparkRows(Collection):
         }
         self._kinds = frame.limit(0).toArrow().schema
         # No rows, which have the names and types of all.
-        like = _read(self._options, partition_table("the Spark table", self._kinds.empty_table()))
-        self._open(like, like.used_columns, functools.partial(_read, self._options))
+        like = ArrowRows(self._no_rows, **self._options)
+        self._open(like, like.used_columns, functools.partial(ArrowRows, **self._options))
+
+    @property
+    def _no_rows(self) -> Batches:
+        return partition_table("the Spark table", self._kinds.empty_table())
 
     def _open(
         self, like: StoredRows, names: Sequence[str], read: Callable[[Batches], StoredRows]
     ) -> None:
         """Read columns in another way; ``like`` is the result for no rows."""
-        self._like = like
-        self._groups: _Groups | None = None
+        self._like, self._groups = like, None
+        self.dtype, self.is_weighted = like.dtype, like.is_weighted
+        self.has_offset = like.has_offset
+        self.feature_names, self.target_name = like.feature_names, like.target_name
+        self.schema, self.offset_column = like.schema, like.offset_column
         frame, kinds = self._selected(names)
         self._source = SparkFrame(frame, kinds, read)
 
@@ -658,34 +624,6 @@ class SparkRows(Collection):
         return n_rows, self._like.shape[1]
 
     @property
-    def dtype(self) -> FloatType:
-        return self._like.dtype
-
-    @property
-    def is_weighted(self) -> bool:
-        return self._like.is_weighted
-
-    @property
-    def has_offset(self) -> bool:
-        return self._like.has_offset
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return self._like.feature_names
-
-    @property
-    def target_name(self) -> str | None:
-        return self._like.target_name
-
-    @property
-    def schema(self) -> Schema | None:
-        return self._like.schema
-
-    @property
-    def offset_column(self) -> OffsetColumn:
-        return self._like.offset_column
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """Names of all columns."""
         return tuple(self._kinds.names)
@@ -698,16 +636,16 @@ class SparkRows(Collection):
 
     def read_columns(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """Return columns of private values, on the driver, from one job."""
-        table = partition_table("the Spark table", self._kinds.empty_table())
-        table.require(names)
-        return partition_table(table.title, self._selected(names)[0].toArrow()).read_columns(names)
+        self._no_rows.require(names)
+        table = self._selected(names)[0].toArrow()
+        return partition_table("the Spark table", table).read_columns(names)
 
     def encoded(self, encoder: RowEncoder) -> SparkRows:
         """Return the rows as an encoder of tables reads them, without targets."""
         found = copy.copy(self)
         found._options = self._options | {"groups": None}
-        like = encoded_rows(partition_table("the Spark table", self._kinds.empty_table()), encoder)
-        found._open(like, encoder.names, functools.partial(_encoded_by, encoder))
+        read = functools.partial(encoded_rows, encoder=encoder)
+        found._open(read(self._no_rows), encoder.names, read)
         return found
 
     @property
@@ -750,27 +688,27 @@ class SparkRows(Collection):
         """Take the rows of each group together; each group must lie in one partition."""
         if ids is not self._options["groups"]:
             raise ValueError("groups must be the name of a column, SparkRows(..., groups=)")
-        found, ask = copy.copy(self), functools.partial(_ids, self._source.key, most)
-        n_rows, n_groups = check_apart(self._ask(ask))
-        found._groups = _Groups(most, seed_of_draws(most, noise), n_rows, n_groups)
-        return found
+        key = self._source.key
 
-    def _ask(self, function: Callable[[int, Encoded], Any]) -> list[Any]:
-        return self._source.ask(SparkSource(-1, function))
+        def facts(_: int, rows: Encoded) -> ChunkFacts:
+            return chunk_facts(key, most, len(rows.X), rows.with_targets.ids)
+
+        found, counts = copy.copy(self), check_apart(self._source.ask(facts))
+        found._groups = GroupsOfPartitions((), most, seed_of_draws(most, noise), *counts)
+        return found
 
     def _prepared(self, how: Preparation) -> Rows:
         name = functools.partial(column_in_words, self.feature_names)
         settings, token = Settings(how, name, self._source.key), secrets.token_hex(8)
         prepare = functools.partial(_prepared, settings, self._groups)
-        count = len(self._source.lengths)
-        sources = [SparkSource(index, prepare, token) for index in range(count)]
+        sources = [Call(prepare, token=token)] * len(self._source.lengths)
         return rows_on(SparkWorkers(self._source, token), sources, how.spec)
 
     def apply(self, function: Callable[..., NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate(self._ask(functools.partial(_applied, function)))
+        return np.concatenate(self._source.ask(lambda _, rows: rows.rows.apply(function)))
 
     def parts(self, function: Callable[[Any, Any, Any], T]) -> Iterable[T]:
-        answers = self._ask(functools.partial(_called, function))
+        answers = self._source.ask(lambda _, rows: list(rows.with_targets.rows.parts(function)))
         return itertools.chain.from_iterable(answers)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cloudpickle
 import dask.array as da
 import numpy as np
 import pyarrow as pa
@@ -98,7 +99,7 @@ class Mapped:
     attempts = 1
 
     def __init__(self, frame, partitions, task):
-        self.frame, self.partitions, self.task = frame, partitions, pickle.dumps(task)
+        self.frame, self.partitions, self.task = frame, partitions, cloudpickle.dumps(task)
 
     def persist(self):
         self.persisted = list(self.read())
