@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of
 from dpglm.data.rows import Floats, FloatType
-from dpglm.data.stream.batches import Batches, Part, Pass, open_batches, require_values
+from dpglm.data.stream.batches import Batches, Part, open_batches, require_values
 from dpglm.data.stream.stored import StoredRows
 from dpglm.data.stream.streamed import Piece, Source
 from dpglm.tables.cells import (
@@ -173,7 +173,8 @@ class BatchSource(Source):
                 "for another: give cache= a folder"
             )
         table, kind = self._table, self._kind
-        seen, start, digests = table.seen, 0, Pass(table)
+        seen, start = table.seen, 0
+        digests: dict[str, Any] = {}
         columns = list(self._decoder.columns)
         if not features_only:
             others = self._target, self._weight, self._offset.name
@@ -188,7 +189,7 @@ class BatchSource(Source):
                 values = {kind: X, f"targets of {kind}": y, f"weights of {kind}": weights}
                 for one in also:
                     values[f"column {normal(one)}"] = plain_array(batch.column(one))
-            digests.add(start, values)
+            table.compare(digests, start, values)
             start += batch.num_rows
             yield X[part], y[part] if len(y) else y, None if weights is None else weights[part]
         if seen is not None and start == table.n_rows:

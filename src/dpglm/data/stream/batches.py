@@ -53,32 +53,6 @@ class Seen:
             )
 
 
-@final
-class Pass:
-    """Digests of one pass over a stream, in its order, compared as soon as a run is complete."""
-
-    def __init__(self, table: Batches) -> None:
-        self._seen, self._n_rows = table.seen, table.n_rows
-        self._open: dict[str, Any] = {}
-
-    def add(self, first: int, values: Mapping[str, NDArray[Any] | None]) -> None:
-        """Add the next rows, all of one run, as values of several kinds."""
-        if self._seen is None:
-            return
-        for kind, array in values.items():
-            if array is None or not len(array):
-                continue
-            digest = self._open.setdefault(kind, hashlib.sha256())
-            if array.dtype.kind in "OT":
-                digest.update("\n".join(map(repr, [*array.ravel().tolist(), ""])).encode())
-            else:
-                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-            stop = first + len(array)
-            run = self._seen.n_rows
-            if stop % run == 0 or stop == self._n_rows:
-                self._seen.compare(kind, first // run, self._open.pop(kind).digest())
-
-
 Reader: TypeAlias = Callable[[list[str], int, Callable[[int, int], bool]], Generator[Any]]
 """From names of columns, the most rows of a batch, and a test whether any row from one to another
 is wanted, to the record batches of a new pass, or numbers of rows that are left out."""
@@ -206,6 +180,28 @@ class Batches:
             with named_errors(part.title):
                 check_present(columns, part.types)
 
+    def compare(
+        self, digests: dict[str, Any], first: int, values: Mapping[str, NDArray[Any] | None]
+    ) -> None:
+        """Compare the next rows of a pass, all of one run, with those of earlier passes.
+
+        ``values`` are of several kinds; ``digests`` has those of the pass whose runs are not
+        complete yet.
+        """
+        if self.seen is None:
+            return
+        for kind, array in values.items():
+            if array is None or not len(array):
+                continue
+            digest = digests.setdefault(kind, hashlib.sha256())
+            if array.dtype.kind in "OT":
+                digest.update("\n".join(map(repr, [*array.ravel().tolist(), ""])).encode())
+            else:
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+            stop, run = first + len(array), self.seen.n_rows
+            if stop % run == 0 or stop == self.n_rows:
+                self.seen.compare(kind, first // run, digests.pop(kind).digest())
+
     def batches(
         self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None = None
     ) -> Iterator[tuple[str, Any, slice | NDArray[np.intp]]]:
@@ -233,7 +229,8 @@ class Batches:
         """
         self.require(names)
         found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-        seen, start, digests = self.seen, 0, Pass(self)
+        seen, start = self.seen, 0
+        digests: dict[str, Any] = {}
         others = [] if seen is None else [one for one in seen.columns if one not in found]
         for where, batch, _ in self.batches([*names, *others], _COLUMN_ROWS):
             with named_errors(where):
@@ -243,17 +240,17 @@ class Batches:
                 arrays = {name: plain_array(batch.column(name)) for name in (*names, *others)}
             for name in names:
                 found[name].append(arrays[name])
-            digests.add(start, {f"column {normal(name)}": one for name, one in arrays.items()})
+            values = {f"column {normal(name)}": one for name, one in arrays.items()}
+            self.compare(digests, start, values)
             start += batch.num_rows
         if seen is not None:
             seen.columns.extend(name for name in names if name not in seen.columns)
-        return {name: _joined(parts) for name, parts in found.items()}
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    if len({one.dtype for one in parts}) > 1:
-        parts = [one.astype(object) for one in parts]
-    return np.concatenate(parts) if parts else np.empty(0)
+        for name, parts in found.items():
+            if len({one.dtype for one in parts}) > 1:
+                found[name] = [one.astype(object) for one in parts]
+        return {
+            name: np.concatenate(parts) if parts else np.empty(0) for name, parts in found.items()
+        }
 
 
 def require_values(column: Any, name: str, cure: str = MISSING_CURE) -> None:

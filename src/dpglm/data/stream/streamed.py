@@ -197,43 +197,8 @@ _CHUNK_BYTES = 1 << 24
 _CHUNKS_AHEAD = 2
 _FACT_BYTES = 1 << 28
 _END = object()
-
-
-@final
-@dataclass(frozen=True)
-class _Recipe:
-    """How stored rows become prepared ones."""
-
-    source: Source
-    how: Preparation
-    watch: Watch
-
-    def prepare(self, piece: Piece, spec: DataSpec) -> Rows:
-        """Prepare some rows, with public facts of their own."""
-        X, y, weights = piece
-        weights = None if weights is None else as_weights(weights, len(X))
-        return dataclasses.replace(self.how, spec=spec).rows(X, y, weights)
-
-
-@final
-@dataclass(frozen=True)
-class _RowFacts:
-    """Targets, norms and weights of rows with stored features that satisfy the bounds."""
-
-    targets: NDArray[Any]
-    norms: Floats
-    weights: Floats | None
-
-    def about(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
-        """Put features together with the facts about them."""
-        return DenseRows(X, self.targets[rows], self.norms[rows], spec, self._weights_of(rows))
-
-    def bounding(self, X: Floats, rows: Any, spec: DataSpec) -> Rows:
-        """Do the same with norms of the very features given: they bind whatever was read."""
-        return prepare_rows(X, self.targets[rows], spec, None, self._weights_of(rows))
-
-    def _weights_of(self, rows: Any) -> Floats | None:
-        return None if self.weights is None else self.weights[rows]
+_UNWATCHED = Watch()
+_Facts: TypeAlias = "tuple[NDArray[Any], Floats, Floats | None]"
 
 
 @final
@@ -241,8 +206,9 @@ class _RowFacts:
 class StreamedRows(Rows):
     """Rows that are read, prepared and forgotten chunk by chunk, at every pass.
 
-    ``facts`` are known where features can be used as they are stored; see ``prepared_stream``. The
-    number of rows in a chunk depends on public facts only, however the storage is cut, and each
+    ``facts``, the targets, norms and weights of all rows, are known where features can be used as
+    they are stored; see ``prepared_stream``. ``watch`` has the files of the rows. The number of
+    rows in a chunk depends on public facts only, however the storage is cut, and each
     chunk is cut into the blocks of ``DenseRows``; so neighbouring data sets of equal length are
     cut alike. While one chunk is in use, a thread reads and prepares the next ones. In memory
     there are never more than these few chunks and the blocks that are being summed.
@@ -254,20 +220,17 @@ class StreamedRows(Rows):
     was computed from it is used.
     """
 
-    recipe: _Recipe
-    facts: _RowFacts | None
+    source: Source
+    how: Preparation
+    facts: _Facts | None
     spec: DataSpec
+    watch: Watch = _UNWATCHED
     indices: NDArray[np.intp] | None = None
     entry_bound: float = np.inf
 
     @property
-    def watch(self) -> Watch:  # type: ignore[override]
-        """The files in which the rows lie."""
-        return self.recipe.watch
-
-    @property
     def n_rows(self) -> int:
-        return self.recipe.source.shape[0] if self.indices is None else len(self.indices)
+        return self.source.shape[0] if self.indices is None else len(self.indices)
 
     def blocks(self) -> Iterator[Block]:
         for chunk in self.chunks():
@@ -276,7 +239,8 @@ class StreamedRows(Rows):
     def chunks(self) -> Iterator[Rows]:
         chunks = self._chunks() if self._costs_nothing else _read_ahead(self._chunks())
         with contextlib.closing(chunks):
-            yield from tenths("Pass over the rows", chunks, _n_rows, self.n_rows)
+            size = self.n_rows
+            yield from tenths("Pass over the rows", chunks, lambda rows: rows.n_rows, size)
 
     def clip_entries(self, bound: float) -> StreamedRows:
         return dataclasses.replace(self, entry_bound=min(bound, self.entry_bound))
@@ -292,13 +256,13 @@ class StreamedRows(Rows):
 
     @property
     def _are_views(self) -> bool:
-        source = self.recipe.source
-        return source.is_view and source.dtype == self.spec.dtype and self.indices is None
+        is_view = self.source.is_view and self.source.dtype == self.spec.dtype
+        return is_view and self.indices is None
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> Rows:
         indices = indices if self.indices is None else self.indices[indices]
         taken = dataclasses.replace(self, spec=spec, indices=indices)
-        if len(indices) > _chunk_rows(self.recipe.source, spec):
+        if len(indices) > _chunk_rows(self.source, spec):
             return taken
         # A single chunk is read once, and not at each pass.
         chunk = next(taken._chunks(), taken)
@@ -306,9 +270,8 @@ class StreamedRows(Rows):
         return chunk
 
     def _read(self, *, features_only: bool) -> Iterator[Piece]:
-        source = self.recipe.source
         try:
-            yield from _chunks(source, self.spec, self.indices, features_only=features_only)
+            yield from _chunks(self.source, self.spec, self.indices, features_only=features_only)
         except Exception:
             # A file that changes may fail in any way: report the change.
             self.watch.check()
@@ -316,25 +279,35 @@ class StreamedRows(Rows):
 
     def _chunks(self) -> Generator[Rows]:
         self.watch.check()
-        start, source, facts = 0, self.recipe.source, self.facts
-        for X, y, weights in self._read(features_only=facts is not None):
-            rows = slice(start, start + len(X))
+        start, facts = 0, self.facts
+        for piece in self._read(features_only=facts is not None):
+            X, rows = piece[0], slice(start, start + len(piece[0]))
             which: Any = rows if self.indices is None else self.indices[rows]
             start = rows.stop
-            if facts is not None and self._costs_nothing:
-                yield facts.about(X, which, self.spec)
-                continue
-            own = X.copy(order="K") if self._are_views else X
-            if not np.isfinite(own).all():
+            own = X.copy(order="K") if self._are_views and not self._costs_nothing else X
+            if not self._costs_nothing and not np.isfinite(own).all():
                 raise changed("a value is no longer a finite number")
             if facts is None:
-                chunk = self.recipe.prepare((own, y, weights), self.spec)
+                chunk = _prepared(self.how, (own, *piece[1:]), self.spec)
             else:
-                chunk = facts.bounding(own, which, self.spec)
+                y, norms, weights = (None if one is None else one[which] for one in facts)
+                assert y is not None
+                assert norms is not None
+                if self._costs_nothing:
+                    yield DenseRows(X, y, norms, self.spec, weights)
+                    continue
+                # Norms of the very features given: they bind whatever was read.
+                chunk = prepare_rows(own, y, self.spec, None, weights)
             yield chunk if self.entry_bound == np.inf else chunk.clip_entries(self.entry_bound)
-        n_rows = source.shape[0] if self.indices is None else len(self.indices)
-        if start != n_rows:
-            raise changed(f"there were {n_rows} rows and now there are {start}")
+        if start != self.n_rows:
+            raise changed(f"there were {self.n_rows} rows and now there are {start}")
+
+
+def _prepared(how: Preparation, piece: Piece, spec: DataSpec) -> Rows:
+    """Prepare some rows, with public facts of their own."""
+    X, y, weights = piece
+    weights = None if weights is None else as_weights(weights, len(X))
+    return dataclasses.replace(how, spec=spec).rows(X, y, weights)
 
 
 def prepared_stream(source: Source, how: Preparation, cache: Path | None) -> StreamedRows:
@@ -350,76 +323,57 @@ def prepared_stream(source: Source, how: Preparation, cache: Path | None) -> Str
     """
     if source.shape[0] == 0:
         raise ValueError("there must be at least one row, got none")
-    recipe, spec, unchanged = _Recipe(source, how, source.watch()), how.spec, True
+    watch, spec, unchanged = source.watch(), how.spec, True
+    spools = _spools(source, how, cache)
+    features = None if cache is None else Spool(cache, source.shape, spec.dtype)
     with contextlib.ExitStack() as closing:
-        store = closing.enter_context(contextlib.closing(_Store(recipe, spec, cache)))
-        chunks = closing.enter_context(contextlib.closing(_read_ahead(_checked(recipe, spec))))
+        for spool in (*spools, *([] if features is None else [features])):
+            closing.callback(spool.close)
+        chunks = closing.enter_context(contextlib.closing(_read_ahead(_checked(source, how))))
         size = source.shape[0]
         for rows, as_stored in tenths("Checking the rows", chunks, lambda one: one[0].n_rows, size):
             unchanged = unchanged and as_stored
-            store.append(rows)
-        recipe.watch.check()
-        if cache is not None:
+            for block in rows.blocks() if spools else ():
+                facts = [block.targets, block.norms]
+                facts += [] if block.weights is None else [block.weights]
+                for spool, values in zip(spools, facts, strict=True):
+                    spool.append(values)
+                if features is not None:
+                    features.append(block.features())
+        watch.check()
+        if features is not None:
             # An unnamed file: no other process writes to it.
-            kept = ArraySource(store.features())
-            recipe = dataclasses.replace(recipe, source=kept, watch=kept.watch())
-        ready = store.is_open and (unchanged or cache is not None)
-        return StreamedRows(recipe, store.facts() if ready else None, spec)
+            source = ArraySource(features.array())
+            watch = source.watch()
+        known: _Facts | None = None
+        if spools and (unchanged or cache is not None):
+            y, norms, *weights = (spool.array() for spool in spools)
+            known = y, norms, weights[0] if weights else None
+        return StreamedRows(source, how, known, spec, watch)
 
 
-@final
-class _Store:
-    """Facts about rows from the first pass, as far as there is room, and a cache's rows."""
-
-    def __init__(self, recipe: _Recipe, spec: DataSpec, cache: Path | None) -> None:
-        n_rows = recipe.source.shape[0]
-        types: list[str] = [spec.dtype if spec.n_outputs == 1 else "intp", spec.dtype]
-        weighted = recipe.source.is_weighted or recipe.how.weights is not None
-        types += [spec.dtype] * (weighted or spec.weight_bound < 1.0)
-        shapes: list[tuple[int, ...]] = [(n_rows,)] * len(types)
-        if recipe.source.has_offset:
-            shapes[0] = (n_rows, 2)
-        facts = list(zip(shapes, types, strict=True))
-        size = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in facts)
-        self.is_open = cache is not None or size <= _FACT_BYTES
-        self._facts = [Spool(cache, *one) for one in facts] if self.is_open else []
-        self._features = None if cache is None else Spool(cache, recipe.source.shape, spec.dtype)
-
-    def append(self, rows: Rows) -> None:
-        for block in rows.blocks() if self.is_open else ():
-            facts = [block.targets, block.norms]
-            facts += [] if block.weights is None else [block.weights]
-            for spool, values in zip(self._facts, facts, strict=True):
-                spool.append(values)
-            if self._features is not None:
-                self._features.append(block.features())
-
-    def close(self) -> None:
-        """Close the files; arrays that were read from them stay."""
-        for spool in (*self._facts, *([] if self._features is None else [self._features])):
-            spool.close()
-
-    def facts(self) -> _RowFacts:
-        y, norms, *weights = (spool.array() for spool in self._facts)
-        return _RowFacts(y, norms, weights[0] if weights else None)
-
-    def features(self) -> NDArray[Any]:
-        assert self._features is not None
-        return self._features.array()
+def _spools(source: Source, how: Preparation, cache: Path | None) -> list[Spool]:
+    """Return room for targets, norms and weights of all rows; nothing if they need too much."""
+    spec, n_rows = how.spec, source.shape[0]
+    types: list[str] = [spec.dtype if spec.n_outputs == 1 else "intp", spec.dtype]
+    weighted = source.is_weighted or how.weights is not None
+    types += [spec.dtype] * (weighted or spec.weight_bound < 1.0)
+    shapes: list[tuple[int, ...]] = [(n_rows,)] * len(types)
+    if source.has_offset:
+        shapes[0] = (n_rows, 2)
+    facts = list(zip(shapes, types, strict=True))
+    size = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in facts)
+    return [Spool(cache, *one) for one in facts] if cache or size <= _FACT_BYTES else []
 
 
-def _n_rows(rows: Rows) -> int:
-    return rows.n_rows
-
-
-def _checked(recipe: _Recipe, spec: DataSpec) -> Generator[tuple[Rows, bool]]:
+def _checked(source: Source, how: Preparation) -> Generator[tuple[Rows, bool]]:
     """Prepare chunk after chunk; tell of each whether its features could stay as they are."""
-    start, source = 0, recipe.source
-    for X, y, weights in _chunks(source, spec):
+    start = 0
+    for X, y, weights in _chunks(source, how.spec):
         where = f"rows {start + 1} to {start + len(X)}"
         check_finite(X, source.column_name, start)
         try:
-            rows = recipe.prepare((X, y, weights), spec)
+            rows = _prepared(how, (X, y, weights), how.spec)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         blocks = list(rows.blocks())
