@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from dpglm.datasets import load_cifar100_features
 from dpglm.problem import L2, L1Ball, Logistic, Problem, Simplex
 from experiments import (
     papers_page,
@@ -210,41 +209,3 @@ class TestReferences:
         rate = next(one for one in theorem_rates.RATES if "6.2" in one.theorem)
         slope, _ = rate.measure(seeds=2, sizes=3).slope
         assert slope < -1.0
-
-
-class TestCifar100:
-    def arrays(self):
-        rng = np.random.default_rng(0)
-        return {
-            "x_train": rng.normal(size=(20, 3)),
-            "y_train": rng.integers(0, 100, 20),
-            "x_test": rng.normal(size=(5, 3)),
-            "y_test": rng.integers(0, 100, 5),
-        }
-
-    def test_a_file_is_read(self, tmp_path):
-        arrays = self.arrays()
-        np.savez(tmp_path / "features.npz", **arrays)
-        data = load_cifar100_features(tmp_path / "features.npz")
-        np.testing.assert_allclose(data.data[data.train], arrays["x_train"], rtol=1e-6)
-        np.testing.assert_array_equal(data.target[data.test], arrays["y_test"])
-
-    def test_an_absent_file_is_named(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="x_train"):
-            load_cifar100_features(tmp_path / "no.npz")
-
-    @pytest.mark.parametrize(
-        ("name", "value", "message"),
-        [
-            ("x_train", np.full((20, 3), np.nan), "finite"),
-            ("y_test", np.full(5, 100), "0 to 99"),
-            ("y_train", np.zeros(19, int), "do not fit"),
-            ("x_test", None, "lacks"),
-        ],
-    )
-    def test_bad_arrays_are_refused(self, tmp_path, name, value, message):
-        arrays = self.arrays() | {name: value}
-        kept = {key: one for key, one in arrays.items() if one is not None}
-        np.savez(tmp_path / "features.npz", **kept)
-        with pytest.raises(ValueError, match=message):
-            load_cifar100_features(tmp_path / "features.npz")

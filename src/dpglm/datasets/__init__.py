@@ -5,7 +5,7 @@ already and are not wrapped.
 """
 
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
-from dpglm.datasets.images import load_cifar100_features, load_fashion_mnist, load_mnist
+from dpglm.datasets.images import load_fashion_mnist, load_mnist
 from dpglm.datasets.tables import load_adult, load_california_housing
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Dataset",
     "load_adult",
     "load_california_housing",
-    "load_cifar100_features",
     "load_fashion_mnist",
     "load_mnist",
     "split_by_index",

@@ -153,6 +153,11 @@ def _seconds(column: NumericColumn) -> Score:
     return span(column.name, _unit(column))
 
 
+def _passed_on(name: str) -> Any:
+    """Return a method that calls that of ``inner``."""
+    return lambda self, *arguments: getattr(self.inner, name)(*arguments)
+
+
 @final
 @dataclass(frozen=True)
 class Derived(Notation[T]):
@@ -201,32 +206,9 @@ class Derived(Notation[T]):
         result: T = found.write(self)
         return result
 
-    def refused(self, column: str) -> T:
-        return self.inner.refused(column)
-
-    def constant(self, value: float) -> T:
-        return self.inner.constant(value)
-
-    def moment(self, column: str, format: str | None) -> T:
-        return self.inner.moment(column, format)
-
-    def span(self, column: str, unit: float) -> T:
-        return self.inner.span(column, unit)
-
-    def total(self, terms: Sequence[T]) -> T:
-        return self.inner.total(terms)
-
-    def arithmetic(self, sign: str, left: T, right: T) -> T:
-        return self.inner.arithmetic(sign, left, right)
-
-    def function(self, name: str, argument: T) -> T:
-        return self.inner.function(name, argument)
-
-    def power(self, base: T, exponent: float) -> T:
-        return self.inner.power(base, exponent)
-
-    def choice(self, test: T, first: T, other: T) -> T:
-        return self.inner.choice(test, first, other)
-
-    def named(self, values: Sequence[T], use: Callable[[Sequence[T]], T]) -> T:
-        return self.inner.named(values, use)
+    refused, constant, moment, span, total = map(
+        _passed_on, ("refused", "constant", "moment", "span", "total")
+    )
+    arithmetic, function, power, choice, named = map(
+        _passed_on, ("arithmetic", "function", "power", "choice", "named")
+    )
