@@ -119,21 +119,10 @@ class DenseRows(Rows):
 
 @final
 class _DenseBlock(Block):
-    def __init__(
-        self,
-        X: Floats,
-        which: NDArray[np.int64] | None,
-        targets: NDArray[Any],
-        norms: Floats,
-        weights: Floats | None,
-        intercept: float,
-    ) -> None:
-        self._stored, self._which, self._intercept = X, which, intercept
-        self.targets, self.norms, self.weights = targets, norms, weights
-
     @functools.cached_property
     def _rows(self) -> Floats:
-        return self._stored if self._which is None else self._stored[self._which]
+        rows: Floats = self._stored if self._which is None else self._stored[self._which]
+        return rows
 
     def predict(self, w: NDArray[np.float64]) -> Floats:
         w = w.astype(self._rows.dtype)
@@ -231,18 +220,6 @@ class SparseRows(Rows):
 
 @final
 class _SparseBlock(Block):
-    def __init__(
-        self,
-        X: sparse.csr_array,
-        rows: slice,
-        targets: NDArray[Any],
-        norms: Floats,
-        weights: Floats | None,
-        intercept: float,
-    ) -> None:
-        self._stored, self._which, self._intercept = X, rows, intercept
-        self.targets, self.norms, self.weights = targets, norms, weights
-
     @functools.cached_property
     def _rows(self) -> sparse.csr_array:
         return _row_slice(self._stored, self._which)

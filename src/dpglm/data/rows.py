@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final
+from typing import Any, Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 from joblib import cpu_count
@@ -317,6 +317,13 @@ class Block(abc.ABC):
     """Where each of several groups starts, and the number of rows: a kernel returns the sum over
     the rows of each group then, along a first axis. None for one sum over all rows."""
 
+    def __init__(
+        self, stored: Any, which: Any, targets: Any, norms: Any, weights: Any, intercept: float
+    ) -> None:
+        # Arrays of which ``which`` are the block's rows, if not all.
+        self._stored, self._which, self._intercept = stored, which, intercept
+        self.targets, self.norms, self.weights = targets, norms, weights
+
     @abc.abstractmethod
     def predict(self, w: NDArray[np.float64]) -> Floats:
         """Linear predictions ``z``, shape ``(rows,)`` or ``(rows, outputs)``; a fresh array.
@@ -355,12 +362,8 @@ R = TypeVar("R")
 Kernel: TypeAlias = Callable[[Block], NDArray[np.float64]]
 
 
-class BlockMap(Protocol):
-    """Applies a function to blocks, or other parts of rows, in order, perhaps on threads."""
-
-    def __call__(self, function: Callable[[T], R], parts: Iterable[T], /) -> Iterable[R]: ...
-
-
+BlockMap: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Applies a function to blocks, or other parts of rows, in order, perhaps on threads."""
 SERIAL: BlockMap = map
 
 

@@ -7,10 +7,9 @@ import gzip
 import io
 import json
 from importlib import resources
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm._validation import check_bool
 from dpglm.datasets.dataset import Columns, Dataset, split_by_index
@@ -19,10 +18,6 @@ from dpglm.datasets.dataset import Columns, Dataset, split_by_index
 _N_TRAIN = 32561
 
 
-@overload
-def load_adult(as_frame: Literal[False] = ...) -> Dataset[Columns]: ...
-@overload
-def load_adult(as_frame: Literal[True]) -> Dataset[Any]: ...
 def load_adult(as_frame: bool = False) -> Dataset[Any]:
     """Load Adult (census income): 48842 rows, 14 columns, two classes.
 
@@ -85,12 +80,6 @@ https://doi.org/10.24432/C5XW20""",
     )
 
 
-@overload
-def load_california_housing(
-    as_frame: Literal[False] = ...,
-) -> Dataset[NDArray[np.float64]]: ...
-@overload
-def load_california_housing(as_frame: Literal[True]) -> Dataset[Any]: ...
 def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
     """Load California housing: 20640 rows, 8 numeric columns, a real target.
 

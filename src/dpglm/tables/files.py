@@ -121,7 +121,7 @@ def opened(path: Source, encoding: str) -> Iterator[Any]:
             raw = closing.enter_context(_only_member(path, closing))
         else:
             raw = closing.enter_context(pa.input_stream(path))
-        yield _WholeLineEnds(_Decoded(raw, encoding))
+        yield _Decoded(raw, encoding)
 
 
 def _only_member(path: Path, closing: contextlib.ExitStack) -> IO[bytes]:
@@ -134,7 +134,11 @@ def _only_member(path: Path, closing: contextlib.ExitStack) -> IO[bytes]:
 
 @final
 class _Decoded(io.RawIOBase):
-    """Bytes of a file in UTF-8, whatever its encoding, without its byte order mark."""
+    """Bytes of a file in UTF-8, whatever its encoding, without its byte order mark.
+
+    No read ends between a carriage return and its line feed: pyarrow drops a line feed at the start
+    of a block after a carriage return, also within quotes.
+    """
 
     def __init__(self, raw: Any, encoding: str) -> None:
         self._raw, self._ready = raw, b""
@@ -144,15 +148,25 @@ class _Decoded(io.RawIOBase):
         self._rest, self._ended = b"" if start == _MARK else start, False
         self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
 
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, for a text wrapper."""
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
     def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes."""
+        """Read at most ``size`` bytes; an empty result marks the end."""
         while not self._ended and (size < 0 or len(self._ready) < size):
             more = self._rest + self._raw.read(_AT_ONCE)
             self._rest, self._ended = b"", not more
             # UTF-8 is checked where it is used: bytes in other columns do not matter.
             self._ready += more if self._is_utf8 else self._recoded(more)
-        size = len(self._ready) if size < 0 else size
-        found, self._ready = self._ready[:size], self._ready[size:]
+        stop = len(self._ready) if size < 0 else size
+        stop -= 1 < size <= len(self._ready) and self._ready[size - 1 : size] == b"\r"
+        found, self._ready = self._ready[:stop], self._ready[stop:]
         return found
 
     def _recoded(self, more: bytes) -> bytes:
@@ -163,35 +177,6 @@ class _Decoded(io.RawIOBase):
                 f"the file is not text in the stated encoding, {error.encoding}: {error.reason}"
             ) from error
         return text.lstrip("\ufeff").encode()
-
-
-@final
-class _WholeLineEnds(io.RawIOBase):
-    """A file in which no read ends between a carriage return and its line feed.
-
-    pyarrow drops a line feed at the start of a block after a carriage return, also within quotes.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._kept = stream, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes; an empty result marks the end."""
-        wanted = size - len(self._kept) if size > 0 else -1
-        found: bytes = self._kept + self._stream.read(wanted)
-        self._kept = b""
-        if size > 1 and len(found) == size and found.endswith(b"\r"):
-            found, self._kept = found[:-1], b"\r"
-        return found
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into a buffer, for a text wrapper."""
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
 
 
 @final

@@ -119,7 +119,7 @@ class TensorRows(Rows):
         check_exact(self._X.device)
         sent = _sender(self._X)
         for X, y, norms, weights in self._slices(self._block_rows):
-            yield _TensorBlock(X, y, norms, weights, self.spec.intercept, sent)
+            yield _TensorBlock(X, sent, y, norms, weights, self.spec.intercept)
 
     def clip_entries(self, bound: float) -> TensorRows:
         X = namespace(self._X).clip(self._X, -bound, bound)
@@ -233,26 +233,24 @@ def _sender(X: Any) -> Callable[[NDArray[np.float64]], Any]:
 
 @final
 class _TensorBlock(Block):
-    def __init__(
-        self, X: Any, targets: Any, norms: Any, weights: Any, intercept: float, sent: Any
-    ) -> None:
-        self._X, self._intercept, self._sent = X, intercept, sent
-        self.targets, self.norms, self.weights = targets, norms, weights
+    def __init__(self, X: Any, sent: Any, *facts: Any) -> None:
+        super().__init__(X, None, *facts)
+        self._sent = sent
 
     def predict(self, w: NDArray[np.float64]) -> Any:
         there = self._sent(w)
         if self._intercept == 0.0:
-            return self._X @ there
-        z = self._X @ there[:-1]
+            return self._stored @ there
+        z = self._stored @ there[:-1]
         z += self._intercept * there[-1]
         return z
 
     def features(self) -> Any:
-        return self._X
+        return self._stored
 
     def weighted_sum(self, slopes: Any) -> Any:
         columns = slopes if slopes.ndim > 1 else slopes[:, None]
-        total = _sum_in_runs(self._X, columns, self._intercept)
+        total = _sum_in_runs(self._stored, columns, self._intercept)
         return total if slopes.ndim > 1 else total[:, 0]
 
 
