@@ -22,9 +22,9 @@ from dpglm._codec import Format, decode
 from dpglm._json import at, in_file, load
 from dpglm._validation import check_real
 from dpglm._words import card, rounded_up, visible
+from dpglm.certificate.methods import methods, record
 from dpglm.certificate.statement import (
     PublicFact,
-    Spending,
     cautions,
     relation_in_words,
     sections,
@@ -324,38 +324,11 @@ class Certificate:
         """The estimator, or "a study"."""
         return self.estimator if len(self.parts) == 1 else "a study"
 
-    def methods(self) -> str:
-        """Return a paragraph for the methods section of a paper, with the numbers of this analysis.
-
-        Returns
-        -------
-        str
-            Sentences on rows, unit of protection, budget and its shares, public facts, mechanisms,
-            noise source and software.
-
-        Examples
-        --------
-        >>> from dpglm.estimators import LogisticRegression
-        >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
-        >>> print(model.privacy_.methods()[:74])
-        We analysed 2 records under differential privacy with dpglm 0.1.0. The pro
-        """
-        from dpglm.certificate.methods import methods
-
-        return methods(self)
-
-    def record(self) -> dict[str, Any]:
-        """Return the facts that registries of deployments and output checkers ask for.
-
-        Returns
-        -------
-        dict
-            Unit, relation, budget, mechanisms with sensitivities and noise scales, public facts,
-            software, and digests of the released values; plain values, ready for JSON.
-        """
-        from dpglm.certificate.methods import record
-
-        return record(self)
+    methods = methods
+    record = record
+    caveats = cautions
+    spending = spending
+    sections = sections
 
     def rows_in_words(self, part: str) -> str:
         """Describe the rows that a part uses."""
@@ -376,25 +349,6 @@ class Certificate:
             return math.inf
         high = float(bounds.value[1])
         return math.log(high) if high > 0.0 else math.inf
-
-    def caveats(self) -> tuple[str, ...]:
-        """Return a sentence for each weakness of the claim; often empty.
-
-        Weaknesses are seeded noise, facts taken from the data, an epsilon above 10, and a delta of
-        at least 1/n or 0.01.
-        """
-        return cautions(self)
-
-    def spending(self) -> tuple[Spending, ...]:
-        """Return the cost of each stage of a fit, or of each part of a study.
-
-        Raises ValueError if the record contradicts itself.
-        """
-        return spending(self)
-
-    def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return the guarantee in plain words, as headings with their sentences."""
-        return sections(self)
 
     def statement(self) -> str:
         """Return the guarantee in plain words, as text of several paragraphs."""
@@ -481,10 +435,6 @@ def certify(
     name : {"exploration", "model", "evaluation"}, default="model"
         Name of the part.
 
-    Returns
-    -------
-    Certificate
-
     Notes
     -----
     Privacy: ``epsilon`` is the cost of the event, at most the budget. For a budget in another
@@ -506,34 +456,19 @@ def certify(
     vars(part).update(_plan=plan, adjacency=plan.adjacency, budget=plan.budget, data=plan.data)
     if plan.method.problem is not None:
         vars(part).update(problem=plan.method.problem)
-    ledger = solution.ledger_entry
-    return _whole({name: part}, part.event, plan.protection, noise, ledger=ledger)
+    return certify_study({name: part}, plan.protection, noise, None, solution.ledger_entry)
 
 
 def certify_study(
-    parts: Mapping[str, Certificate],
+    parts: Mapping[str, CertifiedPart],
     protection: Protection,
     noise: NoiseSource,
     split: Split | None,
     ledger: LedgerReference | None,
 ) -> Certificate:
-    """Return the certificate of a study, from the certificates of its parts."""
-    records = {name: one.part for name, one in parts.items()}
-    events = {name: one.event for name, one in records.items()}
-    event = composed_event(events, split, protection.adjacency)
-    return _whole(records, event, protection, noise, split, ledger)
-
-
-def _whole(
-    parts: Mapping[str, CertifiedPart],
-    event: Event,
-    protection: Protection,
-    noise: NoiseSource,
-    split: Split | None = None,
-    ledger: LedgerReference | None = None,
-) -> Certificate:
-    """Account for all parts together."""
+    """Account for the parts of a study together."""
     adjacency, delta = protection.adjacency, protection.delta
+    event = composed_event({name: one.event for name, one in parts.items()}, split, adjacency)
     accountant = accountant_for(event, adjacency)
     return Certificate(
         parts=parts,
@@ -581,11 +516,6 @@ def model_digest(coef: ArrayLike, intercept: ArrayLike) -> str:
     ----------
     coef, intercept : array_like
         Any shapes.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
 
     Examples
     --------

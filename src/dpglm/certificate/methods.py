@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpglm._words import plain_number, rounded_up
-from dpglm.certificate.statement import PROTECTED, WHERE, relation_in_words
+from dpglm.certificate.statement import (
+    PROTECTED,
+    WHERE,
+    cautions,
+    leaked_names,
+    relation_in_words,
+    spending,
+)
 from dpglm.data.split import EVALUATION
 from dpglm.privacy.budget import Unit
 
@@ -17,7 +24,16 @@ _FIRST_LETTERS = 200
 
 
 def methods(certificate: Certificate) -> str:
-    """Return a paragraph for the methods section of a paper; see ``Certificate.methods``."""
+    """Return a paragraph for the methods section of a paper, with the numbers of this analysis.
+
+    It is about rows, unit of protection, budget and its shares, public facts, mechanisms, noise
+    source and software.
+
+    >>> from dpglm.estimators import LogisticRegression
+    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
+    >>> print(model.privacy_.methods()[:74])
+    We analysed 2 records under differential privacy with dpglm 0.1.0. The pro
+    """
     return " ".join(_sentences(certificate))
 
 
@@ -38,7 +54,12 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
         f"The protected unit is one {unit}: neighbouring data sets differ in {neighbours} "
         f"({certificate.adjacency.value.replace('_', '-')}){most}."
     )
-    over = ", ".join(_shares(certificate))
+    costs = spending(certificate) if len(certificate.parts) > 1 else ()
+    over = ", ".join(
+        f"the {one.stage.replace('_', ' ')}"
+        + ("" if one.share is None else f" ({plain_number(100.0 * one.share, 2)} % of mu^2)")
+        for one in costs
+    )
     split, evaluated = certificate.split, EVALUATION in certificate.parts
     if split is not None:
         sides = "model and evaluation" if evaluated else "those of a and of b"
@@ -48,7 +69,18 @@ def _sentences(certificate: Certificate) -> Iterator[str]:
         f"{rounded_up(certificate.delta)}{over and f', shared by {over}'}, accounted for by "
         f"the {certificate.accountant} accountant."
     )
-    yield from _facts(certificate)
+    schema = certificate.fact("schema")
+    declared, source = "Bounds of all variables were declared", ""
+    if schema is not None:
+        source = " ".join(str(schema.value.get("provenance", "")).split()).rstrip(".")
+        if len(source) > _FIRST_LETTERS:
+            source = f"{source[: _FIRST_LETTERS - 3]}..."
+        declared = "Bounds and categories of all variables were declared before the analysis"
+        source = f" ({source})"
+    yield f"{declared}{source}; values beyond a bound were clipped."
+    leaked = leaked_names(certificate)
+    if leaked:
+        yield f"These facts were taken from the data without protection: {', '.join(leaked)}."
     for name, part in certificate.parts.items():
         yield _mechanism(name, part)
     if split is not None and evaluated:
@@ -80,31 +112,6 @@ _DOES = {
 }
 
 
-def _shares(certificate: Certificate) -> Iterator[str]:
-    if len(certificate.parts) > 1:
-        for one in certificate.spending():
-            share = (
-                "" if one.share is None else f" ({plain_number(100.0 * one.share, 2)} % of mu^2)"
-            )
-            yield f"the {one.stage.replace('_', ' ')}{share}"
-
-
-def _facts(certificate: Certificate) -> Iterator[str]:
-    schema = certificate.fact("schema")
-    if schema is not None:
-        source = " ".join(str(schema.value.get("provenance", "")).split()).rstrip(".")
-        cut = source if len(source) <= _FIRST_LETTERS else f"{source[: _FIRST_LETTERS - 3]}..."
-        yield (
-            f"Bounds and categories of all variables were declared before the analysis ({cut}); "
-            "values beyond a bound were clipped."
-        )
-    else:
-        yield "Bounds of all variables were declared; values beyond a bound were clipped."
-    leaked = [one.name for one in certificate.public_facts if one.provenance == "from the data"]
-    if leaked:
-        yield f"These facts were taken from the data without protection: {', '.join(leaked)}."
-
-
 def _mechanism(name: str, part: CertifiedPart) -> str:
     """Describe the releases of a part."""
     count = sum(one.count for one in part.releases)
@@ -123,7 +130,11 @@ def _mechanism(name: str, part: CertifiedPart) -> str:
 
 
 def record(certificate: Certificate) -> dict[str, Any]:
-    """Return a record for registries and output checkers; see ``Certificate.record``."""
+    """Return the facts that registries of deployments and output checkers ask for.
+
+    They are unit, relation, budget, mechanisms with sensitivities and noise scales, public facts,
+    software, and digests of the released values: plain values, ready for JSON.
+    """
     groups = certificate.protection.groups
     return {
         "privacy unit": "person" if certificate.unit is Unit.GROUP else "record",
@@ -159,5 +170,5 @@ def record(certificate: Certificate) -> dict[str, Any]:
         "public facts": [
             {"name": one.name, "provenance": one.provenance} for one in certificate.public_facts
         ],
-        "cautions": list(certificate.caveats()),
+        "cautions": list(cautions(certificate)),
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
@@ -15,14 +16,14 @@ from dpglm.data.rows import DataSpec
 from dpglm.data.split import EVALUATION
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
-from dpglm.privacy.budget import Adjacency, Unit, weak_delta, weak_epsilon
+from dpglm.privacy.budget import Adjacency, Unit, weak
 from dpglm.privacy.events import DisjointParts, RandomlyRepeated, canonical, describe_event
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import FitStage
 from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from dpglm.certificate.certificate import Certificate, CertifiedPart
+    from dpglm.certificate.certificate import Certificate
 
 
 # Public facts.
@@ -121,73 +122,41 @@ SCOPE = (
 
 
 def cautions(certificate: Certificate) -> tuple[str, ...]:
-    """Return a sentence for each rule of ``CAUTIONS`` that applies."""
-    found = (rule(certificate) for rule in CAUTIONS.values())
-    return tuple(sentence for sentence in found if sentence is not None)
+    """Return a sentence for each weakness of the claim; often empty.
 
+    Weaknesses are seeded noise, facts taken from the data, an epsilon above 10, and a delta of at
+    least 1/n or 0.01. None raises for a certificate that could be read.
 
-def _seeded(certificate: Certificate) -> str | None:
-    """Warn of noise that can be computed, and then subtracted: it must be secret random bits.
-
-    Garfinkel and Leclerc, "Randomness concerns when deploying differential privacy", WPES 2020.
+    Garfinkel and Leclerc, "Randomness concerns when deploying differential privacy", WPES 2020, for
+    noise that can be computed.
     """
-    if certificate.noise_is_private:
-        return None
-    return (
-        f"NOT PRIVATE: the noise came from a seeded generator ({certificate.noise_source}). "
-        "Anyone who learns or guesses the seed can subtract it. Use noise from the operating "
-        "system (random_state=None)."
-    )
-
-
-def _leaked(certificate: Certificate) -> str | None:
-    """Warn of facts taken from the rows without noise: one row may change them with certainty."""
-    names = [fact.name for fact in certificate.public_facts if fact.provenance == "from the data"]
-    if not names:
-        return None
-    return (
-        f"WEAKER THAN STATED, because of values taken from the private data: {', '.join(names)}. "
-        "The guarantee does not cover what they reveal. Declare them from public knowledge."
-    )
-
-
-def _weak_epsilon(certificate: Certificate) -> str | None:
-    """Warn of an epsilon above 10: a guess that is right with 1 % may become right with 99 %.
-
-    Ponomareva et al., "How to DP-fy ML", JAIR 77 (2023): up to 1 is strong, up to 10 reasonable.
-    """
-    return _weak(weak_epsilon(certificate.epsilon))
-
-
-def _weak_delta(certificate: Certificate) -> str | None:
-    """Warn of a delta of 1/n or 0.01: it allows publishing a row at random.
-
-    Dwork and Roth, "The algorithmic foundations of differential privacy", 2014, section 2.3.
-    """
-    return _weak(weak_delta(certificate.delta, max(_units(certificate))))
-
-
-def _weak(sentence: str | None) -> str | None:
-    return None if sentence is None else f"WEAK GUARANTEE: {sentence}"
-
-
-def _units(certificate: Certificate) -> Iterator[int]:
-    """List the numbers of rows, or of groups, in the record."""
-    yield certificate.protection.n_units
-    for part in certificate.parts.values():
-        yield part.data.n_units
+    found = []
+    if not certificate.noise_is_private:
+        found.append(
+            f"NOT PRIVATE: the noise came from a seeded generator ({certificate.noise_source}). "
+            "Anyone who learns or guesses the seed can subtract it. Use noise from the operating "
+            "system (random_state=None)."
+        )
+    leaked = leaked_names(certificate)
+    if leaked:
+        found.append(
+            "WEAKER THAN STATED, because of values taken from the private data: "
+            f"{', '.join(leaked)}. The guarantee does not cover what they reveal. Declare them "
+            "from public knowledge."
+        )
+    # The largest number of rows, or of groups, in the record.
+    units = [certificate.protection.n_units]
+    units += [part.data.n_units for part in certificate.parts.values()]
     if certificate.unit is Unit.ROW:
-        found = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
-        yield from (value for value in found if type(value) is int and value > 0)
+        said = [fact.value for fact in certificate.public_facts if fact.name == "n_rows"]
+        units += [value for value in said if type(value) is int and value > 0]
+    too_weak = weak(certificate.epsilon, certificate.delta, max(units))
+    return (*found, *(f"WEAK GUARANTEE: {sentence}" for sentence in too_weak))
 
 
-CAUTIONS: dict[str, Callable[[Certificate], str | None]] = {
-    "seeded noise": _seeded,
-    "facts from the data": _leaked,
-    "weak epsilon": _weak_epsilon,
-    "large delta": _weak_delta,
-}
-"""The rules, in the order of their sentences; none raises for a certificate that could be read."""
+def leaked_names(certificate: Certificate) -> list[str]:
+    """Return the facts taken from the rows without noise, which one row may change for sure."""
+    return [one.name for one in certificate.public_facts if one.provenance == "from the data"]
 
 
 # The cost of each stage.
@@ -227,46 +196,45 @@ class Spending:
 def spending(certificate: Certificate) -> tuple[Spending, ...]:
     """Return the cost of each stage of a fit, or of each part of a study.
 
+    A record that contradicts itself is a ValueError.
+
     Privacy: the epsilons of the stages add up to more than the whole, because composition is
     better than that; the squared mus of Gaussian stages add up exactly.
-
-    >>> from dpglm.estimators import LogisticRegression
-    >>> model = LogisticRegression(classes=[0, 1], row_norm=1.0).fit([[0.5], [1.0]], [0, 1])
-    >>> [(one.stage, round(one.mu, 3), one.share) for one in spending(model.privacy_)]
-    [('model', 0.268, 1.0)]
     """
+    adjacency, delta, of_whole = certificate.adjacency, certificate.delta, None
     if len(certificate.parts) > 1:
-        return _spending_of_parts(certificate)
-    try:
-        plan = certificate.rebuild()
-    except ValueError as error:
-        raise ValueError(f"the record does not state the cost of each stage ({error})") from error
-    stages = list(_leaves(plan.method.stages))
-    if len(stages) < 2:
-        name = stages[0].name if stages else "model"
-        only = FitStage(name, certificate.releases, certificate.event)
-        found = [costing(only, certificate.adjacency, certificate.delta, certificate.epsilon)]
+        parts = certificate.parts.items()
+        stages = [FitStage(name, part.releases, part.event) for name, part in parts]
+        total = certificate.budget.gdp_mu() ** 2
+        found = [costing(one, adjacency, delta) for one in stages]
     else:
-        found = [costing(one, certificate.adjacency, certificate.delta) for one in stages]
-    # Squares do not add up for disjoint rows, nor for repetitions, where the costliest counts.
-    apart = len(stages) > 1 and isinstance(canonical(plan.event), DisjointParts | RandomlyRepeated)
-    if apart or any(one.mu is None for one in found):
-        return tuple(found)
+        try:
+            plan = certificate.rebuild()
+        except ValueError as error:
+            raise ValueError(
+                f"the record does not state the cost of each stage ({error})"
+            ) from error
+        stages = list(_leaves(plan.method.stages))
+        if len(stages) < 2:
+            name = stages[0].name if stages else "model"
+            stages = [FitStage(name, certificate.releases, certificate.event)]
+            of_whole = certificate.epsilon
+        found = [costing(one, adjacency, delta, of_whole) for one in stages]
+        # Squares do not add up for disjoint rows, nor for repetitions, where the costliest counts.
+        apart = isinstance(canonical(plan.event), DisjointParts | RandomlyRepeated)
+        if (len(stages) > 1 and apart) or any(one.mu is None for one in found):
+            return tuple(found)
+        total = math.fsum(one.mu**2 for one in found if one.mu is not None)
+    return tuple(
+        one
+        if one.mu is None
+        else dataclasses.replace(one, share=one.mu**2 / total if one.mu else 0.0)
+        for one in found
+    )
     total = math.fsum(one.mu**2 for one in found if one.mu is not None)
     return tuple(
         dataclasses.replace(one, share=one.mu**2 / total if one.mu else 0.0) for one in found
     )
-
-
-def _spending_of_parts(certificate: Certificate) -> tuple[Spending, ...]:
-    whole = certificate.budget.gdp_mu() ** 2
-    found = []
-    for name, part in certificate.parts.items():
-        stage = FitStage(name, part.releases, part.event)
-        one = costing(stage, certificate.adjacency, certificate.delta)
-        share = None if one.mu is None else one.mu**2 / whole
-        found.append(dataclasses.replace(one, share=share))
-    return tuple(found)
 
 
 def _leaves(stages: Iterable[FitStage], lead: str = "") -> Iterator[FitStage]:
@@ -300,29 +268,20 @@ def costing(
 
 
 def spending_in_words(one: Spending) -> str:
-    """Return a sentence on the cost of a stage.
-
-    >>> from dpglm.privacy.noise.additive import GaussianNoise
-    >>> from dpglm.privacy.releases import Release
-    >>> release = Release("row sum", GaussianNoise(20.0), Adjacency.ZERO_OUT, 1.0, 5)
-    >>> print(spending_in_words(Spending("center", (release,), 0.1675, 0.05, True, 0.035)))
-    center: row sum (standard deviation 20 x sensitivity); epsilon = 0.1675 alone; mu = 0.05,
-    3.5 % of mu^2
-    """
-    released = ", ".join(_in_words(release) for release in one.releases)
-    if not released:
+    """Return a sentence on the cost of a stage."""
+    if not one.releases:
         return f"{one.stage}: no release"
+    times = ["" if each.count == 1 else f"{each.count} times, " for each in one.releases]
+    released = ", ".join(
+        f"{each.quantity} ({often}{each.mechanism.in_words})"
+        for each, often in zip(one.releases, times, strict=True)
+    )
     parts = [f"{one.stage}: {released}", f"epsilon = {rounded_up(one.epsilon)} alone"]
     if one.mu is not None:
         like = "" if one.is_gaussian else " (of a Gaussian release with that epsilon)"
         share = "" if one.share is None else f", {plain_number(100.0 * one.share, 3)} % of mu^2"
         parts.append(f"mu = {plain_number(one.mu)}{like}{share}")
     return "; ".join(parts)
-
-
-def _in_words(release: AnyRelease) -> str:
-    times = "" if release.count == 1 else f"{release.count} times, "
-    return f"{release.quantity} ({times}{release.mechanism.in_words})"
 
 
 # The statement.
@@ -345,11 +304,7 @@ PROTECTED = {
 
 
 def relation_in_words(adjacency: Adjacency, unit: Unit) -> str:
-    """Return the protection of a relation, in words.
-
-    >>> relation_in_words(Adjacency.ZERO_OUT, Unit.GROUP)
-    'protects the contribution of all rows of any one group (person)'
-    """
+    """Return the protection of a relation, in words."""
     present = adjacency is Adjacency.ADD_REMOVE and unit is Unit.GROUP
     whose = "any one group (person)" if present else unit.all_rows
     return f"protects the {PROTECTED[adjacency]} of {whose}"
@@ -369,17 +324,8 @@ _COMPOSITION = (
 )
 
 
-def meaning_in_words(epsilon: float) -> str:
-    """Return the meaning of an epsilon."""
-    factor = plain_number(math.exp(min(epsilon, 700.0)), 3)
-    return (
-        f"That change makes no outcome more than e^epsilon = {factor} times as likely, up to an "
-        "additional probability of delta."
-    )
-
-
 def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the guarantee as headings with their sentences."""
+    """Return the guarantee in plain words, as headings with their sentences."""
     unit, parts = certificate.unit, certificate.parts.values()
     verb = "fitted" if any(one.loss is not None for one in parts) else "made"
     about = certificate.title
@@ -406,36 +352,34 @@ def sections(certificate: Certificate) -> tuple[tuple[str, tuple[str, ...]], ...
         f"A person with several {unit.value}s: for k {unit.value}s, epsilon grows k-fold, and "
         "delta by more."
     )
-    meaning = meaning_in_words(certificate.epsilon)
+    factor = plain_number(math.exp(min(certificate.epsilon, 700.0)), 3)
+    meaning = (
+        f"That change makes no outcome more than e^epsilon = {factor} times as likely, up to an "
+        "additional probability of delta."
+    )
+    theorems: dict[str, None] = {}
+    for part in parts:
+        with contextlib.suppress(ValueError):
+            theorems |= dict.fromkeys(part.rebuild().theorems)
+    try:
+        costs = tuple(
+            f"{spending_in_words(one)}."
+            if len(parts) == 1
+            else f"{spending_in_words(one)}; uses {certificate.rows_in_words(one.stage)}."
+            for one in spending(certificate)
+        )
+    except ValueError as error:
+        costs = (str(error),)
     found = (
-        ("Warning", certificate.caveats()),
+        ("Warning", cautions(certificate)),
         ("Guarantee", (claim, certificate.adjacency.describe(unit), meaning)),
         ("Releases", released),
-        ("Budget by stage", _spending(certificate)),
-        ("Theorems", tuple(dict.fromkeys(said for one in parts for said in _theorems(one)))),
+        ("Budget by stage", costs),
+        ("Theorems", tuple(theorems)),
         ("Public facts", facts or ("None.",)),
         ("Not covered", (*_LIMITS, several, _COMPOSITION)),
     )
     return tuple((heading, sentences) for heading, sentences in found if sentences)
-
-
-def _spending(certificate: Certificate) -> tuple[str, ...]:
-    try:
-        found = certificate.spending()
-    except ValueError as error:
-        return (str(error),)
-    if len(certificate.parts) == 1:
-        return tuple(f"{spending_in_words(one)}." for one in found)
-    return tuple(
-        f"{spending_in_words(one)}; uses {certificate.rows_in_words(one.stage)}." for one in found
-    )
-
-
-def _theorems(part: CertifiedPart) -> tuple[str, ...]:
-    try:
-        return part.rebuild().theorems
-    except ValueError:
-        return ()
 
 
 def value_in_words(value: Any) -> str:
@@ -446,30 +390,24 @@ def value_in_words(value: Any) -> str:
     >>> value_in_words([[-1.0] * 50, [1.0] * 50])
     '[-1 (50 times)], [1 (50 times)]'
     """
-    text = _words(value)
+    text = _words(value, brackets=False)
     if len(text) <= _LONGEST_VALUE:
         return text
     return f"{text[:_LONGEST_VALUE].rstrip(' ,')} ..."
 
 
-def _words(value: Any) -> str:
-    if isinstance(value, list):
-        return _list_in_words(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {_bracketed(entry)}" for key, entry in value.items())
-    if isinstance(value, float):
+def _words(value: Any, *, brackets: bool = True) -> str:
+    if isinstance(value, list) and len(value) > 3 and all(one == value[0] for one in value):
+        text = f"{_words(value[0])} ({len(value)} times)"
+    elif isinstance(value, list):
+        text = ", ".join(map(_words, value))
+    elif isinstance(value, dict):
+        text = ", ".join(f"{key}: {_words(entry)}" for key, entry in value.items())
+    elif isinstance(value, float):
         return plain_number(value, 6)
-    return "yes" if value is True else "no" if value is False else str(value)
-
-
-def _list_in_words(values: list[Any]) -> str:
-    if len(values) > 3 and all(entry == values[0] for entry in values):
-        return f"{_bracketed(values[0])} ({len(values)} times)"
-    return ", ".join(_bracketed(entry) for entry in values)
-
-
-def _bracketed(value: Any) -> str:
-    return f"[{_words(value)}]" if isinstance(value, list | dict) else _words(value)
+    else:
+        return "yes" if value is True else "no" if value is False else str(value)
+    return f"[{text}]" if brackets else text
 
 
 def _released(certificate: Certificate) -> Iterator[str]:

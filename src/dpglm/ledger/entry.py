@@ -74,12 +74,19 @@ class LedgerTerms:
         """
         return self.adjacency is not Adjacency.REPLACE_ONE and self.unit is Unit.ROW
 
-    def by_part(self, entries: Iterable[Spend]) -> dict[str | None, list[Charge]]:
+    def by_part(self, spent: Sequence[LedgerEntry | Spend]) -> dict[str | None, list[Charge]]:
         """Return the charges to the rows of each part; None stands for parts without a name yet.
 
-        Proof in ``docs/proofs/filters.md``.
+        Charges in other quantities than the filter's are a LedgerError. Proof in
+        ``docs/proofs/filters.md``.
         """
-        spent = list(entries)
+        quantities = set(self.filter.left([]))
+        for place, one in enumerate(spent, start=1):
+            if set(one.charge) != quantities:
+                raise LedgerError(
+                    f"entry {place} must be charged in {sorted(quantities)}, got "
+                    f"{sorted(one.charge)}"
+                )
         named = sorted({part for one in spent for part in one.parts or ()})
         return {
             part: [
@@ -93,15 +100,6 @@ class LedgerTerms:
     def reference(self, entry: LedgerEntry) -> LedgerReference:
         """Return the reference to an entry, for a certificate."""
         return LedgerReference(self.data, self.id, entry.number, entry.id, entry.digest)
-
-    def check_charges(self, charges: Iterable[Mapping[str, float]]) -> None:
-        """Raise LedgerError unless charges are in the quantities of the filter."""
-        quantities = set(self.filter.left([]))
-        for place, charge in enumerate(charges, start=1):
-            if set(charge) != quantities:
-                raise LedgerError(
-                    f"entry {place} must be charged in {sorted(quantities)}, got {sorted(charge)}"
-                )
 
     @staticmethod
     def from_record(record: Record) -> LedgerTerms:
@@ -291,23 +289,9 @@ class LedgerContents:
         return canonical(Composed(tuple(entry.event for entry in self.entries)))
 
     @property
-    def charges(self) -> list[Charge]:
-        """The charge of each entry, in the quantities of the filter."""
-        charges = [entry.charge for entry in self.entries]
-        self.terms.check_charges(charges)
-        return charges
-
-    @property
     def by_part(self) -> dict[str | None, list[Charge]]:
         """The charges to each part; see ``LedgerTerms.by_part``."""
-        pairs = zip(self.entries, self.charges, strict=True)
-        return self.terms.by_part(Spend(one.id, charge, one.parts) for one, charge in pairs)
-
-    def _over_parts(
-        self, pick: Callable[..., float], of: Callable[[Sequence[Charge]], dict[str, float]]
-    ) -> dict[str, float]:
-        found = [of(charges) for charges in self.by_part.values()]
-        return {name: pick(one[name] for one in found) for name in found[0]}
+        return self.terms.by_part(self.entries)
 
     def spent(self) -> dict[str, float]:
         """Return the total charge, in the budget's currency: the largest over parts of the table.
@@ -317,20 +301,20 @@ class LedgerContents:
         Privacy: not an odometer. If the analysis stops at a time chosen from its results, use the
         bound of ``spent_at_any_time``.
         """
-        return self._over_parts(max, self.terms.filter.spent)
+        return _largest(map(self.terms.filter.spent, self.by_part.values()))
 
     def spent_at_any_time(self) -> dict[str, float]:
         """Bound the total as (epsilon, delta), valid also at a time chosen from the results."""
-        return self._over_parts(max, self.terms.filter.spent_at_any_time)
+        return _largest(map(self.terms.filter.spent_at_any_time, self.by_part.values()))
 
     def left(self) -> dict[str, float]:
         """Return the remaining budget of all rows, in the quantities of the filter, such as mu."""
-        return self._over_parts(min, self.terms.filter.left)
+        return _largest(map(self.terms.filter.left, self.by_part.values()), min)
 
     def spent_by_part(self) -> dict[str, dict[str, float]]:
         """Return the total charge to the rows of each named part, in the budget's currency."""
-        named = ((part, charges) for part, charges in self.by_part.items() if part is not None)
-        return {part: self.terms.filter.spent(charges) for part, charges in named}
+        spent = self.terms.filter.spent
+        return {part: spent(one) for part, one in self.by_part.items() if part is not None}
 
     def facts(self) -> tuple[tuple[str, object], ...]:
         """Return names and values of facts about the spending."""
@@ -345,12 +329,10 @@ class LedgerContents:
         )
 
     def _lines(self) -> list[str]:
-        latest = self.entries[-_MAX_SHOWN:]
-        left_out = len(self.entries) - len(latest)
-        lines = [f"({left_out} earlier ones)"] if left_out else []
-        return lines + [
+        left_out = len(self.entries) - _MAX_SHOWN
+        return [f"({left_out} earlier ones)"] * (left_out > 0) + [
             f"{one.number}. {one.what} ({one.who}, {one.time[:19]}): {named_numbers(one.charge)}"
-            for one in latest
+            for one in self.entries[-_MAX_SHOWN:]
         ]
 
     def __str__(self) -> str:
@@ -385,40 +367,42 @@ class LedgerContents:
 
     def problems(self, references: Iterable[LedgerReference] = ()) -> tuple[str, ...]:
         """Recompute all charges; return errors, and references without an entry."""
-        found: list[str | None] = []
+        found, terms = [], self.terms
         for place, entry in enumerate(self.entries, start=1):
             if entry.number != place:
                 found.append(f"entry {place} has the number {entry.number}")
-            found.append(self._problem_of_charge(entry))
+            try:
+                price = terms.filter.charge(entry.event, terms.adjacency, entry.delta)
+            except (ArithmeticError, ValueError) as error:
+                found.append(f"the charge of entry {entry.number} cannot be computed: {error}")
+                continue
+            if set(price) != set(entry.charge) or any(
+                entry.charge[name] < value * (1.0 - _TOLERANCE) for name, value in price.items()
+            ):
+                found.append(
+                    f"entry {entry.number} was charged {dict(entry.charge)}, but costs {price}"
+                )
         if len({entry.id for entry in self.entries}) < len(self.entries):
             found.append("several entries have the same id")
         # Invalid charges cannot be added up.
-        if not any(found) and not all(map(self.terms.filter.allows, self.by_part.values())):
-            found.append(f"the charges exceed the budget {self.terms.filter.budget!r}")
-        found += [self._problem_of_reference(reference) for reference in references]
-        return tuple(problem for problem in found if problem is not None)
+        if not found and not all(map(terms.filter.allows, self.by_part.values())):
+            found.append(f"the charges exceed the budget {terms.filter.budget!r}")
+        known = set(map(terms.reference, self.entries))
+        for one in references:
+            if one.ledger != terms.id:
+                found.append(
+                    f"entry {one.entry} belongs to another ledger, {one.ledger}, for {one.data!r}"
+                )
+            elif one not in known:
+                found.append(f"entry {one.number} with id {one.entry} is missing, or was changed")
+        return tuple(found)
 
-    def _problem_of_charge(self, entry: LedgerEntry) -> str | None:
-        terms = self.terms
-        try:
-            price = terms.filter.charge(entry.event, terms.adjacency, entry.delta)
-        except (ArithmeticError, ValueError) as error:
-            return f"the charge of entry {entry.number} cannot be computed: {error}"
-        if set(price) == set(entry.charge) and all(
-            entry.charge[name] >= value * (1.0 - _TOLERANCE) for name, value in price.items()
-        ):
-            return None
-        return f"entry {entry.number} was charged {dict(entry.charge)}, but costs {price}"
 
-    def _problem_of_reference(self, reference: LedgerReference) -> str | None:
-        if reference.ledger != self.terms.id:
-            return (
-                f"entry {reference.entry} belongs to another ledger, {reference.ledger}, for "
-                f"{reference.data!r}"
-            )
-        if any(self.terms.reference(entry) == reference for entry in self.entries):
-            return None
-        return f"entry {reference.number} with id {reference.entry} is missing, or was changed"
+def _largest(
+    charges: Iterable[dict[str, float]], pick: Callable[..., float] = max
+) -> dict[str, float]:
+    found = list(charges)
+    return {name: pick(one[name] for one in found) for name in found[0]}
 
 
 def left_in_words(rule: PrivacyFilter, left: dict[str, float]) -> str:

@@ -32,39 +32,30 @@ def dominating_mu(event: Event, adjacency: Adjacency) -> float:
     Exact for Gaussian events. An epsilon-DP part counts as a Gaussian release with mu
     ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``; squares add up. For disjoint rows the largest
     mu counts.
-
-    >>> from dpglm.privacy.events import Pure
-    >>> round(dominating_mu(Pure(0.1), Adjacency.ZERO_OUT), 5)
-    0.12531
     """
     check_parallel_parts(event, adjacency)
-    return max(_mu(one, adjacency) for one in branches(event))
-
-
-def _mu(event: Event, adjacency: Adjacency) -> float:
-    """Bound the mu of a composition without parallel parts."""
-    squares: list[float] = []
-    gaussian: list[Event] = []
-    for basic, count in event.terms():
-        epsilon = basic.pure_epsilon if isinstance(basic, MechanismEvent) else None
-        if epsilon is not None:
-            squares.append(count * _mu_of_pure(float(epsilon)) ** 2)
-        else:
-            gaussian.append(Repeated(basic, count))
-    rest, accountant = Composed(tuple(gaussian)), GaussianAccountant()
-    if not accountant.supports(rest, adjacency):
-        raise ValueError(
-            "event must be Gaussian or epsilon-DP for a ledger with filter 'gaussian', got "
-            f"{rest!r}. Create the ledger with filter 'renyi' or 'basic' for other events"
-        )
-    if not squares:
-        return accountant.mu(rest, adjacency)
-    return math.sqrt(math.fsum([*squares, accountant.mu(rest, adjacency) ** 2])) * _ROUNDING
-
-
-def _mu_of_pure(epsilon: float) -> float:
-    # Near log(1/2) ndtri_exp loses digits; 1e-14 covers them.
-    return -2.0 * float(ndtri_exp(log_expit(-epsilon))) * _ROUNDING + 1e-14
+    found, accountant = [], GaussianAccountant()
+    for branch in branches(event):
+        squares: list[float] = []
+        gaussian: list[Event] = []
+        for basic, count in branch.terms():
+            epsilon = basic.pure_epsilon if isinstance(basic, MechanismEvent) else None
+            if epsilon is None:
+                gaussian.append(Repeated(basic, count))
+                continue
+            # Near log(1/2) ndtri_exp loses digits; 1e-14 covers them.
+            mu = -2.0 * float(ndtri_exp(log_expit(-float(epsilon)))) * _ROUNDING + 1e-14
+            squares.append(count * mu**2)
+        rest = Composed(tuple(gaussian))
+        if not accountant.supports(rest, adjacency):
+            raise ValueError(
+                "event must be Gaussian or epsilon-DP for a ledger with filter 'gaussian', got "
+                f"{rest!r}. Create the ledger with filter 'renyi' or 'basic' for other events"
+            )
+        of_rest = accountant.mu(rest, adjacency)
+        joined = math.sqrt(math.fsum([*squares, of_rest**2])) * _ROUNDING if squares else of_rest
+        found.append(joined)
+    return max(found)
 
 
 # The odometer: brackets of a budget, for stopping times chosen from the results.
@@ -89,9 +80,6 @@ def brackets(spent: float, most: float) -> list[tuple[float, float]]:
     Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
     NeurIPS 2016, Definition 3.3. Whitehouse, Ramdas, Rogers and Wu, "Fully-adaptive composition
     in differential privacy", ICML 2023, for tighter ones.
-
-    >>> [limit for limit, _ in brackets(0.3, 1.0)]
-    [1.0, 0.5]
     """
     halvings = max(0, math.floor(math.log2(most / spent)))
     while halvings > 0 and math.ldexp(most, -halvings) < spent:
@@ -389,16 +377,6 @@ def make_filter(name: str, budget: PrivacyBudget, order: int | None = None) -> P
     order : int, optional
         Order of a "renyi" filter; default: the best one for Gaussian noise.
 
-    Returns
-    -------
-    PrivacyFilter
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, the budget does not fit the filter, or an order is given to a filter
-        without one.
-
     Examples
     --------
     >>> make_filter("renyi", ApproximateDP(1.0, 1e-6)).to_dict()["order"]
@@ -419,17 +397,8 @@ def filter_from_dict(mapping: Any) -> PrivacyFilter:
     Parameters
     ----------
     mapping : mapping
-        The JSON object.
-
-    Returns
-    -------
-    PrivacyFilter
-        A filter equal to the one that was written.
-
-    Raises
-    ------
-    ValueError
-        If the type is unknown, a key is missing or unknown, or a value is invalid.
+        The JSON object; a ValueError names an unknown type, a missing or unknown key, or an invalid
+        value.
     """
     return decode(PrivacyFilter, mapping)  # type: ignore[type-abstract]
 

@@ -27,7 +27,7 @@ from dpglm.ledger.entry import (
     Spend,
     left_in_words,
 )
-from dpglm.ledger.filters import Charge, make_filter
+from dpglm.ledger.filters import make_filter
 from dpglm.ledger.store import append, create_file, read, read_first, read_only, writing
 from dpglm.privacy.accounting.accountant import own_version
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit
@@ -167,14 +167,8 @@ class PrivacyLedger:
             Protected unit of all fits: a row, or a group, such as a person, with all its rows. It
             cannot be changed.
 
-        Returns
-        -------
-        PrivacyLedger
-
         Raises
         ------
-        ValueError
-            If a parameter is invalid.
         LedgerError
             If the file exists, or cannot be written.
         """
@@ -184,15 +178,8 @@ class PrivacyLedger:
             raise ValueError(f"budget must be a PrivacyBudget, got {budget!r}")
         rule = make_filter(filter, budget, order)
         mark = None if fingerprint is None else _text("fingerprint", fingerprint)
-        terms = LedgerTerms(
-            _text("data", data),
-            mark,
-            Adjacency(adjacency),
-            rule,
-            secrets.token_hex(16),
-            _now(),
-            Unit(unit),
-        )
+        name, own_id, relation = _text("data", data), secrets.token_hex(16), Adjacency(adjacency)
+        terms = LedgerTerms(name, mark, relation, rule, own_id, _now(), Unit(unit))
         create_file(check_path("path", path), terms.to_dict())
         return cls(path, data, fingerprint)
 
@@ -267,7 +254,14 @@ class PrivacyLedger:
         if not isinstance(event, Event):
             raise ValueError(f"event must be an Event, got {event!r}")
         own_id = secrets.token_hex(16) if key is None else _text("key", key)
-        who = _user_and_host() if self.who is None else _text("who", self.who)
+        if self.who is not None:
+            who = _text("who", self.who)
+        else:
+            try:
+                user = getpass.getuser()
+            except (KeyError, OSError):
+                user = str(os.getuid())
+            who = f"{user}@{socket.gethostname()}"
         terms = self.terms()
         if check_one_of("adjacency", adjacency, list(Adjacency)) != terms.adjacency:
             raise ValueError(
@@ -289,13 +283,29 @@ class PrivacyLedger:
             spent = list(map(Spend.from_record, records))
             for record, one in zip(records, spent, strict=True):
                 if one.id == own_id:
-                    return self._resumed(LedgerEntry.from_record(record), event)
-            terms.check_charges(one.charge for one in spent)
+                    entry = LedgerEntry.from_record(record)
+                    if entry.event != canonical(event):
+                        raise LedgerError(
+                            f"key must be new, or belong to {canonical(event)!r}, got {own_id!r}, "
+                            f"which belongs to {entry.event!r}"
+                        )
+                    if entry.parts != self.parts:
+                        raise LedgerError(
+                            f"parts must be {entry.parts!r}, as in the entry {own_id!r} of the fit "
+                            f"that is resumed, got {self.parts!r}"
+                        )
+                    return entry
             known = terms.by_part(spent)
             for part in known if self.parts is None else self.parts:
                 before = known.get(part, known[None])
                 if not terms.filter.allows([*before, charge]):
-                    raise BudgetExceededError(_refusal(terms, before, charge, part))
+                    rule, of_part = terms.filter, "" if part is None else f", part {part!r}"
+                    raise BudgetExceededError(
+                        "event must cost at most the remaining budget of the ledger for "
+                        f"{terms.data!r}{of_part}, {left_in_words(rule, rule.left(before))}, of "
+                        f"{rule.budget!r}; it costs {named_numbers(charge)}. Nothing was charged "
+                        "or released"
+                    )
             entry = LedgerEntry(
                 number=len(records) + 1,
                 id=own_id,
@@ -312,19 +322,6 @@ class PrivacyLedger:
             )
             digest = append(connection, entry.to_dict()).digest
         return dataclasses.replace(entry, digest=digest)
-
-    def _resumed(self, entry: LedgerEntry, event: Event) -> LedgerEntry:
-        if entry.event != canonical(event):
-            raise LedgerError(
-                f"key must be new, or belong to {canonical(event)!r}, got {entry.id!r}, which "
-                f"belongs to {entry.event!r}"
-            )
-        if entry.parts != self.parts:
-            raise LedgerError(
-                f"parts must be {entry.parts!r}, as in the entry {entry.id!r} of the fit that is "
-                f"resumed, got {self.parts!r}"
-            )
-        return entry
 
     def _repr_html_(self) -> str:
         try:
@@ -353,28 +350,11 @@ def as_ledger(ledger: PrivacyLedger | str | os.PathLike[str] | None) -> PrivacyL
     return PrivacyLedger(ledger)
 
 
-def _refusal(terms: LedgerTerms, before: Sequence[Charge], charge: Charge, part: str | None) -> str:
-    of_part = "" if part is None else f", part {part!r}"
-    return (
-        f"event must cost at most the remaining budget of the ledger for {terms.data!r}{of_part}, "
-        f"{left_in_words(terms.filter, terms.filter.left(before))}, of {terms.filter.budget!r}; it "
-        f"costs {named_numbers(charge)}. Nothing was charged or released"
-    )
-
-
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{name} must be text, not empty, got {value!r}")
     with at(name):
         return line(value)
-
-
-def _user_and_host() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 def _now() -> str:

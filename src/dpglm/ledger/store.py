@@ -45,6 +45,11 @@ class Record:
     text: str
     digest: str
 
+    def __post_init__(self) -> None:
+        # SQLite allows any type in any column.
+        if not isinstance(self.text, str) or not isinstance(self.digest, str):
+            raise LedgerError("a record of the ledger is not text")
+
     @property
     def document(self) -> dict[str, Any]:
         """The object as plain JSON values."""
@@ -77,16 +82,15 @@ def refuse_ledger(path: Path) -> None:
     for suffix in ("", *_SUFFIXES):
         if path.name.endswith(suffix):
             owner = path.with_name(path.name.removesuffix(suffix) or path.name)
-            if owner.is_file() and _begins_as_database(owner):
+            if owner.is_file():
+                with owner.open("rb") as stream:
+                    is_database = stream.read(len(_MAGIC)) == _MAGIC
+                if not is_database:
+                    continue
                 raise ValueError(
                     f"{os.fspath(path)!r} must not be an SQLite file such as a ledger, or belong "
                     f"to {os.fspath(owner)!r}: a ledger is never replaced"
                 )
-
-
-def _begins_as_database(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(len(_MAGIC)) == _MAGIC
 
 
 @contextlib.contextmanager
@@ -170,7 +174,7 @@ def read(connection: sqlite3.Connection) -> list[Record]:
     _check_tables(connection)
     rows = connection.execute("SELECT number, text, digest FROM records ORDER BY number").fetchall()
     numbers = [number for number, _, _ in rows]
-    records = [_record(text, digest) for _, text, digest in rows]
+    records = [Record(text, digest) for _, text, digest in rows]
     ends = connection.execute("SELECT number, digest FROM head").fetchall()
     if numbers != list(range(len(numbers))):
         raise LedgerError("records of the ledger are missing")
@@ -186,7 +190,7 @@ def read_first(connection: sqlite3.Connection) -> Record:
     row = connection.execute("SELECT text, digest FROM records WHERE number = 0").fetchone()
     if row is None:
         raise LedgerError("the first record of the ledger is missing")
-    record = _record(*row)
+    record = Record(*row)
     check_chain([record])
     return record
 
@@ -230,13 +234,6 @@ def _check_tables(connection: sqlite3.Connection) -> None:
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if not found <= _STATEMENTS:
         raise LedgerError("the tables are not the tables of a ledger")
-
-
-def _record(text: Any, digest: Any) -> Record:
-    # SQLite allows any type in any column.
-    if not isinstance(text, str) or not isinstance(digest, str):
-        raise LedgerError("a record of the ledger is not text")
-    return Record(text, digest)
 
 
 def _digest(before: str, text: str) -> str:

@@ -43,11 +43,6 @@ def log_delta(epsilon: float, mu: float) -> float:
         ``log(Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2))``, to about
         14 digits; ``-inf`` for ``mu = 0``.
 
-    Raises
-    ------
-    ValueError
-        If an argument is negative or not a number.
-
     Notes
     -----
     With ``a = epsilon/mu - mu/2``, ``b = a + mu``, density ``phi`` and Mills' ratio
@@ -125,11 +120,6 @@ def epsilon(delta: float, mu: float) -> float:
         Rounded up: ``gdp.delta(epsilon(delta, mu), mu) <= delta``. ``inf`` if no epsilon will do
         (``delta = 0`` and ``mu > 0``, or ``mu`` above 1e7 and ``delta < 1``).
 
-    Raises
-    ------
-    ValueError
-        If ``delta`` is not in [0, 1] or ``mu`` is negative.
-
     Examples
     --------
     >>> round(epsilon(1e-5, 1.0), 4)
@@ -164,11 +154,6 @@ def mu(epsilon: float, delta: float) -> float:
     float
         Rounded down: ``gdp.delta(epsilon, mu(epsilon, delta)) <= delta``. 0 for ``delta = 0``,
         ``inf`` for ``delta = 1``.
-
-    Raises
-    ------
-    ValueError
-        If ``delta`` is not in [0, 1] or ``epsilon`` is negative or infinite.
 
     Examples
     --------

@@ -192,25 +192,25 @@ class Release(Generic[V, R]):
     def check(self, value: Bounded[V], adjacency: Adjacency, unit: Unit = Unit.ROW) -> None:
         """Raise PlanMismatchError unless the release was declared for this value and relation."""
         if not self.unit is value.unit is unit:
-            raise PlanMismatchError(
-                f"the release {self.quantity!r} was declared for each {self.unit.value}, and its "
-                f"value is bounded for each {value.unit.value}, but each {unit.value} is protected"
+            mismatch = (
+                f"each {self.unit.value}, and its value is bounded for each {value.unit.value}, "
+                f"but each {unit.value} is protected"
             )
-        if adjacency is not self.adjacency:
-            raise PlanMismatchError(
-                f"the release {self.quantity!r} was declared for adjacency "
-                f"{self.adjacency.value!r}, but asked under {adjacency.value!r}"
+        elif adjacency is not self.adjacency:
+            mismatch = f"adjacency {self.adjacency.value!r}, but asked under {adjacency.value!r}"
+        elif not value.contribution_bound <= self.contribution_bound:
+            mismatch = (
+                f"contributions up to {self.contribution_bound!r}, but asked with "
+                f"{value.contribution_bound!r}"
             )
-        if not value.contribution_bound <= self.contribution_bound:
-            raise PlanMismatchError(
-                f"the release {self.quantity!r} was declared for contributions up to "
-                f"{self.contribution_bound!r}, but asked with {value.contribution_bound!r}"
+        elif value.sampling_rate != self.sampling_rate:
+            mismatch = (
+                f"a Poisson sample of rate {self.sampling_rate!r}, but asked with one of rate "
+                f"{value.sampling_rate!r}"
             )
-        if value.sampling_rate != self.sampling_rate:
-            raise PlanMismatchError(
-                f"the release {self.quantity!r} was declared for a Poisson sample of rate "
-                f"{self.sampling_rate!r}, but asked with one of rate {value.sampling_rate!r}"
-            )
+        else:
+            return
+        raise PlanMismatchError(f"the release {self.quantity!r} was declared for {mismatch}")
 
 
 AnyRelease: TypeAlias = Release[Any, Any]
@@ -254,23 +254,16 @@ class Curator:
         self.adjacency, self.unit, self.noise = adjacency, unit, noise
         self._records: list[Event | tuple[Curator, ...]] = []
         # Released values over their noise, for each quantity: sum, sum of squares, and count.
-        self._sums: dict[str, Array] = {}
-        self._squares: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
+        self._sums: dict[str, tuple[Array, float, int]] = {}
 
     @property
     def event(self) -> Event:
         """The events so far, in canonical form."""
-        return canonical(
-            Composed(
-                tuple(
-                    Parallel(tuple(part.event for part in record))
-                    if isinstance(record, tuple)
-                    else record
-                    for record in self._records
-                )
-            )
+        events = (
+            Parallel(tuple(part.event for part in one)) if isinstance(one, tuple) else one
+            for one in self._records
         )
+        return canonical(Composed(tuple(events)))
 
     @property
     def signal(self) -> float | None:
@@ -284,18 +277,20 @@ class Curator:
         Privacy: post-processing of released values.
         """
         parts = [part for record in self._records if isinstance(record, tuple) for part in record]
-        found = [one for each in (self, *parts) for one in each._excesses()]
+        sums = [
+            one
+            for each in (self, *parts)
+            for total, squares, count in each._sums.values()
+            for one in (
+                (squares, count * total.size),
+                (float(np.sum(total**2)) / count, total.size),
+            )
+        ]
+        # A standardised sum of squares of standard normal values (Fisher).
+        found = [math.sqrt(2.0 * squares) - math.sqrt(2.0 * n - 1.0) for squares, n in sums]
         if not found or math.inf in found:
             return None
         return max(found) - math.sqrt(2.0 * math.log(len(found)))
-
-    def _excesses(self) -> Iterator[float]:
-        for quantity, total in self._sums.items():
-            count = self._counts[quantity]
-            both = float(np.sum(total**2)) / count
-            for squares, n in ((self._squares[quantity], count * total.size), (both, total.size)):
-                # A standardised sum of squares of standard normal values (Fisher).
-                yield math.sqrt(2.0 * squares) - math.sqrt(2.0 * n - 1.0)
 
     def parts(self, count: int) -> tuple[Curator, ...]:
         """Return one curator for each disjoint part of the rows; their events are ``Parallel``.
@@ -346,27 +341,21 @@ class Curator:
         """
         declared.check(value, self.adjacency, self.unit)
         self._records.append(declared.event)
-        answer = self._drawn(declared, value.value)
-        if not isinstance(answer, int | np.integer):
-            self._count_signal(declared, value.value, answer)
-        return answer
-
-    def _count_signal(self, declared: Release[V, R], value: V, answer: Any) -> None:
-        """Add a released sum, divided by its noise, to the sums of the same quantity."""
+        observer = self.noise.observer
+        if observer is not None:
+            answer = observer.answer(declared, value.value)
+        else:
+            answer = declared.mechanism.draw(declared, value.value, self.noise)
+        if isinstance(answer, int | np.integer):
+            return answer
         name = declared.quantity
-        if isinstance(value, np.ndarray) and isinstance(answer, np.ndarray):
+        if isinstance(value.value, np.ndarray) and isinstance(answer, np.ndarray):
             scaled = np.clip(answer / declared.noise_std, -1e100, 1e100)
         else:
             # The size of a computed value is not comparable with its noise.
             scaled = np.full(1, math.inf)
-        if name in self._sums and self._sums[name].shape != scaled.shape:
+        if name in self._sums and self._sums[name][0].shape != scaled.shape:
             name = f"{name} {scaled.shape}"
-        self._sums[name] = self._sums.get(name, 0.0) + scaled
-        self._squares[name] = self._squares.get(name, 0.0) + float(np.sum(scaled**2))
-        self._counts[name] = self._counts.get(name, 0) + 1
-
-    def _drawn(self, declared: Release[V, R], value: V) -> R:
-        observer = self.noise.observer
-        if observer is not None:
-            return observer.answer(declared, value)
-        return declared.mechanism.draw(declared, value, self.noise)
+        total, squares, count = self._sums.get(name, (0.0, 0.0, 0))
+        self._sums[name] = total + scaled, squares + float(np.sum(scaled**2)), count + 1
+        return answer

@@ -334,7 +334,7 @@ def run(
                 results[name] = part.part.run(part.plan, given)
                 advance(1)
     certificate = certify_study(
-        {name: one.privacy_ for name, one in results.items()}, stated, noise, plan.split, entry
+        {name: one.privacy_.part for name, one in results.items()}, stated, noise, plan.split, entry
     )
     if certificate.event != plan.event:
         raise PlanMismatchError(

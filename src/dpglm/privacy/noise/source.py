@@ -79,18 +79,7 @@ class NoiseSource(abc.ABC):
 
     @abc.abstractmethod
     def words(self, count: int) -> NDArray[np.uint64]:
-        """Draw independent uniform 64-bit words.
-
-        Parameters
-        ----------
-        count : int
-            How many, at least 0.
-
-        Returns
-        -------
-        ndarray of uint64, shape (count,)
-            The words, used once and never kept.
-        """
+        """Draw independent uniform 64-bit words, of shape (count,), used once and never kept."""
 
     @final
     def gaussian(
@@ -98,26 +87,9 @@ class NoiseSource(abc.ABC):
     ) -> NDArray[np.int64]:
         """Draw Gaussian noise in units of the grid ``2**k``, exactly rounded.
 
-        Parameters
-        ----------
-        shape : int or tuple of int
-            Shape of the result.
-        granularity_exponent : int
-            ``k``, from -1074 to 970.
-        std : float
-            Standard deviation of the noise before rounding, from ``2**k`` to below
-            ``2**(k + 32)``.
-
-        Returns
-        -------
-        ndarray of int64
-            Integers ``m``; the noise is ``m * 2**k``. They are independent, each the nearest
-            integer to an ideal normal variate of standard deviation ``std / 2**k``.
-
-        Raises
-        ------
-        ValueError
-            If an argument is out of range.
+        Each of the independent integers is the nearest to an ideal normal variate of standard
+        deviation ``std / 2**k``. ``std`` is from ``2**k`` to below ``2**(k + 32)``, and k, the
+        ``granularity_exponent``, from -1074 to 970.
 
         Examples
         --------
@@ -131,28 +103,11 @@ class NoiseSource(abc.ABC):
         return self.rounded_gaussian(size, scale).reshape(shape)
 
     def rounded_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
-        """Draw the integers of ``gaussian``, with checked arguments.
+        """Draw ``size`` integers, as ``gaussian`` does, for a standard deviation in [1, 2^32).
 
-        Parameters
-        ----------
-        size : int
-            Number of draws, at least 0.
-        scale : float
-            Standard deviation before rounding, in [1, 2^32).
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
-            Independent, each the nearest integer to an ideal normal variate.
-
-        Notes
-        -----
         Privacy: the law is exact for any rounding errors of the machine's logarithm, sine and
-        cosine below 16 units in the last place.
-
-        References
-        ----------
-        Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
+        cosine below 16 units in the last place (Theorem 1 of
+        ``docs/proofs/exact-gaussian-noise.md``).
         """
         return rounded_gaussian(self.words, size, scale)
 
@@ -160,15 +115,7 @@ class NoiseSource(abc.ABC):
     def uniform(self) -> float:
         """Draw one uniform multiple of 2^-53 in [0, 1).
 
-        Returns
-        -------
-        float
-            For choices that are not part of a privacy proof, such as a random iterate.
-
-        Examples
-        --------
-        >>> 0.0 <= SystemNoise().uniform() < 1.0
-        True
+        For choices that are not part of a privacy proof, such as a random iterate.
         """
         return float(self.words(1)[0] >> np.uint64(11)) * 2.0**-53
 
@@ -314,7 +261,7 @@ def add_gaussian(
 
 @checked
 def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.bool_]:
-    """Independent bits that are true with exactly a given probability: a Poisson sample.
+    """Draw independent bits that are true with exactly a given probability: a Poisson sample.
 
     Parameters
     ----------
@@ -330,24 +277,11 @@ def bernoulli(source: NoiseSource, size: int, probability: float) -> NDArray[np.
     ndarray of bool, shape (size,)
         True for the rows that enter. It may be all false: an empty batch is a batch.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
-
     Notes
     -----
     Privacy: each row enters independently with the accounted probability, as amplification
-    by Poisson sampling requires. The mask is as secret as the rows.
-
-    References
-    ----------
-    Theorem 3 of ``docs/proofs/exact-gaussian-noise.md``.
-
-    Examples
-    --------
-    >>> bernoulli(SystemNoise(), 3, 1.0)
-    array([ True,  True,  True])
+    by Poisson sampling requires (Theorem 3 of ``docs/proofs/exact-gaussian-noise.md``). The mask is
+    as secret as the rows.
     """
     size = check_integer("size", size, least=0)
     probability = check_real("probability", probability, least=0.0, most=1.0)
@@ -363,15 +297,6 @@ def noise_source(random_state: object) -> NoiseSource:
     ----------
     random_state : None, NoiseSource or int
         None is the operating system; an integer of at least 0 is reproducible, and not private.
-
-    Returns
-    -------
-    NoiseSource
-
-    Raises
-    ------
-    ValueError
-        If it is anything else.
     """
     if random_state is None:
         return SystemNoise()
