@@ -85,7 +85,7 @@ class LookingFirst:
         contents = ledger.contents()
         self.all.wait()
         charge = contents.terms.filter.charge(EVENT, contents.terms.adjacency, None)
-        if not contents.terms.filter.allows([*contents.charges, charge]):
+        if not contents.terms.filter.allows([*contents.by_part[None], charge]):
             raise BudgetExceededError("too much")
         with writing(ledger.path) as connection:
             number = len(read(connection))

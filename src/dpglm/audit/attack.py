@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -82,15 +82,6 @@ def audit(
     n_jobs : int, default=1
         Processes.
 
-    Returns
-    -------
-    AuditReport
-
-    Raises
-    ------
-    ValueError
-        If a parameter is invalid.
-
     Notes
     -----
     The pair of data sets, the statistic and two thresholds are chosen on held-out runs; then they
@@ -130,18 +121,43 @@ def audit(
         if plan is None:
             raise ValueError("claim must be given for a function, got None")
         claim = Claim.of(plan)
-    watch = _Watch(noise, seed, n_jobs)
+    numbers = itertools.count()
+
+    def source() -> NoiseSource:
+        """Return fresh noise for one run."""
+        if seed is None:
+            return noise
+        state = np.random.SeedSequence([seed, next(numbers)]).generate_state(1, np.uint64)
+        return SeededNoise(int(state[0]))
+
+    def played(game: Game, count: int, advance: Callable[[int], None]) -> list[list[Observation]]:
+        """Run on the first and on the second data set."""
+        both = []
+        for first in (True, False):
+            sources = [source() for _ in range(count)]
+            chunks = [sources[start : start + _CHUNK] for start in range(0, count, _CHUNK)]
+            seen: list[Observation] = []
+            for chunk in Parallel(n_jobs=n_jobs, return_as="generator")(
+                delayed(_play)(game, first, chunk) for chunk in chunks
+            ):
+                seen += chunk
+                advance(len(chunk))
+            both.append(seen)
+        return both
 
     with stage("Runs of the attack", 2 * (len(games) * pilot_runs + runs)) as advance:
-        pilots = [watch.play(game, pilot_runs, advance) for game in games]
+        pilots = [played(game, pilot_runs, advance) for game in games]
         guesses = [choose_guess(*pilot, claim, confidence, runs) for pilot in pilots]
         best = first_unless_beaten([guess.promise for guess in guesses])
         guess, game = guesses[best], games[best]
-        bounds = guess.bounds(*watch.play(game, runs, advance), confidence)
+        bounds = guess.bounds(*played(game, runs, advance), confidence)
 
     found = max(bounds, key=lambda one: ratio_to(claim, one))
+    own_noise, words = "the function's own", repr(target) if plan is None else described(plan)
+    if isinstance(target, BaseEstimator):
+        words = f"{type(target).__name__}: {words}"
     return AuditReport(
-        target=_described(target, plan),
+        target=words,
         claim=claim,
         release="all" if game.sees_all else "model",
         method=guess.score.name,
@@ -153,7 +169,7 @@ def audit(
         mu=found.mu(),
         ratio=ratio_to(claim, found),
         refuted=any(one.missed < claim.least_missed(one.false) for one in bounds),
-        noise="the function's own" if plan is None else watch.noise_name,
+        noise=own_noise if plan is None else noise.name if seed is None else SeededNoise.name,
     )
 
 
@@ -169,56 +185,6 @@ def _games(target: Any, neighbours: Sequence[Neighbours] | None, sees_all: bool)
     return [FunctionGame(pair, target) for pair in neighbours]
 
 
-def _described(target: Any, plan: Plan | None) -> str:
-    if plan is None:
-        return repr(target)
-    return described(plan) if target is plan else f"{type(target).__name__}: {described(plan)}"
-
-
-@final
-@dataclass
-class _Watch:
-    """Plays games with fresh noise each time."""
-
-    noise: NoiseSource
-    seed: int | None
-    n_jobs: int
-    _played: int = 0
-
-    @property
-    def noise_name(self) -> str:
-        return self.noise.name if self.seed is None else SeededNoise.name
-
-    def play(
-        self, game: Game, runs: int, advance: Callable[[int], None]
-    ) -> tuple[list[Observation], list[Observation]]:
-        """Run on the first and on the second data set."""
-        on_first = self._play(game, runs, advance, first=True)
-        return on_first, self._play(game, runs, advance, first=False)
-
-    def _play(
-        self, game: Game, runs: int, advance: Callable[[int], None], *, first: bool
-    ) -> list[Observation]:
-        numbers = range(self._played, self._played + runs)
-        self._played += runs
-        chunks = [numbers[start : start + _CHUNK] for start in range(0, runs, _CHUNK)]
-        played = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-            delayed(_play)(game, first, [self._source(number) for number in chunk])
-            for chunk in chunks
-        )
-        seen: list[Observation] = []
-        for chunk_played in played:
-            seen += chunk_played
-            advance(len(chunk_played))
-        return seen
-
-    def _source(self, number: int) -> NoiseSource:
-        if self.seed is None:
-            return self.noise
-        state = np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)
-        return SeededNoise(int(state[0]))
-
-
 def _play(game: Game, first: bool, sources: Sequence[NoiseSource]) -> list[Observation]:
     return [game.play(first, source) for source in sources]
 
@@ -231,77 +197,66 @@ _SLACK = 1e-3
 _LEAST_DELTA = 1e-12
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class LawPair:
-    """Two laws of one release, as probabilities of cells or of choices."""
+def _delta_of_laws(first: Array, second: Array, epsilon: float) -> float:
+    """Return the least delta at ``epsilon``: the larger of the two hockey-stick divergences.
 
-    first: Array
-    second: Array
-
-    def delta(self, epsilon: float) -> float:
-        """Return the least delta at ``epsilon``: the larger of the two hockey-stick divergences.
-
-        Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018,
-        Theorem 1: (epsilon, delta)-DP is a bound on this divergence.
-        """
-        factor = np.exp(epsilon)
-        one_way = np.maximum(self.first - factor * self.second, 0.0).sum()
-        other_way = np.maximum(self.second - factor * self.first, 0.0).sum()
-        return float(max(one_way, other_way))
-
-    def epsilon(self, delta: float) -> float:
-        """Return the least epsilon at ``delta``, rounded down."""
-        delta = max(delta, _LEAST_DELTA)
-        low, high = 0.0, 1.0
-        if self.delta(low) <= delta:
-            return 0.0
-        while self.delta(high) > delta and high < 500.0:
-            low, high = high, 2.0 * high
-        for _ in range(50):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.delta(middle) > delta else (low, middle)
-        return low
-
-    @classmethod
-    def of(cls, game: PlanGame) -> LawPair:
-        """Compute both laws of a plan that releases one choice, or a vector of at most two."""
-        plan, pair = game.plan, game.neighbours
-        recording = Recording(SystemNoise())
-        run(plan, pair.first, recording)
-        laws = [game.laws(recording, rows)[0] for rows in (pair.first, pair.second)]
-        if len(recording.releases) != 1 or not pays_for_all(plan):
-            raise ValueError(f"plan must release one thing only, got {plan.method!r}")
-        (release,) = recording.releases
-        first, second = laws[0][0], laws[1][0]
-        if isinstance(first, ChoiceLaw) and isinstance(second, ChoiceLaw):
-            return cls(first.masses, second.masses)
-        if not (isinstance(first, NoiseLaw) and isinstance(second, NoiseLaw)):
-            raise ValueError(f"plan must have a release with a known law, got {plan.method!r}")
-        size = first.mean.size
-        if size not in _POINTS:
-            raise ValueError(f"plan must release at most 2 coordinates, got {size}")
-        cells, volume = _cells(first, second)
-        rate = release.sampling_rate
-        densities = [law.log_densities(cells) for law in (first, second)]
-        if rate < 1.0:
-            without = left_out(first, second, plan.adjacency).log_densities(cells)
-            densities = [
-                np.logaddexp(np.log(rate) + one, np.log1p(-rate) + without) for one in densities
-            ]
-        return cls(*(np.exp(one) * volume for one in densities))
+    Balle, Barthe and Gaboardi, "Privacy amplification by subsampling", NeurIPS 2018,
+    Theorem 1: (epsilon, delta)-DP is a bound on this divergence.
+    """
+    factor = np.exp(epsilon)
+    one_way = np.maximum(first - factor * second, 0.0).sum()
+    return float(max(one_way, np.maximum(second - factor * first, 0.0).sum()))
 
 
-def _cells(first: NoiseLaw, second: NoiseLaw) -> tuple[Array, float]:
-    """Return the centres of a grid that holds both laws, and the volume of a cell."""
-    reach = max(first.reach, second.reach)
+def _epsilon_of_laws(first: Array, second: Array, delta: float) -> float:
+    """Return the least epsilon at ``delta``, rounded down."""
+    delta = max(delta, _LEAST_DELTA)
+    low, high = 0.0, 1.0
+    if _delta_of_laws(first, second, low) <= delta:
+        return 0.0
+    while _delta_of_laws(first, second, high) > delta and high < 500.0:
+        low, high = high, 2.0 * high
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        too_low = _delta_of_laws(first, second, middle) > delta
+        low, high = (middle, high) if too_low else (low, middle)
+    return low
+
+
+def _two_laws(game: PlanGame) -> tuple[Array, Array]:
+    """Compute both laws of a plan that releases one choice, or a vector of at most two numbers.
+
+    They are probabilities of choices, or of cells of a grid that holds both laws.
+    """
+    plan, pair = game.plan, game.neighbours
+    recording = Recording(SystemNoise())
+    run(plan, pair.first, recording)
+    laws = [game.laws(recording, rows)[0] for rows in (pair.first, pair.second)]
+    if len(recording.releases) != 1 or not pays_for_all(plan):
+        raise ValueError(f"plan must release one thing only, got {plan.method!r}")
+    rate = recording.releases[0].sampling_rate
+    first, second = laws[0][0], laws[1][0]
+    if isinstance(first, ChoiceLaw) and isinstance(second, ChoiceLaw):
+        return first.masses, second.masses
+    if not (isinstance(first, NoiseLaw) and isinstance(second, NoiseLaw)):
+        raise ValueError(f"plan must have a release with a known law, got {plan.method!r}")
+    size = first.mean.size
+    if size not in _POINTS:
+        raise ValueError(f"plan must release at most 2 coordinates, got {size}")
+    reach, points = max(first.reach, second.reach), _POINTS[size]
     low = np.minimum(first.mean, second.mean).ravel() - reach
-    high = np.maximum(first.mean, second.mean).ravel() + reach
-    points = _POINTS[low.size]
-    widths = (high - low) / points
+    widths = (np.maximum(first.mean, second.mean).ravel() + reach - low) / points
     axes = [a + width * (np.arange(points) + 0.5) for a, width in zip(low, widths, strict=True)]
     grid = np.meshgrid(*axes, indexing="ij")
-    return np.stack([axis.ravel() for axis in grid], axis=1), float(widths.prod())
+    cells = np.stack([axis.ravel() for axis in grid], axis=1)
+    densities = [law.log_densities(cells) for law in (first, second)]
+    if rate < 1.0:
+        without = left_out(first, second, plan.adjacency).log_densities(cells)
+        densities = [
+            np.logaddexp(np.log(rate) + one, np.log1p(-rate) + without) for one in densities
+        ]
+    one, other = (np.exp(each) * float(widths.prod()) for each in densities)
+    return one, other
 
 
 @checked
@@ -345,9 +300,10 @@ def exact_audit(plan: Plan) -> AuditReport:
     claim = Claim.of(plan)
     # If several rows contribute, the law of a sample is a mixture over all subsets.
     pairs = [pair for pair in worst_neighbours(plan) if not pair.others_contribute]
-    found = [(LawPair.of(PlanGame(pair, True, plan)), pair.name) for pair in pairs]
+    found = [(_two_laws(PlanGame(pair, True, plan)), pair.name) for pair in pairs]
     # Rounded down by the error of integration.
-    epsilon, name = max((laws.epsilon((1.0 + _SLACK) * claim.delta), name) for laws, name in found)
+    most = (1.0 + _SLACK) * claim.delta
+    epsilon, name = max((_epsilon_of_laws(*laws, most), name) for laws, name in found)
     claimed = ((claim.epsilon, claim.delta), *claim.profile)
     return AuditReport(
         target=described(plan),
@@ -362,7 +318,7 @@ def exact_audit(plan: Plan) -> AuditReport:
         mu=gdp.mu(epsilon, max(claim.delta, _LEAST_DELTA)),
         ratio=epsilon / claim.epsilon,
         refuted=any(
-            laws.delta(at) > (1.0 + _SLACK) * max(delta, _LEAST_DELTA)
+            _delta_of_laws(*laws, at) > (1.0 + _SLACK) * max(delta, _LEAST_DELTA)
             for laws, _ in found
             for at, delta in claimed
         ),

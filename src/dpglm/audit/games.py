@@ -188,11 +188,6 @@ class Recording(Observer):
     def sample(self, n_rows: int, sampling_rate: float) -> NDArray[np.bool_]:
         return bernoulli(self._source, n_rows, sampling_rate)
 
-    @property
-    def is_sampled(self) -> bool:
-        """Whether a release was about a secret sample, so that its law here is not known."""
-        return any(release.sampling_rate < 1.0 for release in self.releases)
-
 
 @final
 class Replay(Observer):
@@ -325,7 +320,8 @@ class PlanGame:
         w = run(plan, own, recording).w
         values = np.concatenate([*(one.value.ravel() for one in recording.releases), w.ravel()])
         laws = [release.law for release in recording.releases]
-        if recording.is_sampled:
+        if any(release.sampling_rate < 1.0 for release in recording.releases):
+            # About a secret sample, so that the law on these rows is another one.
             laws = self.laws(recording, own)[0]
         elsewhere, w_elsewhere = self.laws(recording, other)
         if len(elsewhere) < len(laws) or not np.array_equal(w, w_elsewhere):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class Guess:
         self, first: Sequence[Observation], second: Sequence[Observation], confidence: float
     ) -> tuple[ErrorBounds, ...]:
         """Bound the error rates with each threshold; all bounds hold together."""
-        a, b = self.score(first), self.score(second)
+        a, b = self.score.of(first), self.score.of(second)
         return tuple(
             error_bounds(a > threshold, b > threshold, 1.0 - share * (1.0 - confidence))
             for threshold, share in zip(self.thresholds, _SHARES, strict=True)
@@ -82,7 +82,7 @@ def choose_guess(
     def best(score: AttackScore, worth: Worth, each: float) -> tuple[float, float]:
         # Runs that taught a statistic would flatter it.
         unseen = half if score.is_learned else 0
-        a, b = score(first[unseen:]), score(second[unseen:])
+        a, b = score.of(first[unseen:]), score.of(second[unseen:])
         return _best_threshold(a, b, worth, each, runs)
 
     found = [
@@ -157,11 +157,6 @@ def p_value_of_guesses(
         Number of right guesses; from 0 to ``guesses``.
     epsilon, delta : float
         Parameters of the mechanism, for a change of one coin.
-
-    Returns
-    -------
-    float
-        At most 1.
 
     Notes
     -----
@@ -295,11 +290,6 @@ def audit_in_one_run(
     AuditReport
         Its ``ratio`` is of epsilon.
 
-    Raises
-    ------
-    ValueError
-        If the plan releases something else.
-
     Notes
     -----
     A fair coin for each canary says whether it is there (under replace-one: whether it or its
@@ -332,7 +322,23 @@ def audit_in_one_run(
         raise ValueError(f"plan must pay for all that it releases, got {plan.method!r}")
     coins = np.random.default_rng(random_state).random(canaries) < 0.5
     noise = SystemNoise() if seed is None else SeededNoise(seed)
-    scores = _scores(plan, canaries, coins, Recording(noise))
+    # Log-likelihood ratio of each canary, as if it were alone in its column.
+    recording, laws = Recording(noise), []
+    run(plan, _rows(plan, canaries, coins), recording)
+    for everybody in (True, False):
+        replay = Replay(recording)
+        run(plan, _rows(plan, canaries, np.full(canaries, everybody)), replay)
+        laws.append(replay.laws)
+    scores, shape = np.zeros(canaries), plan.data.coefficient_shape
+    for release, there, gone in zip(recording.releases, *laws, strict=True):
+        known = isinstance(there, NoiseLaw) and isinstance(gone, NoiseLaw) and there.is_gaussian
+        if not known or there.mean.shape != shape:
+            raise ValueError(
+                f"plan must release Gaussian sums of shape {shape} only, got {plan.method!r}"
+            )
+        shift = (there.mean - gone.mean) / there.scale**2
+        each = shift * (release.value - 0.5 * (there.mean + gone.mean))
+        scores += each.reshape(plan.data.n_columns, -1).sum(axis=1)[:canaries]
     mu = gdp.mu(claim.epsilon, claim.delta) if claim.mu is None else claim.mu
     guesses = best_number_of_guesses(canaries, mu, claim.delta, confidence)
     surest = np.argsort(-np.abs(scores))[:guesses]
@@ -353,32 +359,6 @@ def audit_in_one_run(
         refuted=epsilon > claim.epsilon,
         noise=noise.name,
     )
-
-
-def _scores(plan: Plan, canaries: int, coins: NDArray[np.bool_], recording: Recording) -> Array:
-    """Log-likelihood ratio of each canary, as if it were alone in its column."""
-    run(plan, _rows(plan, canaries, coins), recording)
-    sides = []
-    for everybody in (True, False):
-        replay = Replay(recording)
-        run(plan, _rows(plan, canaries, np.full(canaries, everybody)), replay)
-        sides.append(replay.laws)
-    scores = np.zeros(canaries)
-    for release, there, gone in zip(recording.releases, *sides, strict=True):
-        scores += _column_scores(release.value, there, gone, plan)[:canaries]
-    return scores
-
-
-def _column_scores(value: Any, there: Any, gone: Any, plan: Plan) -> Array:
-    shape = plan.data.coefficient_shape
-    if not isinstance(there, NoiseLaw) or not there.is_gaussian or there.mean.shape != shape:
-        raise ValueError(
-            f"plan must release Gaussian sums of shape {shape} only, got {plan.method!r}"
-        )
-    shift = (there.mean - gone.mean) / there.scale**2
-    each = shift * (value - 0.5 * (there.mean + gone.mean))
-    scores: Array = each.reshape(plan.data.n_columns, -1).sum(axis=1)
-    return scores
 
 
 def _rows(plan: Plan, canaries: int, coins: NDArray[np.bool_]) -> Rows:

@@ -64,14 +64,6 @@ class Table:
     y: NDArray[Any]
     weights: Array
 
-    def without_the_first(self, *, erased: bool) -> Table:
-        """Return the rows with the first one erased in place, or removed."""
-        if not erased:
-            return Table(self.X[1:], self.y[1:], self.weights[1:])
-        weights = self.weights.copy()
-        weights[0] = 0.0
-        return dataclasses.replace(self, weights=weights)
-
 
 def target_ends(target: Target, n_outputs: int, low: float, high: float) -> tuple[Any, Any]:
     """Return the target with the largest gradient at zero, and one far from it."""
@@ -118,7 +110,12 @@ def neighbouring_tables(
     ) -> tuple[str, Table, Table]:
         first = table(row, far, others)
         if adjacency is not Adjacency.REPLACE_ONE:
-            return name, first, first.without_the_first(erased=adjacency.n_is_public)
+            # The first row is erased in place, or removed.
+            if not adjacency.n_is_public:
+                return name, first, Table(first.X[1:], first.y[1:], first.weights[1:])
+            weights = first.weights.copy()
+            weights[0] = 0.0
+            return name, first, dataclasses.replace(first, weights=weights)
         opposite = table(-row, far, others) if turned else table(row, near, others)
         return name, first, opposite
 
@@ -243,7 +240,7 @@ def estimator_neighbours(
         n_rows,
         n_features,
         targets=targets,
-        intercept=bool(_first_named(parameters, "fit_intercept")),
+        intercept=any(v for key, v in parameters.items() if key.endswith("fit_intercept")),
     )
     noise = noise_source(estimator.random_state)
     if not noise.is_private:
@@ -285,10 +282,6 @@ def _declare(estimator: Any, adjacency: Adjacency, n_rows: int, n_classes: int) 
             return target_ends(Target.REAL, 1, *estimator.get_params()[key])
     # A transformer looks at no targets.
     return 0.0, 0.0
-
-
-def _first_named(parameters: dict[str, Any], name: str) -> Any:
-    return next((v for key, v in parameters.items() if key.split("__")[-1] == name), None)
 
 
 def _weighted(rows: Rows, table: Table) -> Rows:

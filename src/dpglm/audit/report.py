@@ -82,13 +82,6 @@ class ErrorBounds:
     def mu(self) -> float:
         """Bound mu from below, for any mechanism that is mu-GDP.
 
-        Returns
-        -------
-        float
-            At least 0.
-
-        References
-        ----------
         Dong, Roth and Su, "Gaussian differential privacy", JRSS B 2022, Definition 4: each test
         has ``Phi^-1(1 - false) - Phi^-1(missed) <= mu``. This falls in both rates, so upper
         bounds on them give a lower bound.
@@ -98,13 +91,6 @@ class ErrorBounds:
     def epsilon(self, delta: float) -> float:
         """Bound epsilon from below at ``delta``, for any mechanism.
 
-        Returns
-        -------
-        float
-            At least 0.
-
-        References
-        ----------
         Kairouz, Oh and Viswanath, "The composition theorem for differential privacy", ICML 2015,
         Theorem 2.1: ``1 - missed <= exp(epsilon) false + delta``, and with the two exchanged.
         """
@@ -182,10 +168,6 @@ class AttackScore:
     of: Callable[[Sequence[Observation]], Array]
     is_learned: bool = True
 
-    def __call__(self, observations: Sequence[Observation]) -> Array:
-        """Score each observation; shape (runs,)."""
-        return self.of(observations)
-
 
 # No statistic has more power.
 _LIKELIHOOD_RATIO = AttackScore(
@@ -193,25 +175,6 @@ _LIKELIHOOD_RATIO = AttackScore(
     lambda observations: np.array([one.log_ratio for one in observations], dtype=np.float64),
     is_learned=False,
 )
-
-
-def _linear(direction: Array) -> AttackScore:
-    """Make the statistic of a direction that separates the runs on two data sets."""
-    return AttackScore("learned direction", lambda seen: np.asarray(_values(seen) @ direction))
-
-
-def _quadratic(scale: Array, means: Pair, precisions: Pair) -> AttackScore:
-    """Make the log-likelihood ratio of two normal laws of scaled values."""
-
-    def of(observations: Sequence[Observation]) -> Array:
-        values = _values(observations) / scale
-        near, far = (
-            np.einsum("ij,jk,ik->i", values - mean, precision, values - mean)
-            for mean, precision in zip(means, precisions, strict=True)
-        )
-        return np.asarray(far - near)
-
-    return AttackScore("learned normal laws", of)
 
 
 def candidate_scores(
@@ -229,22 +192,33 @@ def candidate_scores(
     if len(together) < _RUNS_PER_VALUE * scale.size:
         # Too few runs for a covariance, which would be large where there are many values.
         variances = np.mean(centred**2, axis=0) + _RIDGE
-        return (*scores, _linear((means[0] - means[1]) / variances / scale))
+        direction = (means[0] - means[1]) / variances / scale
+        return (*scores, AttackScore("learned direction", lambda seen: _values(seen) @ direction))
     ridge = _RIDGE * np.eye(scale.size)
     pooled = centred.T @ centred / len(together) + ridge
-    scores.append(_linear(np.linalg.solve(pooled, means[0] - means[1]) / scale))
-    scores.append(_quadratic(scale, means, (_precision(a, ridge), _precision(b, ridge))))
-    return tuple(scores)
+    direction = np.linalg.solve(pooled, means[0] - means[1]) / scale
+    # The log-likelihood ratio of two normal laws of scaled values.
+    precisions = [
+        np.linalg.inv(part.T @ part / len(part) + ridge) for part in (a - means[0], b - means[1])
+    ]
+
+    def quadratic(seen: Sequence[Observation]) -> Array:
+        values = _values(seen) / scale
+        near, far = (
+            np.einsum("ij,jk,ik->i", values - mean, precision, values - mean)
+            for mean, precision in zip(means, precisions, strict=True)
+        )
+        return np.asarray(far - near)
+
+    return (
+        *scores,
+        AttackScore("learned direction", lambda seen: _values(seen) @ direction),
+        AttackScore("learned normal laws", quadratic),
+    )
 
 
 def _values(observations: Sequence[Observation]) -> Array:
     return np.array([one.values for one in observations], dtype=np.float64)
-
-
-def _precision(values: Array, ridge: Array) -> Array:
-    """Inverse covariance of rows of values."""
-    centred = values - values.mean(axis=0)
-    return np.asarray(np.linalg.inv(centred.T @ centred / len(values) + ridge), dtype=np.float64)
 
 
 # Claims of mechanisms, as the error rates that every test must then have.
@@ -308,8 +282,6 @@ class Claim:
     def least_missed(self, false: float) -> float:
         """Return the least rate of misses that the claim allows at a rate of false alarms.
 
-        References
-        ----------
         Dong, Roth and Su 2022, Definition 4 and Proposition 3 (the trade-off functions of mu-GDP
         and of (epsilon, delta)-DP).
         """
@@ -323,10 +295,6 @@ class Claim:
     def mu_at(self, false: float) -> float:
         """Return the largest mu that a test with this rate of false alarms may prove."""
         return float(ndtri(1.0 - false) - ndtri(self.least_missed(false)))
-
-    def epsilon_of_mu(self, mu: float) -> float:
-        """Return the epsilon at ``delta`` of a mechanism that is mu-GDP and no better."""
-        return gdp.epsilon(self.delta, mu)
 
 
 def described(plan: Plan) -> str:
@@ -402,7 +370,7 @@ class AuditReport:
         Comparable with the claim where that is Gaussian; counting alone (``epsilon``) shows much
         less at a small delta.
         """
-        return self.claim.epsilon_of_mu(self.mu)
+        return gdp.epsilon(self.claim.delta, self.mu)
 
     def __str__(self) -> str:
         return "\n".join(f"{name + ':':<12} {text}" for name, text in self.lines())
@@ -422,30 +390,22 @@ class AuditReport:
                 f"counts alone epsilon at least {self.epsilon:.4g}"
             )
         seen = {"all": "everything that the claim covers", "model": "the returned model"}
+        runs = "none: the laws are known exactly"
+        if self.runs:
+            held_out = f"{self.runs} counted on each data set, {self.pilot_runs} held out on each"
+            runs = f"{held_out if self.pilot_runs else 'one'}; noise: {self.noise}"
+        verdict = "not refuted. That is not a proof: a stronger attack may exist"
+        if self.refuted:
+            verdict = "REFUTED: the observations contradict the claim"
         return [
             ("Target", self.target),
             ("Claimed", claimed),
             ("Found", f"{found} (confidence {self.confidence:g})"),
             ("Reached", f"{self.ratio:.0%} of the claim"),
             ("Attack", f"{self.method}; {self.neighbours}; seen: {seen[self.release]}"),
-            ("Runs", self._runs()),
-            ("Verdict", self._verdict()),
+            ("Runs", runs),
+            ("Verdict", verdict),
         ]
-
-    def _runs(self) -> str:
-        if not self.runs:
-            return "none: the laws are known exactly"
-        return (
-            f"{self.runs} counted on each data set, {self.pilot_runs} held out on each; "
-            f"noise: {self.noise}"
-            if self.pilot_runs
-            else f"one; noise: {self.noise}"
-        )
-
-    def _verdict(self) -> str:
-        if self.refuted:
-            return "REFUTED: the observations contradict the claim"
-        return "not refuted. That is not a proof: a stronger attack may exist"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; ``epsilon_of_mu`` where the claim is Gaussian."""

@@ -38,17 +38,13 @@ def divergence_delta(event: Event, epsilon: float) -> float:
 
     1 if the event has a part that is neither Gaussian nor an exponential mechanism.
     """
-    return max(_delta(one, epsilon) for one in branches(event))
-
-
-def _delta(event: Event, epsilon: float) -> float:
-    terms = event.terms()
-    if not terms:
-        return 0.0
-    if any(type(basic) not in DIVERGENCE for basic, _ in terms):
-        return 1.0
-    total = sum(count * DIVERGENCE[type(basic)](basic) for basic, count in terms)
-    return delta_of(np.asarray(total), epsilon)
+    found = [0.0]
+    for terms in filter(None, (one.terms() for one in branches(event))):
+        if any(type(basic) not in DIVERGENCE for basic, _ in terms):
+            return 1.0
+        total = sum(count * DIVERGENCE[type(basic)](basic) for basic, count in terms)
+        found.append(delta_of(np.asarray(total), epsilon))
+    return max(found)
 
 
 def delta_of(divergence: Array, epsilon: float) -> float:
@@ -92,11 +88,16 @@ class Dots:
     ) -> Dots:
         """Connect dots at points from 0 on, of the curve and of that of the opposite order.
 
-        The mass at ``-t`` is ``exp(-t)`` times that at t in the opposite order: so all are made of
-        differences of small numbers, and no digits are lost.
+        Between points a curve is linear in ``exp(t)``. The mass at ``-t`` is ``exp(-t)`` times that
+        at t in the opposite order: so all are made of differences of small numbers, and no digits
+        are lost.
         """
-        up, down = _masses(points, width, forward), _masses(points, width, backward)
-        down = down * np.exp(-width * points[1:])
+        gaps, parts = width * np.diff(points), []
+        for deltas in (forward, backward):
+            falls = -np.diff(deltas)
+            to_above = np.append(falls[1:] / np.expm1(gaps[1:]), 0.0)
+            parts.append(np.maximum(falls / -np.expm1(-gaps) - to_above, 0.0))
+        up, down = parts[0], parts[1] * np.exp(-width * points[1:])
         infinite = float(forward[-1])
         zero = max(0.0, 1.0 - float(np.sum(up)) - float(np.sum(down)) - infinite)
         masses = np.concatenate((down[::-1], [zero], up))
@@ -141,14 +142,6 @@ def tilted_delta(laws: Sequence[tuple[Dots, int]], width: float, epsilon: float)
     finite = float(np.sum(masses * np.exp(-theta * beyond) * -np.expm1(-beyond)))
     infinite = math.fsum(count * one.infinite for one, count in laws)
     return math.exp(min(at_theta - theta * epsilon, 700.0)) * finite + infinite
-
-
-def _masses(points: NDArray[np.int64], width: float, deltas: Array) -> Array:
-    """Masses at all points but the first: between them the curve is linear in ``exp(t)``."""
-    gaps, falls = width * np.diff(points), -np.diff(deltas)
-    from_below = falls / -np.expm1(-gaps)
-    to_above = np.append(falls[1:] / np.expm1(gaps[1:]), 0.0)
-    return np.asarray(np.maximum(from_below - to_above, 0.0))
 
 
 def _best(function: Callable[[float], float], width: float) -> tuple[float, float]:
@@ -263,11 +256,13 @@ def _grid(
     """
     curves = [(one.curves(adjacency), count) for one, count in _mechanisms(branch)]
     reaches = [_reach(curve, least) for curve, _ in curves]
-    # Squares of roundings add up as variances do: the quietest curve does not set the width.
-    squares = [
-        count * _second_moment(curve, reach)
-        for (curve, count), reach in zip(curves, reaches, strict=True)
-    ]
+    # Squares of roundings add up as variances do: the quietest curve does not set the width. A mean
+    # square is about twice the integral of ``(1 + t) delta(t)``, for each sign.
+    squares = []
+    for (curve, count), reach in zip(curves, reaches, strict=True):
+        t = np.append(0.0, np.geomspace(1e-12 * reach, reach, 400))
+        both = (1.0 + t) * curve.remove(t) + np.exp(-t) * curve.add(t)
+        squares.append(2.0 * count * max(float(np.trapezoid(both, t)), 1e-300))
     spread = math.sqrt(math.fsum(squares))
     mean = spread / math.sqrt(sum(count for _, count in curves))
     width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
@@ -345,10 +340,3 @@ def _reach(curves: Curves, least: float) -> float:
     while max(curves.remove(np.array([reach]))[0], curves.add(np.array([reach]))[0]) > least:
         reach *= 1.25
     return reach
-
-
-def _second_moment(curves: Curves, reach: float) -> float:
-    """Mean square of a loss, about: twice the integral of ``(1 + t) delta(t)``, for each sign."""
-    t = np.append(0.0, np.geomspace(1e-12 * reach, reach, 400))
-    both = (1.0 + t) * curves.remove(t) + np.exp(-t) * curves.add(t)
-    return 2.0 * max(float(np.trapezoid(both, t)), 1e-300)

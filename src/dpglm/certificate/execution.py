@@ -64,10 +64,7 @@ class Stated:
 
     def __post_init__(self) -> None:
         check_one_of("adjacency", self.adjacency, tuple(Adjacency))
-        self._budget(1)
-
-    def _budget(self, n_units: int) -> PrivacyBudget:
-        return stated_budget(self.epsilon, self.delta, self.budget, n_units)
+        stated_budget(self.epsilon, self.delta, self.budget, 1)
 
     def protection(self, n_rows: int, groups: Any) -> Protection:
         """Return the protection of this many rows, with the group of each row or None."""
@@ -76,34 +73,30 @@ class Stated:
         if limited is None:
             if self.n_groups is not None:
                 raise ValueError(f"groups must be given with n_groups={self.n_groups!r}, got None")
-            is_public = relation.n_is_public
-            rows = units = _public("n_rows", self.n_rows, n_rows, relation, is_public=is_public)
+            rows = units = self._public("n_rows", n_rows, relation.n_is_public)
         else:
-            is_public = relation.rows_are_public(Unit.GROUP)
-            rows = _public("n_rows", self.n_rows, limited.n_rows, relation, is_public=is_public)
-            true, is_public = limited.whose.n_groups, relation.n_is_public
-            units = _public("n_groups", self.n_groups, true, relation, is_public=is_public)
+            rows = self._public("n_rows", limited.n_rows, relation.rows_are_public(Unit.GROUP))
+            units = self._public("n_groups", limited.whose.n_groups, relation.n_is_public)
             bound = GroupBound(units, float(limited.most))
-        return Protection(relation, self._budget(units), rows, bound)
+        budget = stated_budget(self.epsilon, self.delta, self.budget, units)
+        return Protection(relation, budget, rows, bound)
 
-
-def _public(
-    name: str, given: int | None, true: int, relation: Adjacency, *, is_public: bool
-) -> int:
-    """Return a public number of rows or groups: the true one, where the relation makes it so."""
-    if given is not None:
-        check_integer(name, given, least=1)
-        if is_public and given != true:
+    def _public(self, name: str, true: int, is_public: bool) -> int:
+        """Return a public number of rows or groups: the true one, where that is public."""
+        given: int | None = getattr(self, name)
+        if given is not None:
+            check_integer(name, given, least=1)
+            if is_public and given != true:
+                raise ValueError(
+                    f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
+                )
+            return given
+        if not is_public:
             raise ValueError(
-                f"{name} must be the number of {name[2:]}, {true}, or None, got {given}"
+                f"{name} must be given under adjacency {str(self.adjacency)!r}, which keeps the "
+                "true number private: a rough public number"
             )
-        return given
-    if not is_public:
-        raise ValueError(
-            f"{name} must be given under adjacency {relation.value!r}, which keeps the true number "
-            "private: a rough public number"
-        )
-    return true
+        return true
 
 
 @final
@@ -170,11 +163,7 @@ class StudyPart(abc.ABC):
 
 
 def proportion_ratio(noise_std: float, n_rows: int, share: float) -> float:
-    """Return the ratio of noise variance to sampling variance, for an estimated proportion.
-
-    >>> round(proportion_ratio(0.003, 10_000, 0.1), 3)
-    1.0
-    """
+    """Return the ratio of noise variance to sampling variance, for an estimated proportion."""
     return noise_std**2 * n_rows / (share * (1.0 - share))
 
 
@@ -195,25 +184,16 @@ class PartPlan:
     plan: Plan
 
     def precision(self) -> tuple[Any, ...]:
-        """Return the expected precision of numbers, from public facts.
+        """Return the expected half widths of intervals with privacy noise only, from public facts.
 
-        Returns
-        -------
-        tuple
-            Half widths of intervals with privacy noise only: a ``Precision`` for each number of a
-            description (means and correlations of uniformly distributed columns), or a name and a
-            half width for each number of an evaluation (a share of rows with half of the rows in
-            each class, and means over all rows).
+        They are a ``Precision`` for each number of a description (means and correlations of
+        uniformly distributed columns), or a name and a half width for each number of an evaluation
+        (a share of rows with half of the rows in each class, and means over all rows).
         """
         return self.part.precision(self.plan)
 
     def expected(self) -> tuple[Expected, ...]:
-        """Return the expected precision in a few lines.
-
-        Returns
-        -------
-        tuple of Expected
-        """
+        """Return the expected precision in a few lines."""
         return self.part.expected(self.plan)
 
     def run(
@@ -244,8 +224,6 @@ class PartPlan:
 
         Raises
         ------
-        ValueError
-            If an argument or a cell is invalid; nothing is spent then.
         PlanMismatchError
             If the public number of rows is not the planned one; nothing is spent then.
         LedgerError

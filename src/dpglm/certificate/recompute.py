@@ -50,20 +50,19 @@ def check_cost(event: Event) -> None:
     They are counted over all choices of one part from each parallel event. Grids that would be too
     large are refused by the accountants that plan them.
     """
-    laws = _laws(event)
+
+    def count(one: Event) -> int:
+        terms = [basic for branch in branches(one) for basic, _ in branch.terms()]
+        return sum(
+            sum(map(count, basic.events)) if isinstance(basic, RandomlyRepeated) else 1
+            for basic in terms
+        )
+
+    laws = count(event)
     if laws > _MOST_LAWS:
         raise TooCostlyError(
             f"{laws} laws of privacy losses would have to be composed, at most {_MOST_LAWS} are"
         )
-
-
-def _laws(event: Event) -> int:
-    total = 0
-    for branch in branches(event):
-        for basic, _ in branch.terms():
-            tries = basic.events if isinstance(basic, RandomlyRepeated) else ()
-            total += sum(_laws(one) for one in tries) if tries else 1
-    return total
 
 
 # Random repetitions recomputed: from delta of a single try, or by Renyi divergences.

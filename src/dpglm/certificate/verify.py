@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from dpglm._calls import checked
 from dpglm._codec import encode
@@ -164,73 +163,59 @@ def verify(certificate: Certificate) -> Verification:
     >>> verify(cheaper).findings[0]
     'claim, recomputed by closed form: epsilon 1 at delta 1e-05; claimed 0.5'
     """
-    recomputed, trouble, too_costly = _recomputed(certificate)
-    checks = [_check_claim(certificate, one) for one in recomputed]
+    recomputed: tuple[Recomputation, ...] = ()
+    event, delta, too_costly = certificate.event, certificate.delta, None
+    trouble = "no independent accountant supports the recorded event"
+    try:
+        check_size([part.plan for part in certificate.parts.values()])
+        check_cost(event)
+        recomputed = tuple(recompute(event, certificate.adjacency, certificate.epsilon, delta))
+    except TooCostlyError as error:
+        trouble = too_costly = f"too costly to check ({error})"
+    except (ArithmeticError, MemoryError, ValueError) as error:
+        trouble = f"the recorded event cannot be accounted for ({error})"
+    # Rounding explains a relative excess of delta only; 1e-300 is for a delta of 0.
+    checks = [
+        Check(
+            f"claim, recomputed by {one.accountant}",
+            one.delta <= delta * (1.0 + one.tolerance) + 1e-300,
+            f"epsilon {plain_number(one.epsilon, 6)} at delta {delta:.6g}; "
+            f"claimed {plain_number(certificate.epsilon, 6)}",
+        )
+        for one in recomputed
+    ]
     if not recomputed:
         checks.append(Check("claim, recomputed", False, trouble))
     if too_costly is None:
         # Only now: rebuilding a plan takes as long as its recomputation.
         name = "claim without delta"
-        if certificate.delta > 0.0:
+        if delta > 0.0:
             checks.append(Check(name, True, "not needed: the claim has a delta above 0"))
         else:
-            checks.append(_guarded(name, functools.partial(_check_pure, certificate)))
-    for name, whole in _CHECKS.items():
-        checks.append(_guarded(name, functools.partial(whole, certificate)))
+            checks.append(_guarded(name, _check_pure, certificate))
+    checks += [_guarded(name, check, certificate) for name, check in _CHECKS.items()]
     for name, part in certificate.parts.items():
         lead = "" if len(certificate.parts) == 1 else f"{name}: "
         if too_costly is None:
-            checks += _checks_of_plan(certificate, part, lead)
+            rebuilt = f"{lead}the plan can be rebuilt"
+            try:
+                plan = part.rebuild()
+            except _UNREADABLE as error:
+                checks.append(Check(rebuilt, False, f"it cannot: {error}"))
+            else:
+                checks.append(Check(rebuilt, True, _PASSED))
+                for what, of_plan in _CHECKS_OF_PLAN.items():
+                    checks.append(_guarded(lead + what, of_plan, certificate, part, plan))
         for what, own in _CHECKS_OF_PART.items():
-            checks.append(_guarded(lead + what, functools.partial(own, part)))
+            checks.append(_guarded(lead + what, own, part))
     caveats, is_private = certificate.caveats(), certificate.noise_is_private
     return Verification(tuple(checks), recomputed, caveats, too_costly, is_private)
 
 
-def _recomputed(certificate: Certificate) -> tuple[tuple[Recomputation, ...], str, str | None]:
-    """Return recomputations, or why there are none; and that reason again if it is cost."""
-    event, adjacency = certificate.event, certificate.adjacency
-    try:
-        check_size([part.plan for part in certificate.parts.values()])
-        check_cost(event)
-        found = tuple(recompute(event, adjacency, certificate.epsilon, certificate.delta))
-    except TooCostlyError as error:
-        trouble = f"too costly to check ({error})"
-        return (), trouble, trouble
-    except (ArithmeticError, MemoryError, ValueError) as error:
-        return (), f"the recorded event cannot be accounted for ({error})", None
-    return found, "no independent accountant supports the recorded event", None
-
-
-def _check_claim(certificate: Certificate, one: Recomputation) -> Check:
-    # Rounding explains a relative excess of delta only; 1e-300 is for a delta of 0.
-    delta = certificate.delta
-    allowed = delta * (1.0 + one.tolerance) + 1e-300
-    return Check(
-        f"claim, recomputed by {one.accountant}",
-        one.delta <= allowed,
-        f"epsilon {plain_number(one.epsilon, 6)} at delta {delta:.6g}; "
-        f"claimed {plain_number(certificate.epsilon, 6)}",
-    )
-
-
-def _checks_of_plan(certificate: Certificate, part: CertifiedPart, lead: str) -> Iterator[Check]:
-    """Rebuild the plan of a part, and compare the record with it."""
-    name = f"{lead}the plan can be rebuilt"
-    try:
-        plan = part.rebuild()
-    except _UNREADABLE as error:
-        yield Check(name, False, f"it cannot: {error}")
-        return
-    yield Check(name, True, _PASSED)
-    for name, check in _CHECKS_OF_PLAN.items():
-        yield _guarded(lead + name, functools.partial(check, certificate, part, plan))
-
-
-def _guarded(name: str, check: Callable[[], str | None]) -> Check:
+def _guarded(name: str, check: Callable[..., str | None], *record: Any) -> Check:
     """Run a check; a record that cannot be read fails it."""
     try:
-        finding = check()
+        finding = check(*record)
     except _UNREADABLE as error:
         finding = f"cannot be checked from the record ({type(error).__name__}: {error})"
     return Check(name, finding is None, finding or _PASSED)

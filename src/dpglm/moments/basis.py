@@ -139,20 +139,18 @@ class MomentBasis:
         every combination of the categories that a term uses, and numbers within their bounds, so
         nothing depends on the table.
         """
-        return np.column_stack(
-            [self._of_term(encoding, place) for place in range(len(encoding.slopes))]
-        )
-
-    def _of_term(self, encoding: FormulaEncoding, place: int) -> Floats:
-        found = _combined(self.encoding, self.encoding.slopes, encoding, place)
-        if found is None:
-            name = ":".join(one.name for one in encoding.slopes[place])
-            raise ValueError(
-                f"formula term {name!r} is not a combination of the released columns, "
-                f"{in_one_line(list(self.columns))} and the terms {in_one_line(list(self.terms))}: "
-                "name it in terms= of a new release"
-            )
-        return found
+        columns = []
+        for place, term in enumerate(encoding.slopes):
+            found = _combined(self.encoding, self.encoding.slopes, encoding, place)
+            if found is None:
+                name = ":".join(one.name for one in term)
+                raise ValueError(
+                    f"formula term {name!r} is not a combination of the released columns, "
+                    f"{in_one_line(list(self.columns))} and the terms "
+                    f"{in_one_line(list(self.terms))}: name it in terms= of a new release"
+                )
+            columns.append(found)
+        return np.column_stack(columns)
 
 
 def _combined(

@@ -102,28 +102,12 @@ class MomentFit:
     scales: Mapping[str, tuple[float, float, float]]
 
     def predict(self, table: Any) -> Floats:
-        """Return predictions for the rows of a table.
-
-        Parameters
-        ----------
-        table : mapping or DataFrame
-            Columns by name.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-        """
+        """Return predictions, of shape (n,), for the rows of a table with columns by name."""
         scores, _ = self.inference_.scores(table)
         return scores
 
     def summary(self, level: float = 0.95) -> Summary:
-        """Return the table of coefficients; see ``Inference.summary``.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level in (0, 1).
-        """
+        """Return the table of coefficients; see ``Inference.summary``."""
         return self.inference_.summary(level)
 
     def __repr__(self) -> str:

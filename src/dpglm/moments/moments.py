@@ -121,17 +121,6 @@ class Moments:
             Factor of the sampling variance, at least 1, for rows of a person that depend on each
             other; at most the maximum rows per person is needed.
 
-        Returns
-        -------
-        MomentFit
-
-        Raises
-        ------
-        ValueError
-            If an argument is invalid, or a term is not a combination of released columns.
-        ImportError
-            If formulaic is not installed.
-
         Notes
         -----
         Standard errors assume that the model is right and that the variance of residuals is the
@@ -157,16 +146,6 @@ class Moments:
         instruments : str
             Formula of the instruments, such as ``"~ distance + age"``, exogenous columns of the
             model included; at least as many columns as the model has.
-
-        Returns
-        -------
-        MomentFit
-
-        Raises
-        ------
-        ValueError
-            If a formula is invalid or has terms that were not released, or there are too few
-            instruments.
         """
         target, design = parsed(formula, self.basis.described)
         left, right = formula.split("~")[0], instruments.split("~")[-1].strip()
@@ -186,20 +165,8 @@ class Moments:
     def compare(self, smaller: str, larger: str) -> Comparison:
         """Test a model against a larger one with the same target.
 
-        Parameters
-        ----------
-        smaller, larger : str
-            Formulas; the terms of the smaller one are among those of the larger one.
-
-        Returns
-        -------
-        Comparison
-            A Wald test of the coefficients that the smaller model lacks.
-
-        Raises
-        ------
-        ValueError
-            If a formula is invalid, or the smaller model is not within the larger one.
+        It is a Wald test of the coefficients that the smaller model lacks; its terms must be among
+        those of the larger one.
         """
         return compared(self.regress(smaller), self.regress(larger))
 
@@ -227,11 +194,6 @@ class Moments:
             The selected model, how many models were looked at, and intervals that hold together for
             every model that could have been selected.
 
-        Raises
-        ------
-        ValueError
-            If an argument is invalid.
-
         Notes
         -----
         The search costs no privacy. Its criterion is that of Wald statistics in the largest model,
@@ -258,15 +220,6 @@ class Moments:
         level : float, default=0.95
             Confidence level in (0, 1).
 
-        Returns
-        -------
-        Correlation
-
-        Raises
-        ------
-        ValueError
-            If a term was not released or has several columns, or the level is out of range.
-
         Notes
         -----
         The sampling error is that of normal columns.
@@ -280,18 +233,9 @@ class Moments:
     def correlations(
         self, columns: Sequence[str] | None = None, *, level: float = 0.95
     ) -> Mapping[tuple[str, str], Correlation]:
-        """Correlate all pairs of columns with one number each.
+        """Correlate all pairs of columns, by default of numbers and categories with two levels.
 
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            By default all numbers, and categories with two levels.
-        level : float, default=0.95
-            Confidence level in (0, 1).
-
-        Returns
-        -------
-        mapping from (str, str) to Correlation
+        The confidence level is in (0, 1).
         """
         names = self._single() if columns is None else check_list("columns", columns)
         return {
@@ -303,49 +247,37 @@ class Moments:
     def components(self, columns: Sequence[str] | None = None) -> PrincipalComponents:
         """Return the principal components of standardised columns.
 
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            By default all numbers, and categories with two levels.
-
-        Returns
-        -------
-        PrincipalComponents
+        They are by default all numbers, and categories with two levels.
         """
         names = self._single() if columns is None else check_list("columns", columns)
         L = np.column_stack([self._one(name, "columns") for name in names])
         return components(self._space.moments, L, self._space.constant, names)
 
     def variance_inflation(self, formula: str) -> Mapping[str, float]:
-        """Return the variance inflation factor of each column of a model.
+        """Return the variance inflation factor of each column of a model; its target is not used.
 
-        Parameters
-        ----------
-        formula : str
-            The model; its target is not used.
-
-        Returns
-        -------
-        mapping from str to float
-            At least 1: the variance of a column over that of its residual on the other columns.
+        At least 1, it is the variance of a column over that of its residual on the other columns.
         """
         _, design = parsed(formula, self.basis.described)
-        L = self._space.columns_of(design)
+        L, constant, moments = (
+            self._space.columns_of(design),
+            self._space.constant,
+            self._space.moments,
+        )
         found = {}
         for place, name in enumerate(design.feature_names):
-            others = np.column_stack([np.delete(L, place, axis=1), self._space.constant])
-            found[name] = self._inflation(L[:, place], others)
+            others = np.column_stack([np.delete(L, place, axis=1), constant])
+            left = []
+            for held in (constant[:, np.newaxis], others):
+                v = moments.residual(L[:, place], held)
+                seen, noise = moments.form(v, v)
+                left.append(max(seen, math.sqrt(noise), _TINY))
+            found[name] = max(left[0] / left[1], 1.0)
         return found
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the moments to a JSON file, with their certificate.
-
-        Parameters
-        ----------
-        path : path-like
-            The file; an existing one is replaced.
-        """
+        """Write the moments to a JSON file, with their certificate; an existing one is replaced."""
         write_json(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -358,15 +290,6 @@ class Moments:
     def summary(self) -> str:
         """Return the released columns, the number of rows and the budget as text."""
         return repr(self)
-
-    def _inflation(self, column: Floats, others: Floats) -> float:
-        moments, constant = self._space.moments, self._space.constant[:, np.newaxis]
-        left = []
-        for held in (constant, others):
-            v = moments.residual(column, held)
-            seen, noise = moments.form(v, v)
-            left.append(max(seen, math.sqrt(noise), _TINY))
-        return max(left[0] / left[1], 1.0)
 
     def _columns(self, term: str) -> Floats:
         name = f"`{term}`" if term in self.columns else term
@@ -430,16 +353,7 @@ def load_moments(path: str | os.PathLike[str]) -> Moments:
     Parameters
     ----------
     path : path-like
-        The file.
-
-    Returns
-    -------
-    Moments
-
-    Raises
-    ------
-    ValueError
-        If it is not a file of moments; the message names the place.
+        The file; a ValueError names the place of an error in it.
     """
     with in_file(path):
         stored = _FORMAT.read(load(path))

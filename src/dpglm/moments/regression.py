@@ -347,12 +347,7 @@ class Selection:
     level: float
 
     def conf_int(self) -> NDArray[np.float64]:
-        """Return intervals of the coefficients that hold together, whatever was selected.
-
-        Returns
-        -------
-        ndarray of shape (n_coefficients, 2)
-        """
+        """Return intervals of the coefficients that hold together, of shape (n, 2)."""
         found: Inference = self.model.inference_
         half = self.critical_value * found.standard_errors
         return np.column_stack([found.params - half, found.params + half])
@@ -392,10 +387,17 @@ def selected(
             for size in range(1, len(names) + 1)
             for one in itertools.combinations(sorted(everything), size)
         ]
-        best = min(subsets, key=criterion)
-        looked = len(subsets)
+        best, looked = min(subsets, key=criterion), len(subsets)
     else:
-        best, looked = _backward(everything, criterion)
+        # Remove terms one by one while the criterion falls.
+        best, least, looked = everything, criterion(everything), 1
+        while len(best) > 1:
+            options = {one: criterion(best - {one}) for one in sorted(best)}
+            looked += len(options)
+            place = min(options, key=lambda one: options[one])
+            if options[place] >= least:
+                break
+            best, least = best - {place}, options[place]
     left = formula.split("~")[0].strip()
     sign = "" if design.has_intercept else "0 + "
     model = regress(f"{left} ~ {sign}{' + '.join(names[k] for k in sorted(best))}")
@@ -418,10 +420,9 @@ def _terms(design: FormulaEncoding) -> tuple[list[str], list[int]]:
     return names, sizes
 
 
-Criterion: TypeAlias = Callable[[frozenset[int]], float]
-
-
-def _criterion(full: Inference, sizes: Sequence[int], cost: float) -> Criterion:
+def _criterion(
+    full: Inference, sizes: Sequence[int], cost: float
+) -> Callable[[frozenset[int]], float]:
     """Return the criterion ``W + log(n) q`` of a model with some of the terms."""
     ends = np.cumsum([len(full.names) - sum(sizes), *sizes])
     places = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
@@ -439,16 +440,3 @@ def _criterion(full: Inference, sizes: Sequence[int], cost: float) -> Criterion:
         return float(gap @ np.linalg.lstsq(correlation, gap, rcond=None)[0]) + cost * size
 
     return criterion
-
-
-def _backward(kept: frozenset[int], criterion: Criterion) -> tuple[frozenset[int], int]:
-    """Remove terms one by one while the criterion falls; return the rest and the models seen."""
-    best, looked = criterion(kept), 1
-    while len(kept) > 1:
-        options = {one: criterion(kept - {one}) for one in sorted(kept)}
-        looked += len(options)
-        place = min(options, key=lambda one: options[one])
-        if options[place] >= best:
-            break
-        kept, best = kept - {place}, options[place]
-    return kept, looked

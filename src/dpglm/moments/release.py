@@ -46,21 +46,17 @@ class MomentsPart(StudyPart):
             intercept=1.0,
             groups=protection.groups,
         )
+        long_rows = min(_LONG_ROWS, _LONG_OVER_ROOT / math.sqrt(protection.n_rows))
         return plan_moments(
             data,
             protection.budget,
             protection.adjacency,
             self.basis.blocks,
-            self._long_rows(protection.n_rows),
+            long_rows if self.weighting == "auto" else 0.0,
         )
 
-    def _long_rows(self, n_rows: int) -> float:
-        most = min(_LONG_ROWS, _LONG_OVER_ROOT / math.sqrt(n_rows))
-        return most if self.weighting == "auto" else 0.0
-
     def noise_to_sampling(self, protection: Protection) -> float:
-        plan = self.plan(protection)
-        return plan.coefficient_noise**2 * protection.n_rows
+        return self.plan(protection).coefficient_noise ** 2 * protection.n_rows
 
     def title(self, plan: Plan) -> str:
         return f"second moments of {plan.data.n_rows} rows, {len(self.basis.columns)} columns"
@@ -117,18 +113,10 @@ def release_moments(
     ledger, random_state
         See ``describe``.
 
-    Returns
-    -------
-    Moments
-
     Raises
     ------
-    ValueError
-        If an argument or a cell of the table is invalid; nothing is spent then.
     LedgerError
         If the ledger refuses the charge; nothing is spent then.
-    ImportError
-        If formulaic is not installed.
 
     Notes
     -----

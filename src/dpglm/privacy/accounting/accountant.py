@@ -52,68 +52,28 @@ class Accountant(abc.ABC):
         return own_version()
 
     def supports(self, event: Event, adjacency: Adjacency) -> bool:
-        """Whether this accountant can bound the event under the relation.
+        """Whether this accountant can bound the event under the relation of its noise multipliers.
 
-        Parameters
-        ----------
-        event : Event
-            The event.
-        adjacency : Adjacency
-            The relation of its noise multipliers.
-
-        Returns
-        -------
-        bool
-            Never True for disjoint parts that an added row may change, under add/remove.
+        It cannot for disjoint parts that an added row may change, under add/remove.
         """
         if adjacency is Adjacency.ADD_REMOVE and needs_public_n(event):
             return False
         return all(self._knows(basic) for basic in leaves(event))
 
     def delta(self, event: Event, adjacency: Adjacency, epsilon: float) -> float:
-        """Bound delta from above.
+        """Bound delta from above: the event is (epsilon, this)-DP under ``adjacency``.
 
-        Parameters
-        ----------
-        event, adjacency
-            See ``supports``.
-        epsilon : float
-            At least 0, finite.
-
-        Returns
-        -------
-        float
-            In [0, 1]: the event is (epsilon, this)-DP under ``adjacency``.
-
-        Raises
-        ------
-        ValueError
-            If epsilon is out of range, or the event is not supported.
+        Epsilon is finite and at least 0. An event that is not supported is a ValueError.
         """
         if not 0.0 <= epsilon < math.inf:
             raise ValueError(f"epsilon must be finite and at least 0, got {epsilon!r}")
         return self.curve(event, adjacency)(epsilon)
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        """Bound epsilon from above.
+        """Bound epsilon from above: the event is (this, delta)-DP under ``adjacency``.
 
-        Parameters
-        ----------
-        event, adjacency
-            See ``supports``.
-        delta : float
-            In [0, 1).
-
-        Returns
-        -------
-        float
-            At least 0: the event is (this, delta)-DP under ``adjacency``; ``inf`` if no finite
-            epsilon is known.
-
-        Raises
-        ------
-        ValueError
-            If delta is out of range, or the event is not supported.
+        Delta is in [0, 1); ``inf`` means that no finite epsilon is known. An event that is not
+        supported is a ValueError.
         """
         _checked(delta)
         pure = max(self._pure_epsilon(one, adjacency) for one in self._branches(event, adjacency))
@@ -280,19 +240,15 @@ def grouped_delta(rest: Curve, pure: Curve, top: float, epsilon: float) -> float
             lambda log_share: total(epsilon * math.exp(log_share)),
             lambda log_share: total(epsilon * -math.expm1(log_share)),
         )
-        best += [_least(one) for one in shares]
+        for one in shares:
+            found = minimize_scalar(
+                lambda log_share, one=one: math.log(max(one(log_share), 1e-300)),
+                bounds=(_SMALLEST, math.log(0.5)),
+                method="bounded",
+                options=_FINE,
+            )
+            best.append(one(float(found.x)))
     return min(best)
-
-
-def _least(function: Callable[[float], float]) -> float:
-    """Look for the least value of a positive function of the logarithm of a share."""
-    found = minimize_scalar(
-        lambda log_share: math.log(max(function(log_share), 1e-300)),
-        bounds=(_SMALLEST, math.log(0.5)),
-        method="bounded",
-        options=_FINE,
-    )
-    return function(float(found.x))
 
 
 @dataclass(frozen=True)

@@ -139,25 +139,17 @@ def _curve_of_try(event: RandomlyRepeated, adjacency: Adjacency) -> Curve:
 
 
 def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
-    """Return the best accountant for an event.
+    """Return the best accountant for an event; a ValueError if none supports it.
+
+    It is the first that does of ``GaussianAccountant``, ``MixtureAccountant``,
+    ``RepetitionAccountant``, the tighter one of ``FourierAccountant`` and ``RenyiAccountant`` (for
+    exponential mechanisms and Gaussian releases), ``FourierAccountant``, and ``RenyiAccountant``
+    for compositions of random repetitions.
 
     Parameters
     ----------
     event, adjacency
         See ``Accountant.supports``.
-
-    Returns
-    -------
-    Accountant
-        The first that supports the event of ``GaussianAccountant``, ``MixtureAccountant``,
-        ``RepetitionAccountant``, the tighter one of ``FourierAccountant`` and ``RenyiAccountant``
-        (for exponential mechanisms and Gaussian releases), ``FourierAccountant``, and
-        ``RenyiAccountant`` for compositions of random repetitions.
-
-    Raises
-    ------
-    ValueError
-        If no accountant supports the event.
     """
     check_parallel_parts(event, adjacency)
     if has_parts(event):
@@ -180,38 +172,29 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
 
 
 def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
-    """Whether the cost of an event is within a budget.
+    """Whether an accountant proves that the cost of an event is within a budget.
 
     Parameters
     ----------
     event, adjacency
         See ``Accountant.supports``.
     budget : PrivacyBudget
-        The budget. Only Gaussian events can be compared with mu-GDP or zCDP.
-
-    Returns
-    -------
-    bool
-        True only if an accountant proves it.
-
-    Raises
-    ------
-    ValueError
-        If the event is not all Gaussian and the budget is not (epsilon, delta), or if it has
-        disjoint parts of the rows under add/remove.
+        The budget. Only Gaussian events can be compared with mu-GDP or zCDP; others, and disjoint
+        parts of the rows under add/remove, are a ValueError.
     """
     check_parallel_parts(event, adjacency)
-    # Branch by branch in canonical form, exactly as calibration did.
-    return all(_within(one, adjacency, budget) for one in branches(event))
-
-
-def _within(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> bool:
     exact = GaussianAccountant()
-    if exact.supports(event, adjacency):
-        return budget.allows_mu(exact.mu(event, adjacency))
-    limit = budget.as_approximate_dp()
-    accountant = accountant_for(event, adjacency)
-    return delta_of(accountant, event, adjacency, limit.epsilon) <= limit.delta
+    # Branch by branch in canonical form, exactly as calibration did.
+    for one in branches(event):
+        if exact.supports(one, adjacency):
+            fits = budget.allows_mu(exact.mu(one, adjacency))
+        else:
+            limit = budget.as_approximate_dp()
+            accountant = accountant_for(one, adjacency)
+            fits = delta_of(accountant, one, adjacency, limit.epsilon) <= limit.delta
+        if not fits:
+            return False
+    return True
 
 
 def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
@@ -227,11 +210,6 @@ def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str
     dict
         ``epsilon`` and ``delta`` (at the budget's delta), or ``mu``, or ``rho``; and
         ``accountant`` and ``version``. Numbers are rounded up.
-
-    Raises
-    ------
-    ValueError
-        See ``within_budget``.
 
     Examples
     --------

@@ -85,24 +85,9 @@ class RenyiAccountant(Accountant):
         return basic.divergence(np.ones(1), Adjacency.ZERO_OUT) is not None
 
     def divergence(self, event: Event, adjacency: Adjacency, order: float) -> float:
-        """Bound the divergence for removing and for adding a row.
+        """Bound the divergence of an order above 1, for removing and for adding a row.
 
-        Parameters
-        ----------
-        event, adjacency
-            See ``supports``.
-        order : float
-            Order of the divergence, above 1.
-
-        Returns
-        -------
-        float
-            At least 0; ``inf`` without a bound.
-
-        Raises
-        ------
-        ValueError
-            If the event is not supported.
+        It is ``inf`` without a bound; an event that is not supported is a ValueError.
         """
         excess = np.array([check_real("order", order, above=1.0) - 1.0])
         return max(
@@ -129,22 +114,16 @@ def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     releases, raise ValueError.
 
     Privacy: divergences add up under adaptive composition.
-
-    >>> from dpglm.privacy.events import Gaussian, PoissonSampled
-    >>> round(renyi_divergence(Gaussian(2.0), Adjacency.ZERO_OUT, 8), 6)
-    1.0
-    >>> round(renyi_divergence(PoissonSampled(0.01, Gaussian(2.0)), Adjacency.ZERO_OUT, 8), 6)
-    0.000116
     """
     check_integer("order", order, least=2)
     check_parallel_parts(event, adjacency)
-    return max(_divergence(one, adjacency, order) for one in branches(event)) * _ROUNDING
-
-
-def _divergence(event: Event, adjacency: Adjacency, order: int) -> float:
-    total, others = 0.0, []
-    for basic, count in event.terms():
-        if isinstance(basic, MechanismEvent):
+    bounds = []
+    for branch in branches(event):
+        total, others = 0.0, []
+        for basic, count in branch.terms():
+            if not isinstance(basic, MechanismEvent):
+                others.append(Repeated(basic, count))
+                continue
             found = basic.divergence_of_order(order, adjacency)
             if found is None:
                 raise ValueError(
@@ -153,9 +132,9 @@ def _divergence(event: Event, adjacency: Adjacency, order: int) -> float:
                     f"{adjacency.value}"
                 )
             total += count * found
-        else:
-            others.append(Repeated(basic, count))
-    return total + RenyiAccountant().divergence(Composed(tuple(others)), adjacency, order)
+        rest = Composed(tuple(others))
+        bounds.append(total + RenyiAccountant().divergence(rest, adjacency, order))
+    return max(bounds) * _ROUNDING
 
 
 @final

@@ -115,13 +115,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
-        """Return the basic events in their simplest form, with their counts, unmerged.
-
-        Returns
-        -------
-        tuple of (BasicEvent, int)
-            Counts are at least 1.
-        """
+        """Return the basic events in their simplest form, with their counts (>= 1), unmerged."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for ``event_from_dict``."""
@@ -209,12 +203,7 @@ class MechanismEvent(BasicEvent):
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
         """Bound Renyi divergences for removing and adding a row; None without a bound.
 
-        Parameters
-        ----------
-        excess : ndarray of shape (n,)
-            Orders minus 1, above 0.
-        adjacency : Adjacency
-            The relation.
+        ``excess`` has the orders minus 1, above 0, of shape (n,).
         """
         return None
 
@@ -306,8 +295,6 @@ class Gaussian(GaussianMechanism):
     def sampled_losses(self, rate: float) -> tuple[LossLaw, LossLaw]:
         """Return the losses of removing and of adding a row that is drawn with this rate.
 
-        Notes
-        -----
         P and Q are ``(1-q) N(0, s^2) + q N(1, s^2)`` and ``N(0, s^2)``. The loss of removing
         grows with x, that of adding falls.
         """

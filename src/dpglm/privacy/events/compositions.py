@@ -56,14 +56,18 @@ class Composed(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        events = tuple(self.events)
-        for event in events:
-            if not isinstance(event, Event):
-                raise ValueError(f"events must all be Event, got {event!r}")
-        object.__setattr__(self, "events", events)
+        object.__setattr__(self, "events", _checked(self.events))
 
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         return tuple(term for event in self.events for term in event.terms())
+
+
+def _checked(events: Iterable[Event]) -> tuple[Event, ...]:
+    found = tuple(events)
+    for event in found:
+        if not isinstance(event, Event):
+            raise ValueError(f"events must all be Event, got {event!r}")
+    return found
 
 
 def canonical(event: Event) -> Event:
@@ -108,17 +112,8 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
     Parameters
     ----------
     mapping : mapping
-        The JSON object, with key ``"type"`` and exactly that type's own keys.
-
-    Returns
-    -------
-    Event
-        Equal to the event that was written.
-
-    Raises
-    ------
-    ValueError
-        If the type is unknown, a key is missing or unknown, or a value is not allowed.
+        The JSON object, with key ``"type"`` and exactly that type's own keys; a ValueError names an
+        unknown type, a missing or unknown key, or an invalid value.
 
     Examples
     --------
@@ -130,12 +125,7 @@ def event_from_dict(mapping: Mapping[str, Any]) -> Event:
 
 
 def describe_event(event: Event) -> tuple[str, ...]:
-    """Return a sentence on each kind of release.
-
-    >>> from dpglm.privacy.events import Gaussian
-    >>> describe_event(Repeated(Gaussian(37.306), 100))
-    ('100 sums over all rows, each with Gaussian noise of 37.31 times the sensitivity',)
-    """
+    """Return a sentence on each kind of release."""
     return tuple(basic.words(count) for basic, count in canonical(event).terms())
 
 
@@ -158,10 +148,7 @@ class DisjointParts(BasicEvent):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        events = tuple(self.events)
-        for event in events:
-            if not isinstance(event, Event):
-                raise ValueError(f"events must all be Event, got {event!r}")
+        events = _checked(self.events)
         if not events:
             raise ValueError("events must be at least one event, got none")
         object.__setattr__(self, "events", tuple(sorted(map(ordered, events), key=repr)))
@@ -269,11 +256,6 @@ def branches(event: Event) -> tuple[Event, ...]:
     row only through the releases on its own part, which adaptive composition covers. A branch is
     omitted if another has the same events with at least the same counts, and at least its Gaussian
     mu.
-
-    >>> from dpglm.privacy.events import Gaussian, Parallel
-    >>> halves = Parallel((Gaussian(2.0), Gaussian(1.0)))
-    >>> branches(Composed((halves, Gaussian(3.0))))[0].terms()
-    ((Gaussian(noise_multiplier=3.0), 1), (Gaussian(noise_multiplier=1.0), 1))
     """
     return tuple(
         canonical(Composed(tuple(Repeated(basic, count) for basic, count in one.items())))
@@ -316,19 +298,17 @@ def _expand(event: Event) -> list[_Counts]:
             plain[basic] = count
     found = [plain]
     for split, count in parallel:
-        choices = _choices(split, count)
-        if len(found) * len(choices) > _MOST_BRANCHES:
-            raise ValueError(_TOO_MANY.format(canonical(event)))
-        found = _undominated(_added((one, choice)) for one in found for choice in choices)
+        parts = _undominated(one for part in split.events for one in _expand(part))
+        # Each of the `count` times the rows may be split in another way.
+        n_choices = math.comb(count + len(parts) - 1, count)
+        if n_choices > _MOST_BRANCHES or len(found) * n_choices > _MOST_BRANCHES:
+            raise ValueError(
+                "event must leave at most 64 choices of one part from each parallel event, got "
+                f"{canonical(event)!r}"
+            )
+        choices = list(itertools.combinations_with_replacement(parts, count))
+        found = _undominated(_added((one, *choice)) for one in found for choice in choices)
     return found
-
-
-def _choices(split: DisjointParts, count: int) -> list[_Counts]:
-    parts = _undominated(one for part in split.events for one in _expand(part))
-    # Each of the `count` times the rows may be split in another way.
-    if math.comb(count + len(parts) - 1, count) > _MOST_BRANCHES:
-        raise ValueError(_TOO_MANY.format(split))
-    return [_added(times) for times in itertools.combinations_with_replacement(parts, count)]
 
 
 def _added(several: Iterable[_Counts]) -> _Counts:
@@ -364,9 +344,6 @@ def _split(counts: _Counts) -> tuple[float, _Counts]:
     ]
     others = {one: count for one, count in counts.items() if not isinstance(one, GaussianMechanism)}
     return math.fsum(squares), others
-
-
-_TOO_MANY = "event must leave at most 64 choices of one part from each parallel event, got {!r}"
 
 
 # The best of a random number of tries.

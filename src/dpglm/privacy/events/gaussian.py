@@ -73,17 +73,8 @@ class LastIterate(GaussianMechanism):
     def mu(self) -> float:
         """The release is mu-GDP with this mu: the smaller of amplification and composition.
 
-        Notes
-        -----
         With ``c = exp(-a)``, ``(1-c^t)/(1+c^t) * (1+c)/(1-c) = tanh(t a/2) / tanh(a/2)``,
         which keeps full precision for c near 1 and for any t.
-
-        Examples
-        --------
-        >>> LastIterate(2.0, contraction=0.0, steps=100).mu
-        0.5
-        >>> LastIterate(2.0, contraction=1.0, steps=100).mu
-        5.0
         """
         composition = float(self.steps)
         if self.contraction == 1.0:
@@ -174,14 +165,10 @@ class PoissonSampled(MechanismEvent):
     def divergence_of_order(self, order: int, adjacency: Adjacency) -> float | None:
         """Bound the Renyi divergence of one integer order; None for projections.
 
-        Notes
-        -----
         Privacy: with ``A_k`` the binomial probabilities of order a and rate q it is
         ``log(sum_k A_k exp(k (k - 1) / (2 sigma^2))) / (a - 1)``; the other order of the data
         sets has a smaller one.
 
-        References
-        ----------
         Mironov, Talwar and Zhang, "Renyi differential privacy of the sampled Gaussian
         mechanism", 2019, arXiv 1908.10530, Theorem 5 and Section 3.3.
         """

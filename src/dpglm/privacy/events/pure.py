@@ -186,8 +186,6 @@ class BoundedRange(MechanismEvent):
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         """Return the loss of the pair that dominates every choice of bounded range.
 
-        Notes
-        -----
         Privacy: let the losses lie in ``[t - epsilon, t]``. Under P, ``Q/P = exp(-loss)`` has mean
         1, and delta at e is the mean of its convex function ``(1 - exp(e) Q/P)+``: largest if the
         loss is t, with probability ``(exp(epsilon) - exp(t)) / (exp(epsilon) - 1)``, or
@@ -197,8 +195,6 @@ class BoundedRange(MechanismEvent):
         all of them, adaptively composed too. Its tails are ``-exp(-e) delta'(e)`` under Q and
         ``delta(e)`` plus ``exp(e)`` times that under P.
 
-        References
-        ----------
         Dong, Durfee and Rogers, "Optimal differential privacy composition for exponential
         mechanisms", ICML 2020 (the two losses). Zhu, Dong and Wang, "Optimal accounting of
         differential privacy via characteristic function", AISTATS 2022, Proposition 9 (a pair for

@@ -21,26 +21,14 @@ _CELLS_LOG2 = 24
 
 
 def granularity_exponent(std: float) -> int:
-    """Exponent ``k`` of the grid ``2**k`` that suits noise of a standard deviation.
+    """Return the exponent ``k`` of the grid ``2**k`` that suits noise of a standard deviation.
+
+    It is ``floor(log2(std)) - 24``, so that ``std`` is 2^24 to 2^25 cells.
 
     Parameters
     ----------
     std : float
-        Standard deviation of the noise, above 0; from 2^-1050 to below 2^995.
-
-    Returns
-    -------
-    int
-        ``floor(log2(std)) - 24``, so that ``std`` is 2^24 to 2^25 cells.
-
-    Raises
-    ------
-    ValueError
-        If ``std`` is out of range.
-
-    Notes
-    -----
-    Privacy: depends on the public ``std`` only.
+        Standard deviation of the noise, above 0; from 2^-1050 to below 2^995. Public.
 
     Examples
     --------
@@ -54,6 +42,8 @@ def granularity_exponent(std: float) -> int:
 def grid_sensitivity(size: int, granularity_exponent: int) -> float:
     """Bound the effect of snapping to the grid on the L2 distance between two vectors.
 
+    It is ``sqrt(size) * 2**k``, rounded up.
+
     Parameters
     ----------
     size : int
@@ -61,51 +51,27 @@ def grid_sensitivity(size: int, granularity_exponent: int) -> float:
     granularity_exponent : int
         ``k``, from -1074 to 970.
 
-    Returns
-    -------
-    float
-        ``sqrt(size) * 2**k``, rounded up.
-
     Notes
     -----
     Privacy: add this to the sensitivity of values for ``add_gaussian``. Each coordinate moves by at
-    most half a cell on either side.
-
-    References
-    ----------
-    Lemma 2 of ``docs/proofs/exact-gaussian-noise.md``.
-
-    Examples
-    --------
-    >>> round(grid_sensitivity(16, -2), 12)
-    1.0
+    most half a cell on either side (Lemma 2 of ``docs/proofs/exact-gaussian-noise.md``).
     """
     size = check_integer("size", size, least=0)
     return math.nextafter(math.ldexp(math.sqrt(size), _exponent(granularity_exponent)), math.inf)
 
 
 def grid_limit(granularity_exponent: int) -> float:
-    """Magnitude below which ``add_gaussian`` accepts values: 2^52 cells.
+    """Return the magnitude below which ``add_gaussian`` accepts values: 2^52 cells.
 
     Parameters
     ----------
     granularity_exponent : int
         ``k``, from -1074 to 970.
 
-    Returns
-    -------
-    float
-        ``2**(52 + k)``.
-
     Notes
     -----
     Privacy: an error that depends on private values is itself a release. Whoever knows a
     public bound on the values compares it with this limit before seeing any.
-
-    Examples
-    --------
-    >>> grid_limit(-52)
-    1.0
     """
     return math.ldexp(1.0, 52 + _exponent(granularity_exponent))
 
@@ -339,13 +305,6 @@ def _gaps(words: Words, count: int, probability: float, cap: int) -> NDArray[np.
         error = (3.0 * FUNCTION_ERROR) * x + (2.0 * CELL) / (u * rate)
         decided = (np.abs(x - np.rint(x)) > error) | (x - error > cap)
         gaps = np.minimum(np.floor(x), float(cap)).astype(np.int64)
-    for i in np.flatnonzero(~decided):
-        gaps[i] = min(_refined_gap(words, probability, int(first[i])), cap)
-    return gaps
-
-
-def _refined_gap(words: Words, probability: float, a: int) -> int:
-    """Decide one gap by as many more bits as it takes; ``a`` is the first bits."""
 
     def decide(ctx: Any, bits: int, u: Any) -> int | None:
         rate = -ctx.log1p(-ctx.mpf(probability))
@@ -354,7 +313,9 @@ def _refined_gap(words: Words, probability: float, a: int) -> int:
         error = ctx.ldexp(2 / (u * rate) + x, -bits)
         return int(ctx.floor(x)) if abs(x - ctx.nint(x)) > error else None
 
-    return refined(words, (a,), decide)
+    for i in np.flatnonzero(~decided):
+        gaps[i] = min(refined(words, (int(first[i]),), decide), cap)
+    return gaps
 
 
 # Uniform choices, and coins that each have a probability of their own, from uniform bits.
@@ -409,14 +370,6 @@ def rounded_laplace(words: Words, size: int, scale: float) -> NDArray[np.int64]:
         nearest = np.rint(x)
         decided = np.abs(x - nearest) <= HALF - error
         m = nearest.astype(np.int64)
-    for i in np.flatnonzero(~decided):
-        m[i] = _refined(words, scale, int(first[i]))
-    # The lowest bit of a word is none of the first bits of its uniform.
-    return np.where(drawn & np.uint64(1), m, -m)
-
-
-def _refined(words: Words, scale: float, a: int) -> int:
-    """Decide one magnitude by as many more bits as it takes; ``a`` is the first bits."""
 
     def decide(ctx: Any, bits: int, u: Any) -> int | None:
         x = -scale * ctx.log(u)
@@ -424,7 +377,10 @@ def _refined(words: Words, scale: float, a: int) -> int:
         m = int(ctx.nint(x))
         return m if abs(x - m) < 0.5 - error else None
 
-    return refined(words, (a,), decide)
+    for i in np.flatnonzero(~decided):
+        m[i] = refined(words, (int(first[i]),), decide)
+    # The lowest bit of a word is none of the first bits of its uniform.
+    return np.where(drawn & np.uint64(1), m, -m)
 
 
 # Normal variates and L2 noise rounded to integers exactly, by Box-Muller pairs.
@@ -555,15 +511,6 @@ def _pairs(words: Words, count: int, scale: float, length: _Length | None) -> ND
         nearest = np.rint(x)
         decided = np.abs(x - nearest) <= HALF - error
         m = nearest.astype(np.int64)
-    for i in np.flatnonzero(~decided.all(axis=0)):
-        m[:, i] = _refined_pair(words, scale, length, int(first[0, i]), int(first[1, i]))
-    return m
-
-
-def _refined_pair(
-    words: Words, scale: float, length: _Length | None, a: int, b: int
-) -> tuple[int, int]:
-    """Decide one pair by as many more bits as it takes; ``a`` and ``b`` are the first bits."""
 
     def decide(ctx: Any, bits: int, u: Any, v: Any) -> tuple[int, int] | None:
         estimate, relative = (1, 0) if length is None else length.refined(bits)
@@ -577,4 +524,7 @@ def _refined_pair(
         near = all(abs(value - k) < 0.5 - error for value, k in zip(x, m, strict=True))
         return m if near else None
 
-    return refined(words, (a, b), decide, None if length is None else length.context)
+    for i in np.flatnonzero(~decided.all(axis=0)):
+        context = None if length is None else length.context
+        m[:, i] = refined(words, first[:, i].tolist(), decide, context)
+    return m
