@@ -130,19 +130,19 @@ def audit(
         state = np.random.SeedSequence([seed, next(numbers)]).generate_state(1, np.uint64)
         return SeededNoise(int(state[0]))
 
-    def played(game: Game, count: int, advance: Callable[[int], None]) -> list[list[Observation]]:
+    def played(
+        game: Game, count: int, advance: Callable[[int], None]
+    ) -> tuple[list[Observation], list[Observation]]:
         """Run on the first and on the second data set."""
-        both = []
-        for first in (True, False):
+        both: tuple[list[Observation], list[Observation]] = [], []
+        for seen, first in zip(both, (True, False), strict=True):
             sources = [source() for _ in range(count)]
             chunks = [sources[start : start + _CHUNK] for start in range(0, count, _CHUNK)]
-            seen: list[Observation] = []
             for chunk in Parallel(n_jobs=n_jobs, return_as="generator")(
                 delayed(_play)(game, first, chunk) for chunk in chunks
             ):
                 seen += chunk
                 advance(len(chunk))
-            both.append(seen)
         return both
 
     with stage("Runs of the attack", 2 * (len(games) * pilot_runs + runs)) as advance:

@@ -7,7 +7,7 @@ import importlib.metadata
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from dpglm.exceptions import TooCostlyError
 from dpglm.privacy.accounting.accountant import grouped_delta, pure_group
 from dpglm.privacy.budget import Adjacency
+from dpglm.privacy.curves import Curves, curves
 from dpglm.privacy.events import (
     BoundedRange,
     Composed,
@@ -27,7 +28,7 @@ from dpglm.privacy.events import (
     PoissonSampled,
     Repeated,
 )
-from dpglm.privacy.events.base import Array, Curves
+from dpglm.privacy.events.base import Array
 from dpglm.privacy.events.compositions import branches
 
 ORDERS = 1.0 + np.geomspace(1e-3, 1e7, 20_001)
@@ -70,39 +71,31 @@ DIVERGENCE: dict[type[Event], Callable[[Any], Array]] = {
 _LOG_OUTSIDE, _MOST_DOTS = math.log(1e-12), 4_000_000
 
 
-@final
-@dataclass(frozen=True)
-class Dots:
-    """A law of privacy losses with a hockey-stick curve through or above given points.
+Dots: TypeAlias = tuple[NDArray[np.int64], Array, float]
+"""A law of privacy losses with a hockey-stick curve through or above given points.
 
-    Losses are ``points`` times the width of a grid; ``infinite`` is the mass of infinite losses.
+Points of a grid, where losses are, their masses, and the mass of infinite losses.
+"""
+
+
+def dots_through(points: NDArray[np.int64], width: float, forward: Array, backward: Array) -> Dots:
+    """Connect dots at points from 0 on, of the curve and of that of the opposite order.
+
+    Between points a curve is linear in ``exp(t)``. The mass at ``-t`` is ``exp(-t)`` times that at
+    t in the opposite order: so all are made of differences of small numbers, and no digits are
+    lost.
     """
-
-    points: NDArray[np.int64]
-    masses: Array
-    infinite: float
-
-    @classmethod
-    def through(
-        cls, points: NDArray[np.int64], width: float, forward: Array, backward: Array
-    ) -> Dots:
-        """Connect dots at points from 0 on, of the curve and of that of the opposite order.
-
-        Between points a curve is linear in ``exp(t)``. The mass at ``-t`` is ``exp(-t)`` times that
-        at t in the opposite order: so all are made of differences of small numbers, and no digits
-        are lost.
-        """
-        gaps, parts = width * np.diff(points), []
-        for deltas in (forward, backward):
-            falls = -np.diff(deltas)
-            to_above = np.append(falls[1:] / np.expm1(gaps[1:]), 0.0)
-            parts.append(np.maximum(falls / -np.expm1(-gaps) - to_above, 0.0))
-        up, down = parts[0], parts[1] * np.exp(-width * points[1:])
-        infinite = float(forward[-1])
-        zero = max(0.0, 1.0 - float(np.sum(up)) - float(np.sum(down)) - infinite)
-        masses = np.concatenate((down[::-1], [zero], up))
-        some = masses > 0.0
-        return cls(np.concatenate((-points[:0:-1], points))[some], masses[some], infinite)
+    gaps, parts = width * np.diff(points), []
+    for deltas in (forward, backward):
+        falls = -np.diff(deltas)
+        to_above = np.append(falls[1:] / np.expm1(gaps[1:]), 0.0)
+        parts.append(np.maximum(falls / -np.expm1(-gaps) - to_above, 0.0))
+    up, down = parts[0], parts[1] * np.exp(-width * points[1:])
+    infinite = float(forward[-1])
+    zero = max(0.0, 1.0 - float(np.sum(up)) - float(np.sum(down)) - infinite)
+    masses = np.concatenate((down[::-1], [zero], up))
+    some = masses > 0.0
+    return np.concatenate((-points[:0:-1], points))[some], masses[some], infinite
 
 
 def tilted_delta(laws: Sequence[tuple[Dots, int]], width: float, epsilon: float) -> float:
@@ -111,14 +104,14 @@ def tilted_delta(laws: Sequence[tuple[Dots, int]], width: float, epsilon: float)
     Masses are multiplied by ``exp(theta loss)`` near the saddle point, so that rounding is relative
     to delta. Raises TooCostlyError if the grid would be too large.
     """
-    losses = [width * one.points for one, _ in laws]
+    losses = [width * points for (points, _, _), _ in laws]
 
     def cumulant(theta: float) -> float:
         total = 0.0
-        for at, (one, count) in zip(losses, laws, strict=True):
+        for at, ((_, masses, _), count) in zip(losses, laws, strict=True):
             exponents = theta * at
             peak = float(exponents.max())
-            total += count * (peak + math.log(float(one.masses @ np.exp(exponents - peak))))
+            total += count * (peak + math.log(float(masses @ np.exp(exponents - peak))))
         return total
 
     theta = _best(lambda theta: cumulant(theta) - theta * epsilon, width)[0]
@@ -131,16 +124,16 @@ def tilted_delta(laws: Sequence[tuple[Dots, int]], width: float, epsilon: float)
         raise TooCostlyError(f"a grid of {last - first:.3g} points is too costly to compose on")
     size = next_fast_len(last - first + 1, real=True)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-    for at, (one, count) in zip(losses, laws, strict=True):
+    for at, ((points, masses, _), count) in zip(losses, laws, strict=True):
         exponents = theta * at
-        weights = one.masses * np.exp(exponents - exponents.max())
-        wrapped = np.bincount(one.points % size, weights / weights.sum(), minlength=size)
+        weights = masses * np.exp(exponents - exponents.max())
+        wrapped = np.bincount(points % size, weights / weights.sum(), minlength=size)
         spectrum *= rfft(wrapped) ** count
     masses = np.roll(irfft(spectrum, size), -(first % size))
     beyond = width * (first + np.arange(size)) - epsilon
     masses, beyond = masses[beyond > 0.0], beyond[beyond > 0.0]
     finite = float(np.sum(masses * np.exp(-theta * beyond) * -np.expm1(-beyond)))
-    infinite = math.fsum(count * one.infinite for one, count in laws)
+    infinite = math.fsum(count * infinite for (_, _, infinite), count in laws)
     return math.exp(min(at_theta - theta * epsilon, 700.0)) * finite + infinite
 
 
@@ -174,7 +167,7 @@ class HockeySticks:
     """Delta of an event from privacy curves of single mechanisms, computed from their definitions.
 
     The grid is ``fineness`` times finer than the default. dp-accounting connects the dots of
-    ``MechanismEvent.curves`` and convolves; if ``tilted``, for small deltas, ``tilted_delta`` does.
+    ``dpglm.privacy.curves`` and convolves; if ``tilted``, for small deltas, ``tilted_delta`` does.
     """
 
     event: Event
@@ -222,8 +215,8 @@ class HockeySticks:
         terms = _mechanisms(branch)
         if sum(count for _, count in terms) == 1:
             # The curve itself: dots would overstate a curve that ends steeply.
-            curves, at = terms[0][0].curves(adjacency), np.array([epsilon])
-            return float(max(curves.remove(at)[0], curves.add(at)[0], 0.0))
+            only, at = curves(terms[0][0], adjacency), np.array([epsilon])
+            return float(max(only.remove(at)[0], only.add(at)[0], 0.0))
         # The loss of pure releases ends at their total, although a grid may place the last one
         # there.
         tops = [(one.pure_epsilon, count) for one, count in terms]
@@ -254,17 +247,17 @@ def _grid(
 
     A curve is followed until it is at most ``least``.
     """
-    curves = [(one.curves(adjacency), count) for one, count in _mechanisms(branch)]
-    reaches = [_reach(curve, least) for curve, _ in curves]
+    found = [(curves(one, adjacency), count) for one, count in _mechanisms(branch)]
+    reaches = [_reach(curve, least) for curve, _ in found]
     # Squares of roundings add up as variances do: the quietest curve does not set the width. A mean
     # square is about twice the integral of ``(1 + t) delta(t)``, for each sign.
     squares = []
-    for (curve, count), reach in zip(curves, reaches, strict=True):
+    for (curve, count), reach in zip(found, reaches, strict=True):
         t = np.append(0.0, np.geomspace(1e-12 * reach, reach, 400))
         both = (1.0 + t) * curve.remove(t) + np.exp(-t) * curve.add(t)
         squares.append(2.0 * count * max(float(np.trapezoid(both, t)), 1e-300))
     spread = math.sqrt(math.fsum(squares))
-    mean = spread / math.sqrt(sum(count for _, count in curves))
+    mean = spread / math.sqrt(sum(count for _, count in found))
     width = max(_FRACTION * mean, max(reaches) / _MOST_POINTS) / fineness
     # Much of a loss may sit at its maximum: put the largest on the grid.
     atom = max(one.largest_atom for one, _ in _mechanisms(branch))
@@ -272,10 +265,10 @@ def _grid(
     work = math.fsum(2.0 * (reach + 20.0 * spread) / width for reach in reaches)
     if work > _MOST_WORK:
         raise TooCostlyError(
-            f"{len(curves)} laws of privacy losses on grids of {work:.3g} points together are "
+            f"{len(found)} laws of privacy losses on grids of {work:.3g} points together are "
             f"too costly to compose, at most {_MOST_WORK:.3g} are"
         )
-    return width, [(*one, reach) for one, reach in zip(curves, reaches, strict=True)]
+    return width, [(*one, reach) for one, reach in zip(found, reaches, strict=True)]
 
 
 # One event is asked about at many epsilons.
@@ -283,9 +276,9 @@ def _grid(
 def _composition(branch: Event, adjacency: Adjacency, fineness: int) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    width, curves = _grid(branch, adjacency, fineness, _NEGLIGIBLE)
+    width, found = _grid(branch, adjacency, fineness, _NEGLIGIBLE)
     composed = pld.identity(value_discretization_interval=width)
-    for curve, count, reach in curves:
+    for curve, count, reach in found:
         symmetric = curve.add is curve.remove
         single = pld.PrivacyLossDistribution(
             _dots(curve.remove, reach, width),
@@ -300,16 +293,16 @@ def _tilted(
     branch: Event, adjacency: Adjacency, fineness: int
 ) -> tuple[float, tuple[list[tuple[Dots, int]], ...]]:
     """Return the width of a grid, and for both orders of the data sets all laws on it."""
-    width, curves = _grid(branch, adjacency, fineness, _NEGLIGIBLE_TILTED)
+    width, followed = _grid(branch, adjacency, fineness, _NEGLIGIBLE_TILTED)
     orders: tuple[list[tuple[Dots, int]], ...] = ([], [])
-    for curve, count, reach in curves:
+    for curve, count, reach in followed:
         points = _points(math.ceil(reach / width))
         points = points[points >= 0]
         removing, adding = (_along(one, width * points) for one in (curve.remove, curve.add))
         for found, (one, other) in zip(
             orders, ((removing, adding), (adding, removing)), strict=True
         ):
-            found.append((Dots.through(points, width, one, other), count))
+            found.append((dots_through(points, width, one, other), count))
     return width, orders
 
 

@@ -26,6 +26,7 @@ from dpglm.privacy.accounting.accountant import least_epsilon
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.budget import Adjacency
+from dpglm.privacy.curves import MU_SQUARED
 from dpglm.privacy.events import (
     DisjointParts,
     Event,
@@ -317,7 +318,7 @@ def gaussian_mu(event: Event) -> float | None:
     total = 0.0
     for basic, count in canonical(event).terms():
         if isinstance(basic, GaussianMechanism):
-            total += count * basic.mu_squared()
+            total += count * MU_SQUARED[type(basic)](basic)
             continue
         # A row is in one of several disjoint parts.
         inner = basic.events if isinstance(basic, DisjointParts) else ()

@@ -47,7 +47,7 @@ class Record:
 
     def __post_init__(self) -> None:
         # SQLite allows any type in any column.
-        if not isinstance(self.text, str) or not isinstance(self.digest, str):
+        if {type(self.text), type(self.digest)} != {str}:
             raise LedgerError("a record of the ledger is not text")
 
     @property

@@ -3,11 +3,11 @@
 from dpglm.moments.model import MomentFit as MomentFit
 from dpglm.moments.moments import Moments as Moments
 from dpglm.moments.moments import load_moments as load_moments
+from dpglm.moments.moments import release_moments as release_moments
 from dpglm.moments.regression import Comparison as Comparison
 from dpglm.moments.regression import Correlation as Correlation
 from dpglm.moments.regression import PrincipalComponents as PrincipalComponents
 from dpglm.moments.regression import Selection as Selection
-from dpglm.moments.release import release_moments as release_moments
 
 __all__ = [
     "Comparison",

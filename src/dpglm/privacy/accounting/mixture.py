@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import final
@@ -75,13 +74,10 @@ class _MixtureProfile:
     def __init__(self, reduced: Reduced) -> None:
         self._mu_squared = reduced.mu**2
         laws = [(one.mu_squared_law, count) for one, count in reduced.others]
-        self._squares = [
-            dataclasses.replace(law, degrees=count * law.degrees)
-            for law, count in laws
-            if law is not None
-        ]
+        # Scale and degrees of each chi-square.
+        self._squares = [(law[0], count * law[1]) for law, count in laws if law is not None]
         # M is finite up to the positive root of scale (x + x^2) = 1.
-        largest = max((one.scale for one in self._squares), default=0.0)
+        largest = max((scale for scale, _ in self._squares), default=0.0)
         limit = 2.0 / (largest + math.sqrt(largest**2 + 4.0 * largest)) if largest else math.inf
         self._limit = min(_LARGEST, 0.999999 * limit)
 
@@ -119,17 +115,17 @@ class _MixtureProfile:
         w = z + z * z
         roundings = 24.0 + np.abs(epsilon * z) + 0.5 * self._mu_squared * np.abs(w)
         # A logarithm of 1 - u is off as u is, which counts the more the closer u is to 1.
-        for one in self._squares:
-            u = one.scale * w
-            roundings += one.degrees * (np.abs(u) / np.abs(1.0 - u) + np.abs(log1p(-u)))
+        for scale, degrees in self._squares:
+            u = scale * w
+            roundings += degrees * (np.abs(u) / np.abs(1.0 - u) + np.abs(log1p(-u)))
         return logs, roundings
 
     def _log_moment(self, z: _Complex) -> _Complex:
         w = z + z * z
         total = 0.5 * self._mu_squared * w
-        for one in self._squares:
+        for scale, degrees in self._squares:
             # NumPy's own loses all digits of a small complex argument.
-            total -= 0.5 * one.degrees * log1p(-one.scale * w)
+            total -= 0.5 * degrees * log1p(-scale * w)
         return np.asarray(total)
 
     def _exponents(self, thetas: Array, epsilon: float) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import math
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Callable
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from dpglm.privacy.events import (
 )
 from dpglm.privacy.events.base import Array
 from dpglm.privacy.events.compositions import branches, has_parts, leaves
-from dpglm.privacy.selection.repetitions import Repetitions
 
 # Orders minus 1 on a logarithmic grid, which is refined around the best one.
 _LOWEST, _HIGHEST, _COARSE, _FINE = 1e-6, 1e10, 400, 60
@@ -91,19 +90,18 @@ class RenyiAccountant(Accountant):
         """
         excess = np.array([check_real("order", order, above=1.0) - 1.0])
         return max(
-            float(_Divergence(*_split(one, adjacency)).at(excess)[0])
+            float(_reduced(one, adjacency)[1](excess)[0])
             for one in self._branches(event, adjacency)
         )
 
     def _plain_curve(self, event: Event, adjacency: Adjacency) -> Curve:
-        reduced, repeated = _split(event, adjacency)
-        if repeated:
-            return _Divergence(reduced, repeated).delta
-        return implied_curve(reduced, lambda: _Divergence(reduced).delta)
+        reduced, divergence, has_tries = _reduced(event, adjacency)
+        curve = functools.partial(_delta, divergence)
+        return curve if has_tries else implied_curve(reduced, lambda: curve)
 
     def _pure_epsilon(self, event: Event, adjacency: Adjacency) -> float:
-        reduced, repeated = _split(event, adjacency)
-        return math.inf if repeated else reduced.pure_epsilon
+        reduced, _, has_tries = _reduced(event, adjacency)
+        return math.inf if has_tries else reduced.pure_epsilon
 
 
 def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
@@ -137,69 +135,62 @@ def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     return max(bounds) * _ROUNDING
 
 
-@final
-@dataclass(frozen=True)
-class _Tries:
-    """One ``RandomlyRepeated``: the profiles of its tries, their law, and the count."""
-
-    profiles: tuple[_Divergence, ...]
-    repetitions: Repetitions
-    count: int
-
-    @functools.cached_property
-    def log_ratio(self) -> float:
-        return self.repetitions.log_ratio(
-            lambda epsilon: max(one.delta(epsilon) for one in self.profiles)
-        )
-
-    def divergence(self, excess: Array) -> Array:
-        one = np.max([profile.at(excess) for profile in self.profiles], axis=0)
-        moment = math.log(self.repetitions.mean) + excess * (one + self.log_ratio)
-        with np.errstate(divide="ignore"):
-            moment = np.logaddexp(moment, np.log(self.repetitions.none))
-        return np.asarray(moment / excess)
+Divergence: TypeAlias = Callable[[Array], Array]
+"""A bound on Renyi divergences of orders ``1 + excess``, given the excess."""
 
 
-@final
-@dataclass(frozen=True)
-class _Divergence:
-    """Renyi divergences of mechanisms and random repetitions together, at any order."""
-
-    reduced: Reduced
-    repeated: tuple[_Tries, ...] = ()
-
-    def at(self, excess: Array) -> Array:
-        """Bound the divergence for orders ``1 + excess``."""
-        total = 0.5 * (1.0 + excess) * self.reduced.mu**2
-        for one, count in self.reduced.others:
-            found = one.divergence(excess, self.reduced.adjacency)
-            total = total + (math.inf if found is None else count * found)
-        for tries in self.repeated:
-            total = total + tries.count * tries.divergence(excess)
-        return np.asarray(total)
-
-    def delta(self, epsilon: float) -> float:
-        """Bound delta by the best of many orders; any order is valid."""
-        logs = np.linspace(math.log(_LOWEST), math.log(_HIGHEST), _COARSE)
-        for _ in range(2):
-            best = int(np.argmin(self._log_deltas(np.exp(logs), epsilon)))
-            around = logs[max(best - 1, 0)], logs[min(best + 1, logs.size - 1)]
-            logs = np.linspace(*around, _FINE)
-        return math.exp(min(0.0, float(np.min(self._log_deltas(np.exp(logs), epsilon)))))
-
-    def _log_deltas(self, excess: Array, epsilon: float) -> Array:
-        moved = self.at(excess) + np.log(excess) - np.log1p(excess)
-        return np.asarray(excess * (moved - epsilon) - np.log1p(excess))
-
-
-def _split(event: Event, adjacency: Adjacency) -> tuple[Reduced, tuple[_Tries, ...]]:
-    """Reduce the events that are not randomly repeated, and each of the others alone."""
+def _reduced(event: Event, adjacency: Adjacency) -> tuple[Reduced, Divergence, bool]:
+    """Reduce an event but for random repetitions; bound the divergences of all; say if any is."""
     plain: list[Event] = []
-    repeated: list[_Tries] = []
+    repeated: list[tuple[Divergence, int]] = []
     for basic, count in canonical(event).terms():
         if isinstance(basic, RandomlyRepeated):
-            profiles = tuple(_Divergence(*_split(one, adjacency)) for one in basic.events)
-            repeated.append(_Tries(profiles, basic.repetitions, count))
+            repeated.append((_of_tries(basic, adjacency), count))
         else:
             plain.append(Repeated(basic, count))
-    return reduce_event(Composed(tuple(plain)), adjacency), tuple(repeated)
+    reduced = reduce_event(Composed(tuple(plain)), adjacency)
+
+    def divergence(excess: Array) -> Array:
+        total = 0.5 * (1.0 + excess) * reduced.mu**2
+        for one, count in reduced.others:
+            found = one.divergence(excess, reduced.adjacency)
+            total = total + (math.inf if found is None else count * found)
+        for of_tries, count in repeated:
+            total = total + count * of_tries(excess)
+        return np.asarray(total)
+
+    return reduced, divergence, bool(repeated)
+
+
+def _of_tries(event: RandomlyRepeated, adjacency: Adjacency) -> Divergence:
+    """Bound the divergences of the best of a random number of tries."""
+    singles = [_reduced(one, adjacency)[1] for one in event.events]
+    repetitions = event.repetitions
+
+    @functools.cache
+    def log_ratio() -> float:
+        return repetitions.log_ratio(lambda epsilon: max(_delta(one, epsilon) for one in singles))
+
+    def divergence(excess: Array) -> Array:
+        dearest = np.max([one(excess) for one in singles], axis=0)
+        moment = math.log(repetitions.mean) + excess * (dearest + log_ratio())
+        with np.errstate(divide="ignore"):
+            moment = np.logaddexp(moment, np.log(repetitions.none))
+        return np.asarray(moment / excess)
+
+    return divergence
+
+
+def _delta(divergence: Divergence, epsilon: float) -> float:
+    """Bound delta by the best of many orders; any order is valid."""
+
+    def log_deltas(logs: Array) -> Array:
+        excess = np.exp(logs)
+        moved = divergence(excess) + np.log(excess) - np.log1p(excess)
+        return np.asarray(excess * (moved - epsilon) - np.log1p(excess))
+
+    logs = np.linspace(math.log(_LOWEST), math.log(_HIGHEST), _COARSE)
+    for _ in range(2):
+        best = int(np.argmin(log_deltas(logs)))
+        logs = np.linspace(logs[max(best - 1, 0)], logs[min(best + 1, logs.size - 1)], _FINE)
+    return math.exp(min(0.0, float(np.min(log_deltas(logs)))))

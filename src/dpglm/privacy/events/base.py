@@ -45,14 +45,6 @@ class LossLaw:
     hidden: float = 0.0
 
 
-@dataclass(frozen=True)
-class ChiSquare:
-    """Law of ``scale`` times a chi-square variable with ``degrees`` degrees of freedom."""
-
-    scale: float
-    degrees: int
-
-
 def gaussian_law(mu: float) -> LossLaw:
     """Return the law for P = ``N(mu, 1)`` and Q = ``N(0, 1)``."""
     half = 0.5 * mu * mu
@@ -134,28 +126,12 @@ class BasicEvent(Event):
         """Return a sentence on ``count`` such releases."""
 
 
-@dataclass(frozen=True)
-class Curves:
-    """Hockey-stick divergences of a mechanism, computed from their definition.
-
-    Parameters
-    ----------
-    remove, add : callable
-        Delta of removing and of adding a row, at an array of epsilons of any sign.
-
-    Privacy: claims are checked against these curves, so they share no formula with ``losses``.
-    """
-
-    remove: Callable[[Array], Array]
-    add: Callable[[Array], Array]
-
-
 class MechanismEvent(BasicEvent):
     """A basic mechanism, with the quantities that accountants, checks and reports need.
 
     Privacy: two laws of privacy losses, for removing and for adding a row, dominate the mechanism
-    under adaptive composition. Renyi divergences and hockey-stick curves describe the same laws by
-    independent formulas.
+    under adaptive composition. Renyi divergences, and the hockey-stick curves of
+    ``dpglm.privacy.curves``, describe the same laws by independent formulas.
     """
 
     is_rarely_large: ClassVar[bool] = False
@@ -196,8 +172,8 @@ class MechanismEvent(BasicEvent):
         return float("inf")
 
     @property
-    def mu_squared_law(self) -> ChiSquare | None:
-        """Law of mu^2, for a mechanism that is mu-GDP given public randomness; None otherwise."""
+    def mu_squared_law(self) -> tuple[float, int] | None:
+        """Scale and degrees of a chi-square law of mu^2, which public randomness determines."""
         return None
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
@@ -211,10 +187,6 @@ class MechanismEvent(BasicEvent):
         """Bound the Renyi divergence of an integer order of at least 2; None without a bound."""
         found = self.divergence(np.array([order - 1.0]), adjacency)
         return None if found is None else float(found[0])
-
-    @abc.abstractmethod
-    def curves(self, adjacency: Adjacency) -> Curves:
-        """Return delta as a function of epsilon, for checks."""
 
 
 @dataclass(frozen=True)
@@ -239,10 +211,6 @@ class GaussianMechanism(NoiseEvent):
     def mu(self) -> float:
         """Parameter of Gaussian differential privacy."""
 
-    @abc.abstractmethod
-    def mu_squared(self) -> float:
-        """Square of mu by another formula, for checks."""
-
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         law = gaussian_law(self.mu)
         return law, law
@@ -259,14 +227,6 @@ class GaussianMechanism(NoiseEvent):
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:
         return np.asarray(0.5 * (1.0 + excess) * self.mu**2)
-
-    def curves(self, adjacency: Adjacency) -> Curves:
-        mu = self.mu_squared() ** 0.5
-
-        def delta(epsilon: Array) -> Array:
-            return gaussian_curve(mu, epsilon)
-
-        return Curves(delta, delta)
 
 
 @final
@@ -288,9 +248,6 @@ class Gaussian(GaussianMechanism):
     @property
     def mu(self) -> float:
         return 1.0 / self.noise_multiplier
-
-    def mu_squared(self) -> float:
-        return self.noise_multiplier**-2
 
     def sampled_losses(self, rate: float) -> tuple[LossLaw, LossLaw]:
         """Return the losses of removing and of adding a row that is drawn with this rate.
@@ -324,26 +281,6 @@ class Gaussian(GaussianMechanism):
             f"{times(count, 'sum')} over all rows, {each(count)} Gaussian noise of {noise} times "
             "the sensitivity"
         )
-
-
-def bounded_curves(top: float, inside: Callable[[Array], Array]) -> Curves:
-    """Return equal curves of a loss in [-top, top], given delta at epsilons in between."""
-
-    def delta(epsilon: Array) -> Array:
-        within = inside(np.clip(epsilon, -top, top))
-        return np.where(epsilon < -top, -np.expm1(np.minimum(epsilon, 0.0)), within)
-
-    return Curves(delta, delta)
-
-
-def gaussian_curve(mu: float, epsilon: Array) -> Array:
-    """Return the delta of a mu-GDP release from its formula.
-
-    Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018,
-    Theorem 8.
-    """
-    upper = ndtr(0.5 * mu - epsilon / mu)
-    return np.asarray(upper - np.exp(np.minimum(epsilon, 700.0)) * ndtr(-0.5 * mu - epsilon / mu))
 
 
 def check_positive(event: Event, name: str) -> None:

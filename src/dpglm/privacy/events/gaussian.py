@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from dpglm._validation import check_real
@@ -15,9 +14,7 @@ from dpglm._words import each, plain_number, times
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     SMALLEST,
-    Array,
     BasicEvent,
-    Curves,
     Event,
     Gaussian,
     GaussianMechanism,
@@ -82,15 +79,6 @@ class LastIterate(GaussianMechanism):
         rate = math.inf if self.contraction == 0.0 else -math.log(self.contraction)
         amplified = math.tanh(0.5 * self.steps * rate) / math.tanh(0.5 * rate)
         return math.sqrt(min(composition, amplified)) / self.noise_multiplier
-
-    def mu_squared(self) -> float:
-        c = self.contraction
-        # (1 - c^t)/(1 + c^t) (1 + c)/(1 - c), the first factor without cancellation for c near 1.
-        amplified = math.inf
-        if c < 1.0:
-            power = -math.expm1(self.steps * math.log(c)) if c > 0.0 else 1.0
-            amplified = power / (2.0 - power) * (1.0 + c) / (1.0 - c)
-        return min(float(self.steps), amplified) / self.noise_multiplier**2
 
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)
@@ -182,25 +170,6 @@ class PoissonSampled(MechanismEvent):
             return float(logsumexp(weights + exponents)) / (order - 1.0)
         # The weights sum to 1: with expm1 a divergence close to 0 keeps its digits.
         return math.log1p(float(np.exp(weights) @ np.expm1(exponents))) / (order - 1.0)
-
-    def curves(self, adjacency: Adjacency) -> Curves:
-        # The mixture with weight q against the law without the row, and the other way round.
-        rate, plain = self.sampling_rate, self.event.curves(adjacency).remove
-
-        def amplified(epsilon: Array) -> tuple[NDArray[np.bool_], Array]:
-            ratio = np.expm1(np.minimum(epsilon, 700.0)) / rate
-            reached = ratio > -1.0
-            return reached, np.log1p(np.where(reached, ratio, 0.0))
-
-        def remove(epsilon: Array) -> Array:
-            reached, moved = amplified(epsilon)
-            return np.where(reached, rate * plain(moved), -np.expm1(np.minimum(epsilon, 0.0)))
-
-        def add(epsilon: Array) -> Array:
-            reached, moved = amplified(-epsilon)
-            return np.where(reached, rate * np.exp(epsilon + moved) * plain(-moved), 0.0)
-
-        return Curves(remove, add)
 
     def words(self, count: int) -> str:
         noise = plain_number(self.event.noise_multiplier)

@@ -14,12 +14,10 @@ from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     REACH,
     Array,
-    Curves,
     LossLaw,
     NoiseEvent,
     Tails,
     check_positive,
-    gaussian_curve,
 )
 
 # The tail of the variable of two rows: see ``_plane_law``.
@@ -28,7 +26,6 @@ _STEP = math.exp(-1.5) - 2.0 * float(ndtr(-_BEND))
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
 # exp(36^2 / 2) is a float, with room for its factors.
 _LARGEST_TILT = 36.0
-_NODES, _WEIGHTS = (np.asarray(part) for part in np.polynomial.legendre.leggauss(64))
 
 
 @final
@@ -116,18 +113,6 @@ class PerturbedObjective(NoiseEvent):
         divergence = constant + np.log(np.sum(parts, axis=0)) / excess
         return np.where(tilt <= _LARGEST_TILT, divergence, np.inf)
 
-    def curves(self, adjacency: Adjacency) -> Curves:
-        if adjacency is Adjacency.REPLACE_ONE:
-            return _plane_curves(self._shift, self._slope)
-
-        def line(shift: float, epsilon: Array) -> Array:
-            moved = epsilon - shift
-            near = 1.0 - 2.0 * np.exp(np.minimum(moved, 700.0)) * ndtr(-self._slope)
-            far = 2.0 * gaussian_curve(self._slope, moved)
-            return np.where(moved < 0.5 * self._slope**2, near, far)
-
-        return Curves(lambda e: line(self._shift, e), lambda e: line(0.0, e))
-
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)
         return (
@@ -194,26 +179,3 @@ def _normal(w: Array, v: float, decay: float) -> Array:
 def _moment(w: Array, v: float, decay: float) -> Array:
     """Integral of ``decay x exp(w x - decay x^2/2)`` from v on."""
     return np.asarray(np.exp(w * v - 0.5 * decay * v * v) + w * _normal(w, v, decay))
-
-
-def _plane_curves(shift: float, slope: float) -> Curves:
-    """Integral of ``exp(e - t) P(loss > t)`` over t > e, for both orders."""
-    bend = math.sqrt(3.0)
-    step = math.exp(-1.5) - 2.0 * ndtr(-bend)
-
-    def tail(v: Array) -> Array:
-        beyond = 2.0 * ndtr(-v) + step * np.exp(np.minimum(2.0 * (3.0 - v * v), 0.0))
-        return np.where(v <= 0.0, 1.0, np.where(v < bend, np.exp(-0.5 * v * v), beyond))
-
-    def delta(epsilon: Array) -> Array:
-        start = (epsilon - shift) / slope - 0.5 * slope
-        first = np.maximum(start, 0.0)
-        total = -np.expm1(np.minimum(slope * start, 0.0))
-        for low, high in ((first, np.maximum(first, bend)), (np.maximum(first, bend), first + 14)):
-            half = 0.5 * (high - low)[:, np.newaxis]
-            v = low[:, np.newaxis] + half * (_NODES + 1.0)
-            inside = slope * np.exp(slope * (start[:, np.newaxis] - v)) * tail(v)
-            total = total + (half * inside) @ _WEIGHTS
-        return np.asarray(total)
-
-    return Curves(delta, delta)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     REACH,
     Array,
-    ChiSquare,
-    Curves,
     LossLaw,
     NoiseEvent,
     Tails,
@@ -34,7 +31,6 @@ _BELOW, _BEYOND = 1e-9, 1e-30
 _LESS = 1.0 - 1e-7
 # Phi of the first is 1 in floating point, Phi of minus the second is below 1e-38.
 _CERTAIN, _NEVER = 8.5, 13.0
-_NODES, _WEIGHTS = leggauss(64)
 # Gauss-Legendre on [0, 1].
 _PLACES, _SHARES = (0.5 * (part + shift) for part, shift in zip(leggauss(16), (1, 0), strict=True))
 
@@ -72,8 +68,8 @@ class ProjectedGaussian(NoiseEvent):
         return _farthest(self.dimension) / (math.sqrt(self.dimension) * self.noise_multiplier)
 
     @property
-    def mu_squared_law(self) -> ChiSquare:
-        return ChiSquare(1.0 / (self.dimension * self.noise_multiplier**2), self.dimension)
+    def mu_squared_law(self) -> tuple[float, int]:
+        return 1.0 / (self.dimension * self.noise_multiplier**2), self.dimension
 
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         # P and Q are a mu apart as in ``gaussian_law``, mu at random as in ``chi_nodes``.
@@ -141,24 +137,6 @@ class ProjectedGaussian(NoiseEvent):
         with np.errstate(divide="ignore", invalid="ignore"):
             divergence = -0.5 * self.dimension * np.log1p(-used) / excess
         return np.where(used < 1.0, divergence, np.inf)
-
-    def curves(self, adjacency: Adjacency) -> Curves:
-        # Mean over mu: delta at mu = 0 plus the integral of ``phi(e/x - x/2) P(mu > x)`` over x.
-        half = 0.5 * self.dimension
-        unit = math.sqrt(2.0 / self.dimension) / self.noise_multiplier
-        quantiles = (gammaincinv(half, 1e-9), gammainccinv(half, 1e-6), gammainccinv(half, 1e-22))
-        ends = [0.0, *(unit * math.sqrt(quantile) for quantile in quantiles)]
-        cuts = np.concatenate([np.linspace(a, b, 4) for a, b in itertools.pairwise(ends)])
-        panels = [(a, b) for a, b in itertools.pairwise(cuts) if a < b]
-        nodes = np.concatenate([0.5 * ((b - a) * _NODES + a + b) for a, b in panels])
-        weights = np.concatenate([0.5 * (b - a) * _WEIGHTS for a, b in panels])
-        weights = weights * gammaincc(half, (nodes / unit) ** 2) / math.sqrt(2.0 * math.pi)
-
-        def delta(epsilon: Array) -> Array:
-            inside = np.exp(-0.5 * (epsilon[:, np.newaxis] / nodes - 0.5 * nodes) ** 2)
-            return np.asarray(-np.expm1(np.minimum(epsilon, 0.0)) + inside @ weights)
-
-        return Curves(delta, delta)
 
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)

@@ -14,12 +14,10 @@ from dpglm._words import each, plain_number, rounded_up, times
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
     Array,
-    Curves,
     LossLaw,
     MechanismEvent,
     NoiseEvent,
     Tails,
-    bounded_curves,
     bounded_law,
     check_positive,
 )
@@ -79,10 +77,6 @@ class Pure(MechanismEvent):
         share = np.log1p(lower * np.expm1(-2.0 * excess * self.epsilon))
         return np.asarray(self.epsilon + share / excess)
 
-    def curves(self, adjacency: Adjacency) -> Curves:
-        top = self.epsilon
-        return bounded_curves(top, lambda e: -np.expm1(e - top) / (1.0 + math.exp(-top)))
-
     def words(self, count: int) -> str:
         return (
             f"{times(count, 'release')} (noisy numbers or a noisy choice), {each(count)} an "
@@ -136,10 +130,6 @@ class Laplace(NoiseEvent):
         twice = 1.0 + 2.0 * excess
         share = np.log1p(excess / twice * np.expm1(-twice / self.noise_multiplier))
         return np.asarray(1.0 / self.noise_multiplier + share / excess)
-
-    def curves(self, adjacency: Adjacency) -> Curves:
-        top = 1.0 / self.noise_multiplier
-        return bounded_curves(top, lambda e: -np.expm1(0.5 * (e - top)))
 
     def words(self, count: int) -> str:
         noise = plain_number(self.noise_multiplier)
@@ -223,10 +213,6 @@ class BoundedRange(MechanismEvent):
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array:
         return np.minimum((1.0 + excess) * self.epsilon**2 / 8.0, self.epsilon)
-
-    def curves(self, adjacency: Adjacency) -> Curves:
-        top = self.epsilon
-        return bounded_curves(top, lambda e: np.expm1(0.5 * (e - top)) ** 2 / -math.expm1(-top))
 
     def words(self, count: int) -> str:
         return (

@@ -76,8 +76,7 @@ MOST_SENDERS = 2**13
 
 
 def _check_senders(name: str, senders: int, most: int) -> None:
-    check_integer(name, senders, least=1)
-    if senders > most:
+    if check_integer(name, senders, least=1) > most:
         raise ValueError(f"{name} must be at most {most}, got {senders}")
 
 
@@ -104,22 +103,14 @@ class CalibratedNoise(Mechanism[V, R]):
     def with_multiplier(self, multiplier: float) -> Self:
         return dataclasses.replace(self, noise_multiplier=multiplier)
 
-
-@dataclass(frozen=True)
-class _GaussianOnSums(CalibratedNoise[Array, Array]):
-    """Spherical Gaussian noise; the value is snapped to a grid, and the noise rounded to it."""
-
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
         return _grid_scale(self.noise_multiplier, release)
-
-    def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
-        return add_gaussian(value, release.scale.std, release.scale.exponent, source)
 
 
 @final
 @dataclass(frozen=True)
-class GaussianNoise(_GaussianOnSums):
-    """Spherical Gaussian noise.
+class GaussianNoise(CalibratedNoise[Array, Array]):
+    """Spherical Gaussian noise; the value is snapped to a grid, and the noise rounded to it.
 
     Privacy: ``Gaussian(noise_multiplier)``; snapping and rounding are in the sensitivity.
     """
@@ -128,10 +119,13 @@ class GaussianNoise(_GaussianOnSums):
     def event(self) -> Gaussian:
         return Gaussian(self.noise_multiplier)
 
+    def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
+        return add_gaussian(value, release.scale.std, release.scale.exponent, source)
+
 
 @final
 @dataclass(frozen=True)
-class ProjectedGaussianNoise(_GaussianOnSums):
+class ProjectedGaussianNoise(CalibratedNoise[Array, Array]):
     """Gaussian noise on ``A^T s / sqrt(p)``, with A public, standard normal and used once.
 
     ``dimension`` is p, the number of columns of A; ``noise_multiplier`` refers to the sensitivity
@@ -146,6 +140,9 @@ class ProjectedGaussianNoise(_GaussianOnSums):
     @property
     def event(self) -> ProjectedGaussian:
         return ProjectedGaussian(self.noise_multiplier, self.dimension)
+
+    def draw(self, release: Release[Array, Array], value: Array, source: NoiseSource) -> Array:
+        return add_gaussian(value, release.scale.std, release.scale.exponent, source)
 
 
 @final
@@ -227,7 +224,7 @@ class LocalGaussianNoise(CalibratedNoise[Messages, Array]):
         return f"standard deviation {self.noise_multiplier:.4g} x sensitivity in each message"
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
-        scale = _grid_scale(self.multiplier, release)
+        scale = super().scale(release)
         # The grid of one message holds the noise of all of them.
         summed = scale.times(math.sqrt(self.most_senders))
         return scale if math.isfinite(summed.std) else summed
