@@ -10,7 +10,7 @@ import pytest
 import dpglm
 from dpglm.certificate.verify import verify
 from dpglm.ledger import PrivacyLedger
-from dpglm.moments import release
+from dpglm.moments import moments as module
 from dpglm.moments.regression import NoisyMoments
 from dpglm.privacy import ApproximateDP, GaussianDP
 
@@ -252,7 +252,7 @@ def bias_of_weights(n=200_000):
 
 def test_weights_bias_less_than_sampling_error(monkeypatch):
     assert bias_of_weights() < 0.3
-    monkeypatch.setattr(release, "_LONG_OVER_ROOT", math.inf)
+    monkeypatch.setattr(module, "_LONG_OVER_ROOT", math.inf)
     assert bias_of_weights() > 0.5
 
 

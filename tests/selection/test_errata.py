@@ -10,8 +10,7 @@ import pytest
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.choices import choose_least_generalized, generalized_choice_release
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import clipped_loss_sums
+from dpglm.oracle.gradients import Oracle, clipped_loss_sums
 from dpglm.privacy import Adjacency
 from dpglm.privacy.budget import ApproximateDP
 from dpglm.privacy.noise import SeededNoise

@@ -468,7 +468,8 @@ def certify_study(
 ) -> Certificate:
     """Account for the parts of a study together."""
     adjacency, delta = protection.adjacency, protection.delta
-    event = composed_event({name: one.event for name, one in parts.items()}, split, adjacency)
+    first, *others = events = {name: one.event for name, one in parts.items()}
+    event = composed_event(events, split, adjacency) if others else events[first]
     accountant = accountant_for(event, adjacency)
     return Certificate(
         parts=parts,

@@ -33,7 +33,7 @@ from dpglm.privacy.events import (
     canonical,
 )
 from dpglm.privacy.noise import SystemNoise
-from dpglm.privacy.noise.opendp import OpenDPNoise
+from dpglm.privacy.noise.source import OpenDPNoise
 from dpglm.solvers.base import Plan
 
 _ROUNDING = 1e-6

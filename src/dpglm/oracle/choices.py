@@ -14,8 +14,13 @@ from dpglm.data.prepare import row_lengths
 from dpglm.data.rows import LARGEST, SMALLEST, AnyArrays, Block, DataSpec, Kernel
 from dpglm.oracle.clipping import Clipping
 from dpglm.oracle.counts import centered_rows, counted
-from dpglm.oracle.gradients import Oracle, clipped_gradient_sum
-from dpglm.oracle.losses import RowLoss, clipped_loss_sums, loss_rounding
+from dpglm.oracle.gradients import (
+    Oracle,
+    RowLoss,
+    clipped_gradient_sum,
+    clipped_loss_sums,
+    loss_rounding,
+)
 from dpglm.oracle.rounding import UNIT, sum_magnitude, sum_rounding
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.releases import Bounded, Curator, Release, ScoreRelease

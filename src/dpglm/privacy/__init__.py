@@ -34,6 +34,6 @@ from dpglm.privacy.events import Repeated as Repeated
 from dpglm.privacy.events import SplitByCoins as SplitByCoins
 from dpglm.privacy.events import canonical as canonical
 from dpglm.privacy.events import event_from_dict as event_from_dict
-from dpglm.privacy.noise.opendp import OpenDPNoise as OpenDPNoise
+from dpglm.privacy.noise.source import OpenDPNoise as OpenDPNoise
 from dpglm.privacy.selection.repetitions import NegativeBinomialNumber as NegativeBinomialNumber
 from dpglm.privacy.selection.repetitions import PoissonNumber as PoissonNumber

@@ -15,8 +15,7 @@ import numpy as np
 from dpglm._calls import checked, silent
 from dpglm._validation import Array, check_bools, check_integer, check_real
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import noisy_loss, noisy_loss_release
+from dpglm.oracle.gradients import Oracle, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
 from dpglm.privacy.accounting.calibrate import calibrate, excess, largest_share
 from dpglm.privacy.events import Composed, Event, Gaussian, RandomlyRepeated

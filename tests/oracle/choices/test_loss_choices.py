@@ -19,8 +19,7 @@ from dpglm.oracle.choices import (
     generalized_choice_release,
     least_loss_release,
 )
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import clipped_loss_sums, loss_rounding
+from dpglm.oracle.gradients import Oracle, clipped_loss_sums, loss_rounding
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import BoundedRange, Pure
 from dpglm.privacy.noise import SeededNoise

@@ -9,9 +9,9 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
-from dpglm.oracle import levels as module
+from dpglm.oracle import moments as module
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.levels import (
+from dpglm.oracle.moments import (
     LevelScores,
     fixed_moment_sum,
     level_hessian_sum,

@@ -8,9 +8,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpglm.oracle import losses as module
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import (
+from dpglm.oracle import gradients as module
+from dpglm.oracle.gradients import (
+    Oracle,
     clipped_loss_difference_sum,
     loss_difference_sum,
     noisy_loss_difference,

@@ -8,8 +8,7 @@ from scipy import sparse
 
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
-from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.losses import loss_rounding, noisy_loss, noisy_loss_release
+from dpglm.oracle.gradients import Oracle, loss_rounding, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, Gaussian
 from dpglm.privacy.noise import SeededNoise
 from dpglm.privacy.noise.additive import GaussianNoise

@@ -20,9 +20,9 @@ from scipy import stats
 
 from dpglm.privacy import ApproximateDP, OpenDPNoise, gdp
 from dpglm.privacy.noise import SystemNoise
-from dpglm.privacy.noise import opendp as opendp_noise
+from dpglm.privacy.noise import source as opendp_noise
 from dpglm.privacy.noise.exact import rounded_gaussian
-from dpglm.privacy.noise.opendp import _rounded
+from dpglm.privacy.noise.source import _rounded
 from tests.privacy.noise.test_noise import all_differ, draw, draws_in_forks
 
 SCALE = 2.0**24.7

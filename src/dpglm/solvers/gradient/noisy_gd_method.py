@@ -14,8 +14,12 @@ import numpy as np
 from dpglm.data.memory import BLOCK_ROWS, SPARSE_BLOCK_ROWS
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import Clipping, FlatClipping
-from dpglm.oracle.gradients import Oracle, gradient_release
-from dpglm.oracle.losses import loss_difference_sum, noisy_loss_difference
+from dpglm.oracle.gradients import (
+    Oracle,
+    gradient_release,
+    loss_difference_sum,
+    noisy_loss_difference,
+)
 from dpglm.oracle.rounding import target_size
 from dpglm.privacy import Adjacency, Composed, Event, LastIterate
 from dpglm.privacy.noise import grid_sensitivity

@@ -16,15 +16,15 @@ from scipy import interpolate, linalg, optimize, special
 
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle
-from dpglm.oracle.levels import (
+from dpglm.oracle.moments import (
     LevelParts,
     LevelScores,
+    constant_column,
     fixed_moment_sum,
     level_hessian_sum,
     level_score_sum,
     noisy_fixed_moments,
 )
-from dpglm.oracle.moments import constant_column
 from dpglm.oracle.targets import noisy_target_means
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import Problem
