@@ -19,7 +19,7 @@ from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
 from dpglm.certificate.statement import PublicFact, schema_facts
-from dpglm.data.rows import DataSpec, Protection
+from dpglm.data.rows import Protection
 from dpglm.exploration.design import release, run_on_table
 from dpglm.inference.comparisons import largest_errors, quantile, root_of
 from dpglm.inference.inference import Inference
@@ -28,14 +28,14 @@ from dpglm.oracle.counts import Cells
 from dpglm.preprocessing.encoders import as_schema
 from dpglm.privacy.budget import PrivacyBudget
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, calibrated
-from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.solvers.base import Plan
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.columns import CategoricalColumn, NumericColumn
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget
+from dpglm.tabulate import plan_tables
 
 __all__ = [
     "KaplanMeier",
@@ -260,14 +260,8 @@ def survival_curve(
         The cuts of ``person_period``.
     at : mapping from str to number or str
         Values of the other columns.
-    level : float, default=0.95
-        Confidence level in (0, 1).
-    simultaneous : bool, default=True
-        Whether the band covers the curve at all times together.
-
-    Returns
-    -------
-    SurvivalCurve
+    level, simultaneous
+        Confidence level in (0, 1), and whether the band covers the curve at all times together.
 
     Raises
     ------
@@ -348,15 +342,6 @@ class KaplanMeier:
         simultaneous : bool, default=True
             Whether the band covers the curve at all times together.
 
-        Returns
-        -------
-        SurvivalCurve
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is not a level, or ``confidence`` is out of range.
-
         Notes
         -----
         The estimate of the hazard of an interval is the number of events over that of persons at
@@ -412,15 +397,18 @@ class _KaplanMeierPart(StudyPart):
     width = 3
     """Number of encoded columns."""
 
+    @property
+    def column(self) -> CategoricalColumn | None:
+        """The column ``by``, if there is one."""
+        found = next((one for one in self.schema.columns if one.name == self.by), None)
+        if self.by is not None and not isinstance(found, CategoricalColumn):
+            raise ValueError(f"by must be a categorical column of the schema, got {self.by!r}")
+        return found if isinstance(found, CategoricalColumn) else None
+
     @functools.cached_property
     def levels(self) -> tuple[str, ...]:
         """Levels of ``by``; one without it."""
-        if self.by is None:
-            return ("all",)
-        column = next((one for one in self.schema.columns if one.name == self.by), None)
-        if not isinstance(column, CategoricalColumn):
-            raise ValueError(f"by must be a categorical column of the schema, got {self.by!r}")
-        return tuple(map(str, column.categories))
+        return ("all",) if self.column is None else tuple(map(str, self.column.categories))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -436,26 +424,14 @@ class _KaplanMeierPart(StudyPart):
         # Intervals are open on the left, but for the first: an event at a cut is one before it.
         place = np.searchsorted(np.array(self.cuts), times, side="left")
         place[times == self.cuts[0]] = 1
-        out = np.zeros((len(times), 3))
-        if self.by is not None:
-            column = next(one for one in self.schema.columns if one.name == self.by)
-            out[:, 0] = column.read(named[self.by])
-        out[:, 1] = place
-        out[:, 2] = happened & (place < len(self.cuts))
-        return out
+        level = np.zeros(len(times))
+        if self.column is not None:
+            level = self.column.read(named[self.column.name])
+        return np.column_stack([level, place, happened & (place < len(self.cuts))])
 
     def plan(self, protection: Protection) -> Plan:
-        sizes = self.sizes
-        data = DataSpec(
-            protection.n_rows, 3, row_norm=float(np.linalg.norm(sizes)), groups=protection.groups
-        )
-        cells = (Cells((0, 1, 2), sizes),)
-        return calibrated(
-            lambda noise: Tabulation(data, protection.adjacency, cells, noise),
-            data,
-            protection.budget,
-            protection.adjacency,
-        )
+        norm = float(np.linalg.norm(self.sizes))
+        return plan_tables(protection, 3, norm, (Cells((0, 1, 2), self.sizes),))
 
     def noise_to_sampling(self, protection: Protection) -> float:
         noise = self.plan(protection).coefficient_noise
@@ -498,22 +474,12 @@ def kaplan_meier(
     ----------
     table : mapping, DataFrame or path-like
         One row for each person; see ``describe``.
-    schema : Schema or mapping
-        Public facts about the columns; the target is the event, with two classes.
-    time : str
-        Numeric column with the time of the event, or of the end of observation.
-    event : str
-        Name of the target; its second class says that the event happened.
-    cuts : array_like of shape (n_intervals + 1,)
-        Public ends of the intervals, increasing; observation begins at the first.
+    schema, time, event, cuts
+        See ``person_period``.
     by : str, optional
         Column of categories: a curve for each.
     epsilon, delta, budget, adjacency, n_rows, where, ledger, random_state
         See ``describe``.
-
-    Returns
-    -------
-    KaplanMeier
 
     Raises
     ------

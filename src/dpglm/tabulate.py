@@ -5,18 +5,27 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar, final
+from typing import Any, Generic, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from dpglm._validation import check_real
-from dpglm._words import plain_number
+from dpglm._words import plain_number, rounded_up
+from dpglm.certificate.certificate import Certificate
+from dpglm.certificate.execution import PartInput, execute
+from dpglm.certificate.statement import WHERE, PublicFact, size_facts
+from dpglm.data.collection import Collection
+from dpglm.data.groups import LimitedGroups
+from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.oracle.counts import Cells
-from dpglm.solvers.base import Plan
+from dpglm.privacy.noise import NoiseSource
+from dpglm.solvers.base import Plan, calibrated
+from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.solvers.uncertainty import Solution
 
 
 @final
@@ -66,17 +75,10 @@ class Number:
 
     def widened(self, width: float, scale: NumberScale) -> Number:
         """Return the number with both intervals extended by ``width`` on either side."""
-
-        def moved(end: float | None, by: float) -> float | None:
-            return None if end is None else scale.shown(end + by)
-
-        return Number(
-            self.estimate,
-            scale.shown(self.low - width),
-            scale.shown(self.high + width),
-            moved(self.population_low, -width),
-            moved(self.population_high, width),
-        )
+        moves = (0.0, -width, width, -width, width)
+        ends = zip(vars(self).values(), moves, strict=True)
+        _, *found = (None if end is None else scale.shown(end + by) for end, by in ends)
+        return Number(self.estimate, *found)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values without absent intervals; NaN becomes None."""
@@ -148,19 +150,16 @@ def rows_interval(one: Number) -> str:
     return " to ".join(ends_of(one.low, one.high))
 
 
-def population_interval(one: Number) -> str:
-    """Write the interval for the population; empty for a number without one."""
-    return " to ".join(ends_of(one.population_low, one.population_high))
+def for_population(one: Number) -> tuple[str, str]:
+    """Write an estimate and its interval for the population, "" for a number without one."""
+    width = (one.population_high or 0.0) - (one.population_low or 0.0)
+    ends = ends_of(one.population_low, one.population_high)
+    return in_units(one.estimate, width), " to ".join(ends)
 
 
 def estimate_of(one: Number) -> str:
     """Write an estimate with the digits that are meaningful given the noise."""
     return in_units(one.estimate, one.high - one.low)
-
-
-def population_estimate(one: Number) -> str:
-    """Write an estimate with the digits that are meaningful for a population."""
-    return in_units(one.estimate, (one.population_high or 0.0) - (one.population_low or 0.0))
 
 
 def with_interval(one: Number) -> str:
@@ -170,13 +169,9 @@ def with_interval(one: Number) -> str:
 
 def with_both_intervals(one: Number) -> str:
     """Write an estimate with its intervals for the population and for these rows."""
-
-    def short(value: float | None) -> str:
-        return "" if value is None else plain_number(value, 4)
-
-    ends = (one.population_low, one.population_high), (one.low, one.high)
-    intervals = "  ".join(f"[{short(low)}, {short(high)}]" for low, high in ends)
-    return f"{short(one.estimate):>8}  {intervals}"
+    values = ("" if value is None else plain_number(value, 4) for value in vars(one).values())
+    estimate, low, high, *population = values
+    return f"{estimate:>8}  [{', '.join(population)}]  [{low}, {high}]"
 
 
 _Floats: TypeAlias = NDArray[np.float64]
@@ -440,12 +435,12 @@ class ReleasedTables(Generic[Key]):
     def noisy(self, counts: Key, *others: Key) -> Noisy:
         """Return some tables, the first one with counts of all rows, for the delta method."""
         names = {"counts": counts} | {str(key): key for key in others}
-        return Noisy.of(
-            {name: self.tables[key] for name, key in names.items()},
-            {name: self.noise[key] for name, key in names.items()},
-            self.n_rows,
-            self.clustering,
-        )
+        values = {name: self.tables[key] for name, key in names.items()}
+        if self.n_rows is not None:
+            own = values["counts"]
+            values["counts"] = own + (self.n_rows - own.sum()) / own.size
+        noise: dict[str, float | Floats] = {name: self.noise[key] for name, key in names.items()}
+        return Noisy(values, noise, self.n_rows is not None, self.clustering)
 
 
 @final
@@ -463,20 +458,6 @@ class Noisy:
     noise: Mapping[str, float | Floats]
     known_sum: bool
     clustering: float = 1.0
-
-    @classmethod
-    def of(
-        cls,
-        values: Parts,
-        noise: Mapping[str, float | Floats],
-        n_rows: int | None,
-        clustering: float = 1.0,
-    ) -> Noisy:
-        """Move counts to their sum, where it is public."""
-        counts = values["counts"]
-        if n_rows is not None:
-            counts = counts + (n_rows - counts.sum()) / counts.size
-        return cls({**values, "counts": counts}, noise, n_rows is not None, clustering)
 
     def with_values(self, name: str, values: Floats, noise: float | Floats) -> Noisy:
         """Return these values and further ones."""
@@ -555,3 +536,97 @@ class Noisy:
                 moved[place] = before
             slopes[name] = found
         return slopes
+
+
+class TabulatedResult:
+    """Base of results that are computed from released tables."""
+
+    part: Any
+    solution: Solution
+    privacy_: Certificate
+    _kind, _intervals = "", ""
+
+    @property
+    def level(self) -> float:
+        """Confidence level of intervals."""
+        level: float = self.part.level
+        return level
+
+    def with_level(self, level: float) -> Self:
+        """Return the same result with another confidence level in (0, 1), at no privacy cost."""
+        check_real("level", level, above=0.0, below=1.0)
+        part = dataclasses.replace(self.part, level=level)
+        return dataclasses.replace(self, part=part)  # type: ignore[type-var]
+
+    @property
+    def _chosen(self) -> bool:
+        """Whether a private condition selected the rows, so that their number is private."""
+        return self.privacy_.fact(WHERE) is not None
+
+    def _guarantee(self) -> dict[str, Any]:
+        """Return level and guarantee as plain values."""
+        made = self.privacy_
+        budget = {"epsilon": made.epsilon, "delta": made.delta}
+        return {"level": self.level, **budget, "adjacency": made.adjacency.value}
+
+    def _subject(self) -> str:
+        n_rows = self.solution.plan.data.n_rows
+        rows = "rows" if public_rows(self.solution.plan, False) is None else f"{n_rows} rows"
+        return f"Private {self._kind} of {f'some of {n_rows} rows' if self._chosen else rows}"
+
+    def _title(self) -> str:
+        made = self.privacy_
+        spent = f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"
+        return f"{self._subject()}: {spent}, relation {made.adjacency.value}"
+
+    def _lines(self) -> Iterable[str]:
+        """Return the numbers as text."""
+        return ()
+
+    def summary(self) -> str:
+        """Return the result as text for a terminal."""
+        intervals = f"Intervals ({100.0 * self.level:g} %){self._intervals}"
+        return "\n".join([self._title(), intervals, *self._lines()])
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>"
+
+
+def plan_tables(
+    protection: Protection, width: int, row_norm: float, tables: tuple[Cells, ...]
+) -> Plan:
+    """Plan the release of tables of rows with ``width`` numbers."""
+    data = DataSpec(protection.n_rows, width, row_norm=row_norm, groups=protection.groups)
+    return calibrated(
+        lambda noise: Tabulation(data, protection.adjacency, tables, noise),
+        data,
+        protection.budget,
+        protection.adjacency,
+    )
+
+
+def run_tables(
+    plan: Plan,
+    rows: Callable[[], Collection],
+    n_rows: int,
+    given: PartInput,
+    made: str,
+    part: str,
+    facts: Iterable[PublicFact],
+) -> tuple[Solution, Certificate]:
+    """Execute a plan of tables on encoded rows, at most the planned number of each group."""
+    limited: LimitedGroups | None = None
+    if plan.data.groups is not None or given.groups is not None:
+        limited = LimitedGroups.planned(given.groups, plan.data, plan.adjacency, n_rows)
+
+    def prepared(noise: NoiseSource) -> Rows:
+        used = rows()
+        if limited is not None:
+            used = used.in_groups(given.groups, limited.most, noise)
+        return used.prepared(plan.data, None, np.zeros_like)
+
+    sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)
+    return execute(plan, prepared, made, part, (*sizes, *facts), given)

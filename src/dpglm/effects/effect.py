@@ -76,17 +76,7 @@ class Contrast:
         return 2.0 * float(special.ndtr(-abs(value) / max(self.standard_error, 1e-300)))
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval, from sampling, privacy noise and models.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level in (0, 1).
-
-        Returns
-        -------
-        (float, float)
-        """
+        """Return the interval of a confidence level in (0, 1): sampling, privacy noise, models."""
         half = normal_quantile(check_real("level", level, above=0.0, below=1.0))
         half *= self.standard_error
         if self.is_ratio:
@@ -97,14 +87,12 @@ class Contrast:
 
     def __str__(self) -> str:
         low, high = (plain_number(end) for end in self.conf_int())
-        errors = ", ".join(
-            f"{name} {plain_number(value, 2)}"
-            for name, value in (
-                ("sampling", self.sampling_error),
-                ("noise", self.noise_error),
-                ("models", self.model_error),
-            )
+        kinds = zip(
+            ("sampling", "noise", "models"),
+            (self.sampling_error, self.noise_error, self.model_error),
+            strict=True,
         )
+        errors = ", ".join(f"{name} {plain_number(value, 2)}" for name, value in kinds)
         of_log = " of the logarithm" if self.is_ratio else ""
         return (
             f"{self.name}: {plain_number(self.estimate)} [{low}, {high}], standard error{of_log} "
@@ -177,19 +165,11 @@ class AverageEffect:
         self, name: str, weights: Range, estimate: float, limits: Range = _ANY
     ) -> Contrast:
         """Return a linear combination of both means of contributions, with its errors."""
-        w = np.array(weights)
-        sampling = self.design_effect * float(w @ self._found.sampling @ w)
-        noise = float(w @ self._found.noise @ w)
-        shown = float(np.clip(estimate, *limits))
-        return Contrast(
-            name,
-            shown,
-            math.sqrt(max(sampling, 0.0)),
-            math.sqrt(max(noise, 0.0)),
-            self.bias * float(np.abs(w).sum()),
-            limits=limits,
-            beyond=estimate - shown,
-        )
+        w, found = np.array(weights), self._found
+        variances = self.design_effect * float(w @ found.sampling @ w), float(w @ found.noise @ w)
+        errors = (math.sqrt(max(one, 0.0)) for one in variances)
+        bias, shown = self.bias * float(np.abs(w).sum()), float(np.clip(estimate, *limits))
+        return Contrast(name, shown, *errors, bias, limits=limits, beyond=estimate - shown)
 
     @property
     def difference(self) -> Contrast:
@@ -245,17 +225,7 @@ class AverageEffect:
         return self.difference.standard_error
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of the average treatment effect.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level in (0, 1).
-
-        Returns
-        -------
-        (float, float)
-        """
+        """Return its confidence interval, for a level in (0, 1)."""
         return self.difference.conf_int(level)
 
     @property
@@ -296,12 +266,11 @@ class AverageEffect:
         shown = [self.difference, *self.means.values()]
         if self.question.is_binary and min(one.estimate for one in shown[1:]) > 0.0:
             shown.insert(1, self.ratio)
-        lines = [tuple(str(one).split(": ", 1)) for one in shown]
         shares = self._found.at_clip, self._found.beyond
         at_clip, beyond = (f"{plain_number(100.0 * one, 2)} % of rows" for one in shares)
         made = self.privacy_
         return [
-            *((name, text) for name, text in lines),
+            *((one.name, str(one).removeprefix(f"{one.name}: ")) for one in shown),
             ("propensities clipped", at_clip),
             ("contributions clipped", beyond),
             ("privacy", f"epsilon {rounded_up(made.epsilon)}, delta {rounded_up(made.delta)}"),
@@ -334,29 +303,13 @@ class AverageEffect:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the released values and the certificate as plain values, like ``save``."""
-        asked = self.question
-        return _FORMAT.write(
-            _Stored(
-                asked.schema,
-                asked.formula,
-                asked.overlap,
-                self.design_effect,
-                self.bias,
-                self.spread,
-                self.sums,
-                self.privacy_,
-            )
-        )
+        asked, errors = self.question, (self.design_effect, self.bias)
+        values = self.spread, self.sums, self.privacy_
+        return _FORMAT.write(_Stored(asked.schema, asked.formula, asked.overlap, *errors, *values))
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the effect to a JSON file, with its certificate.
-
-        Parameters
-        ----------
-        path : path-like
-            The file; an existing one is replaced.
-        """
+        """Write the effect to a JSON file, with its certificate; an existing one is replaced."""
         write_json(path, self.to_dict())
 
 
@@ -371,10 +324,6 @@ def load_effect(path: str | os.PathLike[str]) -> AverageEffect:
     ----------
     path : path-like
         The file.
-
-    Returns
-    -------
-    AverageEffect
 
     Raises
     ------

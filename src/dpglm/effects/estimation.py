@@ -99,16 +99,8 @@ def ate(
         ``"bs(age, df=4) + C(sex)"``.
     schema : Schema or mapping
         Public facts about the columns, or their JSON form.
-    epsilon : float, default=1.0
-        Privacy budget epsilon, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, in (0, 1); "auto" is ``dpglm.privacy.default_delta``.
-    budget : PrivacyBudget, optional
-        Replaces ``epsilon`` and ``delta``.
-    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Neighbouring relation, see ``dpglm.privacy.Adjacency``.
-    n_rows : int, optional
-        Public number of rows, which may be approximate; required for "add_remove" only.
+    epsilon, delta, budget, adjacency, n_rows, ledger, random_state
+        See ``dpglm.describe``.
     overlap : float, default=0.1
         Estimated propensities are clipped to [overlap, 1 - overlap]; in (0, 0.5).
     groups : str, optional
@@ -122,17 +114,8 @@ def ate(
         other; by default the maximum rows per person, which is always enough.
     where : array_like of bool of shape (n,), optional
         Private condition: only rows with True count.
-    ledger : PrivacyLedger or path-like, optional
-        Ledger of the data set, which is charged before anything is released.
     checkpoint : path-like, optional
         Folder to resume in at no further cost; see ``Study.run``.
-    random_state : int or NoiseSource, optional
-        None: noise from the operating system. With an integer the result is reproducible and NOT
-        private, and ``privacy_`` states this.
-
-    Returns
-    -------
-    AverageEffect
 
     Raises
     ------

@@ -11,19 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import PartInput, StudyPart, execute
-from dpglm.certificate.statement import size_facts
+from dpglm.certificate.execution import PartInput, StudyPart
 from dpglm.data.collection import MatrixRows
-from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import DataSpec, Protection, Rows
+from dpglm.data.rows import Protection
 from dpglm.data.split import NUISANCES
 from dpglm.effects.question import Contributions, EffectQuestion
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, calibrated
-from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.solvers.base import Plan
 from dpglm.tables.given import Where
-from dpglm.tabulate import normal_quantile
+from dpglm.tabulate import normal_quantile, plan_tables, run_tables
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -45,17 +41,7 @@ _MAIN = 0.7
 @final
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Released sums of contributions.
-
-    Parameters
-    ----------
-    values : ndarray
-        The cells of all tables, in sequence, each times the weight of its table.
-    noise_std : float
-        Standard deviation of the noise in each.
-    privacy_ : Certificate, optional
-        The certificate of the part.
-    """
+    """Released cells of all tables, times their weights, and the standard deviation of noise."""
 
     values: Floats
     noise_std: float
@@ -67,18 +53,11 @@ class Sums:
 class SumsPart(StudyPart):
     """Sums over all rows: of errors of models, magnitudes of contributions, or contributions.
 
-    Parameters
-    ----------
-    question : EffectQuestion
-        The effect.
-    name : {"calibration", "spread", "effect"}
-        "calibration": sums of predictions of both models, their squares, errors, and products.
-        "spread": counts of rows by the magnitude of their contribution to the difference.
-        "effect": counts of clipped propensities and contributions, and sums of contributions, their
-        squares and products, in units of a bound that follows from the spread.
+    By ``name``: "calibration" has sums of predictions of both models, their squares, errors, and
+    products; "spread" counts of rows by the magnitude of their contribution to the difference;
+    "effect" counts of clipped propensities and contributions, and sums of contributions, their
+    squares and products, in units of a bound that follows from the spread.
 
-    Notes
-    -----
     Privacy: the bounds on a row's contribution are those of ``Cells``, which clips each number to
     [-1, 1], whatever models and bound are. They are released values, and the half of a row does not
     depend on the table (docs/proofs/splits.md).
@@ -106,18 +85,8 @@ class SumsPart(StudyPart):
     def plan(self, protection: Protection) -> Plan:
         tables = self.tables
         width = 1 + max(one for table in tables for one in (*table.columns, *table.values))
-        data = DataSpec(
-            protection.n_rows,
-            width,
-            row_norm=math.sqrt(width) * max(table.size for table in tables),
-            groups=protection.groups,
-        )
-        return calibrated(
-            lambda noise: Tabulation(data, protection.adjacency, tables, noise),
-            data,
-            protection.budget,
-            protection.adjacency,
-        )
+        norm = math.sqrt(width) * max(table.size for table in tables)
+        return plan_tables(protection, width, norm, tables)
 
     def noise_to_sampling(self, protection: Protection) -> float:
         # For contributions that are as large as can be in half of the rows.
@@ -149,23 +118,16 @@ class SumsPart(StudyPart):
             lines, _ = calibration_of(asked, models, given.earlier[CALIBRATION])
             contributions = asked.contributions(table, models, side, lines)
             if self.name == SPREAD:
-                X = _magnitudes(contributions, asked.largest)
+                sizes = np.abs(contributions.difference)
+                cells = np.searchsorted(_edges(asked.largest), sizes, side="right") - 1
+                X = np.asarray(cells[:, np.newaxis], np.float64)
             else:
                 X = _within(contributions, bound_of(asked, given.earlier[SPREAD]))
         every = MatrixRows(X, np.zeros(len(X))).spread(None if chosen is None else chosen.counts)
-
-        def prepared(noise: NoiseSource) -> Rows:
-            used = every
-            if plan.data.groups is not None:
-                limited = LimitedGroups.planned(
-                    given.groups, plan.data, plan.adjacency, every.shape[0]
-                )
-                used = every.in_groups(given.groups, limited.most, noise)
-            return used.prepared(plan.data, None, np.asarray)
-
-        sizes = size_facts(plan.data, plan.adjacency, chosen=chosen is not None)
-        facts = (*sizes, *asked.facts)
-        solution, certificate = execute(plan, prepared, "AverageEffect", self.name, facts, given)
+        n_rows, facts = every.shape[0], asked.facts
+        solution, certificate = run_tables(
+            plan, lambda: every, n_rows, given, "AverageEffect", self.name, facts
+        )
         return Sums(solution.w, plan.coefficient_noise, certificate)
 
 
@@ -261,12 +223,6 @@ def _edges(largest: float) -> Floats:
     return np.array([0.0, *(largest * _STEP ** np.arange(1.0 - _CELLS, 0.0))])
 
 
-def _magnitudes(contributions: Contributions, largest: float) -> Floats:
-    sizes = np.abs(contributions.difference)
-    cells = np.searchsorted(_edges(largest), sizes, side="right") - 1
-    return np.asarray(cells[:, np.newaxis], np.float64)
-
-
 def bound_of(question: EffectQuestion, spread: Sums) -> float:
     """Return the bound to clip contributions to the difference to, from their released spread.
 
@@ -306,21 +262,12 @@ def _within(contributions: Contributions, bound: float) -> Floats:
 @final
 @dataclass(frozen=True)
 class SumEstimates:
-    """Means of contributions, from their released sums.
+    """Mean contributions to the difference and to the sum of both means, from released sums.
 
-    Parameters
-    ----------
-    rows : float
-        Number of rows, noisy if it is private.
-    at_clip, beyond : float
-        Shares of rows with clipped propensities, and with clipped contributions.
-    means : ndarray of shape (2,)
-        Mean contributions to the difference and to the sum of both means.
-    sampling, noise : ndarray of shape (2, 2)
-        Covariances of the means, from sampling and from privacy noise.
+    ``at_clip`` and ``beyond`` are the shares of rows with clipped propensities, and with clipped
+    contributions; ``sampling`` and ``noise`` the covariances of both means.
     """
 
-    rows: float
     at_clip: float
     beyond: float
     means: Floats
@@ -357,7 +304,6 @@ class SumEstimates:
         scale = np.outer(units, units)
         shares = counts.reshape(2, 2) / n
         return cls(
-            n,
             float(np.clip(shares[1].sum(), 0.0, 1.0)),
             float(np.clip(shares[:, 1].sum(), 0.0, 1.0)),
             means * units,

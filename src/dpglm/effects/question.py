@@ -32,14 +32,9 @@ _DRAWN = 2000
 class EffectQuestion:
     """The effect of a treatment with two levels on an outcome, adjusted for other columns.
 
-    Parameters
-    ----------
-    schema : Schema
-        The columns of the adjustment, then the treatment; the target is the outcome.
-    formula : str or None
-        Right-hand side of the formula of the adjustment; None for all columns as they are.
-    overlap : float
-        Estimated propensities are clipped to [overlap, 1 - overlap].
+    ``schema`` has the columns of the adjustment, then the treatment; its target is the outcome.
+    ``formula`` is the right-hand side of the formula of the adjustment, None for all columns as
+    they are. Estimated propensities are clipped to [overlap, 1 - overlap].
     """
 
     schema: Schema
@@ -161,7 +156,9 @@ class EffectQuestion:
             rows = side != half
             found[:, rows] = self.predicted(models, {n: cells[rows] for n, cells in table.items()})
         treated = self.treatment.read(table[self.treatment.name]) == 1
-        return treated, self._outcomes(table), found
+        y = self.schema.encode_target(table[self.schema.target.name])
+        y = np.asarray(y == self.event) - 0.5 if self.is_binary else self._in_range(y)
+        return treated, y, found
 
     def contributions(
         self,
@@ -186,12 +183,6 @@ class EffectQuestion:
             residual,
             at_clip,
         )
-
-    def _outcomes(self, table: Mapping[str, Any]) -> Floats:
-        values = self.schema.encode_target(table[self.schema.target.name])
-        if self.is_binary:
-            return np.asarray(values == self.event) - 0.5
-        return self._in_range(values)
 
     def _in_range(self, values: Any) -> Floats:
         """Return numbers in units of the range of the outcome, from its middle."""

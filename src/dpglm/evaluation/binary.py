@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,8 @@ from scipy.special import xlogy
 
 from dpglm._calls import checked
 from dpglm._validation import check_real
-from dpglm.data.rows import DataSpec
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
-    LEAST_FINE,
     MergedCells,
     Recalibration,
     area_number,
@@ -40,18 +38,14 @@ from dpglm.evaluation.task import (
     Result,
     class_codes,
     class_list,
-    encoded_spec,
     finite,
     in_range,
+    mean_of,
     metric,
     ratio,
-    tables_of,
-    weighted,
 )
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.budget import Adjacency
-from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
+from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined, Tabulation
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables, by_class
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -87,14 +81,11 @@ class BinaryTask(EvaluationTask):
     probabilities : bool, default=True
         Whether scores are probabilities, which have calibration, Brier score and log loss. Other
         scores are any finite numbers.
-    n_fine : int
-        Number of fine cells of scores; plans set it.
     """
 
     classes: tuple[Any, ...]
     thresholds: tuple[float, ...] | None = None
     probabilities: bool = True
-    n_fine: int = LEAST_FINE
 
     def __post_init__(self) -> None:
         classes = class_list(self.classes)
@@ -119,9 +110,6 @@ class BinaryTask(EvaluationTask):
     def pictures(self) -> tuple[str, ...]:
         return ("roc", *(["calibration"] if self.probabilities else []), "thresholds")
 
-    def for_rows(self, n_rows: int, mu: float) -> Self:
-        return dataclasses.replace(self, n_fine=n_fine_for(n_rows, mu))
-
     @property
     def means(self) -> tuple[tuple[str, float, str], ...]:
         if not self.probabilities:
@@ -136,31 +124,31 @@ class BinaryTask(EvaluationTask):
     def facts(self) -> Mapping[str, Any]:
         return {"classes": list(self.classes)}
 
-    @property
-    def table_names(self) -> tuple[str, ...]:
-        return tuple(_SHARES) if self.probabilities else ("scores",)
+    width = 7
 
-    def method(
-        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> Tabulation:
-        refined = refined_column(
+    @property
+    def shares(self) -> Mapping[str, float]:
+        return _SHARES if self.probabilities else {"scores": 1.0}
+
+    def refined(self, n_rows: int, mu: float) -> tuple[Refined, ...]:
+        found = refined_column(
             _LABEL,
             _SCORE,
-            self.n_fine,
-            n_cells_for(data.n_rows // n_levels, mu),
+            n_fine_for(n_rows, mu),
+            n_cells_for(n_rows, mu),
             probabilities=self.probabilities,
             thresholds=self.thresholds or (),
             position=_POSITION if self.probabilities else None,
         )
-        histogram = Cells((0, _LABEL, _SCORE), (n_levels, 2, refined.merged_size))
-        tables: tuple[Cells, ...] = (histogram,)
+        return (found,)
+
+    def cells(self, n_levels: int, refined: Sequence[Refined]) -> Iterable[Cells]:
+        (size,) = (one.merged_size for one in refined)
+        yield Cells((0, _LABEL, _SCORE), (n_levels, 2, size))
         if self.probabilities:
-            sums = [Cells((0,), (n_levels,), values=(at,)) for at in (_LOSS, _BRIER, _PREDICTED)]
-            positions = Cells((_SCORE,), (refined.merged_size,), values=(_POSITION,))
-            every = [histogram, *sums, positions]
-            tables = tuple(map(weighted, every, _SHARES.values()))
-        data = encoded_spec(data, 7, max(KEY_UNIT * refined.span[2], n_levels))
-        return Tabulation(data, adjacency, tables, noise, (refined,))
+            for place in (_LOSS, _BRIER, _PREDICTED):
+                yield Cells((0,), (n_levels,), values=(place,))
+            yield Cells((_SCORE,), (size,), values=(_POSITION,))
 
     def n_added(self, method: Tabulation) -> int:
         (refined,) = method.refined
@@ -184,10 +172,9 @@ class BinaryTask(EvaluationTask):
         return np.column_stack([label, KEY_UNIT * keys_of(score, self.probabilities), *losses])
 
     def results(
-        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
+        self, released: ReleasedTables[str], found: Sequence[FoundCells], n_levels: int, z: float
     ) -> tuple[BinaryResult, ...]:
-        (found,) = tables_of(plan).found(values)
-        cells = MergedCells.of(found, self.probabilities)
+        cells = MergedCells.of(found[0], self.probabilities)
         tables = dict(released.tables)
         histogram = tables["scores"][:, :, cells.there]
         if released.n_rows is not None:
@@ -531,11 +518,6 @@ class BinaryResult(Result):
         rows = max(float(counts.sum()), 1.0)
         mean = float((counts * typical).sum()) / rows
         return (float((counts * typical**2).sum()) / rows - mean**2) / rows
-
-
-def mean_of(values: Parts, name: str, largest: float) -> float:
-    """Return a mean of numbers in [0, largest] from their sum after rescaling to [-1, 1]."""
-    return 0.5 * largest * (1.0 + float(values[name]) / max(float(values["counts"].sum()), 1.0))
 
 
 def _at(name: str, function: Decided, *, label: str = "", **shown: Any) -> Metric:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,8 @@ from scipy.special import entr
 
 from dpglm._calls import checked
 from dpglm._validation import check_integer
-from dpglm.data.rows import DataSpec
-from dpglm.evaluation.binary import mean_of
 from dpglm.evaluation.estimates import (
     LARGEST_LOSS,
-    LEAST_FINE,
     MergedCells,
     area_number,
     keys_of,
@@ -36,17 +33,13 @@ from dpglm.evaluation.task import (
     Result,
     class_codes,
     class_list,
-    encoded_spec,
     in_range,
+    mean_of,
     metric,
-    tables_of,
-    weighted,
 )
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.budget import Adjacency
 from dpglm.problem.links import over_classes
-from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import KEY_UNIT, Tabulation
+from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined
 from dpglm.tabulate import SHARE, Noisy, Number, NumberScale, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -72,31 +65,17 @@ class ClassesTask(EvaluationTask):
     ----------
     classes : tuple
         All classes, in the order of the columns of probabilities.
-    n_fine : int
-        Number of fine cells of scores; plans set it.
     """
 
     classes: tuple[Any, ...]
-    n_fine: int = LEAST_FINE
+    pictures = ("classes",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", class_list(self.classes))
 
-    def for_rows(self, n_rows: int, mu: float) -> Self:
-        return dataclasses.replace(self, n_fine=n_fine_for(n_rows, mu * self._curve_share))
-
     @property
     def metrics(self) -> tuple[Metric, ...]:
         return METRICS
-
-    @property
-    def pictures(self) -> tuple[str, ...]:
-        return ("classes",)
-
-    @property
-    def _curve_share(self) -> float:
-        """Share of mu for the curve of one class."""
-        return math.sqrt(_CURVE_SHARE / len(self.classes))
 
     @property
     def means(self) -> tuple[tuple[str, float, str], ...]:
@@ -110,38 +89,32 @@ class ClassesTask(EvaluationTask):
         return {"classes": list(self.classes)}
 
     @property
-    def table_names(self) -> tuple[str, ...]:
-        return (*_SHARES, *(f"curve {place}" for place in range(len(self.classes))))
+    def shares(self) -> Mapping[str, float]:
+        share = _CURVE_SHARE / len(self.classes)
+        return {**_SHARES, **{f"curve {k}": share for k in range(len(self.classes))}}
 
-    def method(
-        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> Tabulation:
+    @property
+    def width(self) -> int:
+        return _FIRST + 2 * len(self.classes)
+
+    def refined(self, n_rows: int, mu: float) -> tuple[Refined, ...]:
         n_classes = len(self.classes)
-        n_cells = n_cells_for(data.n_rows // n_levels, mu * self._curve_share)
-        refined = tuple(
-            refined_column(
-                _FIRST + 2 * k,
-                _FIRST + 2 * k + 1,
-                self.n_fine,
-                n_cells,
-                probabilities=True,
-                n_columns=n_classes,
-            )
-            for k in range(n_classes)
+        mu *= math.sqrt(_CURVE_SHARE / n_classes)
+        sizes = n_fine_for(n_rows, mu), n_cells_for(n_rows, mu)
+        return tuple(
+            refined_column(place, place + 1, *sizes, probabilities=True, n_columns=n_classes)
+            for place in range(_FIRST, self.width, 2)
         )
-        cells = (
+
+    def cells(self, n_levels: int, refined: Sequence[Refined]) -> Iterable[Cells]:
+        n_classes = len(self.classes)
+        return (
             Cells((0, 1, 2), (n_levels, n_classes, n_classes)),
             Cells((0, _RANK), (n_levels, n_classes)),
             Cells((0,), (n_levels,), values=(_LOSS,)),
             Cells((0,), (n_levels,), values=(_BRIER,)),
             *(Cells((0, one.label, one.column), (n_levels, 2, one.merged_size)) for one in refined),
         )
-        shares = [*_SHARES.values(), *[_CURVE_SHARE / n_classes] * n_classes]
-        tables = tuple(map(weighted, cells, shares))
-        data = encoded_spec(
-            data, _FIRST + 2 * n_classes, max(KEY_UNIT * refined[0].span[2], n_levels, n_classes)
-        )
-        return Tabulation(data, adjacency, tables, noise, refined)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         n_classes = len(self.classes)
@@ -168,30 +141,23 @@ class ClassesTask(EvaluationTask):
         )
 
     def results(
-        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
+        self, released: ReleasedTables[str], found: Sequence[FoundCells], n_levels: int, z: float
     ) -> tuple[ClassesResult, ...]:
-        curves = dict(
-            zip(
-                self.table_names[len(_SHARES) :],
-                (MergedCells.of(one, True) for one in tables_of(plan).found(values)),
-                strict=True,
-            )
-        )
-        tables = {
-            name: one[:, :, curves[name].there] if name in curves else one
-            for name, one in released.tables.items()
-        }
-
-        def result(rows: ReleasedTables[str]) -> ClassesResult:
-            return ClassesResult(
+        names = [name for name in self.shares if name not in _SHARES]
+        merged = [MergedCells.of(one, True) for one in found]
+        tables = dict(released.tables)
+        for name, one in zip(names, merged, strict=True):
+            tables[name] = tables[name][:, :, one.there]
+        return tuple(
+            ClassesResult(
                 self,
                 rows.noisy("confusion", "log_loss", "brier"),
                 rows.noisy("ranks"),
-                tuple((rows.noisy(name), cells) for name, cells in curves.items()),
+                tuple(zip(map(rows.noisy, names), merged, strict=True)),
                 z,
             )
-
-        return tuple(map(result, dataclasses.replace(released, tables=tables).levels(n_levels)))
+            for rows in dataclasses.replace(released, tables=tables).levels(n_levels)
+        )
 
 
 @final

@@ -112,16 +112,8 @@ def evaluate(
         schema that the model was fitted with.
     offset, exposure : array_like of shape (n,) or float, optional
         Arguments of ``predict``, required for a model that was fitted with them.
-    epsilon : float, default=1.0
-        Privacy budget epsilon, above 0.
-    delta : float or "auto", default="auto"
-        Privacy budget delta, in (0, 1); "auto" is ``dpglm.privacy.default_delta``.
-    budget : PrivacyBudget, optional
-        Replaces ``epsilon`` and ``delta``.
-    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Neighbouring relation, see ``dpglm.privacy.Adjacency``.
-    n_rows : int, optional
-        Public number of rows, which may be approximate; required for "add_remove" only.
+    epsilon, delta, budget, adjacency, n_rows, level, ledger, random_state
+        See ``dpglm.describe``.
     target_bounds : pair of float, optional
         Public bounds on numeric targets; by default those of the model.
     thresholds : sequence of float, optional
@@ -134,28 +126,12 @@ def evaluate(
     levels : sequence, optional
         Public levels of ``by``; rows with other values form a level of their own. By default those
         of the column in the schema of the model.
-    groups : array_like of shape (n,) or str, optional
-        Person (group) id of each row, as in ``fit``, or the name of its column in ``X``; all rows
-        of a group are protected together.
-    max_rows_per_group : int, optional
-        Maximum rows per group; larger groups are subsampled. It is required with ``groups``, since
-        it sets the noise scale, and no group is scaled down, so that counts stay unbiased.
-    n_groups : int, optional
-        Public number of groups; required for "add_remove" only.
+    groups, max_rows_per_group, n_groups
+        See ``dpglm.describe``; ids of rows, or the name of their column in ``X``. No group is
+        scaled down, so that counts stay unbiased.
     where : array_like of bool of shape (n,), optional
         Private condition: only rows with True count. The others are not predicted or read. The
         number of rows that count stays private, and is estimated.
-    level : float, default=0.95
-        Confidence level of intervals, in (0, 1).
-    ledger : PrivacyLedger or path-like, optional
-        Ledger of the data set, which is charged before anything is released.
-    random_state : int or NoiseSource, optional
-        None: noise from the operating system. With an integer the evaluation is reproducible and
-        NOT private, and ``privacy_`` states this.
-
-    Returns
-    -------
-    Evaluation
 
     Raises
     ------
@@ -267,10 +243,6 @@ def evaluate_predictions(
     groups, max_rows_per_group, n_groups, where, level, ledger, random_state
         See ``evaluate``; ``groups`` is an array.
 
-    Returns
-    -------
-    Evaluation
-
     Raises
     ------
     ValueError
@@ -330,6 +302,7 @@ def _evaluated(
 
 METRICS = (*binary.METRICS, *classes.METRICS, *regression.METRICS)
 """All metrics."""
+_SCORERS = tuple(dict.fromkeys(one.scorer for one in METRICS if one.scorer is not None))
 
 
 @final
@@ -352,28 +325,9 @@ class PrivateScorer:
     threshold: float | None
 
     def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
-        """Evaluate a fitted model, charge the ledger, and return the metric.
+        """Evaluate a fitted model on held-out rows, charge the ledger, and return the metric.
 
-        Parameters
-        ----------
-        estimator : object
-            A fitted model, as in ``evaluate``.
-        X : array_like, table or collection
-            Held-out rows.
-        y : array_like of shape (n,)
-            Targets of these rows.
-
-        Returns
-        -------
-        float
-            Larger is better.
-
-        Raises
-        ------
-        ValueError
-            If the model does not have the metric, or rows are invalid; nothing is spent then.
-        LedgerError
-            If the ledger refuses the charge; nothing is spent then.
+        Larger is better. Errors are those of ``evaluate``, and a ValueError for another metric.
         """
         thresholds = None if self.threshold is None else (self.threshold,)
         task = task_of(estimator, thresholds, self.target_bounds)
@@ -409,7 +363,7 @@ def private_scorer(
     Parameters
     ----------
     metric : str
-        One of METRICS_BY_TASK.
+        One of SCORERS.
     epsilon : float
         Privacy budget of each call.
     ledger : PrivacyLedger or path-like
@@ -465,8 +419,7 @@ def private_scorer(
     (True, 3)
     >>> folder.cleanup()
     """
-    known = dict.fromkeys(one.scorer for one in METRICS if one.scorer is not None)
-    check_one_of("metric", metric, tuple(known))
+    check_one_of("metric", metric, _SCORERS)
     check_real("epsilon", epsilon, above=0.0)
     check_one_of("adjacency", adjacency, ("zero_out", "replace_one"))
     if threshold is not None:
@@ -480,13 +433,5 @@ def private_scorer(
     return PrivateScorer(metric, epsilon, delta, account, adjacency, target_bounds, threshold)
 
 
-def _by_task() -> str:
-    """List the scorers of each task, for the documentation."""
-    found: dict[str, list[str]] = {}
-    for one in METRICS:
-        if one.scorer is not None:
-            found.setdefault(one.of, []).append(f'"{one.scorer}"')
-    return "; ".join(f"{', '.join(names)} ({task})" for task, names in found.items())
-
-
-private_scorer.__doc__ = str(private_scorer.__doc__).replace("METRICS_BY_TASK", _by_task())
+_NAMES = ", ".join(f'"{name}"' for name in _SCORERS)
+private_scorer.__doc__ = str(private_scorer.__doc__).replace("SCORERS", _NAMES)

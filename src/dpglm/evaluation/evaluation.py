@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import warnings
 from collections.abc import Iterator, Mapping
@@ -10,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from dpglm._calls import checked
-from dpglm._validation import check_real
-from dpglm._words import card, plain_number, rounded_up
+from dpglm._validation import check_one_of
+from dpglm._words import card, plain_number
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import WHERE
 from dpglm.evaluation.binary import BinaryResult, CalibrationBin
 from dpglm.evaluation.task import Result
 from dpglm.solvers.uncertainty import Solution
-from dpglm.tabulate import Number, with_both_intervals
+from dpglm.tabulate import Number, TabulatedResult, with_both_intervals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +27,14 @@ _SAME_THRESHOLD = 1e-3
 """Thresholds this close are not told apart."""
 
 
+def _metric(name: str, doc: str) -> Any:
+    """Return a property: the estimate of a metric of all rows."""
+    return property(lambda found: found.number(name).estimate, doc=doc)
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation:
+class Evaluation(TabulatedResult):
     """The result of a private evaluation; made by ``evaluate``.
 
     Parameters
@@ -59,15 +62,8 @@ class Evaluation:
     privacy_: Certificate
     by: str = "level"
 
-    @property
-    def level(self) -> float:
-        """Confidence level of intervals."""
-        return self.part.level
-
-    @property
-    def _chosen(self) -> bool:
-        """Whether a private condition selected the rows, so that their number is private."""
-        return self.privacy_.fact(WHERE) is not None
+    _kind = "evaluation"
+    _intervals = ": with sampling error and noise, then with noise only."
 
     @functools.cached_property
     def _results(self) -> tuple[Result, ...]:
@@ -103,10 +99,6 @@ class Evaluation:
             boundary of a cell is used, which is the threshold itself if it was declared:
             ``all_rows.threshold_used(threshold)``. A warning is given if it is another one.
 
-        Returns
-        -------
-        Number
-
         Raises
         ------
         ValueError
@@ -123,35 +115,12 @@ class Evaluation:
                 )
         return rows.number(name, threshold)
 
-    @property
-    def auc(self) -> float:
-        """Area under the ROC curve; for several classes the mean of one versus the rest."""
-        return self.number("auc").estimate
-
-    @property
-    def brier(self) -> float:
-        """Mean squared error of probabilities; for several classes the sum over classes."""
-        return self.number("brier").estimate
-
-    @property
-    def log_loss(self) -> float:
-        """Mean log loss, clipped to ``LARGEST_LOSS`` for each row."""
-        return self.number("log_loss").estimate
-
-    @property
-    def r2(self) -> float:
-        """Explained share of the variance of the targets."""
-        return self.number("r2").estimate
-
-    @property
-    def mse(self) -> float:
-        """Mean squared error."""
-        return self.number("mse").estimate
-
-    @property
-    def mae(self) -> float:
-        """Mean absolute error."""
-        return self.number("mae").estimate
+    auc = _metric("auc", "Area under the ROC curve; for several classes the mean of each one's.")
+    brier = _metric("brier", "Mean squared error of probabilities, added up over several classes.")
+    log_loss = _metric("log_loss", "Mean log loss, clipped to ``LARGEST_LOSS`` for each row.")
+    r2 = _metric("r2", "Explained share of the variance of the targets.")
+    mse = _metric("mse", "Mean squared error.")
+    mae = _metric("mae", "Mean absolute error.")
 
     def accuracy(self, threshold: float | None = None) -> float:
         """Return the accuracy (for two classes, at a threshold)."""
@@ -169,7 +138,7 @@ class Evaluation:
     def conf_int(
         self, name: str, level: float | None = None, *, of: str = "population"
     ) -> tuple[float, float]:
-        """Return a confidence interval.
+        """Return the ends of a confidence interval.
 
         Parameters
         ----------
@@ -181,36 +150,16 @@ class Evaluation:
             "population": the value in the population of the rows, with sampling error and noise.
             "rows": the value in these rows, with noise only.
 
-        Returns
-        -------
-        low, high : float
-
         Raises
         ------
         ValueError
             If the metric does not exist, or an argument is out of range.
         """
-        if of not in ("population", "rows"):
-            raise ValueError(f"of must be 'population' or 'rows', got {of!r}")
+        check_one_of("of", of, ("population", "rows"))
         one = (self if level is None else self.with_level(level)).number(name)
         if of == "rows" or one.population_low is None or one.population_high is None:
             return one.low, one.high
         return one.population_low, one.population_high
-
-    def with_level(self, level: float) -> Evaluation:
-        """Return the same evaluation with another confidence level, at no privacy cost.
-
-        Parameters
-        ----------
-        level : float
-            Confidence level in (0, 1).
-
-        Returns
-        -------
-        Evaluation
-        """
-        check_real("level", level, above=0.0, below=1.0)
-        return dataclasses.replace(self, part=dataclasses.replace(self.part, level=level))
 
     def _binary(self, what: str) -> BinaryResult:
         rows = self.all_rows
@@ -229,28 +178,12 @@ class Evaluation:
     def confusion_matrix(self, threshold: float | None = None) -> NDArray[np.float64]:
         """Return noisy counts of rows by true class (rows) and predicted class (columns).
 
-        Parameters
-        ----------
-        threshold : float, optional
-            Threshold of decisions between two classes, with the default of ``number``.
-
-        Returns
-        -------
-        ndarray of shape (n_classes, n_classes)
-
-        Raises
-        ------
-        ValueError
-            If the targets are numbers.
+        Two classes are decided at ``threshold``, as in ``number``; a ValueError for numbers.
         """
         return self.all_rows.confusion_matrix(threshold)
 
     def plot_roc(self) -> Any:
         """Draw the ROC curve of two classes with a band, or one curve for each of several classes.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
 
         Raises
         ------
@@ -280,49 +213,24 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: level, budget spent, and every number with its intervals."""
-        document: dict[str, Any] = {
-            "level": self.level,
-            "epsilon": self.privacy_.epsilon,
-            "delta": self.privacy_.delta,
-            "adjacency": self.privacy_.adjacency.value,
-            "all_rows": _plain(self.all_rows),
-        }
+        document = self._guarantee() | {"all_rows": _plain(self.all_rows)}
         if self.part.levels:
             document["by_level"] = [
                 {"value": value} | _plain(one) for value, one in self.by_level.items()
             ]
         return document
 
-    def _title(self) -> str:
-        n_rows = self.solution.plan.data.n_rows
-        rows = f"{n_rows} rows" if self.privacy_.adjacency.n_is_public else "rows"
-        rows = f"some of {rows}" if self._chosen else rows
-        spent = (
-            f"epsilon {rounded_up(self.privacy_.epsilon)}, delta {rounded_up(self.privacy_.delta)}"
-        )
-        return f"Private evaluation of {rows}: {spent}, relation {self.privacy_.adjacency.value}"
-
-    def summary(self) -> str:
-        """Return the evaluation as text for a terminal."""
-        level = f"{100.0 * self.level:g} %"
-        intervals = f"Intervals ({level}): with sampling error and noise, then with noise only."
-        lines = [self._title(), intervals]
+    def _lines(self) -> Iterator[str]:
         every = [("all rows" if self.part.levels else "", self.all_rows)]
         for label, one in self.by_level.items():
             # Metrics of levels that may be empty are noise.
             if one.rows.low > 0.0:
                 every.append(("other rows" if label is None else str(label), one))
         for name, one in every:
-            count = plain_number(round(one.rows.estimate))
-            lines += ["", *([f"== {name}: {count} rows"] if name else [])]
-            lines += [f"  {label:26}{text}" for label, text in _texts(one)]
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def __repr__(self) -> str:
-        return f"<{self._title()}>"
+            yield ""
+            if name:
+                yield f"== {name}: {plain_number(round(one.rows.estimate))} rows"
+            yield from (f"  {label:26}{text}" for label, text in _texts(one))
 
     def _repr_html_(self) -> str:
         texts = list(_texts(self.all_rows))

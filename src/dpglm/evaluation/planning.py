@@ -20,13 +20,11 @@ from dpglm.certificate.execution import (
     PartInput,
     PartPlan,
     StudyPart,
-    execute,
     proportion_ratio,
 )
-from dpglm.certificate.statement import LABELS, PublicFact, size_facts
+from dpglm.certificate.statement import LABELS, PublicFact
 from dpglm.data.collection import Collection, MatrixRows
-from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import DataSpec, GroupBound, Protection, Rows
+from dpglm.data.rows import DataSpec, GroupBound, Protection
 from dpglm.data.split import EVALUATION, MODEL
 from dpglm.evaluation.binary import BinaryTask
 from dpglm.evaluation.classes import ClassesTask
@@ -34,20 +32,15 @@ from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import EvaluationTask, Result, positions, tables_of
 from dpglm.privacy.budget import Adjacency, PrivacyBudget
-from dpglm.privacy.noise import NoiseSource
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
-from dpglm.tabulate import normal_quantile
+from dpglm.tabulate import normal_quantile, run_tables
 
-_NAME = "Evaluation"
 _HALF = 0.5
-
-
-# Predictions of fitted models, and the task of evaluating them.
 
 
 @checked
@@ -58,16 +51,8 @@ def task_of(
 
     Parameters
     ----------
-    model : object
-        With ``classes_`` and ``predict_proba`` or ``decision_function``, or with ``predict``.
-    thresholds : sequence of float, optional
-        Thresholds of decisions between two classes.
-    target_bounds : pair of float, optional
-        Public bounds on numeric targets; by default those of the model.
-
-    Returns
-    -------
-    EvaluationTask
+    model, thresholds, target_bounds
+        See ``evaluate``.
 
     Raises
     ------
@@ -105,12 +90,8 @@ def predictions_of(
 
     Parameters
     ----------
-    model : object
-        A fitted model, as in ``task_of``.
-    X : array_like, table or collection
-        Rows of any kind that the model predicts. Rows on a cluster are predicted there.
-    offset, exposure : array_like of shape (n,) or float, optional
-        Arguments of ``predict`` of a regressor of dpglm.
+    model, X, offset, exposure
+        See ``evaluate``. Rows on a cluster are predicted there.
 
     Returns
     -------
@@ -175,9 +156,6 @@ def _labels(model: Any) -> tuple[Any, Any] | None:
     return None if fact is None else (fact.value[0], fact.value[1])
 
 
-# The part.
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class EvaluationPart(StudyPart):
@@ -207,9 +185,10 @@ class EvaluationPart(StudyPart):
 
     def _method(self, protection: Protection, noise: float) -> Tabulation:
         """Return the releases with this noise multiplier."""
-        data, mu = _size(protection)
-        task = self.task.for_rows(protection.n_rows // self.n_levels, mu)
-        return task.method(data, self.n_levels, mu, protection.adjacency, noise)
+        data = DataSpec(protection.n_rows, 1, groups=protection.groups)
+        # The budget for counts as Gaussian DP.
+        mu = protection.budget.gdp_mu() / protection.adjacency.sum_sensitivity(data.reach(1))
+        return self.task.method(data, self.n_levels, mu, protection.adjacency, noise)
 
     def plan(self, protection: Protection) -> Plan:
         method = self._method(protection, 1.0)
@@ -234,11 +213,11 @@ class EvaluationPart(StudyPart):
 
     def precision(self, plan: Plan) -> tuple[tuple[str, float], ...]:
         method = tables_of(plan)
-        z, tables = normal_quantile(self.level), self.task.tables(method)
+        z, shares = normal_quantile(self.level), self.task.shares
         # Means add up all levels.
         every = z * plan.coefficient_noise / plan.data.n_rows * math.sqrt(self.n_levels)
         means = (
-            (name, unit * every / tables[table].weight) for name, unit, table in self.task.means
+            (name, unit * every / math.sqrt(shares[table])) for name, unit, table in self.task.means
         )
         return (("a share of rows", z * self._share_noise(method)), *means)
 
@@ -252,10 +231,8 @@ class EvaluationPart(StudyPart):
 
     def results(self, solution: Solution, chosen: bool) -> tuple[Result, ...]:
         """Return a result for each level, if there are several, and one for all rows."""
-        plan, z = solution.plan, normal_quantile(self.level)
-        _, mu = _size(plan.protection)
-        task = self.task.for_rows(plan.data.n_rows // self.n_levels, mu)
-        return task.read(plan, solution.w, self.n_levels, z, chosen)
+        z = normal_quantile(self.level)
+        return self.task.read(solution.plan, solution.w, self.n_levels, z, chosen)
 
     def run(self, plan: Plan, given: PartInput) -> Evaluation:
         rows, where = given.rows, given.where
@@ -269,16 +246,6 @@ class EvaluationPart(StudyPart):
         X = self.task.encode(np.asarray(y), np.asarray(predictions))
         X = np.column_stack([self._levels_of(by, len(X)), X])
         every = MatrixRows(X, np.zeros(len(X))).spread(None if where is None else where.counts)
-
-        def prepared(noise: NoiseSource) -> Rows:
-            used = every
-            if plan.data.groups is not None or given.groups is not None:
-                limited = LimitedGroups.planned(
-                    given.groups, plan.data, plan.adjacency, every.shape[0]
-                )
-                used = every.in_groups(given.groups, limited.most, noise)
-            return used.prepared(plan.data, None, np.asarray)
-
         declared = dict(self.task.facts)
         if self.levels:
             declared["levels"] = list(self.levels)
@@ -287,12 +254,13 @@ class EvaluationPart(StudyPart):
             # Other rows shift these, and code of others may round a row by its position.
             declared["predictions"] = "functions of their row alone, to the last bit"
         facts = (
-            *size_facts(plan.data, plan.adjacency, chosen=where is not None),
             # The norm of a row of the tables, not of the caller's rows.
             PublicFact("row_norm", plan.data.row_norm, "implied"),
             *(PublicFact(name, value, "declared") for name, value in declared.items()),
         )
-        return Evaluation(self, *execute(plan, prepared, _NAME, EVALUATION, facts, given))
+        n_rows = every.shape[0]
+        made = run_tables(plan, lambda: every, n_rows, given, "Evaluation", EVALUATION, facts)
+        return Evaluation(self, *made)
 
     def _arrays(self, rows: tuple[Any, ...], model: Any) -> tuple[Any, Any, Any]:
         """Return targets, predictions and attributes, given as such or as a table and a model."""
@@ -317,12 +285,6 @@ class EvaluationPart(StudyPart):
         return positions(found, self.levels)
 
 
-def _size(protection: Protection) -> tuple[DataSpec, float]:
-    """Return the public number of rows, and the budget for counts as Gaussian DP."""
-    data = DataSpec(protection.n_rows, 1, groups=protection.groups)
-    return data, protection.budget.gdp_mu() / protection.adjacency.sum_sensitivity(data.reach(1))
-
-
 @checked
 def plan_evaluation(
     task: EvaluationTask,
@@ -340,19 +302,12 @@ def plan_evaluation(
     ----------
     task : EvaluationTask
         ``BinaryTask``, ``ClassesTask`` or ``RegressionTask``; for a model, ``task_of(model)``.
-    n_rows : int
-        Public number of rows, at least 1.
-    budget : PrivacyBudget
-        ``GaussianDP``, ``ZeroConcentratedDP``, or ``ApproximateDP`` with a delta above 0.
-    adjacency : {"zero_out", "add_remove", "replace_one"}, default="zero_out"
-        Neighbouring relation.
+    n_rows, budget, adjacency, groups
+        See ``plan_description``.
     levels : sequence, optional
         Public levels of an attribute, which are evaluated too.
     level : float, default=0.95
         Confidence level of intervals, in (0, 1).
-    groups : GroupBound, optional
-        Number of people (groups) that are protected with all of their rows, and the maximum rows
-        per group.
 
     Returns
     -------
@@ -379,6 +334,5 @@ def plan_evaluation(
     >>> [(what, round(half, 3)) for what, half in plan.precision()]
     [('a share of rows', 0.001), ('log loss', 0.007), ..., ('mean prediction', 0.001)]
     """
-    relation = Adjacency(adjacency)
     part = EvaluationPart(task, levels, level)
-    return PartPlan(part, part.plan(Protection(relation, budget, n_rows, groups)))
+    return PartPlan(part, part.plan(Protection(Adjacency(adjacency), budget, n_rows, groups)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -11,21 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_real
-from dpglm.data.rows import DataSpec
 from dpglm.evaluation.task import (
     NUMBERS,
     EvaluationTask,
     Metric,
     Result,
-    encoded_spec,
     finite,
+    mean_of,
     metric,
-    weighted,
 )
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.budget import Adjacency
-from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.solvers.composite.tabulation import FoundCells, Refined
 from dpglm.tabulate import Noisy, Number, NumberScale, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -68,11 +64,14 @@ class RegressionTask(EvaluationTask):
 
     low: float
     high: float
+    pictures = ("residuals",)
+    shares = _SHARES
+    width = 8
 
     def __post_init__(self) -> None:
         check_real("target_bounds", self.low, least=-_LARGEST, most=_LARGEST)
         check_real("target_bounds", self.high, above=self.low, most=_LARGEST)
-        if self.width < 1.0 / _LARGEST:
+        if self.span < 1.0 / _LARGEST:
             raise ValueError(
                 f"target_bounds must be at least {1.0 / _LARGEST:g} apart, got {self.low!r} and "
                 f"{self.high!r}: give targets in other units"
@@ -83,16 +82,8 @@ class RegressionTask(EvaluationTask):
         return METRICS
 
     @property
-    def pictures(self) -> tuple[str, ...]:
-        return ("residuals",)
-
-    @property
-    def table_names(self) -> tuple[str, ...]:
-        return tuple(_SHARES)
-
-    @property
     def means(self) -> tuple[tuple[str, float, str], ...]:
-        wide = self.width
+        wide = self.span
         return (
             ("mean error", wide, "error"),
             ("mean absolute error", 0.5 * wide, "size"),
@@ -103,23 +94,18 @@ class RegressionTask(EvaluationTask):
     def facts(self) -> Mapping[str, Any]:
         return {"target_bounds": [self.low, self.high]}
 
-    def method(
-        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> Tabulation:
-        cells = (
+    def cells(self, n_levels: int, refined: Sequence[Refined]) -> Iterable[Cells]:
+        return (
             Cells((0, 1), (n_levels, _N_CELLS)),
             *(Cells((0,), (n_levels,), values=(place,)) for place in range(3, 8)),
             Cells((0, 2), (n_levels, _TARGETS)),
         )
-        tables = tuple(map(weighted, cells, _SHARES.values()))
-        data = encoded_spec(data, 8, max(_N_CELLS, _TARGETS, n_levels))
-        return Tabulation(data, adjacency, tables, noise)
 
     def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
         numbers = []
         for name, given in (("y", y), ("predictions", predictions)):
             found = finite(name, given)
-            numbers.append((np.clip(found, self.low, self.high) - self.low) / self.width)
+            numbers.append((np.clip(found, self.low, self.high) - self.low) / self.span)
         target, guess = numbers
         residual = target - guess
         centred = 2.0 * target - 1.0
@@ -136,17 +122,15 @@ class RegressionTask(EvaluationTask):
         )
 
     @property
-    def width(self) -> float:
+    def span(self) -> float:
         """Width of the bounds."""
         return self.high - self.low
 
     def results(
-        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
+        self, released: ReleasedTables[str], found: Sequence[FoundCells], n_levels: int, z: float
     ) -> tuple[RegressionResult, ...]:
-        return tuple(
-            RegressionResult(self, rows.noisy(*self.table_names), z)
-            for rows in released.levels(n_levels)
-        )
+        every = released.levels(n_levels)
+        return tuple(RegressionResult(self, rows.noisy(*_SHARES), z) for rows in every)
 
 
 @final
@@ -171,9 +155,9 @@ class RegressionResult(Result):
     z: float
 
     @property
-    def width(self) -> float:
+    def span(self) -> float:
         """Width of the target bounds."""
-        return self.task.width
+        return self.task.span
 
     @property
     def rows(self) -> Number:
@@ -195,7 +179,7 @@ class RegressionResult(Result):
 
         def at(rank: float) -> float:
             place, part = _cell_of(upto, rank)
-            return self.width * float(_ENDS[place] + part * (_ENDS[place + 1] - _ENDS[place]))
+            return self.span * float(_ENDS[place] + part * (_ENDS[place + 1] - _ENDS[place]))
 
         both = self.z * math.hypot(noise, math.sqrt(q * (1.0 - q) / rows))
         half = self.z * noise
@@ -204,18 +188,18 @@ class RegressionResult(Result):
     def bias(self) -> Number:
         """Return the mean of target minus prediction."""
         return self._mean(
-            lambda values: self.width * _mean_of(values, "error"),
+            lambda values: self.span * _mean_of(values, "error"),
             _MIDDLES,
-            NumberScale(-self.width, self.width),
+            NumberScale(-self.span, self.span),
         )
 
     def mae(self) -> Number:
         """Return the mean absolute error."""
-        return self._mean(self._mae, np.abs(_MIDDLES), NumberScale(0.0, self.width))
+        return self._mean(self._mae, np.abs(_MIDDLES), NumberScale(0.0, self.span))
 
     def mse(self) -> Number:
         """Return the mean squared error."""
-        return self._mean(self._mse, self.width * _MIDDLES**2, NumberScale(0.0, self.width**2))
+        return self._mean(self._mse, self.span * _MIDDLES**2, NumberScale(0.0, self.span**2))
 
     def rmse(self) -> Number:
         """Return the root mean squared error."""
@@ -226,9 +210,9 @@ class RegressionResult(Result):
 
         def explained(values: Parts) -> float:
             square = 0.5 * (1.0 + _mean_of(values, "target_square"))
-            variance = 0.25 * self.width**2 * (square - _mean_of(values, "target") ** 2)
+            variance = 0.25 * self.span**2 * (square - _mean_of(values, "target") ** 2)
             # Nothing can be explained of targets that cannot be distinguished from a constant.
-            return 1.0 - self._mse(values) / max(variance, 1e-12 * self.width**2)
+            return 1.0 - self._mse(values) / max(variance, 1e-12 * self.span**2)
 
         # The variance of a ratio of mean squares for nearly normal residuals and targets is
         # 4 R2 (1 - R2)^2 / n (Olkin and Finn, Psychological Bulletin 1995).
@@ -245,8 +229,8 @@ class RegressionResult(Result):
         The median and the mean distance from it follow from the counts of targets, which are placed
         in the middle of their cells, but evenly over the cell of the median.
         """
-        middles = self.width * (np.arange(_TARGETS) + 0.5) / _TARGETS
-        width = self.width / _TARGETS
+        middles = self.span * (np.arange(_TARGETS) + 0.5) / _TARGETS
+        width = self.span / _TARGETS
 
         def median(values: Parts) -> tuple[int, float, Floats]:
             # Clipping at zero would accumulate the noise of empty cells far from the median.
@@ -262,12 +246,12 @@ class RegressionResult(Result):
             return float(shares @ away)
 
         def explained(values: Parts) -> float:
-            return 1.0 - self._mae(values) / max(distance(values), 1e-12 * self.width)
+            return 1.0 - self._mae(values) / max(distance(values), 1e-12 * self.span)
 
         most = max(distance(self.noisy.values), 1e-12)
         place, _, shares = median(self.noisy.values)
         # An upper bound: the covariance of errors and distances is left out.
-        _, errors, rows = self._moments(self.width * np.abs(_MIDDLES))
+        _, errors, rows = self._moments(self.span * np.abs(_MIDDLES))
         away = np.abs(middles - middles[place])
         distances = float(shares @ away**2) - float(shares @ away) ** 2
         ratio = self._mae(self.noisy.values) / most
@@ -281,10 +265,10 @@ class RegressionResult(Result):
         )
 
     def _mae(self, values: Parts) -> float:
-        return 0.5 * self.width * (1.0 + _mean_of(values, "size"))
+        return mean_of(values, "size", self.span)
 
     def _mse(self, values: Parts) -> float:
-        return 0.5 * self.width**2 * (1.0 + _mean_of(values, "square"))
+        return mean_of(values, "square", self.span**2)
 
     def _moments(self, typical: Floats) -> tuple[float, float, float]:
         """Return mean and variance of numbers with these values in the cells, and the rows."""
@@ -297,7 +281,7 @@ class RegressionResult(Result):
         self, function: Callable[[Parts], float], typical: Floats, scale: NumberScale
     ) -> Number:
         """Return a mean over rows with these values in the cells, as shares of the range."""
-        _, variance, rows = self._moments(self.width * typical)
+        _, variance, rows = self._moments(self.span * typical)
         return self.noisy.number(function, self.z, scale, sampled=variance / rows)
 
 

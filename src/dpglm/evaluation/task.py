@@ -6,9 +6,9 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.base import Plan
-from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.solvers.composite.tabulation import KEY_UNIT, FoundCells, Refined, Tabulation
 from dpglm.tables.given import spelled_as
-from dpglm.tabulate import Number, ReleasedTables
+from dpglm.tabulate import Number, Parts, ReleasedTables
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -114,52 +114,15 @@ class EvaluationTask(abc.ABC):
     def pictures(self) -> tuple[str, ...]:
         """Names of the pictures of results."""
 
-    def for_rows(self, n_rows: int, mu: float) -> Self:
-        """Return the task with a resolution for the rows of each level under mu-GDP."""
-        return self
-
+    @property
     @abc.abstractmethod
-    def method(
-        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
-    ) -> Tabulation:
-        """Return the tables for mu-GDP, with this noise multiplier.
-
-        Column 0 of the rows contains their level.
-        """
-
-    @abc.abstractmethod
-    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
-        """Encode each row by itself as the columns that follow its level.
-
-        Raises ValueError for a shape or value that the task does not allow.
-        """
+    def facts(self) -> Mapping[str, Any]:
+        """Public facts about the targets, by their names in certificates."""
 
     @property
     @abc.abstractmethod
-    def table_names(self) -> tuple[str, ...]:
-        """Names of the tables in the order of the plan."""
-
-    def tables(self, method: Tabulation) -> dict[str, Cells]:
-        """Return the tables of a method by name."""
-        return dict(zip(self.table_names, method.tables, strict=True))
-
-    def read(
-        self, plan: Plan, values: Floats, n_levels: int, z: float, chosen: bool
-    ) -> tuple[Result, ...]:
-        """Return a result for each level, if there are several, and one for all rows."""
-        tables = self.tables(tables_of(plan))
-        released = ReleasedTables.of(plan, tables, values, chosen=chosen)
-        return self.results(plan, values, released, n_levels, z)
-
-    @abc.abstractmethod
-    def results(
-        self, plan: Plan, values: Floats, released: ReleasedTables[str], n_levels: int, z: float
-    ) -> tuple[Result, ...]:
-        """Return the results of released tables, as ``read``."""
-
-    def n_added(self, method: Tabulation) -> int:
-        """Return the number of cells of the first table that shares of rows are sums of."""
-        return method.tables[0].size
+    def shares(self) -> Mapping[str, float]:
+        """Shares of the squared budget by table, in the order of release."""
 
     @property
     def means(self) -> tuple[tuple[str, float, str], ...]:
@@ -168,8 +131,57 @@ class EvaluationTask(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def facts(self) -> Mapping[str, Any]:
-        """Public facts about the targets, by their names in certificates."""
+    def width(self) -> int:
+        """Number of columns of encoded rows; column 0 contains their level."""
+
+    @abc.abstractmethod
+    def encode(self, y: NDArray[Any], predictions: Floats) -> Floats:
+        """Encode each row by itself as the columns that follow its level.
+
+        Raises ValueError for a shape or value that the task does not allow.
+        """
+
+    def refined(self, n_rows: int, mu: float) -> tuple[Refined, ...]:
+        """Return the columns with cells that are searched, for the rows of a level at mu-GDP."""
+        return ()
+
+    @abc.abstractmethod
+    def cells(self, n_levels: int, refined: Sequence[Refined]) -> Iterable[Cells]:
+        """Return the tables of ``shares``."""
+
+    def method(
+        self, data: DataSpec, n_levels: int, mu: float, adjacency: Adjacency, noise: float
+    ) -> Tabulation:
+        """Return the tables for mu-GDP, with this noise multiplier."""
+        refined = self.refined(data.n_rows // n_levels, mu)
+        both = zip(self.cells(n_levels, refined), self.shares.values(), strict=True)
+        tables = [dataclasses.replace(one, weight=math.sqrt(share)) for one, share in both]
+        # Bounds on the entries of a row: numbers of cells, and keys.
+        most = [size for one in tables for size in one.sizes]
+        keys = [KEY_UNIT * one.span[2] for one in refined]
+        norm = math.sqrt(self.width) * max(*most, *keys)
+        data = dataclasses.replace(data, n_features=self.width, row_norm=norm)
+        return Tabulation(data, adjacency, tuple(tables), noise, refined)
+
+    def read(
+        self, plan: Plan, values: Floats, n_levels: int, z: float, chosen: bool
+    ) -> tuple[Result, ...]:
+        """Return a result for each level, if there are several, and one for all rows."""
+        method = tables_of(plan)
+        tables = dict(zip(self.shares, method.tables, strict=True))
+        released = ReleasedTables.of(plan, tables, values, chosen=chosen)
+        found = method.found(values) if method.refined else ()
+        return self.results(released, found, n_levels, z)
+
+    @abc.abstractmethod
+    def results(
+        self, released: ReleasedTables[str], found: Sequence[FoundCells], n_levels: int, z: float
+    ) -> tuple[Result, ...]:
+        """Return the results of released tables and of searched cells, as ``read``."""
+
+    def n_added(self, method: Tabulation) -> int:
+        """Return the number of cells of the first table that shares of rows are sums of."""
+        return method.tables[0].size
 
 
 def tables_of(plan: Plan) -> Tabulation:
@@ -204,18 +216,9 @@ class Result(abc.ABC):
     def at(self, threshold: float | None = None) -> dict[str, Number]:
         """Return the metrics of decisions at a threshold.
 
-        Parameters
-        ----------
-        threshold : float, optional
-            Rows with scores of at least this are predicted positive. The nearest end of a cell is
-            used, which is the threshold itself if it was declared. By default 0.5 for
-            probabilities and 0 for other scores.
-
-        Returns
-        -------
-        dict of Number
-            ``accuracy``, ``balanced_accuracy``, ``recall``, ``specificity``, ``precision``, ``f1``
-            and ``selected``, the share predicted positive; empty unless there are two classes.
+        Rows with scores of at least ``threshold`` are predicted positive: by default 0.5 for
+        probabilities and 0 for other scores. The nearest end of a cell is used, which is the
+        threshold itself if it was declared. Only two classes have such metrics.
         """
         return {
             one.name: one.value(self, threshold) for one in self.task.metrics if one.at_threshold
@@ -251,6 +254,11 @@ class Result(abc.ABC):
     def by_class(self, most: int) -> Mapping[Any, Mapping[str, Number]]:
         """Return metrics of each of several classes against the rest, for at most this many."""
         return {}
+
+
+def mean_of(values: Parts, name: str, largest: float) -> float:
+    """Return a mean of numbers in [0, largest] from their sum after rescaling to [-1, 1]."""
+    return 0.5 * largest * (1.0 + float(values[name]) / max(float(values["counts"].sum()), 1.0))
 
 
 def ratio(part: float, whole: float) -> float:
@@ -308,14 +316,3 @@ def class_list(classes: Any) -> tuple[Any, ...]:
             f"classes must be at least two different labels, got {in_one_line(classes)}"
         )
     return found
-
-
-def encoded_spec(data: DataSpec, width: int, largest: float) -> DataSpec:
-    """Return the public facts about encoded rows of ``width`` numbers up to ``largest``."""
-    norm = math.sqrt(width) * max(largest, 1.0)
-    return dataclasses.replace(data, n_features=width, row_norm=norm)
-
-
-def weighted(cells: Cells, share: float) -> Cells:
-    """Return a table with the weight for its share of the squared budget."""
-    return dataclasses.replace(cells, weight=math.sqrt(share))

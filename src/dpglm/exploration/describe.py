@@ -55,7 +55,12 @@ _BEND = 1.26
 _UNIFORM = 1.0 / 3.0
 # A typical category or bin holds a tenth of the rows.
 _TYPICAL = 0.1
-SHARE_OF_ROWS = "share of rows"
+_QUANTITIES = {
+    COUNTS: "share of rows",
+    PARTS: "rank of a quantile",
+    NUMBERS: "mean",
+    PRODUCTS: "correlation",
+}
 
 
 @final
@@ -135,15 +140,12 @@ class DescriptionPart(StudyPart):
 
     def noise_to_sampling(self, protection: Protection) -> float:
         design, method = self._with_noise(protection, 1.0 / protection.budget.gdp_mu())
-        n_rows = protection.n_rows
+        noise, n_rows = method.coefficient_noise, protection.n_rows
         ratios = [
             proportion_ratio(
-                math.sqrt(design.variance(method.coefficient_noise, *part.key)) / n_rows,
-                n_rows,
-                _TYPICAL,
+                math.sqrt(design.variance(noise, COUNTS, *names)) / n_rows, n_rows, _TYPICAL
             )
-            for part in design.parts
-            if part.key[0] == COUNTS
+            for names in design.counted
         ]
         return math.fsum(ratios) / len(ratios)
 
@@ -155,22 +157,20 @@ class DescriptionPart(StudyPart):
         design, n_rows = self.design(plan), plan.data.n_rows
         z, noise = normal_quantile(self.level), plan.coefficient_noise
         found = []
-        for part in design.parts:
-            kind, *columns = part.key
-            half = z * math.sqrt(design.variance(noise, *part.key)) / n_rows
-            if kind == COUNTS:
-                found.append(Precision(tuple(columns), SHARE_OF_ROWS, half))
+        for kind, *columns in design.cells:
+            half = z * math.sqrt(design.variance(noise, kind, *columns)) / n_rows
+            quantity = _QUANTITIES.get(kind)
             if kind == PARTS:
                 # The rank of the median adds up half of the cells.
                 n_cells = design.encoder[columns[0]].n_cells
                 own = math.sqrt(design.variance(noise, COUNTS, *columns))
-                rank = z * own * math.sqrt(n_cells / 4.0) / n_rows
-                found.append(Precision(tuple(columns), "rank of a quantile", rank))
+                half = z * own * math.sqrt(n_cells / 4.0) / n_rows
             if kind == NUMBERS:
-                unit = design.encoder[columns[0]].half_range
-                found.append(Precision(tuple(columns), "mean", unit * half))
+                half *= design.encoder[columns[0]].half_range
             if kind == PRODUCTS:
-                found.append(Precision(tuple(columns), "correlation", half / _UNIFORM))
+                half /= _UNIFORM
+            if quantity is not None:
+                found.append(Precision(tuple(columns), quantity, half))
         return tuple(found)
 
     def lines(self, plan: Plan) -> Iterable[str]:
@@ -190,11 +190,8 @@ class DescriptionPart(StudyPart):
 
     def run(self, plan: Plan, given: PartInput) -> Description:
         design = self.design(plan)
-        tables = [" x ".join(part.key[1:]) for part in design.parts if part.key[0] == COUNTS]
-        facts = (
-            *schema_facts(self.schema),
-            PublicFact("tables", [one or str(design.by) for one in tables], "declared"),
-        )
+        tables = [" x ".join(names) or str(design.by) for names in design.counted]
+        facts = (*schema_facts(self.schema), PublicFact("tables", tables, "declared"))
         made = run_on_table(plan, given, design.encoder, self.schema, "Description", facts)
         return Description(self, *made)
 
@@ -365,10 +362,6 @@ def describe(
     random_state : int or NoiseSource, optional
         None: noise from the operating system. With an integer the description is reproducible and
         NOT private, and ``privacy_`` states this.
-
-    Returns
-    -------
-    Description
 
     Raises
     ------

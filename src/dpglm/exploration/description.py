@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from dpglm._calls import checked
-from dpglm._validation import check_real
 from dpglm._words import card, plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.statement import WHERE
-from dpglm.exploration.design import Design, Pair
-from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable, estimated
+from dpglm.exploration.design import Design
+from dpglm.exploration.estimation import ColumnDescription, RowsDescription, estimated
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column, PaidFor
@@ -24,9 +22,9 @@ from dpglm.tables.targets import TargetColumn
 from dpglm.tabulate import (
     Number,
     ReleasedTables,
+    TabulatedResult,
     check_quantiles,
     normal_quantile,
-    public_rows,
     with_interval,
 )
 
@@ -186,9 +184,14 @@ def _difference(one: Number | None, other: Number | None, spreads: Sequence[floa
     return Number(gap / unit, *ends("low", "high"), *ends("population_low", "population_high"))
 
 
+def _of_all(name: str, doc: str) -> Any:
+    """Return a property: an attribute of the description of all rows."""
+    return property(lambda found: getattr(found.overall, name), doc=doc)
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Description:
+class Description(TabulatedResult):
     """The result of a private description; made by ``describe``.
 
     Parameters
@@ -213,16 +216,13 @@ class Description:
     part: DescriptionPart
     solution: Solution
     privacy_: Certificate
+    _kind = "description"
+    _intervals = " in brackets: for these rows, with privacy noise only."
 
     @functools.cached_property
     def design(self) -> Design:
         """The tables of the description."""
         return self.part.design(self.solution.plan)
-
-    @property
-    def level(self) -> float:
-        """Confidence level of intervals."""
-        return self.part.level
 
     @functools.cached_property
     def _levels(self) -> tuple[RowsDescription, ...]:
@@ -230,7 +230,7 @@ class Description:
             self.solution.plan,
             self.design.cells,
             self.solution.w,
-            chosen=self.privacy_.fact(WHERE) is not None,
+            chosen=self._chosen,
             has_levels=self.part.by is not None,
         )
         return estimated(self.design, released, normal_quantile(self.level))
@@ -254,34 +254,18 @@ class Description:
             )
         return self._levels[0]
 
-    @property
-    def n_rows(self) -> Number:
-        """Number of rows."""
-        return self.overall.n_rows
-
-    @property
-    def columns(self) -> Mapping[str, ColumnDescription]:
-        """Columns by name."""
-        return self.overall.columns
-
-    @property
-    def two_way(self) -> Mapping[Pair, TwoWayTable]:
-        """Two-way tables by the names of their columns."""
-        return self.overall.two_way
-
-    @property
-    def correlations(self) -> Mapping[Pair, Number]:
-        """Correlations by the names of their columns."""
-        return self.overall.correlations
+    n_rows = _of_all("n_rows", "Number of rows.")
+    columns = _of_all("columns", "Columns by name.")
+    two_way = _of_all("two_way", "Two-way tables by the names of their columns.")
+    correlations = _of_all("correlations", "Correlations by the names of their columns.")
 
     def __getitem__(self, name: str) -> ColumnDescription:
         """Return a column by name; a ValueError lists the columns."""
-        found = self.columns.get(name)
-        if found is None:
+        if name not in self.columns:
             raise ValueError(
                 f"column {name!r} does not exist among {', '.join(map(repr, self.columns))}"
             )
-        return found
+        return self.overall[name]
 
     @checked
     def standardized_differences(self, one: str, other: str) -> Mapping[str, Number]:
@@ -333,38 +317,12 @@ class Description:
                     found[f"{name}={label}"] = _difference(p, q, spreads)
         return found
 
-    def with_level(self, level: float) -> Description:
-        """Return the same description with another confidence level, at no privacy cost.
-
-        Parameters
-        ----------
-        level : float
-            Confidence level in (0, 1).
-
-        Returns
-        -------
-        Description
-
-        Raises
-        ------
-        ValueError
-            If ``level`` is out of range.
-        """
-        check_real("level", level, above=0.0, below=1.0)
-        return dataclasses.replace(self, part=dataclasses.replace(self.part, level=level))
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: level, budget spent, and every number with its intervals."""
-        document: dict[str, Any] = {
-            "level": self.level,
-            "epsilon": self.privacy_.epsilon,
-            "delta": self.privacy_.delta,
-            "adjacency": self.privacy_.adjacency.value,
-        }
         if self.part.by is None:
-            return document | self.overall.to_dict()
+            return self._guarantee() | self.overall.to_dict()
         levels = {level: one.to_dict() for level, one in self.by_level.items()}
-        return document | {"by": self.part.by, "by_level": levels}
+        return self._guarantee() | {"by": self.part.by, "by_level": levels}
 
     def to_frame(self) -> pd.DataFrame:
         """Return all numbers as a table.
@@ -441,28 +399,13 @@ class Description:
         shown.update(self.by_level)
         return shown or {None: self._levels[0]}
 
-    def summary(self) -> str:
-        """Return the description as text for a terminal."""
-        level = f"{100.0 * self.level:g} %"
-        intervals = f"Intervals ({level}) in brackets: for these rows, with privacy noise only."
-        return "\n".join([self._title(), intervals, *_lines(self._shown())])
-
-    def _title(self) -> str:
-        return (
-            f"{_subject(self)}: epsilon {rounded_up(self.privacy_.epsilon)}, delta "
-            f"{rounded_up(self.privacy_.delta)}, relation {self.privacy_.adjacency.value}"
-        )
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def __repr__(self) -> str:
-        return f"<{self._title()}>"
+    def _lines(self) -> Iterator[str]:
+        return _lines(self._shown())
 
     def _repr_html_(self) -> str:
         certificate = self.privacy_
         return card(
-            _subject(self),
+            self._subject(),
             [
                 ("columns", ", ".join(one.name for one in self.design.described)),
                 ("epsilon", rounded_up(certificate.epsilon)),
@@ -471,11 +414,3 @@ class Description:
             warnings=certificate.caveats(),
             sections=[("Results", self.summary().splitlines()[2:])],
         )
-
-
-def _subject(description: Description) -> str:
-    plan, chosen = description.solution.plan, description.privacy_.fact(WHERE) is not None
-    if chosen:
-        return f"Private description of some of {plan.data.n_rows} rows"
-    n_rows = public_rows(plan, chosen)
-    return f"Private description of {'rows' if n_rows is None else f'{n_rows} rows'}"

@@ -17,11 +17,9 @@ from narwhals import dependencies
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
-from dpglm.certificate.statement import PublicFact, size_facts
+from dpglm.certificate.execution import PartInput, Stated, StudyPart
+from dpglm.certificate.statement import PublicFact
 from dpglm.data.collection import Collection, MatrixRows, as_collection
-from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import DataSpec, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, open_batches
@@ -37,6 +35,7 @@ from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
 from dpglm.tables.named import Named, by_name
 from dpglm.tables.schema import Schema
+from dpglm.tabulate import run_tables
 
 Pair: TypeAlias = tuple[str, str]
 """Names of two columns."""
@@ -48,19 +47,11 @@ x^2 - 1/2 and x x'."""
 
 
 @final
-@dataclass(frozen=True)
-class DesignTable:
-    """A table of a design, and its factor in the sum of variances that weights minimize."""
-
-    key: Key
-    cells: Cells
-    worth: float
-
-
-@final
 @dataclass(frozen=True, eq=False)
 class Design:
     """The tables of a description, by the levels of ``by`` if it is given.
+
+    ``cells`` has the tables by key, in the order of their release.
 
     Privacy: weights bound the L2 norm of the contributions of a row to all tables by 1.
     """
@@ -69,7 +60,7 @@ class Design:
     by: str | None
     two_way: tuple[Pair, ...]
     correlations: tuple[Pair, ...]
-    parts: tuple[DesignTable, ...]
+    cells: Mapping[Key, Cells]
 
     @property
     def described(self) -> tuple[CountedColumn, ...]:
@@ -81,10 +72,10 @@ class Design:
         """Number of cells of ``by``; 1 without it."""
         return 1 if self.by is None else self.encoder[self.by].n_cells
 
-    @functools.cached_property
-    def cells(self) -> Mapping[Key, Cells]:
-        """The tables by key, in the order of their release."""
-        return {part.key: part.cells for part in self.parts}
+    @property
+    def counted(self) -> list[Key]:
+        """The names of the columns of each table of counts."""
+        return [key[1:] for key in self.cells if key[0] == COUNTS]
 
     def variance(self, noise_std: float, *key: str) -> float:
         """Return the noise variance of each cell of a table, weight removed."""
@@ -108,23 +99,20 @@ def design_of(
         raise ValueError("columns must name a column besides that of by=")
     pairs = _pairs("two_way", two_way, encoder, by)
     related = _related(correlations, encoder, by)
-    raw = list(_raw_parts(encoder, by, pairs, related))
-    root_worths = [one.cells.reach * math.sqrt(one.worth) for one in raw]
-    total = math.fsum(root_worths)
-    weighted = (
-        dataclasses.replace(
-            one,
-            cells=dataclasses.replace(one.cells, weight=math.sqrt(root / total) / one.cells.reach),
-        )
-        for one, root in zip(raw, root_worths, strict=True)
-    )
-    return Design(encoder, by, pairs, related, tuple(weighted))
+    raw = list(_raw_tables(encoder, by, pairs, related))
+    roots = [cells.reach * math.sqrt(worth) for _, cells, worth in raw]
+    total = math.fsum(roots)
+    weighted = {
+        key: dataclasses.replace(cells, weight=math.sqrt(root / total) / cells.reach)
+        for (key, cells, _), root in zip(raw, roots, strict=True)
+    }
+    return Design(encoder, by, pairs, related, weighted)
 
 
-def _raw_parts(
+def _raw_tables(
     encoder: CellEncoder, by: str | None, pairs: Sequence[Pair], related: Sequence[Pair]
-) -> Iterable[DesignTable]:
-    """Yield the tables with weight 1.
+) -> Iterable[tuple[Key, Cells, float]]:
+    """Yield key, table with weight 1, and worth: its factor in the sum of variances.
 
     The worth of shown cells is 1. Numeric columns also show ranks: the sum of some of K cells with
     a known total has a mean variance of K/6 times theirs, and likewise for the parts of a cell.
@@ -136,26 +124,25 @@ def _raw_parts(
         return Cells(places, tuple(encoder[name].n_cells for name in every), 1.0, values, bound)
 
     if by is not None:
-        yield DesignTable((COUNTS,), of([]), 1.0)
+        yield (COUNTS,), of([]), 1.0
     for column in encoder.columns:
         name, places = column.name, encoder.places(column.name)
         if name == by:
             continue
-        ranks = column.n_cells / 6.0 if column.n_bins else 0.0
-        yield DesignTable((COUNTS, name), of([name]), 1.0 + ranks)
+        ranks, cells = column.n_cells / 6.0 if column.n_bins else 0.0, of([name])
+        yield (COUNTS, name), cells, 1.0 + ranks
         if places.part is not None:
-            cells = of([name])
             divided = Cells((*cells.columns, places.part), (*cells.sizes, column.n_parts))
-            yield DesignTable((PARTS, name), divided, column.n_parts / 6.0)
+            yield (PARTS, name), divided, column.n_parts / 6.0
         if places.number is not None and places.square is not None and ranks:
-            yield DesignTable((NUMBERS, name), of([], (places.number,)), 1.0)
-            yield DesignTable((SQUARES, name), of([], (places.square,), 0.5), 1.0)
+            yield (NUMBERS, name), of([], (places.number,)), 1.0
+            yield (SQUARES, name), of([], (places.square,), 0.5), 1.0
     for pair in pairs:
-        yield DesignTable((COUNTS, *pair), of(pair), 1.0)
+        yield (COUNTS, *pair), of(pair), 1.0
     for one, other in related:
         numbers = (encoder.places(name).number for name in (one, other))
         values = tuple(place for place in numbers if place is not None)
-        yield DesignTable((PRODUCTS, one, other), of([], values), 1.0)
+        yield (PRODUCTS, one, other), of([], values), 1.0
 
 
 def _pairs(what: str, given: Any, encoder: CellEncoder, by: str | None) -> tuple[Pair, ...]:
@@ -217,28 +204,24 @@ class TableRows:
     cells: Named | None = None
 
     def group_ids(self, groups: Any) -> Any:
-        """Return the group of each row, given as values or as the name of a column."""
+        """Return the group of each row, given as values or as the name of a column; or None."""
+        if groups is None:
+            return None
         if self.column is None:
             raise ValueError(
                 "groups must be None for rows on Dask or Spark: describe them in parts"
             )
         return self.column(groups) if isinstance(groups, str) else groups
 
-    def prepared(
-        self, encoder: RowEncoder, spec: DataSpec, groups: Any, noise: NoiseSource, where: Any
-    ) -> Rows:
-        """Prepare the rows that count, and at most as many of each group as ``spec`` allows."""
+    def chosen(self, encoder: RowEncoder, where: Any) -> Collection:
+        """Encode the rows that count."""
         if where is None:
-            rows = self.encoded(encoder)
-        elif self.cells is None:
+            return self.encoded(encoder)
+        if self.cells is None:
             raise ValueError("where must be None for rows that are not in memory")
-        else:
-            table = {name: self.cells[name] for name in encoder.names}
-            found = Where.of(where, table)
-            rows = _matrix(encoder.encode(found.rows(table))).spread(found.counts)
-        if spec.groups is not None:
-            rows = rows.in_groups(groups, int(spec.groups.rows), noise)
-        return rows.prepared(spec, None, np.zeros_like)
+        table = {name: self.cells[name] for name in encoder.names}
+        found = Where.of(where, table)
+        return _matrix(encoder.encode(found.rows(table))).spread(found.counts)
 
 
 def open_table(
@@ -312,9 +295,6 @@ def _dask(frame: Any) -> TableRows:
     return TableRows(int(frame.shape[0].compute()), encoded, None)
 
 
-# Parts of studies that read one table.
-
-
 def run_on_table(
     plan: Plan,
     given: PartInput,
@@ -326,18 +306,9 @@ def run_on_table(
     """Execute a plan on the encoded rows of a table, and certify it as the result ``made``."""
     (table,) = given.arguments("the table")
     rows = open_table(table, encoder.names, schema.read_file)
-    ids = None if given.groups is None else rows.group_ids(given.groups)
-    if ids is not None or plan.data.groups is not None:
-        LimitedGroups.planned(ids, plan.data, plan.adjacency, rows.n_rows)
-    sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)
-    return execute(
-        plan,
-        lambda noise: rows.prepared(encoder, plan.data, ids, noise, given.where),
-        made,
-        EXPLORATION,
-        (*sizes, *facts),
-        given,
-    )
+    given = dataclasses.replace(given, groups=rows.group_ids(given.groups))
+    chosen = functools.partial(rows.chosen, encoder, given.where)
+    return run_tables(plan, chosen, rows.n_rows, given, made, EXPLORATION, facts)
 
 
 def release(
@@ -353,6 +324,6 @@ def release(
 ) -> Any:
     """Plan a part for a table, and run it; ``encoder`` names the columns that it reads."""
     rows = open_table(table, encoder.names, schema.read_file)
-    ids = None if groups is None else rows.group_ids(groups)
+    ids = rows.group_ids(groups)
     plan = part.plan(stated.protection(rows.n_rows, ids))
     return part.run(plan, PartInput((rows,), ids, where, ledger, random_state))

@@ -17,12 +17,7 @@ from dpglm.evaluation.task import Result
 from dpglm.ledger.store import write_text
 from dpglm.pictures import as_data_uri
 from dpglm.report.page import page_of
-from dpglm.tabulate import (
-    Number,
-    population_estimate,
-    population_interval,
-    rows_interval,
-)
+from dpglm.tabulate import Number, for_population, rows_interval
 
 __all__ = ["evaluation_page", "shown_evaluation", "write_evaluation"]
 
@@ -118,15 +113,11 @@ def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str,
     return {
         "level": f"{100.0 * evaluation.level:g} %",
         "n_rows": _count(rows.rows),
-        "tiles": [(one.label, *_both(one.number)) for one in shown if one.metric.headline],
+        "tiles": [(one.label, *for_population(one.number)) for one in shown if one.metric.headline],
         "numbers": [
-            (
-                one.label,
-                population_estimate(one.number),
-                rows_interval(one.number),
-                population_interval(one.number),
-            )
+            (one.label, estimate, rows_interval(one.number), ends)
             for one in shown
+            for estimate, ends in [for_population(one.number)]
         ],
         "shaded": all(picture.has_intervals for picture, _ in pictures),
         "panels": [
@@ -135,10 +126,6 @@ def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str,
         "confusion": _confusion(rows),
         "tables": [*_by_class(rows), *_by_level(evaluation, by or evaluation.by)],
     }
-
-
-def _both(number: Number) -> tuple[str, str]:
-    return population_estimate(number), population_interval(number)
 
 
 def _count(rows: Number) -> str:
@@ -182,7 +169,9 @@ def _by_class(rows: Result) -> Iterator[dict[str, Any]]:
         "about": "Each class against all others, with population intervals."
         + (f" {more} more classes are not shown." if more else ""),
         "headings": list(next(iter(found.values()))),
-        "rows": [(str(label), list(map(_both, of.values()))) for label, of in found.items()],
+        "rows": [
+            (str(label), list(map(for_population, of.values()))) for label, of in found.items()
+        ],
     }
 
 
@@ -201,7 +190,9 @@ def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
         thresholds = () if threshold is None else (threshold,)
         found = [one for one in rows.shown(thresholds) if one.metric.by_level]
         headings = ["rows", *(one.metric.label for one in found)]
-        table.append((label, [(_count(rows.rows), ""), *(_both(one.number) for one in found)]))
+        table.append(
+            (label, [(_count(rows.rows), ""), *(for_population(one.number) for one in found)])
+        )
     decided = "" if threshold is None else f" Decisions use threshold {threshold:g}."
     hidden = " Levels that may be empty are not shown."
     yield {

@@ -135,14 +135,11 @@ def print_promise(result: StudyResult) -> None:
 
 def print_performance(evaluation: Evaluation) -> None:
     """Print the performance of a model, with intervals for the population."""
-    from dpglm.tabulate import population_estimate, population_interval
+    from dpglm.tabulate import for_population
 
     print_table(
         ("On the rows held out", "estimate", f"{100.0 * evaluation.level:g} % interval"),
-        [
-            (one.label, population_estimate(one.number), population_interval(one.number))
-            for one in evaluation.all_rows.shown()
-        ],
+        [(one.label, *for_population(one.number)) for one in evaluation.all_rows.shown()],
     )
 
 
