@@ -424,9 +424,8 @@ class _KaplanMeierPart(StudyPart):
         # Intervals are open on the left, but for the first: an event at a cut is one before it.
         place = np.searchsorted(np.array(self.cuts), times, side="left")
         place[times == self.cuts[0]] = 1
-        level = np.zeros(len(times))
-        if self.column is not None:
-            level = self.column.read(named[self.column.name])
+        column, level = self.column, np.zeros(len(times), np.intp)
+        level = level if column is None else column.read(named[column.name])
         return np.column_stack([level, place, happened & (place < len(self.cuts))])
 
     def plan(self, protection: Protection) -> Plan:

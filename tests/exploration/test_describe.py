@@ -130,9 +130,9 @@ def test_the_cost_is_the_budget_by_an_independent_computation(table, schema, adj
     # A row is in one cell of each table; replacing it moves numbers that have a sign twice as far,
     # and counts by the root of two.
     squares, signed = [], 0.0
-    for part in plan.part.design(plan.plan).parts:
-        squares.append((part.cells.weight * (part.cells.bound if part.cells.values else 1.0)) ** 2)
-        signed += squares[-1] if part.cells.is_signed else 0.0
+    for cells in plan.part.design(plan.plan).cells.values():
+        squares.append((cells.weight * (cells.bound if cells.values else 1.0)) ** 2)
+        signed += squares[-1] if cells.is_signed else 0.0
     assert sum(squares) == pytest.approx(1.0)
     assert signed < 0.9
     factor = math.sqrt(2.0 + 2.0 * signed) if adjacency is Adjacency.REPLACE_ONE else 1.0

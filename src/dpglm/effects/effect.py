@@ -167,9 +167,10 @@ class AverageEffect:
         """Return a linear combination of both means of contributions, with its errors."""
         w, found = np.array(weights), self._found
         variances = self.design_effect * float(w @ found.sampling @ w), float(w @ found.noise @ w)
-        errors = (math.sqrt(max(one, 0.0)) for one in variances)
+        sampling, noise = (math.sqrt(max(one, 0.0)) for one in variances)
         bias, shown = self.bias * float(np.abs(w).sum()), float(np.clip(estimate, *limits))
-        return Contrast(name, shown, *errors, bias, limits=limits, beyond=estimate - shown)
+        beyond = estimate - shown
+        return Contrast(name, shown, sampling, noise, bias, limits=limits, beyond=beyond)
 
     @property
     def difference(self) -> Contrast:
@@ -303,9 +304,10 @@ class AverageEffect:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the released values and the certificate as plain values, like ``save``."""
-        asked, errors = self.question, (self.design_effect, self.bias)
-        values = self.spread, self.sums, self.privacy_
-        return _FORMAT.write(_Stored(asked.schema, asked.formula, asked.overlap, *errors, *values))
+        own, values = vars(self.question), (self.spread, self.sums)
+        return _FORMAT.write(
+            _Stored(*own.values(), self.design_effect, self.bias, *values, self.privacy_)
+        )
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:

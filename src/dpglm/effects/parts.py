@@ -264,10 +264,12 @@ def _within(contributions: Contributions, bound: float) -> Floats:
 class SumEstimates:
     """Mean contributions to the difference and to the sum of both means, from released sums.
 
-    ``at_clip`` and ``beyond`` are the shares of rows with clipped propensities, and with clipped
-    contributions; ``sampling`` and ``noise`` the covariances of both means.
+    ``rows`` is noisy if it is private; ``at_clip`` and ``beyond`` are the shares of rows with
+    clipped propensities, and with clipped contributions; ``sampling`` and ``noise`` are the
+    covariances of both means.
     """
 
+    rows: float
     at_clip: float
     beyond: float
     means: Floats
@@ -304,6 +306,7 @@ class SumEstimates:
         scale = np.outer(units, units)
         shares = counts.reshape(2, 2) / n
         return cls(
+            n,
             float(np.clip(shares[1].sum(), 0.0, 1.0)),
             float(np.clip(shares[:, 1].sum(), 0.0, 1.0)),
             means * units,

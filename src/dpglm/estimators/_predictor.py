@@ -79,15 +79,7 @@ class TargetNumbers:
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
         if self.labels is None:
             return check_not_missing(as_floats("y", y))
-        first, second = self.labels
-        y = check_labels(np.asarray(self.labels), y)
-        is_second: NDArray[np.bool_] = np.asarray(y == second)
-        if not (is_second | (y == first)).all():
-            unknown = sorted(set(y.tolist()) - set(self.labels))
-            raise ValueError(
-                f"y has labels that are not in classes={list(self.labels)}: {unknown[:_SHOWN]}"
-            )
-        return is_second.astype(np.float64)
+        return _indices(np.asarray(self.labels), y).astype(np.float64)
 
 
 @final
@@ -418,20 +410,10 @@ class Predictor(abc.ABC):
 
         Parameters
         ----------
-        X : array_like, table, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes. They should be public: a score of private rows
-            is a release without accounting, in contrast to ``dpglm.evaluate``. The first score on
-            the rows of the fit warns.
-        y : array_like of shape (n,)
-            Labels or targets; None for a ``Collection`` with its own.
-        sample_weight : array_like of shape (n,), optional
-            Weights.
-        offset, exposure : array_like of shape (n,), optional
-            As in ``predict``.
-
-        Returns
-        -------
-        float
+        X, y, sample_weight, offset, exposure
+            As in ``fit`` and ``predict``. Rows should be public: a score of private rows is a
+            release without accounting, in contrast to ``dpglm.evaluate``. The first score on the
+            rows of the fit warns.
         """
         return self._score(X, y, sample_weight, offset, exposure)
 
@@ -475,16 +457,8 @@ class ClassPredictor(Predictor):
     def predict_proba(self, X: Any) -> Any:
         """Predict class probabilities, if the link of the loss defines them.
 
-        Parameters
-        ----------
-        X : array_like, table, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-            Columns in the order of ``classes_``; rows sum to 1. The kind of array is that of
-            ``decision_function``.
+        They have shape (n, n_classes), with columns in the order of ``classes_``; rows sum to 1.
+        Rows and kind of array are those of ``decision_function``.
         """
         return self._predicted(X, self._class_link().probabilities)
 
@@ -492,14 +466,6 @@ class ClassPredictor(Predictor):
     def predict_log_proba(self, X: Any) -> Any:
         """Predict logarithms of class probabilities, if the link of the loss defines them.
 
-        Parameters
-        ----------
-        X : array_like, table, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n, n_classes)
-            Like ``predict_proba``, but finite where probabilities underflow to 0.
+        They are like ``predict_proba``, but finite where probabilities underflow to 0.
         """
         return self._predicted(X, self._class_link().log_probabilities)

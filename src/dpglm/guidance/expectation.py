@@ -138,7 +138,8 @@ class CoefficientTable:
     @property
     def _own(self) -> tuple[str, ...]:
         assert self.inference is not None
-        return self.inference.names[-len(self.features) :]
+        names: tuple[str, ...] = self.inference.names[-len(self.features) :]
+        return names
 
     @property
     def _of_prior(self) -> NDArray[np.bool_]:

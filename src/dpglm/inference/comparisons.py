@@ -8,21 +8,18 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
-from dpglm.inference.estimates import Estimates
+from dpglm.inference.estimates import Estimates, quadratic_of
 from dpglm.inference.summary import Summary, SummaryColumn, Tabled, effect_columns
 from dpglm.problem import Link
 from dpglm.tables.cells import listed
 from dpglm.tables.encoding import NamedTerm
-
-if TYPE_CHECKING:
-    pass
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -378,10 +375,7 @@ def compared(
     """Return estimates, intervals and tests of linear combinations of coefficients."""
     check_one_of("correction", correction, CORRECTIONS)
     check_real("level", level, above=0.0, below=1.0)
-
-    def quadratic(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(np.einsum("ij,ij->i", rows @ matrix, rows))
-
+    quadratic = quadratic_of(rows)
     values: Floats = np.asarray(rows @ estimates.params)
     errors = estimates.standard_errors(quadratic)
     known = np.isfinite(errors) & (errors > 0.0)

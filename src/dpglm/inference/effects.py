@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from dpglm._validation import (
 )
 from dpglm._words import plain_number
 from dpglm.inference.comparisons import Floats, largest_errors, quantile, root_of
-from dpglm.inference.estimates import Estimates
+from dpglm.inference.estimates import Estimates, quadratic_of
 from dpglm.inference.summary import Summary, SummaryColumn, Tabled
 from dpglm.problem import Link
 from dpglm.tables.additive_terms import as_dense
@@ -89,10 +90,6 @@ class Curve:
     def plot(self) -> Any:
         """Draw the curve with its band.
 
-        Returns
-        -------
-        matplotlib.figure.Figure
-
         Raises
         ------
         ImportError
@@ -125,101 +122,9 @@ class Curve:
         return figure
 
 
-def curve_of(
-    every: Sequence[Column],
-    terms: Sequence[NamedTerm],
-    name: str,
-    reference: Any,
-    at: Mapping[str, Any] | None,
-    values: Any,
-    features: Any,
-    estimates: Estimates,
-    link: Link,
-    *,
-    level: float,
-    simultaneous: bool,
-    exponentiate: bool | None,
-) -> Curve:
-    """Return the curve of a column; ``features`` maps a table to the columns of the fit."""
-    check_real("level", level, above=0.0, below=1.0)
-    check_bool("simultaneous", simultaneous)
-    read = {column for term in terms for column in term.columns}
-    columns = {one.name: one for one in every if one.name in read}
-    if name not in columns:
-        raise ValueError(f"column must be one of {in_one_line(list(columns))}, got {name!r}")
-    ratios = link.exponentiated is not None
-    if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
-        raise ValueError(f"exponentiate requires a link with ratios, got {link!r}")
-    ratios = ratios if exponentiate is None else exponentiate
-    others = {one.name: usual(one) for one in every}
-    given = {} if at is None else dict(at)
-    for key, value in given.items():
-        if key not in columns or key == name:
-            raise ValueError(f"at must have other columns of the model, got {key!r}")
-        others[key] = checked_cell(columns[key], value)
-    own = columns[name]
-    cells = _grid(own, values)
-    start = usual(own) if reference is None else checked_cell(own, reference)
-    table = {
-        one: [*cells, start] if one == name else [value] * (len(cells) + 1)
-        for one, value in others.items()
-    }
-    rows = rows_of(table, features)
-    differences = rows[:-1] - rows[-1]
-    if estimates.has_intercept:
-        differences = np.column_stack([np.zeros(len(differences)), differences])
-
-    def quadratic(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(np.einsum("ij,ij->i", differences @ matrix, differences))
-
-    effects, errors = differences @ estimates.params, estimates.standard_errors(quadratic)
-    # The error of a zero difference is zero, even without information.
-    errors[~differences.any(axis=1)] = 0.0
-    freedom, known = estimates.degrees_of_freedom, np.isfinite(errors) & (errors > 0.0)
-    critical = quantile(level, freedom)
-    if simultaneous and known.any():
-        root = differences[known] @ root_of(estimates.covariance)
-        root /= np.linalg.norm(root, axis=1, keepdims=True)
-        critical = float(np.quantile(largest_errors(root, freedom), level))
-    half = critical * errors
-    ends = np.stack([effects, effects - half, effects + half])
-    with np.errstate(over="ignore"):
-        ends = np.exp(ends) if ratios else ends
-    joint = "the whole curve" if isinstance(own, NumericColumn) else "all categories together"
-    what = joint if simultaneous else "each value by itself"
-    joined = {one for term in terms if name in term.columns for one in term.columns if one != name}
-    moves = differences.any(axis=1)
-    return Curve(
-        name,
-        tuple(cells),
-        start,
-        ends[0],
-        ends[1],
-        ends[2],
-        effect=str(link.exponentiated) if ratios else "difference of the score",
-        band=f"Band: {100.0 * level:g} % for {what}, sampling error and privacy noise together.",
-        at={one: value for one, value in others.items() if one in joined},
-        of_prior=bool((estimates.is_of_prior(quadratic) & moves).any()),
-    )
-
-
-def rows_of(table: Mapping[str, list[Any]], features: Any) -> Floats:
-    """Return the features of a table of columns, which ``features`` maps to those of the fit."""
-    rows = features({name: _array(cells) for name, cells in table.items()})
-    return np.asarray(as_dense(rows), dtype=np.float64)
-
-
 def in_plain_words(value: Any) -> str:
     """Write a value of a column."""
     return plain_number(value) if isinstance(value, int | float) else str(value)
-
-
-def _array(cells: list[Any]) -> NDArray[Any]:
-    if all(isinstance(one, int | float) for one in cells):
-        return np.array(cells)
-    found = np.empty(len(cells), dtype=object)
-    found[:] = cells
-    return found
 
 
 def usual(column: Column) -> Any:
@@ -325,16 +230,81 @@ class MeanEffects(Tabled):
 class PointEffects:
     """Predictions of a fitted model, and their changes, at declared values of its columns.
 
-    ``every`` are all columns of the table, ``columns`` those that the model reads, and ``features``
-    maps a table to the columns of ``estimates``.
+    ``every`` are all columns of the table, ``terms`` those of the model, and ``features`` maps a
+    table to the columns of ``estimates``.
     """
 
     every: Sequence[Column]
-    columns: Mapping[str, Column]
+    terms: Sequence[NamedTerm]
     features: Any
     estimates: Estimates
     link: Link
     title: str
+
+    @functools.cached_property
+    def columns(self) -> dict[str, Column]:
+        """The columns that the model reads."""
+        read = {column for term in self.terms for column in term.columns}
+        return {one.name: one for one in self.every if one.name in read}
+
+    def curve(
+        self,
+        name: str,
+        reference: Any,
+        at: Point | None,
+        values: Any,
+        *,
+        level: float,
+        simultaneous: bool,
+        exponentiate: bool | None,
+    ) -> Curve:
+        """Return the curve of a column."""
+        critical = self._critical(level)
+        check_bool("simultaneous", simultaneous)
+        if name not in self.columns:
+            known = in_one_line(list(self.columns))
+            raise ValueError(f"column must be one of {known}, got {name!r}")
+        link, own = self.link, self.columns[name]
+        ratios = link.exponentiated is not None
+        if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
+            raise ValueError(f"exponentiate requires a link with ratios, got {link!r}")
+        ratios = ratios if exponentiate is None else exponentiate
+        others = {one.name: usual(one) for one in self.every}
+        for key, value in dict(at or {}).items():
+            if key not in self.columns or key == name:
+                raise ValueError(f"at must have other columns of the model, got {key!r}")
+            others[key] = checked_cell(self.columns[key], value)
+        cells = _grid(own, values)
+        start = usual(own) if reference is None else checked_cell(own, reference)
+        rows = self.rows([{**others, name: one} for one in (*cells, start)])
+        differences = rows[:-1] - rows[-1]
+        effects, errors = differences @ self.estimates.params, self._errors(differences)
+        known_errors = np.isfinite(errors) & (errors > 0.0)
+        if simultaneous and known_errors.any():
+            root = differences[known_errors] @ root_of(self.estimates.covariance)
+            root /= np.linalg.norm(root, axis=1, keepdims=True)
+            largest = largest_errors(root, self.estimates.degrees_of_freedom)
+            critical = float(np.quantile(largest, level))
+        half = critical * errors
+        ends = np.stack([effects, effects - half, effects + half])
+        with np.errstate(over="ignore"):
+            ends = np.exp(ends) if ratios else ends
+        joint = "the whole curve" if isinstance(own, NumericColumn) else "all categories together"
+        what = joint if simultaneous else "each value by itself"
+        joined = {one for term in self.terms if name in term.columns for one in term.columns}
+        return Curve(
+            name,
+            tuple(cells),
+            start,
+            effects=ends[0],
+            low=ends[1],
+            high=ends[2],
+            effect=str(link.exponentiated) if ratios else "difference of the score",
+            band=f"Band: {100.0 * level:g} % for {what}, sampling error and privacy noise "
+            "together.",
+            at={one: value for one, value in others.items() if one in joined - {name}},
+            of_prior=bool(self._of_prior(differences).any()),
+        )
 
     def predictions(self, at: Point | None, level: float) -> MeanEffects:
         """Return the means of the target at all combinations of values."""
@@ -408,12 +378,17 @@ class PointEffects:
 
     def rows(self, points: Sequence[Point]) -> Floats:
         """Return the features at points, with a 1 for the intercept."""
-        rows = rows_of({name: [one[name] for one in points] for name in points[0]}, self.features)
+        table = {name: _array([one[name] for one in points]) for name in points[0]}
+        rows = np.asarray(as_dense(self.features(table)), dtype=np.float64)
         return np.insert(rows, 0, 1.0, axis=1) if self.estimates.has_intercept else rows
 
     def _errors(self, gradients: Floats) -> Floats:
-        errors = self.estimates.standard_errors(_quadratic(gradients))
+        # The error of a zero difference is zero, even without information.
+        errors = self.estimates.standard_errors(quadratic_of(gradients))
         return np.where(gradients.any(axis=1), errors, 0.0)
+
+    def _of_prior(self, gradients: Floats) -> NDArray[np.bool_]:
+        return self.estimates.is_of_prior(quadratic_of(gradients)) & gradients.any(axis=1)
 
     def _critical(self, level: float) -> float:
         check_real("level", level, above=0.0, below=1.0)
@@ -433,7 +408,7 @@ class PointEffects:
         notes = [f"{100.0 * level:g} % intervals include sampling error and privacy noise."]
         if others:
             notes.append(f"Columns without a declared value: {_named(others, list(others))}.")
-        of_prior = self.estimates.is_of_prior(_quadratic(gradients)) & gradients.any(axis=1)
+        of_prior = self._of_prior(gradients)
         if of_prior.any():
             which = [name for name, is_so in zip(names, of_prior, strict=True) if is_so]
             notes.append(f"The rows carry little information at this budget about {listed(which)}.")
@@ -444,8 +419,9 @@ def _named(point: Point, names: Sequence[str]) -> str:
     return ", ".join(f"{name} = {in_plain_words(point[name])}" for name in names)
 
 
-def _quadratic(rows: Floats) -> Any:
-    return lambda matrix: np.asarray(np.einsum("ij,ij->i", rows @ matrix, rows))
+def _array(cells: list[Any]) -> NDArray[Any]:
+    is_number = all(isinstance(one, int | float) for one in cells)
+    return np.array(cells, dtype=None if is_number else object)
 
 
 def derivative(link: Link, scores: Floats, *, second: bool = False) -> Floats:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,14 @@ INTERCEPT = "intercept"
 """Name of the first coefficient of a model with an intercept."""
 
 
+Quadratic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Quadratic forms of a matrix."""
 _MOSTLY, _BEYOND = 4.0 / 9.0, 2.0  # Share of the prior's variance; prior standard deviations.
+
+
+def quadratic_of(rows: NDArray[np.float64]) -> Quadratic:
+    """Return the quadratic forms for the rows of a matrix."""
+    return lambda matrix: np.asarray(np.einsum("ij,ij->i", rows @ matrix, rows))
 
 
 @checked
@@ -109,7 +116,11 @@ class Estimates:
 
     @classmethod
     def of(
-        cls, uncertainty: Uncertainty, units: LinearUnits, feature_names: Sequence[str]
+        cls,
+        uncertainty: Uncertainty,
+        units: LinearUnits,
+        feature_names: Sequence[str],
+        basis: NDArray[np.float64] | None = None,
     ) -> Estimates:
         """Convert the estimate and covariance of a solver to other units, intercept first.
 
@@ -118,26 +129,12 @@ class Estimates:
         uncertainty : Uncertainty
             Estimate and covariance with the intercept last.
         units : LinearUnits
-            Map from its coordinates, in which all coefficients are free.
+            Map from its coordinates.
         feature_names : sequence of str
             Names of the coefficients without the intercept.
-
-        Returns
-        -------
-        Estimates
-            Without a fixed intercept.
+        basis : ndarray of shape (n_coordinates, n_free), optional
+            As above, for its coordinates; by default all of them are free.
         """
-        free = np.eye(len(uncertainty.center))
-        return cls._of(uncertainty, free, units, feature_names)
-
-    @classmethod
-    def _of(
-        cls,
-        uncertainty: Uncertainty,
-        basis: NDArray[np.float64],
-        units: LinearUnits,
-        feature_names: Sequence[str],
-    ) -> Estimates:
         n_features = len(feature_names)
         has_intercept = bool(units.matrix[[-1]].nnz)
         order = np.arange(n_features)
@@ -150,6 +147,7 @@ class Estimates:
             return symmetric
 
         names = (*([INTERCEPT] if has_intercept else []), *map(str, feature_names))
+        basis = np.eye(len(uncertainty.center)) if basis is None else basis
         free = np.asarray(units.matrix @ basis)[order]
         with np.errstate(all="ignore"):
             params = units.coefficients(uncertainty.center)[order]
@@ -195,10 +193,6 @@ class Estimates:
             Map from the units of these estimates.
         feature_names : sequence of str, optional
             Names of the coefficients; by default those of ``units``, or else the present ones.
-
-        Returns
-        -------
-        Estimates
         """
         first = int(self.has_intercept)
         names = feature_names or units.names or self.names[first:]
@@ -218,21 +212,11 @@ class Estimates:
             None if self.prior is None else self.prior[square],
             self.components,
         )
-        found = Estimates._of(uncertainty, self.basis[order], units, names)
+        found = Estimates.of(uncertainty, units, names, self.basis[order])
         return dataclasses.replace(found, is_known=self.is_known and found.is_known)
 
     def renamed(self, feature_names: Sequence[str]) -> Estimates:
-        """Return the same estimates with other names of the features.
-
-        Parameters
-        ----------
-        feature_names : sequence of str
-            Names of the coefficients without the intercept.
-
-        Returns
-        -------
-        Estimates
-        """
+        """Return the same estimates with other names of the coefficients besides the intercept."""
         first = self.names[: int(self.has_intercept)]
         return dataclasses.replace(self, names=(*first, *map(str, feature_names)))
 
@@ -244,26 +228,21 @@ class Estimates:
             found[one.start + self.has_intercept : one.stop + self.has_intercept] = True
         return found
 
+    def _names(self, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+        return tuple(name for name, is_so in zip(self.names, chosen, strict=True) if is_so)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Names of the coefficients that cannot be estimated at this budget."""
+        return self._names(np.isinf(self.standard_errors()))
+
     @property
     def of_prior(self) -> tuple[str, ...]:
         """Names of coefficients with at least two thirds of their prior's standard deviation."""
-        found = self.is_of_prior()
-        return tuple(name for name, is_so in zip(self.names, found, strict=True) if is_so)
+        return self._names(self.is_of_prior())
 
-    def is_of_prior(
-        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.diag
-    ) -> NDArray[np.bool_]:
-        """Return whether combinations have at least two thirds of their prior's deviation.
-
-        Parameters
-        ----------
-        quadratic : callable, default=numpy.diag
-            See ``standard_errors``.
-
-        Returns
-        -------
-        ndarray of bool of shape (n,)
-        """
+    def is_of_prior(self, quadratic: Quadratic = np.diag) -> NDArray[np.bool_]:
+        """Return whether combinations, as in ``standard_errors``, have that much of it."""
         variances = quadratic(self.covariance)
         if self.prior is None:
             return np.zeros(len(variances), dtype=np.bool_)
@@ -275,8 +254,7 @@ class Estimates:
         if self.prior is None:
             return ()
         far = np.abs(self.params) > _BEYOND * np.sqrt(np.diag(self.prior))
-        far &= ~self.is_pooled
-        return tuple(name for name, is_so in zip(self.names, far, strict=True) if is_so)
+        return self._names(far & ~self.is_pooled)
 
     @property
     def covariance(self) -> NDArray[np.float64]:
@@ -284,20 +262,11 @@ class Estimates:
         total: NDArray[np.float64] = self.sampling + self.privacy
         return total
 
-    def standard_errors(
-        self, quadratic: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.diag
-    ) -> NDArray[np.float64]:
+    def standard_errors(self, quadratic: Quadratic = np.diag) -> NDArray[np.float64]:
         """Return standard errors of the coefficients, or of linear combinations of them.
 
-        Parameters
-        ----------
-        quadratic : callable, default=numpy.diag
-            Returns the quadratic forms ``<c, A c>`` of a matrix A for the combinations c.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Infinite if arithmetic overflowed.
+        ``quadratic`` returns the quadratic forms ``<c, A c>`` of a matrix A for the combinations c,
+        of shape (n,). Errors are infinite if arithmetic overflowed.
         """
         errors: NDArray[np.float64] = np.sqrt(np.maximum(quadratic(self.covariance), 0.0))
         return errors if self.is_known else np.where(errors > 0.0, np.inf, 0.0)
@@ -369,7 +338,13 @@ def check_inference(
             "exposures give bounds on their logarithms, such as (math.log(0.1), math.log(10))"
         )
     if covariance == "robust":
-        _check_groups(data)
+        # Fewer groups do not determine the covariance of their sums of scores.
+        needed = _GROUPS_PER_COLUMN * data.n_columns
+        if data.groups is not None and data.n_units < needed:
+            raise ValueError(
+                f"groups must be at least {needed} for inference='robust' on {data.n_columns} "
+                f"columns, {_GROUPS_PER_COLUMN} for each, got {data.n_units}"
+            )
         return
     if loss.variance(np.ones(1)) is None:
         raise ValueError(
@@ -380,14 +355,4 @@ def check_inference(
         raise ValueError(
             "inference=True requires labels without weights, as a model does not define their "
             "variance: use inference='robust', or BinomialRegressor for numbers of trials"
-        )
-
-
-def _check_groups(data: DataSpec) -> None:
-    """Refuse too few groups to estimate the covariance of their sums of scores."""
-    needed = _GROUPS_PER_COLUMN * data.n_columns
-    if data.groups is not None and data.n_units < needed:
-        raise ValueError(
-            f"groups must be at least {needed} for inference='robust' on {data.n_columns} columns, "
-            f"{_GROUPS_PER_COLUMN} for each, got {data.n_units}"
         )

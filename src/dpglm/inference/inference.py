@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +27,10 @@ from dpglm.inference.comparisons import (
     WaldTest,
     compared,
     pairs,
+    quantile,
     table_of_tests,
 )
-from dpglm.inference.effects import Curve, MeanEffects, PointEffects, curve_of
+from dpglm.inference.effects import Curve, MeanEffects, PointEffects
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Summary,
@@ -105,6 +106,11 @@ class LinearScores:
         return scores, self.estimates.standard_errors(quadratic)
 
 
+def _of_estimates(name: str, doc: str) -> Any:
+    """Return a property: an attribute of the estimates."""
+    return property(lambda found: getattr(found.estimates, name), doc=doc)
+
+
 # Rounding error of a combination that is exactly zero, relative to the norm of its terms.
 _ROUNDING = 1e-10
 
@@ -164,10 +170,33 @@ class Inference:
         """The same inference in the units of the columns of the fit."""
         return dataclasses.replace(self, estimates=self.scores.estimates, of_table=False)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the coefficients, beginning with the intercept."""
-        return self.estimates.names
+    names = _of_estimates("names", "Names of the coefficients, beginning with the intercept.")
+    unknown = _of_estimates(
+        "unknown", "Names of the coefficients that cannot be estimated at this budget."
+    )
+    of_prior = _of_estimates(
+        "of_prior", "Names of coefficients with at least two thirds of their prior's deviation."
+    )
+    beyond_prior = _of_estimates(
+        "beyond_prior", "Names of the coefficients more than two prior deviations from zero."
+    )
+    covariance = _of_estimates(
+        "covariance", "Covariance of the coefficients, due to sampling and privacy noise."
+    )
+    degrees_of_freedom = _of_estimates(
+        "degrees_of_freedom", "Those of Student's t distribution; inf for the normal distribution."
+    )
+    kind = _of_estimates(
+        "kind", '"model" if the covariance assumes that the model is right, or "robust".'
+    )
+    dispersion = _of_estimates(
+        "dispersion",
+        """Estimated dispersion of the targets, such as the residual variance of least squares.
+
+        The variance of a target is the dispersion times the variance function of the loss, such as
+        the squared mean for a gamma loss. None if the loss fixes it, and for a robust covariance.
+        """,
+    )
 
     @property
     def params(self) -> NDArray[np.float64]:
@@ -208,36 +237,12 @@ class Inference:
         return tuple(self.named.terms)
 
     @property
-    def unknown(self) -> tuple[str, ...]:
-        """Names of the coefficients that cannot be estimated at this budget."""
-        return tuple(
-            name
-            for name, error in zip(self.names, self.standard_errors, strict=True)
-            if math.isinf(error)
-        )
-
-    @property
-    def of_prior(self) -> tuple[str, ...]:
-        """Names of coefficients with at least two thirds of their prior's standard deviation."""
-        return self.estimates.of_prior
-
-    @property
-    def beyond_prior(self) -> tuple[str, ...]:
-        """Names of the coefficients more than two prior standard deviations from zero."""
-        return self.estimates.beyond_prior
-
-    @property
     def variance_components(self) -> Mapping[str, tuple[float, float, float]]:
         """Standard deviations of the effects of pooled factors, with 95 % intervals.
 
         By name: the most likely value, and the ends of its interval, on the scale of the score.
         """
         return components(self.certificate, self.estimates)
-
-    @property
-    def covariance(self) -> NDArray[np.float64]:
-        """Covariance of the coefficients, due to sampling and privacy noise."""
-        return self.estimates.covariance
 
     @property
     def standard_errors(self) -> NDArray[np.float64]:
@@ -256,25 +261,6 @@ class Inference:
         return np.asarray(np.where(squares > 0.0, shares, 0.0), dtype=np.float64)
 
     @property
-    def degrees_of_freedom(self) -> float:
-        """Degrees of freedom of Student's t distribution; inf for the normal distribution."""
-        return self.estimates.degrees_of_freedom
-
-    @property
-    def kind(self) -> Literal["model", "robust"]:
-        """Whether the covariance assumes that the model is right, or is the sandwich estimate."""
-        return self.estimates.kind
-
-    @property
-    def dispersion(self) -> float | None:
-        """Estimated dispersion of the targets, such as the residual variance of least squares.
-
-        The variance of a target is the dispersion times the variance function of the loss, such as
-        the squared mean for a gamma loss. None if the loss fixes it, and for a robust covariance.
-        """
-        return self.estimates.dispersion
-
-    @property
     def statistics(self) -> NDArray[np.float64]:
         """Ratios of coefficients to standard errors: z or t statistics."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -288,18 +274,7 @@ class Inference:
         return both
 
     def conf_int(self, level: float = 0.95) -> NDArray[np.float64]:
-        """Return confidence intervals of the coefficients.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level in (0, 1).
-
-        Returns
-        -------
-        ndarray of shape (n_coefficients, 2)
-            Lower and upper ends.
-        """
+        """Return intervals of a confidence level in (0, 1), of shape (n_coefficients, 2)."""
         half = self._critical_value(level) * self.standard_errors
         return np.column_stack([self.estimates.params - half, self.estimates.params + half])
 
@@ -382,14 +357,7 @@ class Inference:
     def anova(self) -> Anova:
         """Test each term of the model, given all other terms.
 
-        Returns
-        -------
-        Anova
-            A mapping from terms to Wald tests; its text is a table with a line for each term.
-
-        Examples
-        --------
-        See docs/reporting.md.
+        The result is a mapping from terms to Wald tests; its text is a table of them.
         """
         tests = {
             name: self.wald_test(np.eye(len(self.names))[[self.names.index(c) for c in one]])
@@ -420,10 +388,6 @@ class Inference:
         exponentiate : bool, default=False
             Whether the table shows odds ratios or rate ratios.
 
-        Returns
-        -------
-        Comparisons
-
         Raises
         ------
         ValueError
@@ -453,10 +417,6 @@ class Inference:
             A categorical term, as named in ``terms``.
         correction, level, exponentiate
             See ``contrast``.
-
-        Returns
-        -------
-        Comparisons
 
         Raises
         ------
@@ -504,10 +464,6 @@ class Inference:
         exponentiate : bool, optional
             Whether effects are odds ratios or rate ratios; by default if the link has them.
 
-        Returns
-        -------
-        Curve
-
         Raises
         ------
         ValueError
@@ -517,19 +473,11 @@ class Inference:
         -----
         Privacy: post-processing; values and references do not depend on private rows.
         """
-        columns, terms = self._design()
-        if not terms:
-            raise ValueError("a curve needs a model of a table with a schema (from_formula)")
-        return curve_of(
-            columns,
-            terms,
+        return self._points("a curve needs").curve(
             column,
             reference,
             at,
             values,
-            self.scores.features,
-            self.scores.estimates,
-            self.link,
             level=level,
             simultaneous=simultaneous,
             exponentiate=exponentiate,
@@ -565,7 +513,7 @@ class Inference:
         Privacy: post-processing; declared values do not depend on private rows. Averages over the
         rows are a further release (``Study.effects``).
         """
-        return self._at_points().predictions(at, level)
+        return self._points("effects need").predictions(at, level)
 
     @checked
     def marginal_effects(
@@ -601,15 +549,14 @@ class Inference:
         -----
         Privacy: post-processing, like ``adjusted_predictions``.
         """
-        return self._at_points().effects(columns, at, level)
+        return self._points("effects need").effects(columns, at, level)
 
-    def _at_points(self) -> PointEffects:
+    def _points(self, what: str) -> PointEffects:
         every, terms = self._design()
         if not terms:
-            raise ValueError("effects need a model of a table with a schema (from_formula)")
-        read = {column for term in terms for column in term.columns}
-        columns, own = {one.name: one for one in every if one.name in read}, self.scores
-        return PointEffects(every, columns, own.features, own.estimates, self.link, self.title)
+            raise ValueError(f"{what} a model of a table with a schema (from_formula)")
+        own = self.scores
+        return PointEffects(every, terms, own.features, own.estimates, self.link, self.title)
 
     def _compared(
         self,
@@ -637,20 +584,15 @@ class Inference:
     ) -> NDArray[np.float64]:
         """Return confidence intervals of the means of the target (not of new targets).
 
+        Intervals, of shape (n, 2), are those of the linear score, mapped by the inverse link to the
+        range of means: for binary targets, probabilities of the second class.
+
         Parameters
         ----------
-        X : array_like, table or sparse matrix of shape (n, n_features)
-            Rows, as in ``predict``.
+        X, offset, exposure
+            Rows of shape (n, n_features), and arguments of ``predict``.
         level : float, default=0.95
             Confidence level in (0, 1).
-        offset, exposure : array_like of shape (n,), optional
-            Arguments of ``predict``.
-
-        Returns
-        -------
-        ndarray of shape (n, 2)
-            Intervals of the linear score, mapped by the inverse link to the range of means. For
-            binary targets, probabilities of the second class.
         """
         scores, errors = self.scores(X)
         half = self._critical_value(level) * errors
@@ -701,42 +643,14 @@ class Inference:
         )
 
     def to_frame(self, level: float = 0.95, *, exponentiate: bool = False) -> pd.DataFrame:
-        """Return the table of ``summary`` as a data frame.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Confidence level in (0, 1).
-        exponentiate : bool, default=False
-            See ``summary``.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each coefficient.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        """
+        """Return the table of ``summary`` as a data frame; an ImportError without pandas."""
         return self.summary(level, exponentiate=exponentiate).to_frame()
 
     @checked
     def in_units(self, units: LinearUnits, feature_names: Sequence[str] | None = None) -> Inference:
-        """Return the same inference for coefficients in other units.
+        """Return the same inference for coefficients in other units, as ``Estimates.in_units``.
 
-        Parameters
-        ----------
-        units : LinearUnits
-            Map from the present units, such as ``schema.units``.
-        feature_names : sequence of str, optional
-            Names of the coefficients without the intercept; by default those of ``units``.
-
-        Returns
-        -------
-        Inference
-            ``prediction_interval`` takes the same rows as before.
+        ``prediction_interval`` takes the same rows as before.
         """
         estimates = self.estimates.in_units(units, feature_names)
         return dataclasses.replace(self, estimates=estimates, of_table=True)
@@ -749,7 +663,7 @@ class Inference:
 
     def _critical_value(self, level: float) -> float:
         check_real("level", level, above=0.0, below=1.0)
-        return -float(special.stdtrit(self.degrees_of_freedom, 0.5 * (1.0 - level)))
+        return quantile(level, self.degrees_of_freedom)
 
     def _combinations(self, R: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the rows of a hypothesis, of shape (q, n_coefficients), and values in text."""

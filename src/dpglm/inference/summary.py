@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
@@ -20,7 +19,7 @@ from dpglm.inference.estimates import Estimates, TargetScale
 from dpglm.inference.layout import ModelTable
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
-from dpglm.problem import L2, IdentityLink, Link, Loss, NoPenalty
+from dpglm.problem import L2, IdentityLink, Link, NoPenalty
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import Column
 from dpglm.tables.encoding import NamedTerm
@@ -95,49 +94,24 @@ class Summary:
     notes: tuple[str, ...]
 
     def cells(self) -> list[tuple[str, ...]]:
-        """Return the rows as text.
-
-        Returns
-        -------
-        list of tuple of str
-            For each row its name and its numbers.
-        """
-        scientific = self._is_scientific
+        """Return the rows as text: for each its name and its numbers."""
+        places = range(len(self.names))
+        estimates = [one for one in self.columns if one.kind == "estimate"]
+        fixed, short = (
+            max(
+                (len(one.cell(at, scientific=way)) for one in estimates for at in places), default=0
+            )
+            for way in (False, True)
+        )
+        # All estimates use scientific notation if it is shorter (as in R).
+        scientific = short + _FAVOUR_FIXED < fixed
         return [
             (visible(name), *(one.cell(place, scientific=scientific) for one in self.columns))
             for place, name in enumerate(self.names)
         ]
 
-    @property
-    def _is_scientific(self) -> bool:
-        """Whether all estimates use scientific notation, because it is shorter (as in R)."""
-        fixed, scientific = (
-            max(
-                [0]
-                + [
-                    len(one.cell(place, scientific=way))
-                    for one in self.columns
-                    if one.kind == "estimate"
-                    for place in range(len(self.names))
-                ]
-            )
-            for way in (False, True)
-        )
-        return scientific + _FAVOUR_FIXED < fixed
-
     def to_frame(self) -> pd.DataFrame:
-        """Return the numbers as a data frame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each name.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        """
+        """Return the numbers as a data frame; an ImportError without pandas."""
         import pandas as pd
 
         numbers = {one.heading: one.values for one in self.columns}
@@ -218,7 +192,11 @@ def effect_columns(
             heading, values, ends = link.exponentiated, np.exp(values), np.exp(intervals)
 
     def column(heading: str, values: NDArray[np.float64], kind: Kind) -> SummaryColumn:
-        return SummaryColumn(heading, values, kind, _of_ratios(values, errors, link))
+        own = errors.copy()
+        if link is not None:
+            # Errors of exponentials are relative.
+            np.multiply(values, errors, out=own, where=np.isfinite(errors))
+        return SummaryColumn(heading, values, kind, own)
 
     def end(heading: str, values: NDArray[np.float64]) -> SummaryColumn:
         # Ends of unknown coefficients are exact: infinite, or 0 for ratios.
@@ -236,16 +214,6 @@ def effect_columns(
     )
 
 
-def _of_ratios(
-    values: NDArray[np.float64], errors: NDArray[np.float64], link: Link | None
-) -> NDArray[np.float64]:
-    """Return the errors of exponentials, which are relative; those of coefficients without."""
-    own = errors.copy()
-    if link is not None:
-        np.multiply(values, errors, out=own, where=np.isfinite(errors))
-    return own
-
-
 # A penalty this weak, in rows (C of 1000 and more), changes coefficients by less than their errors.
 _HARMLESS_PENALTY = 1e-3
 # A released share is positive if it exceeds this many standard deviations of its noise.
@@ -261,12 +229,20 @@ _KINDS = {"model": "model-based", "robust": "robust (sandwich)"}
 
 def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, str], ...]:
     """Return names and values of facts about a fit."""
-    problem = certificate.problem
-    schema = _schema(certificate)
+    schema = _value(certificate, "schema", {})
+    classes = _value(certificate, "classes", ()) or _value(certificate, LABELS, ())
     spent = f"epsilon {rounded_up(certificate.epsilon)}, delta {rounded_up(certificate.delta)}"
-    found = {
+    data, found = certificate.data, estimates.dispersion
+    dispersion = {}
+    if found is not None and isinstance(certificate.problem.loss.link, IdentityLink):
+        dispersion["Residual SD"] = f"{plain_number(math.sqrt(found))}, estimated"
+    elif found is not None:
+        dispersion["Dispersion"] = f"{plain_number(found)}, estimated"
+    some = "" if certificate.fact(WHERE) is None else "some of "
+    of_groups = "" if data.groups is None else f" of {data.n_units} groups"
+    texts = {
         "Target": schema.get("target", {}).get("name") or _role(certificate, "target"),
-        "Outcome": _outcome(certificate),
+        "Outcome": f"{classes[1]}, against {classes[0]}" if classes else "",
         "Formula": schema.get("formula", ""),
         "Loss": loss_in_words(certificate),
         "Exposure": _role(certificate, "exposure"),
@@ -275,15 +251,15 @@ def facts(certificate: Certificate, estimates: Estimates) -> tuple[tuple[str, st
             f"{name}: SD {scale:.3g} ({low:.3g} to {high:.3g})"
             for name, (scale, low, high) in components(certificate, estimates).items()
         ),
-        "Intercept": "" if certificate.data.intercept else "none",
-        **_dispersion(problem.loss, estimates),
+        "Intercept": "" if data.intercept else "none",
+        **dispersion,
         "Penalty": _penalty(certificate),
-        "Rows": _rows(certificate),
+        "Rows": f"{some}{data.n_rows}{of_groups}",
         "Covariance": _KINDS[estimates.kind],
         "Privacy": f"{spent}; {certificate.adjacency.value} ({certificate.relation})",
         "Budget": shares_of_budget(certificate),
     }
-    return tuple((name, text) for name, text in found.items() if text)
+    return tuple((name, text) for name, text in texts.items() if text)
 
 
 def components(
@@ -300,13 +276,6 @@ def components(
             strict=False,
         )
     }
-
-
-def _rows(certificate: Certificate) -> str:
-    data = certificate.data
-    some = "" if certificate.fact(WHERE) is None else "some of "
-    of_groups = "" if data.groups is None else f" of {data.n_units} groups"
-    return f"{some}{data.n_rows}{of_groups}"
 
 
 @final
@@ -328,12 +297,35 @@ def of_intervals(estimates: Estimates, level: float) -> tuple[str, ...]:
     law = "the normal distribution"
     if math.isfinite(freedom):
         law = f"Student's t distribution with {plain_number(freedom, 3)} degrees of freedom"
-    covered = (
+    unknown, prior, beyond = estimates.unknown, estimates.of_prior, estimates.beyond_prior
+    found = [
         f"{plain_number(100.0 * level)} % intervals include sampling error and privacy noise; "
         f"critical values are from {law}. noise: share of the squared error due to privacy"
         + ("." if estimates.prior is None else ", with the effect of the prior.")
-    )
-    return (covered, *_unknown(estimates), *_of_prior(estimates), *_beyond_prior(estimates))
+    ]
+    if unknown and len(unknown) == len(estimates.names):
+        found.append(
+            "No coefficient can be estimated at this budget: the fit did not converge, as with "
+            "nearly separable classes, or the curvature of the loss cannot be distinguished from "
+            "noise. A larger budget, fewer columns or a penalty would help."
+        )
+    elif unknown:
+        found.append(
+            f"Cannot be estimated at this budget: {listed(unknown)}. The information about them is "
+            "below the noise level, and the estimates are noise."
+        )
+    if prior:
+        found.append(
+            f"Standard errors of {listed(prior)} are at least two thirds of the prior's: the rows "
+            "carry little information about them at this budget. Their intervals hold for effects "
+            "as large as the prior expects (prior_scales)."
+        )
+    if beyond:
+        found.append(
+            f"{listed(beyond)}: more than two prior standard deviations from zero. Targets may be "
+            "nearly separable, and intervals may be too short. Check the data."
+        )
+    return tuple(found)
 
 
 def notes(
@@ -411,53 +403,6 @@ def _bound(estimates: Estimates) -> tuple[str, ...]:
     return (weighted, note)
 
 
-def _beyond_prior(estimates: Estimates) -> tuple[str, ...]:
-    """Return a note on coefficients far larger than the prior expects, if there are any."""
-    found = estimates.beyond_prior
-    if not found:
-        return ()
-    note = (
-        f"{listed(found)}: more than two prior standard deviations from zero. Targets may be "
-        "nearly separable, and intervals may be too short. Check the data."
-    )
-    return (note,)
-
-
-def _of_prior(estimates: Estimates) -> tuple[str, ...]:
-    """Return a note on coefficients with intervals mostly from the prior, if there are any."""
-    found = estimates.of_prior
-    if not found:
-        return ()
-    note = (
-        f"Standard errors of {listed(found)} are at least two thirds of the prior's: the rows "
-        "carry little information about them at this budget. Their intervals hold for effects as "
-        "large as the prior expects (prior_scales)."
-    )
-    return (note,)
-
-
-def _unknown(estimates: Estimates) -> tuple[str, ...]:
-    """Return a note on infinite standard errors, if there are any."""
-    unknown = [
-        name
-        for name, error in zip(estimates.names, estimates.standard_errors(), strict=True)
-        if math.isinf(error)
-    ]
-    if not unknown:
-        return ()
-    note = (
-        f"Cannot be estimated at this budget: {listed(unknown)}. The information about them is "
-        "below the noise level, and the estimates are noise."
-    )
-    if len(unknown) == len(estimates.names):
-        note = (
-            "No coefficient can be estimated at this budget: the fit did not converge, as with "
-            "nearly separable classes, or the curvature of the loss cannot be distinguished from "
-            "noise. A larger budget, fewer columns or a penalty would help."
-        )
-    return (note,)
-
-
 def is_shrunk(certificate: Certificate) -> bool:
     """Return whether the penalty shifts coefficients noticeably, compared with their errors."""
     weight = certificate.problem.regularizer.strong_convexity * certificate.data.n_rows
@@ -482,31 +427,16 @@ def _name(thing: object) -> str:
     return snake_case(type(thing).__name__).replace("_", " ")
 
 
-def _schema(certificate: Certificate) -> Mapping[str, Any]:
-    """Return the JSON form of the schema of the fit; empty without one."""
-    fact = certificate.fact("schema")
-    return {} if fact is None else fact.value
+def _value(certificate: Certificate, name: str, default: Any) -> Any:
+    """Return the value of a public fact."""
+    fact = certificate.fact(name)
+    return default if fact is None else fact.value
 
 
 def _role(certificate: Certificate, role: str) -> str:
     """Return the name of the column with a role; "" if it is unknown."""
-    fact = certificate.fact(role)
-    return fact.value if fact is not None and isinstance(fact.value, str) else ""
-
-
-def _dispersion(loss: Loss, estimates: Estimates) -> dict[str, str]:
-    """Return the estimated dispersion, or the residual standard deviation for squared errors."""
-    if estimates.dispersion is None:
-        return {}
-    if isinstance(loss.link, IdentityLink):
-        return {"Residual SD": f"{plain_number(math.sqrt(estimates.dispersion))}, estimated"}
-    return {"Dispersion": f"{plain_number(estimates.dispersion)}, estimated"}
-
-
-def _outcome(certificate: Certificate) -> str:
-    """Return the class that coefficients refer to, and the other one; "" for numbers."""
-    classes = certificate.fact("classes") or certificate.fact(LABELS)
-    return "" if classes is None else f"{classes.value[1]}, against {classes.value[0]}"
+    value = _value(certificate, role, "")
+    return value if isinstance(value, str) else ""
 
 
 def _penalty(certificate: Certificate) -> str:

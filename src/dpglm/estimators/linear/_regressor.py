@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import dataclasses
 import functools
@@ -40,6 +39,7 @@ from dpglm.problem import (
     NoPenalty,
     Problem,
     Regularizer,
+    Squared,
     WithOffset,
 )
 from dpglm.solvers.base import Plan
@@ -70,8 +70,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled to [-1, 1]; the releases are those
-    of the solver's plan, listed in ``privacy_``.
+    Privacy: targets are clipped to ``target_bounds`` and scaled: to [-1, 1], or with a log link
+    divided by the upper bound. The releases are those of the solver's plan, listed in ``privacy_``.
 
     References
     ----------
@@ -92,9 +92,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             tags.target_tags.positive_only = self._loss(1.0).target.bounds[0] == 0.0
         return tags
 
-    @abc.abstractmethod
     def _loss(self, scale: float) -> Loss:
-        """Return the loss of targets divided by ``scale``."""
+        """Return the loss of targets divided by ``scale``: by default least squares."""
+        return Squared()
 
     def _penalty(self, n_rows: int, scale: float) -> Regularizer:
         """Return the penalty on coefficients for targets divided by ``scale``."""
@@ -154,10 +154,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             Size of the data.
         dtype : {"float64", "float32"}, default="float64"
             Type of the matrix that ``fit`` will get.
-        sparse : bool, default=False
-            Whether it will be a sparse matrix.
-        offset : bool, default=False
-            Whether ``fit`` will get an offset or an exposure.
+        sparse, offset : bool, default=False
+            Whether it will be a sparse matrix, and ``fit`` get an offset or an exposure.
 
         Returns
         -------
@@ -187,16 +185,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _targets(self, low: float, high: float) -> BoundedTargets:
         check_target_bounds(low, high)
         shift, scale = self._standardization(low, high)
-        scaled_bounds = (low - shift) / scale, (high - shift) / scale
-        return BoundedTargets(
-            (low, high),
-            shift,
-            scale,
-            scaled_bounds,
-            self._loss(1.0).target,
-            strict=self.target_bounds is None,
-            numbers=self._numbers(),
-        )
+        scaled = (low - shift) / scale, (high - shift) / scale
+        kind, strict, numbers = self._loss(1.0).target, self.target_bounds is None, self._numbers()
+        return BoundedTargets((low, high), shift, scale, scaled, kind, strict, numbers)
 
     def _numbers(self) -> TargetNumbers:
         """Return the map from targets to numbers."""

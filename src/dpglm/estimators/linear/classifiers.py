@@ -258,9 +258,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             If a parameter is invalid, or neither ``row_norm`` nor ``feature_bounds`` is given.
         """
         classes = self._declared_classes()
-        if n_classes is None:
-            n_classes = 2 if classes is None else len(classes)
-        check_integer("n_classes", n_classes, least=2)
+        known = 2 if classes is None else len(classes)
+        n_classes = known if n_classes is None else check_integer("n_classes", n_classes, least=2)
         if classes is not None:
             class_factors(self.class_weight, classes)
             if n_classes != len(classes):
@@ -287,7 +286,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             if y is None:
                 raise ValueError("classes must be declared for rows not in memory, got None")
             check_classification_targets(y)
-        self.classes_ = self._classes_of(y, facts)
+        declared = self._declared_classes()
+        if declared is None:
+            self.classes_ = _at_least_two(different_labels(y))
+            remedy = "Give classes= the list of possible labels."
+            facts.from_data("classes", self.classes_.tolist(), remedy)
+        else:
+            self.classes_ = declared
+            facts.declared("classes", declared.tolist())
         weights = None
         if self.class_weight is not None:
             weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
@@ -304,17 +310,6 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
 
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         return np.ascontiguousarray(w[:-1].T), w[-1].copy()
-
-    def _classes_of(self, y: Any, facts: PublicFacts) -> NDArray[Any]:
-        """Return the declared classes, else those in ``y``, sorted."""
-        declared = self._declared_classes()
-        if declared is not None:
-            facts.declared("classes", declared.tolist())
-            return declared
-        classes = _at_least_two(different_labels(y))
-        remedy = "Give classes= the list of possible labels."
-        facts.from_data("classes", classes.tolist(), remedy)
-        return classes
 
     def _declared_classes(self) -> NDArray[Any] | None:
         """Return the declared classes, if any, sorted."""
@@ -523,16 +518,12 @@ class GeneralizedLinearClassifier(PrivateMarginClassifier):
     def _loss(self, n_classes: int) -> Loss:
         loss = LOSSES.get(self.loss, self.loss) if isinstance(self.loss, str) else self.loss
         if not isinstance(loss, Loss) or loss.target is not Target.CLASS:
-            return named_loss(loss, _is_of_labels, n_classes)
+            return named_loss(loss, lambda one: not one.target.is_number, n_classes)
         if n_classes == 2:
             raise ValueError(f"loss must be for binary labels with two classes, got {loss!r}")
         # The loss refuses another number of classes.
         loss.value(np.zeros((1, n_classes)), np.zeros(1, dtype=np.intp))
         return loss
-
-
-def _is_of_labels(loss: Loss) -> bool:
-    return not loss.target.is_number
 
 
 @final

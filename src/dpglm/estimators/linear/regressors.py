@@ -29,7 +29,6 @@ from dpglm.problem import (
     Poisson,
     Probit,
     Regularizer,
-    Squared,
     Target,
     Tweedie,
 )
@@ -71,17 +70,9 @@ class LinearRegression(PrivateRegressor):
     True
     """
 
-    def _loss(self, scale: float) -> Loss:
-        return Squared()
-
-
-class _Penalized(PenalizedRegressor):
-    def _loss(self, scale: float) -> Loss:
-        return Squared()
-
 
 @final
-class Ridge(_Penalized):
+class Ridge(PenalizedRegressor):
     """Private least squares with an L2 penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2 + alpha/(2 n) |w|^2``: scikit-learn's objective, scaled.
@@ -92,7 +83,7 @@ class Ridge(_Penalized):
 
 
 @final
-class Lasso(_Penalized):
+class Lasso(PenalizedRegressor):
     """Private least squares with an L1 penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2 + alpha |w|_1``, which is scikit-learn's objective.
@@ -103,7 +94,7 @@ class Lasso(_Penalized):
 
 
 @final
-class ElasticNet(_Penalized):
+class ElasticNet(PenalizedRegressor):
     """Private least squares with an L1 and an L2 penalty.
 
     Minimises ``(1/n) sum (y - X w)^2 / 2 + alpha (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2)``,
@@ -123,16 +114,6 @@ class ElasticNet(_Penalized):
         # Scaling targets by s scales w by 1/s, the loss and |w|^2 by 1/s^2, but |w|_1 by 1/s.
         l1, l2 = alpha * ratio / scale, alpha * (1.0 - ratio)
         return ElasticNetPenalty(l1 + l2, l1 / (l1 + l2)) if l1 + l2 > 0.0 else NoPenalty()
-
-
-class _NonNegativeRegressor(PenalizedRegressor):
-    """Base of the regressors of targets of at least 0, in units of their upper bound.
-
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds`` and divided by the upper one; the releases
-    are those of the solver's plan, listed in ``privacy_``.
-    """
 
 
 @final
@@ -166,7 +147,7 @@ class HuberRegressor(PenalizedRegressor):
 
 
 @final
-class PoissonRegressor(_NonNegativeRegressor):
+class PoissonRegressor(PenalizedRegressor):
     """Private Poisson regression with a log link, for counts.
 
     Minimises ``(1/n) sum (exp(z) - y z) + alpha/2 |w|^2`` with ``z = X w``, which is
@@ -186,12 +167,7 @@ class GammaRegressor(PenalizedRegressor):
     """Private gamma regression with a log link, for amounts with a spread that grows with the mean.
 
     Minimises ``(1/n) sum (z + y exp(-z)) + alpha/2 |w|^2`` with ``z = X w``, which is
-    scikit-learn's objective up to a constant.
-
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds``, which must be above 0, and divided by the
-    upper one; the releases are those of the solver's plan, listed in ``privacy_``.
+    scikit-learn's objective up to a constant. ``target_bounds`` must be above 0.
     """
 
     def _loss(self, scale: float) -> Loss:
@@ -202,7 +178,7 @@ class GammaRegressor(PenalizedRegressor):
 
 
 @final
-class TweedieRegressor(_NonNegativeRegressor):
+class TweedieRegressor(PenalizedRegressor):
     """Private regression with a Tweedie family and a log link, for example for yearly claims.
 
     Minimises ``(1/(2n)) sum deviance + alpha/2 |w|^2``, which is scikit-learn's objective. The
@@ -230,7 +206,7 @@ class TweedieRegressor(_NonNegativeRegressor):
 
 
 @final
-class NegativeBinomialRegressor(_NonNegativeRegressor):
+class NegativeBinomialRegressor(PenalizedRegressor):
     """Private negative binomial regression with a log link, for overdispersed counts.
 
     Minimises ``(1/n) sum loss + alpha/2 |w|^2`` where the loss is the negative log-likelihood. The
@@ -366,11 +342,6 @@ class GeneralizedLinearRegressor(PrivateRegressor):
         loss supports it (``Loss.for_scaled_targets``); otherwise choose units of y with
         ``target_bounds`` near -1 and 1.
 
-    Notes
-    -----
-    Privacy: targets are clipped to ``target_bounds``; the releases are those of the solver's plan,
-    listed in ``privacy_``.
-
     Examples
     --------
     >>> import numpy as np
@@ -399,14 +370,10 @@ class GeneralizedLinearRegressor(PrivateRegressor):
         return (0.0, 1.0) if is_fixed else standardization
 
     def _stated_loss(self) -> Loss:
-        return stated_loss(self.loss, _is_of_numbers, _NUMBERS, "numbers")
+        return stated_loss(self.loss, lambda one: one.target.is_number, _NUMBERS, "numbers")
 
 
 _BINOMIAL: Mapping[str, Loss] = MappingProxyType(
     {"logit": Binomial(), "probit": Probit(), "cloglog": ComplementaryLogLog()}
 )
 _NUMBERS = tuple(target for target in Target if target.is_number)
-
-
-def _is_of_numbers(loss: Loss) -> bool:
-    return loss.target.is_number
