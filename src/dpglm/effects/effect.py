@@ -304,10 +304,9 @@ class AverageEffect:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the released values and the certificate as plain values, like ``save``."""
-        own, values = vars(self.question), (self.spread, self.sums)
-        return _FORMAT.write(
-            _Stored(*own.values(), self.design_effect, self.bias, *values, self.privacy_)
-        )
+        asked, bias = self.question, self.bias
+        own = asked.schema, asked.formula, asked.overlap, self.design_effect, bias
+        return _FORMAT.write(_Stored(*own, self.spread, self.sums, self.privacy_))
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:

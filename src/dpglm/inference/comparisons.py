@@ -297,23 +297,26 @@ class WaldTest:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparisons(Tabled):
-    """Estimates of contrasts with intervals and tests; text and tables show them.
+    """Contrasts of coefficients, or predictions and their changes; text and tables show them.
 
     Parameters
     ----------
     names : tuple of str
-        Names of the contrasts.
-    estimates, standard_errors, p_values : ndarray of shape (n_contrasts,)
-        On the scale of the coefficients; errors are infinite for contrasts that cannot be estimated
-        at this budget, and p-values are adjusted.
-    intervals : ndarray of shape (n_contrasts, 2)
-        Lower and upper ends, on the scale of the coefficients.
-    correction : {"simultaneous", "holm", "bonferroni", "none"}
-        Correction for several comparisons.
-    of_prior : tuple of str
-        Contrasts with at least two thirds of the prior's standard deviation.
+        A name for each number.
+    estimates, standard_errors : ndarray of shape (n,)
+        Contrasts are on the scale of the coefficients, others in the units of the target
+        (probabilities for two classes); errors of ratios are those of their logarithms. Errors are
+        infinite for numbers that cannot be estimated at this budget.
+    intervals : ndarray of shape (n, 2)
+        Lower and upper ends.
     table : Summary
         The numbers as text, HTML, Markdown and LaTeX.
+    p_values : ndarray of shape (n,), optional
+        Adjusted p-values of contrasts.
+    correction : {"simultaneous", "holm", "bonferroni", "none"}, default="none"
+        Correction for several comparisons.
+    of_prior : tuple of str, default=()
+        Contrasts with at least two thirds of the prior's standard deviation.
 
     Notes
     -----
@@ -323,11 +326,11 @@ class Comparisons(Tabled):
     names: tuple[str, ...]
     estimates: Floats
     standard_errors: Floats
-    p_values: Floats
     intervals: Floats
-    correction: str
-    of_prior: tuple[str, ...]
     table: Summary
+    p_values: Floats | None = None
+    correction: str = "none"
+    of_prior: tuple[str, ...] = ()
 
 
 @final
@@ -418,7 +421,7 @@ def compared(
         link=link if check_bool("exponentiate", exponentiate) else None,
     )
     table = Summary(title, (), names, columns, tuple(notes))
-    return Comparisons(names, values, errors, p_values, intervals, correction, of_prior, table)
+    return Comparisons(names, values, errors, intervals, table, p_values, correction, of_prior)
 
 
 def table_of_tests(title: str, tests: Mapping[str, WaldTest], unknown: tuple[str, ...]) -> Anova:

@@ -21,9 +21,9 @@ from dpglm._validation import (
     in_one_line,
 )
 from dpglm._words import plain_number
-from dpglm.inference.comparisons import Floats, largest_errors, quantile, root_of
+from dpglm.inference.comparisons import Comparisons, Floats, largest_errors, quantile, root_of
 from dpglm.inference.estimates import Estimates, quadratic_of
-from dpglm.inference.summary import Summary, SummaryColumn, Tabled
+from dpglm.inference.summary import Summary, SummaryColumn
 from dpglm.problem import Link
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.cells import listed
@@ -166,63 +166,28 @@ _STEP, _SCORE_STEP = 1e-5, 1e-3
 _MOST = 1000
 
 
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class MeanEffects(Tabled):
-    """Predictions, or differences or ratios of predictions, with intervals.
-
-    Text and tables show them.
-
-    Parameters
-    ----------
-    names : tuple of str
-        A name for each number.
-    estimates, standard_errors : ndarray of shape (n,)
-        In the units of the target (probabilities for two classes); standard errors of ratios are
-        those of their logarithms. Infinite for numbers that cannot be estimated at this budget.
-    intervals : ndarray of shape (n, 2)
-        Lower and upper ends, each number by itself.
-    table : Summary
-        The numbers as text, HTML, Markdown and LaTeX.
-
-    Notes
-    -----
-    Privacy: post-processing of released values.
-    """
-
-    names: tuple[str, ...]
-    estimates: Floats
-    standard_errors: Floats
-    intervals: Floats
-    table: Summary
-
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        heading: str,
-        names: Sequence[str],
-        numbers: tuple[Floats, Floats, Floats],
-        level: float,
-        notes: Sequence[str],
-    ) -> MeanEffects:
-        """Return the numbers (estimates, errors, intervals) with their table."""
-        (estimates, errors, intervals), tail = numbers, 0.5 * (1.0 - level)
-        # Digits follow the intervals, which ratios have on another scale than errors.
-        width = (intervals[:, 1] - intervals[:, 0]) / 4.0
-        columns = [
-            SummaryColumn(
-                heading, estimates, "estimate", np.where(np.isinf(errors), errors, width)
-            ),
-            *(
-                SummaryColumn(name, ends, "estimate", np.where(np.isfinite(width), width, 0.0))
-                for name, ends in zip(
-                    (f"[{tail:.3g}", f"{1.0 - tail:.5g}]"), intervals.T, strict=True
-                )
-            ),
-        ]
-        table = Summary(title, (), tuple(names), tuple(columns), tuple(notes))
-        return cls(tuple(names), estimates, errors, intervals, table)
+def mean_effects(
+    title: str,
+    heading: str,
+    names: Sequence[str],
+    numbers: tuple[Floats, Floats, Floats],
+    level: float,
+    notes: Sequence[str],
+) -> Comparisons:
+    """Return means or effects (estimates, errors, intervals) in the units of the target."""
+    (estimates, errors, intervals), tail = numbers, 0.5 * (1.0 - level)
+    # Digits follow the intervals, which ratios have on another scale than errors.
+    width = (intervals[:, 1] - intervals[:, 0]) / 4.0
+    own = np.where(np.isinf(errors), errors, width)
+    sure = np.where(np.isfinite(width), width, 0.0)
+    low, high = intervals.T
+    columns = (
+        SummaryColumn(heading, estimates, "estimate", own),
+        SummaryColumn(f"[{tail:.3g}", low, "estimate", sure),
+        SummaryColumn(f"{1.0 - tail:.5g}]", high, "estimate", sure),
+    )
+    table = Summary(title, (), tuple(names), columns, tuple(notes))
+    return Comparisons(tuple(names), estimates, errors, intervals, table)
 
 
 @final
@@ -306,7 +271,7 @@ class PointEffects:
             of_prior=bool(self._of_prior(differences).any()),
         )
 
-    def predictions(self, at: Point | None, level: float) -> MeanEffects:
+    def predictions(self, at: Point | None, level: float) -> Comparisons:
         """Return the means of the target at all combinations of values."""
         points, named = self._points(at)
         rows = self.rows(points)
@@ -318,7 +283,7 @@ class PointEffects:
         made = (*numbers, np.column_stack(ends).astype(np.float64))
         return self._shown("predictions", "mean", names, made, level, named, rows)
 
-    def effects(self, names: Any, at: Point | None, level: float) -> MeanEffects:
+    def effects(self, names: Any, at: Point | None, level: float) -> Comparisons:
         """Return slopes in numeric columns, and differences from reference categories."""
         chosen = list(self.columns) if names is None else names
         chosen = [chosen] if isinstance(chosen, str) else check_list("columns", chosen)
@@ -403,7 +368,7 @@ class PointEffects:
         level: float,
         named: Sequence[str],
         gradients: Floats,
-    ) -> MeanEffects:
+    ) -> Comparisons:
         others = {name: usual(one) for name, one in self.columns.items() if name not in named}
         notes = [f"{100.0 * level:g} % intervals include sampling error and privacy noise."]
         if others:
@@ -412,7 +377,7 @@ class PointEffects:
         if of_prior.any():
             which = [name for name, is_so in zip(names, of_prior, strict=True) if is_so]
             notes.append(f"The rows carry little information at this budget about {listed(which)}.")
-        return MeanEffects.of(f"{self.title}: {what}", heading, names, numbers, level, notes)
+        return mean_effects(f"{self.title}: {what}", heading, names, numbers, level, notes)
 
 
 def _named(point: Point, names: Sequence[str]) -> str:

@@ -272,39 +272,33 @@ class Estimates:
         return errors if self.is_known else np.where(errors > 0.0, np.inf, 0.0)
 
 
-@final
-@dataclass(frozen=True)
-class TargetScale:
-    """Loss of a fit, and the divisor of its targets; 1 for labels."""
+def target_scale(certificate: Certificate) -> float:
+    """Return the divisor of the targets of a fit; 1 for labels."""
+    data, fact = certificate.data, certificate.fact("target_bounds")
+    width = data.target_high - data.target_low
+    if fact is None or not 0.0 < width < np.inf:
+        return 1.0
+    low, high = fact.value
+    return float((high - low) / width)
 
-    loss: Loss
-    scale: float
 
-    @classmethod
-    def of(cls, certificate: Certificate) -> TargetScale:
-        """Return the scale in a certificate; the loss is without offsets."""
-        data, fact = certificate.data, certificate.fact("target_bounds")
-        width, scale = data.target_high - data.target_low, 1.0
-        if fact is not None and 0.0 < width < np.inf:
-            scale = (fact.value[1] - fact.value[0]) / width
-        return cls(certificate.problem.loss.without_offset, scale)
+def users_loss(certificate: Certificate) -> Loss:
+    """Return the loss of a fit for the targets in the units of the user, without offsets."""
+    loss = certificate.problem.loss.without_offset
+    scaled = loss.for_scaled_targets(1.0 / target_scale(certificate))
+    return loss if scaled is None else scaled
 
-    @property
-    def users_loss(self) -> Loss:
-        """Loss for the targets in the units of the user."""
-        scaled = self.loss.for_scaled_targets(1.0 / self.scale)
-        return self.loss if scaled is None else scaled
 
-    @property
-    def of_dispersions(self) -> float:
-        """Factor from the dispersion of prepared targets to that of the targets of the user.
+def scale_of_dispersions(certificate: Certificate) -> float:
+    """Return the factor from the dispersion of prepared targets to that of the user's targets.
 
-        If targets divided by s have the variance ``phi V(m / s)``, the original ones have
-        ``s^2 phi V(m / s)``. As V is a power, this is ``s^2 V(1 / s) / V(1)`` times ``phi V(m)``.
-        """
-        variances = self.loss.variance(np.array([1.0 / self.scale, 1.0]))
-        assert variances is not None
-        return float(self.scale**2 * variances[0] / variances[1])
+    If targets divided by s have the variance ``phi V(m / s)``, the original ones have ``s^2 phi V(m
+    / s)``. As V is a power, this is ``s^2 V(1 / s) / V(1)`` times ``phi V(m)``.
+    """
+    scale = target_scale(certificate)
+    variances = certificate.problem.loss.without_offset.variance(np.array([1.0 / scale, 1.0]))
+    assert variances is not None
+    return float(scale**2 * variances[0] / variances[1])
 
 
 _GROUPS_PER_COLUMN = 10

@@ -30,7 +30,7 @@ from dpglm.inference.comparisons import (
     quantile,
     table_of_tests,
 )
-from dpglm.inference.effects import Curve, MeanEffects, PointEffects
+from dpglm.inference.effects import Curve, PointEffects
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Summary,
@@ -486,7 +486,7 @@ class Inference:
     @checked
     def adjusted_predictions(
         self, at: Mapping[str, Any] | None = None, *, level: float = 0.95
-    ) -> MeanEffects:
+    ) -> Comparisons:
         """Predict the mean of the target at declared values of the columns.
 
         Parameters
@@ -499,7 +499,7 @@ class Inference:
 
         Returns
         -------
-        MeanEffects
+        Comparisons
             Probabilities of the second class for two classes. Intervals are those of the linear
             score, mapped to means; standard errors are by the delta method.
 
@@ -522,7 +522,7 @@ class Inference:
         *,
         at: Mapping[str, Any] | None = None,
         level: float = 0.95,
-    ) -> MeanEffects:
+    ) -> Comparisons:
         """Return the change of the mean of the target with a column, at declared values.
 
         Parameters
@@ -536,7 +536,7 @@ class Inference:
 
         Returns
         -------
-        MeanEffects
+        Comparisons
             The slope per unit of a numeric column; the differences from the reference category for
             categories (risk differences for two classes). Intervals are by the delta method.
 

@@ -15,7 +15,7 @@ from dpglm._registry import snake_case
 from dpglm._words import plain_number, rounded_up, visible
 from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.statement import LABELS, WHERE
-from dpglm.inference.estimates import Estimates, TargetScale
+from dpglm.inference.estimates import Estimates, target_scale, users_loss
 from dpglm.inference.layout import ModelTable
 from dpglm.privacy.accounting.accountants import GaussianAccountant
 from dpglm.privacy.events import Repeated
@@ -411,7 +411,7 @@ def is_shrunk(certificate: Certificate) -> bool:
 
 def loss_in_words(certificate: Certificate) -> str:
     """Return the name of a loss, its constants in the units of the targets, and its link."""
-    loss = TargetScale.of(certificate).users_loss
+    loss = users_loss(certificate)
     numbers = [f"{name} {plain_number(one)}" for name, one in loss.constants.items()]
     parts = [_name(loss) + (f" ({', '.join(numbers)})" if numbers else "")]
     if loss.link is not None:
@@ -445,7 +445,7 @@ def _penalty(certificate: Certificate) -> str:
     if isinstance(penalty, NoPenalty) or penalty == L2(0.0):
         return ""
     strength = plain_number(penalty.strong_convexity, 3)
-    scaled = "columns" if TargetScale.of(certificate).scale == 1.0 else "columns and targets"
+    scaled = "columns" if target_scale(certificate) == 1.0 else "columns and targets"
     return f"{type(penalty).__name__} of strength {strength}, on scaled {scaled}"
 
 

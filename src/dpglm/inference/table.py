@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +60,6 @@ def table(
     -----
     Privacy: post-processing of released values. Models of the same rows cost their budgets
     together.
-
-    Examples
-    --------
-    See docs/reporting.md.
     """
     check_real("level", level, above=0.0, below=1.0)
     named = models if isinstance(models, Mapping) else _numbered(models)
@@ -78,7 +74,8 @@ def table(
     )
     if ratios and any(link.exponentiated is None for link in links):
         raise ValueError("exponentiate requires links with odds or rate ratios in all models")
-    columns = [_Column(one, level, ratios) for one in found.values()]
+    every = list(found.values())
+    effects = [_effects(one, level, ratios) for one in every]
     known: dict[str, NamedTerm] = {}
     for one in found.values():
         for name, term in one.named.terms.items():
@@ -86,18 +83,19 @@ def table(
     shown = list(known) if terms is None else check_list("terms", terms)
     for name in shown:
         check_one_of("terms", name, tuple(known))
-    rows = [row for name in shown for row in _rows_of(known[name], columns)]
-    if terms is None and any(one.estimates.has_intercept for one in found.values()):
-        rows.append(("intercept", *(one.effect("intercept") for one in columns)))
+    rows = [row for name in shown for row in _rows_of(known[name], every, effects, ratios)]
+    if terms is None and any(one.estimates.has_intercept for one in every):
+        rows.append(("intercept", *(one.get("intercept", "") for one in effects)))
+    made = [one.certificate for one in every]
     sizes = [
-        ("rows", *(plain_number(one.certificate.data.n_rows) for one in found.values())),
-        ("epsilon", *(rounded_up(one.certificate.epsilon) for one in found.values())),
-        ("delta", *(rounded_up(one.certificate.delta) for one in found.values())),
+        ("rows", *(plain_number(one.data.n_rows) for one in made)),
+        ("epsilon", *(rounded_up(one.epsilon) for one in made)),
+        ("delta", *(rounded_up(one.delta) for one in made)),
     ]
     ratio = " or ".join(dict.fromkeys(f"{link.exponentiated}s" for link in links))
     what = ratio[:1].upper() + ratio[1:] if ratios else "Coefficients"
     covered = f"{what} with {100.0 * level:g} % intervals: sampling error and privacy noise."
-    notes = [covered, *_protection(list(found.values()))]
+    notes = [covered, *_protection(every)]
     cells = "".join(cell for row in rows for cell in row[1:])
     if _OF_PRIOR in cells:
         notes.append(
@@ -141,47 +139,33 @@ def _protection(models: Sequence[Inference]) -> Iterable[str]:
         )
 
 
-@final
-class _Column:
-    """The cells of one model."""
-
-    def __init__(self, model: Inference, level: float, ratios: bool) -> None:
-        self._model, self._ratios = model, ratios
-        values, ends = model.params, model.conf_int(level)
+def _effects(model: Inference, level: float, ratios: bool) -> dict[str, str]:
+    """Write the effects of a model with their intervals, by coefficient."""
+    numbers, found = np.column_stack([model.params, model.conf_int(level)]), {}
+    if ratios:
         with np.errstate(over="ignore"):
-            self._numbers = np.column_stack([values, ends])
-            if ratios:
-                self._numbers = np.exp(self._numbers)
-        self._errors = model.standard_errors * (self._numbers[:, 0] if ratios else 1.0)
-
-    def effect(self, name: str | None) -> str:
-        """Write an effect with its interval; "" without this coefficient, None for a reference."""
-        if name is None:
-            return "1 (reference)" if self._ratios else "0 (reference)"
-        if name not in self._model.names:
-            return ""
-        place = self._model.names.index(name)
-        if not np.isfinite(self._errors[place]):
-            return _UNKNOWN
-        error, numbers = self._errors[place], self._numbers[place]
-        if self._ratios:
-            value, low, high = (_of_ratio(one, error / numbers[0]) for one in numbers)
+            numbers = np.exp(numbers)
+    for name, error, own in zip(model.names, model.standard_errors, numbers, strict=True):
+        if not (np.isfinite(error) and np.isfinite(own[0])):
+            found[name] = _UNKNOWN
+            continue
+        if ratios:
+            value, low, high = (_of_ratio(one, error) for one in own)
         else:
             decimals = min(max(1 - math.floor(math.log10(error)), 0), 12) if error > 0.0 else 4
-            value, low, high = (f"{one:.{decimals}f}" for one in numbers)
-        mark = _OF_PRIOR if name in self._model.of_prior else ""
-        return f"{value} ({low}, {high}){mark}"
+            value, low, high = (f"{one:.{decimals}f}" for one in own)
+        mark = _OF_PRIOR if name in model.of_prior else ""
+        found[name] = f"{value} ({low}, {high}){mark}"
+    return found
 
-    def has(self, term: NamedTerm) -> bool:
-        return term.name in self._model.terms
 
-    def test(self, term: NamedTerm) -> str:
-        """Write the joint test of a term; "" without it."""
-        if not self.has(term):
-            return ""
-        found = self._model.wald_test(term.name)
-        p = "p < 0.001" if found.p_value < 0.001 else f"p = {found.p_value:.3f}"
-        return f"{p} ({found.df} df)"
+def _test(model: Inference, term: NamedTerm) -> str:
+    """Write the joint test of a term; "" without it."""
+    if term.name not in model.terms:
+        return ""
+    found = model.wald_test(term.name)
+    p = "p < 0.001" if found.p_value < 0.001 else f"p = {found.p_value:.3f}"
+    return f"{p} ({found.df} df)"
 
 
 def _of_ratio(value: float, error: float) -> str:
@@ -197,18 +181,24 @@ def _of_ratio(value: float, error: float) -> str:
     return f"{value:.{max(decimals, 0)}f}"
 
 
-def _rows_of(term: NamedTerm, columns: Sequence[_Column]) -> Iterable[tuple[str, ...]]:
-    blank = ("",) * len(columns)
+def _rows_of(
+    term: NamedTerm, models: Sequence[Inference], effects: Sequence[dict[str, str]], ratios: bool
+) -> Iterable[tuple[str, ...]]:
+    blank, reference = ("",) * len(models), "1 (reference)" if ratios else "0 (reference)"
+
+    def cells(name: str | None) -> Iterable[str]:
+        for model, found in zip(models, effects, strict=True):
+            own = reference if term.name in model.terms else ""
+            yield own if name is None else found.get(name, "")
+
     if term.levels:
         is_reference = any(name is None for _, name in term.levels)
         yield (term.name if is_reference else f"{term.name} (vs mean)", *blank)
-        for label, name in term.levels:
-            yield f"  {label}", *(one.effect(name) if one.has(term) else "" for one in columns)
+        yield from ((f"  {label}", *cells(name)) for label, name in term.levels)
     elif len(term.coefficients) == 1:
-        yield term.name, *(one.effect(term.coefficients[0]) for one in columns)
+        yield term.name, *cells(term.coefficients[0])
     elif len(term.columns) > 1:
         yield term.name, *blank
-        for name in term.coefficients:
-            yield f"  {name}", *(one.effect(name) for one in columns)
+        yield from ((f"  {name}", *cells(name)) for name in term.coefficients)
     else:
-        yield f"{term.name}, joint test", *(one.test(term) for one in columns)
+        yield f"{term.name}, joint test", *(_test(one, term) for one in models)

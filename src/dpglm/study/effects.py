@@ -20,8 +20,8 @@ from dpglm.data.split import EFFECTS, MODEL
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.exploration.design import run_on_table
-from dpglm.inference.comparisons import Floats, quantile
-from dpglm.inference.effects import MeanEffects, checked_cell, derivative, in_plain_words, usual
+from dpglm.inference.comparisons import Comparisons, Floats, quantile
+from dpglm.inference.effects import checked_cell, derivative, in_plain_words, mean_effects, usual
 from dpglm.inference.inference import Inference
 from dpglm.oracle.counts import Cells
 from dpglm.preprocessing.encoders import TableEncoder
@@ -93,26 +93,26 @@ class StandardizedMeans:
     privacy_: Certificate
 
     @property
-    def predictions(self) -> MeanEffects:
+    def predictions(self) -> Comparisons:
         """The mean prediction for each value."""
         names = [f"{self.column} = {in_plain_words(one)}" for one in self.values]
         return self._effects("mean", names, self.means, np.eye(len(names)))
 
     @property
-    def differences(self) -> MeanEffects:
+    def differences(self) -> Comparisons:
         """Differences from the mean with the first value (risk differences)."""
         names, rows = self._against_first("-")
         return self._effects("difference", names, rows @ self.means, rows)
 
     @property
-    def ratios(self) -> MeanEffects:
+    def ratios(self) -> Comparisons:
         """Ratios to the mean with the first value (risk ratios); intervals of the logarithms."""
         names, rows = self._against_first("/")
         means = np.maximum(self.means, np.finfo(float).tiny)
         return self._effects("ratio", names, rows @ np.log(means), rows / means)
 
     @property
-    def tables(self) -> tuple[MeanEffects, ...]:
+    def tables(self) -> tuple[Comparisons, ...]:
         """Means, and their differences and ratios if there are several."""
         several = len(self.values) > 1
         return (self.predictions, *((self.differences, self.ratios) if several else ()))
@@ -136,7 +136,7 @@ class StandardizedMeans:
 
     def _effects(
         self, what: str, names: Sequence[str], values: Floats, rows: Floats
-    ) -> MeanEffects:
+    ) -> Comparisons:
         """Return linear combinations of the means, or of their logarithms for ratios.
 
         With C the covariance of the coefficients and g a gradient with noise of variance s^2 in
@@ -176,7 +176,7 @@ class StandardizedMeans:
             "coefficients and of the means. The model is assumed to be right."
         )
         title = f"{self.inference.title}: standardised {what}s"
-        return MeanEffects.of(title, what, names, (values, found, ends), self.level, [note])
+        return mean_effects(title, what, names, (values, found, ends), self.level, [note])
 
 
 def _sets(n_columns: int) -> tuple[int, ...]:

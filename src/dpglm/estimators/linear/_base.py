@@ -34,7 +34,7 @@ from dpglm.estimators._private import (
     warn_of_weights,
 )
 from dpglm.exceptions import PlanMismatchError
-from dpglm.inference.estimates import Estimates, TargetScale, check_inference
+from dpglm.inference.estimates import Estimates, check_inference, scale_of_dispersions
 from dpglm.inference.inference import Features, Inference, LinearScores
 from dpglm.ledger.ledger import as_ledger
 from dpglm.privacy.budget import Adjacency, Unit
@@ -242,7 +242,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             uncertainty, self.units_, names or [f"x{place}" for place in range(size)]
         )
         if estimates.dispersion is not None:
-            dispersion = estimates.dispersion * TargetScale.of(self.privacy_).of_dispersions
+            dispersion = estimates.dispersion * scale_of_dispersions(self.privacy_)
             estimates = dataclasses.replace(estimates, dispersion=dispersion)
         features = Features(size, names, self._fitted_scaling())
         found = Inference(estimates, self.privacy_, LinearScores(features, estimates))
