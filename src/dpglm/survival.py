@@ -20,7 +20,7 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.execution import PartInput, Stated, StudyPart
 from dpglm.certificate.statement import PublicFact, schema_facts
 from dpglm.data.rows import Protection
-from dpglm.exploration.design import release, run_on_table
+from dpglm.exploration.design import plan_tables, release, run_on_table
 from dpglm.inference.comparisons import largest_errors, quantile, root_of
 from dpglm.inference.inference import Inference
 from dpglm.ledger.ledger import PrivacyLedger
@@ -35,7 +35,6 @@ from dpglm.tables.columns import CategoricalColumn, NumericColumn
 from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget
-from dpglm.tabulate import plan_tables
 
 __all__ = [
     "KaplanMeier",

@@ -16,15 +16,9 @@ from scipy.special import ndtri
 from dpglm._validation import check_real
 from dpglm._words import plain_number, rounded_up
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import PartInput, execute
-from dpglm.certificate.statement import WHERE, PublicFact, size_facts
-from dpglm.data.collection import Collection
-from dpglm.data.groups import LimitedGroups
-from dpglm.data.rows import DataSpec, Protection, Rows
+from dpglm.certificate.statement import WHERE
 from dpglm.oracle.counts import Cells
-from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan, calibrated
-from dpglm.solvers.composite.tabulation import Tabulation
+from dpglm.solvers.base import Plan
 from dpglm.solvers.uncertainty import Solution
 
 
@@ -593,40 +587,3 @@ class TabulatedResult:
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
-
-
-def plan_tables(
-    protection: Protection, width: int, row_norm: float, tables: tuple[Cells, ...]
-) -> Plan:
-    """Plan the release of tables of rows with ``width`` numbers."""
-    data = DataSpec(protection.n_rows, width, row_norm=row_norm, groups=protection.groups)
-    return calibrated(
-        lambda noise: Tabulation(data, protection.adjacency, tables, noise),
-        data,
-        protection.budget,
-        protection.adjacency,
-    )
-
-
-def run_tables(
-    plan: Plan,
-    rows: Callable[[], Collection],
-    n_rows: int,
-    given: PartInput,
-    made: str,
-    part: str,
-    facts: Iterable[PublicFact],
-) -> tuple[Solution, Certificate]:
-    """Execute a plan of tables on encoded rows, at most the planned number of each group."""
-    limited: LimitedGroups | None = None
-    if plan.data.groups is not None or given.groups is not None:
-        limited = LimitedGroups.planned(given.groups, plan.data, plan.adjacency, n_rows)
-
-    def prepared(noise: NoiseSource) -> Rows:
-        used = rows()
-        if limited is not None:
-            used = used.in_groups(given.groups, limited.most, noise)
-        return used.prepared(plan.data, None, np.zeros_like)
-
-    sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)
-    return execute(plan, prepared, made, part, (*sizes, *facts), given)

@@ -16,10 +16,11 @@ from dpglm.data.collection import MatrixRows
 from dpglm.data.rows import Protection
 from dpglm.data.split import NUISANCES
 from dpglm.effects.question import Contributions, EffectQuestion
+from dpglm.exploration.design import plan_tables, run_tables
 from dpglm.oracle.counts import Cells
 from dpglm.solvers.base import Plan
 from dpglm.tables.given import Where
-from dpglm.tabulate import normal_quantile, plan_tables, run_tables
+from dpglm.tabulate import normal_quantile
 
 Floats: TypeAlias = NDArray[np.float64]
 

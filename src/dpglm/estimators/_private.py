@@ -49,7 +49,7 @@ from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.uncertainty import Solution
-from dpglm.tables.cells import column_in_words, listed
+from dpglm.tables.cells import column_in_words
 
 if TYPE_CHECKING:
     from dpglm.inference.inference import Inference
@@ -505,12 +505,17 @@ def warn_of_weights(solution: Solution) -> None:
     )
 
 
+def _first(names: tuple[str, ...]) -> str:
+    """Return the first names, and the number of the others."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 def warn_of_prior(inference: Inference) -> None:
     """Warn of coefficients with intervals mostly from the prior, if there are any."""
     if inference.of_prior:
         warn_after_release(
             "The rows carry little information at this budget about "
-            f"{listed(inference.of_prior)}: their intervals in inference_ are mostly those of the "
+            f"{_first(inference.of_prior)}: their intervals in inference_ are mostly those of the "
             "prior (prior_scales). A larger budget, fewer columns or merged categories would help.",
             LowSignalWarning,
         )
@@ -521,7 +526,7 @@ def warn_of_unknown(inference: Inference) -> None:
     if inference.unknown:
         warn_after_release(
             "Cannot be estimated at this budget, as their information is below the noise level: "
-            f"{listed(inference.unknown)}. inference_.params is NaN for them; their values in "
+            f"{_first(inference.unknown)}. inference_.params is NaN for them; their values in "
             "coef_ are mostly noise. A larger budget, fewer columns or merged categories would "
             "help.",
             LowSignalWarning,

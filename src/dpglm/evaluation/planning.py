@@ -31,6 +31,7 @@ from dpglm.evaluation.classes import ClassesTask
 from dpglm.evaluation.evaluation import Evaluation
 from dpglm.evaluation.regression import RegressionTask
 from dpglm.evaluation.task import EvaluationTask, Result, positions, tables_of
+from dpglm.exploration.design import run_tables
 from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.solvers.base import Plan, calibrated
 from dpglm.solvers.composite.tabulation import Tabulation
@@ -38,7 +39,7 @@ from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.given import Where
 from dpglm.tables.schema import Schema
-from dpglm.tabulate import normal_quantile, run_tables
+from dpglm.tabulate import normal_quantile
 
 _HALF = 0.5
 

@@ -17,16 +17,19 @@ from narwhals import dependencies
 from numpy.typing import ArrayLike, NDArray
 
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import PartInput, Stated, StudyPart
-from dpglm.certificate.statement import PublicFact
+from dpglm.certificate.execution import PartInput, Stated, StudyPart, execute
+from dpglm.certificate.statement import PublicFact, size_facts
 from dpglm.data.collection import Collection, MatrixRows, as_collection
+from dpglm.data.groups import LimitedGroups
+from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.data.split import EXPLORATION
 from dpglm.data.stream.arrow import ArrowRows, RowEncoder, encoded_rows
 from dpglm.data.stream.batches import Batches, open_batches
 from dpglm.ledger.ledger import PrivacyLedger
 from dpglm.oracle.counts import Cells
 from dpglm.privacy.noise import NoiseSource
-from dpglm.solvers.base import Plan
+from dpglm.solvers.base import Plan, calibrated
+from dpglm.solvers.composite.tabulation import Tabulation
 from dpglm.solvers.uncertainty import Solution
 from dpglm.tables.cells import WHOSE_CURE, spelled_in
 from dpglm.tables.databases import Address
@@ -35,7 +38,6 @@ from dpglm.tables.files import read_table
 from dpglm.tables.given import Where
 from dpglm.tables.named import Named, by_name
 from dpglm.tables.schema import Schema
-from dpglm.tabulate import run_tables
 
 Pair: TypeAlias = tuple[str, str]
 """Names of two columns."""
@@ -293,6 +295,43 @@ def _dask(frame: Any) -> TableRows:
         return rows
 
     return TableRows(int(frame.shape[0].compute()), encoded, None)
+
+
+def plan_tables(
+    protection: Protection, width: int, row_norm: float, tables: tuple[Cells, ...]
+) -> Plan:
+    """Plan the release of tables of rows with ``width`` numbers."""
+    data = DataSpec(protection.n_rows, width, row_norm=row_norm, groups=protection.groups)
+    return calibrated(
+        lambda noise: Tabulation(data, protection.adjacency, tables, noise),
+        data,
+        protection.budget,
+        protection.adjacency,
+    )
+
+
+def run_tables(
+    plan: Plan,
+    rows: Callable[[], Collection],
+    n_rows: int,
+    given: PartInput,
+    made: str,
+    part: str,
+    facts: Iterable[PublicFact],
+) -> tuple[Solution, Certificate]:
+    """Execute a plan of tables on encoded rows, at most the planned number of each group."""
+    limited: LimitedGroups | None = None
+    if plan.data.groups is not None or given.groups is not None:
+        limited = LimitedGroups.planned(given.groups, plan.data, plan.adjacency, n_rows)
+
+    def prepared(noise: NoiseSource) -> Rows:
+        used = rows()
+        if limited is not None:
+            used = used.in_groups(given.groups, limited.most, noise)
+        return used.prepared(plan.data, None, np.zeros_like)
+
+    sizes = size_facts(plan.data, plan.adjacency, chosen=given.where is not None)
+    return execute(plan, prepared, made, part, (*sizes, *facts), given)
 
 
 def run_on_table(

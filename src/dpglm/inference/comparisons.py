@@ -8,18 +8,20 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from dpglm._validation import check_bool, check_list, check_one_of, check_real, in_one_line
-from dpglm.inference.estimates import Estimates, quadratic_of
+from dpglm.inference.estimates import quadratic_of
 from dpglm.inference.summary import Summary, SummaryColumn, Tabled, effect_columns
-from dpglm.problem import Link
 from dpglm.tables.cells import listed
 from dpglm.tables.encoding import NamedTerm
+
+if TYPE_CHECKING:
+    from dpglm.inference.inference import Inference
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -364,21 +366,20 @@ class Anova(Tabled, Mapping[str, WaldTest]):
 
 
 def compared(
-    title: str,
+    inference: Inference,
+    what: str,
     names: tuple[str, ...],
-    rows: Floats,
-    estimates: Estimates,
-    link: Link,
-    *,
+    combinations: Sequence[Floats],
     correction: str,
     level: float,
     exponentiate: bool,
-    others: Sequence[str] = (),
 ) -> Comparisons:
     """Return estimates, intervals and tests of linear combinations of coefficients."""
+    rows = np.array(combinations)
     check_one_of("correction", correction, CORRECTIONS)
     check_real("level", level, above=0.0, below=1.0)
-    quadratic = quadratic_of(rows)
+    estimates, quadratic = inference.estimates, quadratic_of(rows)
+    others = inference.named.interacting(rows)
     values: Floats = np.asarray(rows @ estimates.params)
     errors = estimates.standard_errors(quadratic)
     known = np.isfinite(errors) & (errors > 0.0)
@@ -418,9 +419,9 @@ def compared(
         intervals,
         level=level,
         freedom=freedom,
-        link=link if check_bool("exponentiate", exponentiate) else None,
+        link=inference.link if check_bool("exponentiate", exponentiate) else None,
     )
-    table = Summary(title, (), names, columns, tuple(notes))
+    table = Summary(f"{inference.title}: {what}", (), names, columns, tuple(notes))
     return Comparisons(names, values, errors, intervals, table, p_values, correction, of_prior)
 
 

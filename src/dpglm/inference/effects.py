@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm._calls import checked
 from dpglm._validation import (
     check_bool,
     check_integer,
@@ -21,14 +22,16 @@ from dpglm._validation import (
     in_one_line,
 )
 from dpglm._words import plain_number
+from dpglm.certificate.certificate import Certificate
 from dpglm.inference.comparisons import Comparisons, Floats, largest_errors, quantile, root_of
 from dpglm.inference.estimates import Estimates, quadratic_of
-from dpglm.inference.summary import Summary, SummaryColumn
-from dpglm.problem import Link
+from dpglm.inference.summary import Summary, SummaryColumn, SummarySource
+from dpglm.problem import IdentityLink, Link
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.cells import listed
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import NamedTerm
+from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +166,7 @@ Point: TypeAlias = Mapping[str, Any]
 """Values of columns by name."""
 _STEP, _SCORE_STEP = 1e-5, 1e-3
 """Steps of derivatives by a column, as a share of its range, and by the score."""
-_MOST = 1000
+_MOST, _EFFECTS = 1000, "effects need"
 
 
 def mean_effects(
@@ -190,65 +193,119 @@ def mean_effects(
     return Comparisons(tuple(names), estimates, errors, intervals, table)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class PointEffects:
-    """Predictions of a fitted model, and their changes, at declared values of its columns.
+class HasEffects:
+    """Base of inference: predictions of a model of a table, and their changes, at declared values.
 
-    ``every`` are all columns of the table, ``terms`` those of the model, and ``features`` maps a
-    table to the columns of ``estimates``.
+    ``scores`` has the columns of the fit, and the coefficients in their units.
     """
 
-    every: Sequence[Column]
-    terms: Sequence[NamedTerm]
-    features: Any
-    estimates: Estimates
-    link: Link
-    title: str
+    certificate: Certificate
+    scores: Any
+    source: SummarySource | None
+
+    @property
+    def title(self) -> str:
+        """Name of the estimator, or of the release that the estimates are from."""
+        return self.certificate.estimator if self.source is None else self.source.title
+
+    @property
+    def link(self) -> Link:
+        """The link between linear scores and means."""
+        link = IdentityLink() if self.source else self.certificate.problem.loss.link
+        assert link is not None
+        return link
 
     @functools.cached_property
-    def columns(self) -> dict[str, Column]:
-        """The columns that the model reads."""
-        read = {column for term in self.terms for column in term.columns}
-        return {one.name: one for one in self.every if one.name in read}
+    def _design(self) -> tuple[tuple[Column, ...], tuple[NamedTerm, ...]]:
+        """The columns of the table and the terms of the model; none without a schema."""
+        if self.source is not None:
+            return self.source.columns, self.source.terms
+        fact = self.certificate.fact("schema")
+        if fact is None:
+            return (), ()
+        schema = Schema.from_dict(fact.value)
+        return schema.columns, schema.named_terms
 
+    def _columns(self, what: str) -> dict[str, Column]:
+        """Return the columns that the model reads."""
+        every, terms = self._design
+        if not terms:
+            raise ValueError(f"{what} a model of a table with a schema (from_formula)")
+        read = {column for term in terms for column in term.columns}
+        return {one.name: one for one in every if one.name in read}
+
+    @property
+    def _estimates(self) -> Estimates:
+        found: Estimates = self.scores.estimates
+        return found
+
+    @checked
     def curve(
         self,
-        name: str,
-        reference: Any,
-        at: Point | None,
-        values: Any,
+        column: str,
+        reference: Any = None,
         *,
-        level: float,
-        simultaneous: bool,
-        exponentiate: bool | None,
+        at: Point | None = None,
+        values: Any = 101,
+        level: float = 0.95,
+        simultaneous: bool = True,
+        exponentiate: bool | None = None,
     ) -> Curve:
-        """Return the curve of a column."""
-        critical = self._critical(level)
+        """Return the effect of a column against a reference value, with a band.
+
+        Parameters
+        ----------
+        column : str
+            A column of the table.
+        reference : number or category, optional
+            By default the middle of the declared range, or the reference category.
+        at : mapping from str to value, optional
+            Values of other columns, which matter if they interact with the column; by default
+            the middle of the range, or the reference category.
+        values : int, or list of values, default=101
+            How many evenly spaced numbers, or which ones; all categories by default.
+        level : float, default=0.95
+            Confidence level of the band, in (0, 1).
+        simultaneous : bool, default=True
+            Whether the band covers the whole curve; otherwise each value by itself.
+        exponentiate : bool, optional
+            Whether effects are odds ratios or rate ratios; by default if the link has them.
+
+        Raises
+        ------
+        ValueError
+            If the model is not one of a table with a schema, or an argument is out of range.
+
+        Notes
+        -----
+        Privacy: post-processing; values and references do not depend on private rows.
+        """
+        columns, critical = self._columns("a curve needs"), self._critical(level)
         check_bool("simultaneous", simultaneous)
-        if name not in self.columns:
-            known = in_one_line(list(self.columns))
-            raise ValueError(f"column must be one of {known}, got {name!r}")
-        link, own = self.link, self.columns[name]
+        if column not in columns:
+            known = in_one_line(list(columns))
+            raise ValueError(f"column must be one of {known}, got {column!r}")
+        link, own = self.link, columns[column]
         ratios = link.exponentiated is not None
         if exponentiate is not None and check_bool("exponentiate", exponentiate) and not ratios:
             raise ValueError(f"exponentiate requires a link with ratios, got {link!r}")
         ratios = ratios if exponentiate is None else exponentiate
-        others = {one.name: usual(one) for one in self.every}
+        every, terms = self._design
+        others = {one.name: usual(one) for one in every}
         for key, value in dict(at or {}).items():
-            if key not in self.columns or key == name:
+            if key not in columns or key == column:
                 raise ValueError(f"at must have other columns of the model, got {key!r}")
-            others[key] = checked_cell(self.columns[key], value)
+            others[key] = checked_cell(columns[key], value)
         cells = _grid(own, values)
         start = usual(own) if reference is None else checked_cell(own, reference)
-        rows = self.rows([{**others, name: one} for one in (*cells, start)])
+        rows = self._rows([{**others, column: one} for one in (*cells, start)])
         differences = rows[:-1] - rows[-1]
-        effects, errors = differences @ self.estimates.params, self._errors(differences)
+        effects, errors = differences @ self._estimates.params, self._errors(differences)
         known_errors = np.isfinite(errors) & (errors > 0.0)
         if simultaneous and known_errors.any():
-            root = differences[known_errors] @ root_of(self.estimates.covariance)
+            root = differences[known_errors] @ root_of(self._estimates.covariance)
             root /= np.linalg.norm(root, axis=1, keepdims=True)
-            largest = largest_errors(root, self.estimates.degrees_of_freedom)
+            largest = largest_errors(root, self._estimates.degrees_of_freedom)
             critical = float(np.quantile(largest, level))
         half = critical * errors
         ends = np.stack([effects, effects - half, effects + half])
@@ -256,9 +313,9 @@ class PointEffects:
             ends = np.exp(ends) if ratios else ends
         joint = "the whole curve" if isinstance(own, NumericColumn) else "all categories together"
         what = joint if simultaneous else "each value by itself"
-        joined = {one for term in self.terms if name in term.columns for one in term.columns}
+        joined = {one for term in terms if column in term.columns for one in term.columns}
         return Curve(
-            name,
+            column,
             tuple(cells),
             start,
             effects=ends[0],
@@ -267,15 +324,41 @@ class PointEffects:
             effect=str(link.exponentiated) if ratios else "difference of the score",
             band=f"Band: {100.0 * level:g} % for {what}, sampling error and privacy noise "
             "together.",
-            at={one: value for one, value in others.items() if one in joined - {name}},
+            at={one: value for one, value in others.items() if one in joined - {column}},
             of_prior=bool(self._of_prior(differences).any()),
         )
 
-    def predictions(self, at: Point | None, level: float) -> Comparisons:
-        """Return the means of the target at all combinations of values."""
+    @checked
+    def adjusted_predictions(self, at: Point | None = None, *, level: float = 0.95) -> Comparisons:
+        """Predict the mean of the target at declared values of the columns.
+
+        Parameters
+        ----------
+        at : mapping from str to value or list of values, optional
+            Values of columns; lists are combined. Other columns have the middle of their range, or
+            the reference category.
+        level : float, default=0.95
+            Confidence level of each interval, in (0, 1).
+
+        Returns
+        -------
+        Comparisons
+            Probabilities of the second class for two classes. Intervals are those of the linear
+            score, mapped to means; standard errors are by the delta method.
+
+        Raises
+        ------
+        ValueError
+            If the model is not one of a table with a schema, or an argument is out of range.
+
+        Notes
+        -----
+        Privacy: post-processing; declared values do not depend on private rows. Averages over the
+        rows are a further release (``Study.effects``).
+        """
         points, named = self._points(at)
-        rows = self.rows(points)
-        scores, half = rows @ self.estimates.params, self._critical(level) * self._errors(rows)
+        rows = self._rows(points)
+        scores, half = rows @ self._estimates.params, self._critical(level) * self._errors(rows)
         ends = [self.link.inverse(scores + sign * half) for sign in (-1.0, 1.0)]
         errors = self._errors(derivative(self.link, scores)[:, np.newaxis] * rows)
         numbers = np.asarray(self.link.inverse(scores), dtype=np.float64), errors
@@ -283,14 +366,43 @@ class PointEffects:
         made = (*numbers, np.column_stack(ends).astype(np.float64))
         return self._shown("predictions", "mean", names, made, level, named, rows)
 
-    def effects(self, names: Any, at: Point | None, level: float) -> Comparisons:
-        """Return slopes in numeric columns, and differences from reference categories."""
-        chosen = list(self.columns) if names is None else names
+    @checked
+    def marginal_effects(
+        self, columns: Any = None, *, at: Point | None = None, level: float = 0.95
+    ) -> Comparisons:
+        """Return the change of the mean of the target with a column, at declared values.
+
+        Parameters
+        ----------
+        columns : str or list of str, optional
+            Columns of the model; by default all.
+        at : mapping from str to value or list of values, optional
+            See ``adjusted_predictions``.
+        level : float, default=0.95
+            Confidence level of each interval, in (0, 1).
+
+        Returns
+        -------
+        Comparisons
+            The slope per unit of a numeric column; the differences from the reference category for
+            categories (risk differences for two classes). Intervals are by the delta method.
+
+        Raises
+        ------
+        ValueError
+            If the model is not one of a table with a schema, or an argument is out of range.
+
+        Notes
+        -----
+        Privacy: post-processing, like ``adjusted_predictions``.
+        """
+        known = self._columns(_EFFECTS)
+        chosen = list(known) if columns is None else columns
         chosen = [chosen] if isinstance(chosen, str) else check_list("columns", chosen)
         points, named = self._points(at)
         found: list[tuple[str, float, Floats]] = []
         for name in chosen:
-            column = self.columns[check_one_of("columns", name, tuple(self.columns))]
+            column = known[check_one_of("columns", name, tuple(known))]
             is_category = isinstance(column, CategoricalColumn)
             if is_category and name in named:
                 raise ValueError(f"at must not name {name!r}: all its categories are compared")
@@ -310,8 +422,8 @@ class PointEffects:
         name = column.name
         if isinstance(column, CategoricalColumn):
             first, *others = sorted(column.categories, key=lambda one: one != usual(column))
-            rows = self.rows([{**point, name: one} for one in (first, *others)])
-            scores = rows @ self.estimates.params
+            rows = self._rows([{**point, name: one} for one in (first, *others)])
+            scores = rows @ self._estimates.params
             means = np.asarray(self.link.inverse(scores), dtype=np.float64)
             rows = derivative(self.link, scores)[:, np.newaxis] * rows
             for one, mean, row in zip(others, means[1:], rows[1:], strict=True):
@@ -320,44 +432,45 @@ class PointEffects:
         assert isinstance(column, NumericColumn)
         step = _STEP * (column.high - column.low)
         low, high = max(point[name] - step, column.low), min(point[name] + step, column.high)
-        below, here, above = self.rows([{**point, name: one} for one in (low, point[name], high)])
+        below, here, above = self._rows([{**point, name: one} for one in (low, point[name], high)])
         change = (above - below) / (high - low)
-        score = np.array([here @ self.estimates.params])
+        score = np.array([here @ self._estimates.params])
         slope, bend = derivative(self.link, score)[0], derivative(self.link, score, second=True)[0]
-        by_score = float(change @ self.estimates.params)
+        by_score = float(change @ self._estimates.params)
         yield f"{name}, per unit", float(slope * by_score), bend * by_score * here + slope * change
 
     def _points(self, at: Point | None) -> tuple[list[dict[str, Any]], list[str]]:
         """Return all combinations of values, and the columns that were named."""
         given: dict[str, list[Any]] = {}
+        columns = self._columns(_EFFECTS)
         for name, values in dict(at or {}).items():
-            if name not in self.columns:
+            if name not in columns:
                 raise ValueError(f"at must have columns of the model, got {name!r}")
             cells = check_list("at", values) if isinstance(values, list | tuple) else [values]
-            given[name] = [checked_cell(self.columns[name], one) for one in cells]
+            given[name] = [checked_cell(columns[name], one) for one in cells]
         if not 0 < math.prod(map(len, given.values())) <= _MOST:
             raise ValueError(f"at must have 1 to {_MOST} combinations of values, got {at!r}")
-        own = {one.name: usual(one) for one in self.every}
+        own = {one.name: usual(one) for one in self._design[0]}
         combined = itertools.product(*given.values())
         return [{**own, **dict(zip(given, one, strict=True))} for one in combined], list(given)
 
-    def rows(self, points: Sequence[Point]) -> Floats:
+    def _rows(self, points: Sequence[Point]) -> Floats:
         """Return the features at points, with a 1 for the intercept."""
         table = {name: _array([one[name] for one in points]) for name in points[0]}
-        rows = np.asarray(as_dense(self.features(table)), dtype=np.float64)
-        return np.insert(rows, 0, 1.0, axis=1) if self.estimates.has_intercept else rows
+        rows = np.asarray(as_dense(self.scores.features(table)), dtype=np.float64)
+        return np.insert(rows, 0, 1.0, axis=1) if self._estimates.has_intercept else rows
 
     def _errors(self, gradients: Floats) -> Floats:
         # The error of a zero difference is zero, even without information.
-        errors = self.estimates.standard_errors(quadratic_of(gradients))
+        errors = self._estimates.standard_errors(quadratic_of(gradients))
         return np.where(gradients.any(axis=1), errors, 0.0)
 
     def _of_prior(self, gradients: Floats) -> NDArray[np.bool_]:
-        return self.estimates.is_of_prior(quadratic_of(gradients)) & gradients.any(axis=1)
+        return self._estimates.is_of_prior(quadratic_of(gradients)) & gradients.any(axis=1)
 
     def _critical(self, level: float) -> float:
         check_real("level", level, above=0.0, below=1.0)
-        return quantile(level, self.estimates.degrees_of_freedom)
+        return quantile(level, self._estimates.degrees_of_freedom)
 
     def _shown(
         self,
@@ -369,7 +482,8 @@ class PointEffects:
         named: Sequence[str],
         gradients: Floats,
     ) -> Comparisons:
-        others = {name: usual(one) for name, one in self.columns.items() if name not in named}
+        columns = self._columns(_EFFECTS)
+        others = {name: usual(one) for name, one in columns.items() if name not in named}
         notes = [f"{100.0 * level:g} % intervals include sampling error and privacy noise."]
         if others:
             notes.append(f"Columns without a declared value: {_named(others, list(others))}.")

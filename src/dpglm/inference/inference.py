@@ -30,7 +30,7 @@ from dpglm.inference.comparisons import (
     quantile,
     table_of_tests,
 )
-from dpglm.inference.effects import Curve, PointEffects
+from dpglm.inference.effects import HasEffects
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.summary import (
     Summary,
@@ -41,11 +41,8 @@ from dpglm.inference.summary import (
     notes,
     of_intervals,
 )
-from dpglm.problem import IdentityLink, Link
-from dpglm.tables.columns import Column
 from dpglm.tables.encoding import LinearUnits, NamedTerm
 from dpglm.tables.given import finite_matrix
-from dpglm.tables.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +114,7 @@ _ROUNDING = 1e-10
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Inference:
+class Inference(HasEffects):
     """Standard errors, confidence intervals and tests of the coefficients of a fitted model.
 
     All of them include sampling error and privacy noise, and are in the units of the columns.
@@ -208,20 +205,10 @@ class Inference:
     def named(self) -> NamedEstimates:
         """The coefficients by name, with the terms of the schema of the fit."""
         slopes = self.names[int(self.estimates.has_intercept) :]
-        _, terms = self._design()
+        _, terms = self._design
         if {name for one in terms for name in one.coefficients} == {*slopes}:
             return NamedEstimates(self.names, {one.name: one for one in terms})
         return NamedEstimates(self.names, {name: NamedTerm(name, (name,), ()) for name in slopes})
-
-    def _design(self) -> tuple[tuple[Column, ...], tuple[NamedTerm, ...]]:
-        """Return the columns of the table and the terms of the model; none without a schema."""
-        if self.source is not None:
-            return self.source.columns, self.source.terms
-        fact = self.certificate.fact("schema")
-        if fact is None:
-            return (), ()
-        schema = Schema.from_dict(fact.value)
-        return schema.columns, schema.named_terms
 
     @property
     def target(self) -> str:
@@ -398,7 +385,7 @@ class Inference:
         if not found:
             raise ValueError("weights must be of one contrast at least, got none")
         names, rows = zip(*found, strict=True)
-        return self._compared("contrasts", names, np.array(rows), correction, level, exponentiate)
+        return compared(self, "contrasts", names, rows, correction, level, exponentiate)
 
     @checked
     def pairwise(
@@ -429,155 +416,8 @@ class Inference:
            models", Biometrical Journal 50 (2008).
         """
         names, rows = zip(*pairs(*self.named.levels(term)), strict=True)
-        title = f"pairs of {term}"
-        return self._compared(title, names, np.array(rows), correction, level, exponentiate)
-
-    @checked
-    def curve(
-        self,
-        column: str,
-        reference: Any = None,
-        *,
-        at: Mapping[str, Any] | None = None,
-        values: Any = 101,
-        level: float = 0.95,
-        simultaneous: bool = True,
-        exponentiate: bool | None = None,
-    ) -> Curve:
-        """Return the effect of a column against a reference value, with a band.
-
-        Parameters
-        ----------
-        column : str
-            A column of the table.
-        reference : number or category, optional
-            By default the middle of the declared range, or the reference category.
-        at : mapping from str to value, optional
-            Values of other columns, which matter if they interact with the column; by default
-            the middle of the range, or the reference category.
-        values : int, or list of values, default=101
-            How many evenly spaced numbers, or which ones; all categories by default.
-        level : float, default=0.95
-            Confidence level of the band, in (0, 1).
-        simultaneous : bool, default=True
-            Whether the band covers the whole curve; otherwise each value by itself.
-        exponentiate : bool, optional
-            Whether effects are odds ratios or rate ratios; by default if the link has them.
-
-        Raises
-        ------
-        ValueError
-            If the model is not one of a table with a schema, or an argument is out of range.
-
-        Notes
-        -----
-        Privacy: post-processing; values and references do not depend on private rows.
-        """
-        return self._points("a curve needs").curve(
-            column,
-            reference,
-            at,
-            values,
-            level=level,
-            simultaneous=simultaneous,
-            exponentiate=exponentiate,
-        )
-
-    @checked
-    def adjusted_predictions(
-        self, at: Mapping[str, Any] | None = None, *, level: float = 0.95
-    ) -> Comparisons:
-        """Predict the mean of the target at declared values of the columns.
-
-        Parameters
-        ----------
-        at : mapping from str to value or list of values, optional
-            Values of columns; lists are combined. Other columns have the middle of their range, or
-            the reference category.
-        level : float, default=0.95
-            Confidence level of each interval, in (0, 1).
-
-        Returns
-        -------
-        Comparisons
-            Probabilities of the second class for two classes. Intervals are those of the linear
-            score, mapped to means; standard errors are by the delta method.
-
-        Raises
-        ------
-        ValueError
-            If the model is not one of a table with a schema, or an argument is out of range.
-
-        Notes
-        -----
-        Privacy: post-processing; declared values do not depend on private rows. Averages over the
-        rows are a further release (``Study.effects``).
-        """
-        return self._points("effects need").predictions(at, level)
-
-    @checked
-    def marginal_effects(
-        self,
-        columns: Any = None,
-        *,
-        at: Mapping[str, Any] | None = None,
-        level: float = 0.95,
-    ) -> Comparisons:
-        """Return the change of the mean of the target with a column, at declared values.
-
-        Parameters
-        ----------
-        columns : str or list of str, optional
-            Columns of the model; by default all.
-        at : mapping from str to value or list of values, optional
-            See ``adjusted_predictions``.
-        level : float, default=0.95
-            Confidence level of each interval, in (0, 1).
-
-        Returns
-        -------
-        Comparisons
-            The slope per unit of a numeric column; the differences from the reference category for
-            categories (risk differences for two classes). Intervals are by the delta method.
-
-        Raises
-        ------
-        ValueError
-            If the model is not one of a table with a schema, or an argument is out of range.
-
-        Notes
-        -----
-        Privacy: post-processing, like ``adjusted_predictions``.
-        """
-        return self._points("effects need").effects(columns, at, level)
-
-    def _points(self, what: str) -> PointEffects:
-        every, terms = self._design()
-        if not terms:
-            raise ValueError(f"{what} a model of a table with a schema (from_formula)")
-        own = self.scores
-        return PointEffects(every, terms, own.features, own.estimates, self.link, self.title)
-
-    def _compared(
-        self,
-        what: str,
-        names: tuple[str, ...],
-        rows: NDArray[np.float64],
-        correction: str,
-        level: float,
-        exponentiate: bool,
-    ) -> Comparisons:
-        return compared(
-            f"{self.title}: {what}",
-            names,
-            rows,
-            self.estimates,
-            self.link,
-            correction=correction,
-            level=level,
-            exponentiate=exponentiate,
-            others=self.named.interacting(rows),
-        )
+        what = f"pairs of {term}"
+        return compared(self, what, names, rows, correction, level, exponentiate)
 
     def prediction_interval(
         self, X: Any, level: float = 0.95, *, offset: Any = None, exposure: Any = None
@@ -675,18 +515,6 @@ class Inference:
         if rows.ndim != 2 or rows.shape[1] != size or not np.isfinite(rows).all():
             raise ValueError(f"R must be finite with shape (q, {size}), got shape {rows.shape}")
         return rows, np.zeros(len(rows))
-
-    @property
-    def title(self) -> str:
-        """Name of the estimator, or of the release that the estimates are from."""
-        return self.certificate.estimator if self.source is None else self.source.title
-
-    @property
-    def link(self) -> Link:
-        """The link between linear scores and means."""
-        link = IdentityLink() if self.source else self.certificate.problem.loss.link
-        assert link is not None
-        return link
 
 
 def _numbers(name: str, value: Any) -> NDArray[np.float64]:
