@@ -78,17 +78,9 @@ class HasShapes(abc.ABC):
         return shapes_of(self._released(), level=level, simultaneous=simultaneous)
 
     def shapes_table(self) -> Any:
-        """Return all shapes as a table of points: knots and levels.
+        """Return all shapes as a pandas table of points: knots and levels.
 
-        Returns
-        -------
-        pandas.DataFrame
-            ``shapes_.table()`` returns the same without pandas; ``shapes_.to_csv`` writes it.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
+        ``shapes_.table()`` returns the same without pandas; ``shapes_.to_csv`` writes it.
         """
         return self.shapes_.to_frame()
 
@@ -105,10 +97,6 @@ class HasShapes(abc.ABC):
             Whether all panels have the same scale; otherwise each its own.
         **options
             Options of ``shapes``.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
 
         Raises
         ------

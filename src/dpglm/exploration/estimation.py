@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -29,6 +29,7 @@ from dpglm.tabulate import (
 )
 
 _Numbers: TypeAlias = tuple[Number, ...]
+_Table: TypeAlias = tuple[_Numbers, ...]
 
 
 @final
@@ -80,21 +81,9 @@ class ColumnDescription:
         return None if place is None else self.counts[place]
 
     def quantile(self, q: float) -> Number:
-        """Return any quantile, at no privacy cost.
+        """Return the quantile at ``q`` from 0 to 1, at no privacy cost.
 
-        Parameters
-        ----------
-        q : float
-            From 0 to 1.
-
-        Returns
-        -------
-        Number
-
-        Raises
-        ------
-        ValueError
-            If the column is not numeric, or ``q`` is out of range.
+        A ValueError says that the column is not numeric, or ``q`` is out of range.
         """
         if self.ranks is None:
             lack = (
@@ -217,18 +206,16 @@ def estimated(
     negative and add up.
     """
     counts = {one.name: _counted(released, one) for one in design.described}
-    totals = [
-        pooled(
-            [
-                *([_size(released, level)] if design.by is not None else []),
-                *(
-                    Total(float(values[level].sum()), float(variances.sum()))
-                    for values, variances in counts.values()
-                ),
-            ]
-        )
-        for level in range(design.n_levels)
-    ]
+    totals = []
+    for level in range(design.n_levels):
+        estimates = [
+            Total(float(values[level].sum()), float(variances.sum()))
+            for values, variances in counts.values()
+        ]
+        if design.by is not None:
+            size = float(released.tables[(COUNTS,)][level])
+            estimates.insert(0, Total(size, _variance(released, COUNTS)))
+        totals.append(pooled(estimates))
     values = np.array([one.value for one in totals])
     variances = np.array([one.variance for one in totals])
     if released.n_rows is None:
@@ -245,10 +232,6 @@ def estimated(
 
 def _variance(released: ReleasedTables[Key], *key: str) -> float:
     return released.noise[key] ** 2
-
-
-def _size(released: ReleasedTables[Key], level: int) -> Total:
-    return Total(float(released.tables[(COUNTS,)][level]), _variance(released, COUNTS))
 
 
 def _counted(released: ReleasedTables[Key], column: CountedColumn) -> Counted:
@@ -315,6 +298,10 @@ class _Level:
         """Number of rows, at least its noise: a denominator."""
         return max(self.total.value, math.sqrt(self.total.variance), 1.0)
 
+    def _count(self, count: float, noise: float, best: float) -> Number:
+        most = self.total.value if self.total.variance == 0.0 else math.inf
+        return number(count, noise, self.z, NumberScale(0.0, most), estimate=best)
+
     def _share(self, count: float, noise: float, best: float) -> Number:
         n = self._size
         # Agresti and Coull's estimate: the sampling variance is positive for every share.
@@ -333,7 +320,7 @@ class _Level:
         counts, shares = [], []
         for place, unit in enumerate(np.eye(column.n_cells)):
             cell, nearest = whole.cell(place), float(best[place])
-            counts.append(number(cell.value, cell.variance, self.z, self._range, estimate=nearest))
+            counts.append(self._count(cell.value, cell.variance, nearest))
             p = cell.value / self._size
             shares.append(self._share(cell.value, whole.variance(unit - p), nearest))
         found = ColumnDescription(column, tuple(counts), tuple(shares), self.z)
@@ -351,10 +338,6 @@ class _Level:
             found, mean=mean, spread=spread, quantiles=quantiles, ranks=ranks
         )
 
-    @property
-    def _range(self) -> NumberScale:
-        return NumberScale(0.0, self.total.value if self.total.variance == 0.0 else math.inf)
-
     def _ranks(self, column: CountedColumn, whole: Whole, best: Floats) -> Ranks:
         name, bins = column.name, column.bins
         if (PARTS, name) in self.design.cells:
@@ -362,32 +345,23 @@ class _Level:
         else:
             raw, variance = whole.values[bins, None], 0.0
         even = np.ones(column.n_parts)
-        moved = np.array(
-            [
-                whole_of(one, even, whole.cell(place)).values
-                for place, one in enumerate(raw, bins.start)
-            ]
-        )
-        nearest = [
-            nearest_counts(one, even, total) for one, total in zip(moved, best[bins], strict=True)
+        parts = [
+            whole_of(one, even, whole.cell(place)).values
+            for place, one in enumerate(raw, bins.start)
         ]
-        below, above = best[: bins.start].sum(), best[bins.stop]
-        return Ranks(
-            column.part_edges,
-            whole,
-            bins,
-            moved,
-            variance,
-            np.concatenate([[below], *nearest, [above]]),
-            self.released.clustering,
-        )
+        within = [
+            nearest_counts(one, even, total) for one, total in zip(parts, best[bins], strict=True)
+        ]
+        nearest = np.concatenate([[best[: bins.start].sum()], *within, [best[bins.stop]]])
+        known = column.part_edges, whole, bins, np.array(parts), variance, nearest
+        return Ranks(*known, self.released.clustering)
 
     def _moments(self, column: CountedColumn, whole: Whole) -> _Moments:
         present = np.ones(column.n_cells)
         if column.n_bins:
             name = column.name
             present[-1] = 0.0
-            n = max(float(present @ whole.values), self._least(whole, present))
+            n = _present(whole, present)
             total = float(self._table(NUMBERS, name))
             squares = float(self._table(SQUARES, name))
             noises = self._noise(NUMBERS, name), self._noise(SQUARES, name)
@@ -395,22 +369,16 @@ class _Level:
             of_count = whole.variance(present)
             slopes = (second - 0.5) - 2.0 * mean**2, -2.0 * mean
             noise = noises[1] + slopes[1] ** 2 * noises[0] + slopes[0] ** 2 * of_count
-            return _Moments(
-                n, mean, second - mean**2, (noises[0] + mean**2 * of_count) / n**2, noise / n**2
-            )
+            of_mean = (noises[0] + mean**2 * of_count) / n**2
+            return _Moments(n, mean, second - mean**2, of_mean, noise / n**2)
         # Two categories: moments follow from their counts.
         present[2:] = 0.0
         signs = np.zeros(column.n_cells)
         signs[:2] = -1.0, 1.0
-        n = max(float(present @ whole.values), self._least(whole, present))
+        n = _present(whole, present)
         mean = float(signs @ whole.values) / n
         of_mean = whole.variance(signs - mean * present) / n**2
         return _Moments(n, mean, 1.0 - mean**2, of_mean, 4.0 * mean**2 * of_mean)
-
-    @staticmethod
-    def _least(whole: Whole, present: Floats) -> float:
-        """Return the least denominator: the noise in the number of values."""
-        return max(math.sqrt(whole.variance(present)), 1.0)
 
     def _mean_and_spread(
         self, column: CountedColumn, moments: _Moments, ranks: Ranks
@@ -471,22 +439,13 @@ class _Level:
         of_counts = noise + through**2 * self.total.variance
         of_shares = noise + (through - p) ** 2 * self.total.variance
         encoder = self.design.encoder
-        return TwoWayTable(
-            pair,
-            encoder[one].labels,
-            encoder[other].labels,
-            tuple(
-                tuple(
-                    number(m, v, self.z, self._range, estimate=float(e))
-                    for m, v, e in zip(*of_row, strict=True)
-                )
-                for of_row in zip(moved.tolist(), of_counts.tolist(), nearest, strict=True)
-            ),
-            tuple(
-                tuple(self._share(m, v, float(e)) for m, v, e in zip(*of_row, strict=True))
-                for of_row in zip(moved.tolist(), of_shares.tolist(), nearest, strict=True)
-            ),
-        )
+
+        def cells(made: Callable[[float, float, float], Number], variances: Floats) -> _Table:
+            rows = zip(moved.tolist(), variances.tolist(), nearest.tolist(), strict=True)
+            return tuple(tuple(map(made, *of_row)) for of_row in rows)
+
+        numbers = cells(self._count, of_counts), cells(self._share, of_shares)
+        return TwoWayTable(pair, encoder[one].labels, encoder[other].labels, *numbers)
 
     def _correlation(self, pair: Pair, wholes: Mapping[str, Whole]) -> Number:
         encoder = self.design.encoder
@@ -508,6 +467,11 @@ class _Level:
         inside = min(max(r, -1.0), 1.0)
         sampled = self.released.clustering * (1.0 - inside**2) ** 2 / n
         return number(r, noise, self.z, NumberScale(-1.0, 1.0), sampling_variance=sampled)
+
+
+def _present(whole: Whole, present: Floats) -> float:
+    """Return the number of values, at least the noise in it: a denominator."""
+    return max(float(present @ whole.values), math.sqrt(whole.variance(present)), 1.0)
 
 
 def _root(squared: Number, factor: float) -> Number:

@@ -50,6 +50,8 @@ from dpglm.tables.named import by_name
 from dpglm.tables.schema import Schema
 
 SKIPPED = "passthrough"
+OF_THE_MODEL = ("estimator_type", "classifier_tags", "regressor_tags", "target_tags")
+"""Tags that a composition has from the linear model in it."""
 
 
 def _of_fitted(name: str, doc: str) -> Any:
@@ -90,40 +92,31 @@ class FittedModel(ClassPredictor):
     )
     inference_ = _of_fitted("inference_", "Standard errors, intervals and tests, if requested.")
 
-    @property
-    def n_features_in_(self) -> int:
-        """Number of input columns."""
-        return int(self._first().n_features_in_)
-
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the input columns, if any."""
-        names: NDArray[Any] = self._first().feature_names_in_
-        return names
+    n_features_in_ = property(
+        lambda model: model._first().n_features_in_, doc="Number of input columns."
+    )
+    feature_names_in_ = property(
+        lambda model: model._first().feature_names_in_, doc="Names of the input columns, if any."
+    )
 
     def linear_model(self) -> tuple[Any, Schema | None]:
-        found: tuple[Any, Schema | None] = self._fitted().linear_model()
-        return found
+        return self._fitted().linear_model()  # type: ignore[no-any-return]
 
     def _predicted(self, X: Any, output: Output) -> Any:
         return self._fitted()._predicted(self._transformed(X), output)
 
     def _classifies(self) -> bool:
-        classifies: bool = self._inner()._classifies()
-        return classifies
+        return self._inner()._classifies()  # type: ignore[no-any-return]
 
     def _answer(self) -> Output:
-        output: Output = self._fitted()._answer()
-        return output
+        return self._fitted()._answer()  # type: ignore[no-any-return]
 
-    def _score(self, X: Any, y: Any, sample_weight: Any, offset: Any, exposure: Any) -> float:
+    def _score(self, X: Any, y: Any, *options: Any) -> float:
         y, rows = self._targets(X, y), self._transformed(X)
-        score: float = self._fitted()._score(rows, y, sample_weight, offset, exposure)
-        return score
+        return self._fitted()._score(rows, y, *options)  # type: ignore[no-any-return]
 
     def _class_link(self) -> ClassLink:
-        link: ClassLink = self._inner()._class_link()
-        return link
+        return self._inner()._class_link()  # type: ignore[no-any-return]
 
 
 @final
@@ -199,10 +192,16 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
                     f"got {theirs!r}"
                 )
         changes = {name: getattr(self, name) for name in OF_THE_FIT}
-        shares = _shares_of(parts.private, parts.shares)
-        if parts.private:
-            steps = [step for _, step in parts.private]
-            changes["solver"] = Preprocessed(steps, model._solver(), shares)
+        private, given = dict(parts.private), {} if parts.shares is None else parts.shares
+        if not isinstance(given, Mapping) or not set(given) <= set(private):
+            raise ValueError(
+                f"shares must be a mapping from names of private steps, {list(private)!r}, to "
+                f"shares of the budget, got {parts.shares!r}"
+            )
+        if private:
+            # A step without a share follows its own rule.
+            shares = [given.get(name) for name in private]
+            changes["solver"] = Preprocessed(list(private.values()), model._solver(), shares)
         if parts.transformers and model.row_norm is None and model.feature_bounds is None:
             last = parts.transformers[-1][1]
             changes["row_norm"] = known_row_norm(last)
@@ -420,18 +419,6 @@ def _with_transformers(
     # Rows of files may carry their schema.
     has_schema = any(fact.name == "schema" for fact in known)
     return known if has_schema else (*known, *schema_facts(encoder.schema_))
-
-
-def _shares_of(steps: Sequence[tuple[str, Preprocessor]], shares: object) -> list[float | None]:
-    """Read the budget shares of private steps; None where the step's own rule decides."""
-    names = [name for name, _ in steps]
-    given = {} if shares is None else shares
-    if not isinstance(given, Mapping) or not set(given) <= set(names):
-        raise ValueError(
-            f"shares must be a mapping from names of private steps, {names!r}, to shares of the "
-            f"budget, got {shares!r}"
-        )
-    return [given.get(name) for name in names]
 
 
 # Tables that an encoder takes: in memory, in Parquet files and on Dask.

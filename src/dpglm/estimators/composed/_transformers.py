@@ -232,22 +232,19 @@ def _why_it_learns(transformer: Any) -> str | None:
 
 
 def _unless_ufunc(transformer: Any) -> str | None:
-    if transformer.func is None or (_is_known_ufunc(transformer.func) and not transformer.kw_args):
+    from scipy import special
+
+    func = transformer.func
+    # A function that maps each number by itself; other ufuncs can have a state.
+    is_known = isinstance(func, np.ufunc) and func.nin == 1 and func.signature is None
+    is_known = is_known and any(getattr(one, func.__name__, None) is func for one in (np, special))
+    if func is None or (is_known and not transformer.kw_args):
         return None
     return (
         "its function may read several rows; give a ufunc of NumPy or SciPy such as "
         "numpy.log1p without kw_args, or wrap it in sklearn.frozen.FrozenEstimator to declare that "
         "it does not"
     )
-
-
-def _is_known_ufunc(func: Any) -> bool:
-    """Whether a function maps each number by itself; other ufuncs can have a state."""
-    from scipy import special
-
-    if not isinstance(func, np.ufunc) or func.nin != 1 or func.signature is not None:
-        return False
-    return any(getattr(module, func.__name__, None) is func for module in (np, special))
 
 
 def _unless_set(name: str, allowed: str) -> Callable[[Any], str | None]:
@@ -384,10 +381,6 @@ def _norm_of_last(transformer: Any) -> float | None:
     return known_row_norm(steps[-1]) if steps else None
 
 
-def _norm_by_schema(encoder: TableEncoder) -> float:
-    return encoder.stated_schema().row_norm
-
-
 def _kind(transformer: Any) -> _Known:
     return _kinds().get(type(transformer), _UNKNOWN)
 
@@ -405,7 +398,7 @@ def _kinds() -> Mapping[type, _Known]:
     )
     from sklearn.frozen import FrozenEstimator
 
-    encoder = _Known(row_norm=_norm_by_schema, names_cells=True)
+    encoder = _Known(row_norm=lambda one: one.stated_schema().row_norm, names_cells=True)
     projection = _Known(_unless_set("n_components", "a number"))
     return MappingProxyType(
         {

@@ -15,7 +15,13 @@ from sklearn.utils import Bunch, Tags, get_tags
 from dpglm._validation import in_one_line
 from dpglm.estimators._predictor import Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT, warn_of_prior
-from dpglm.estimators.composed._composed import SKIPPED, ComposedModel, Parts, parts_of
+from dpglm.estimators.composed._composed import (
+    OF_THE_MODEL,
+    SKIPPED,
+    ComposedModel,
+    Parts,
+    parts_of,
+)
 from dpglm.estimators.composed._transformers import check_fixed
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import LogisticRegression
@@ -99,10 +105,8 @@ class PrivatePipeline(ComposedModel):
         if not steps or not isinstance(steps[-1], PrivateLinearModel):
             return tags  # fit raises the error
         last = get_tags(steps[-1])
-        tags.estimator_type = last.estimator_type
-        tags.target_tags = last.target_tags
-        tags.classifier_tags = last.classifier_tags
-        tags.regressor_tags = last.regressor_tags
+        for name in OF_THE_MODEL:
+            setattr(tags, name, getattr(last, name))
         first = next(step for step in steps if isinstance(step, BaseEstimator))
         tags.input_tags = get_tags(first).input_tags
         return tags
@@ -130,17 +134,7 @@ class PrivatePipeline(ComposedModel):
         return named
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters.
-
-        Parameters
-        ----------
-        deep : bool, default=True
-            Whether to include each step by name, and its settings as ``name__setting``.
-
-        Returns
-        -------
-        dict
-        """
+        """Return the parameters; ``deep`` adds steps by name, and settings as ``name__setting``."""
         parameters: dict[str, Any] = super().get_params(deep=False)
         if deep:
             for name, step in self._named():
@@ -150,22 +144,7 @@ class PrivatePipeline(ComposedModel):
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters, steps by their names, and settings of steps as ``name__setting``.
-
-        Parameters
-        ----------
-        **parameters
-            Named as in ``get_params``.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If a parameter does not exist.
-        """
+        """Set parameters, named as in ``get_params``; others are a ValueError."""
         if "steps" in parameters:
             self.steps = parameters.pop("steps")
         steps = dict(self._named())
@@ -210,17 +189,14 @@ class PrivatePipeline(ComposedModel):
         ValueError
             If a step or parameter is invalid, or the row norm is not public.
         """
-        return self._planned(self._planned_parts(n_rows), n_rows, n_features, options)
-
-    def _planned_parts(self, n_rows: int) -> Parts:
-        return self._parts()
+        return self._planned(self._planned_parts(), n_rows, n_features, options)
 
     def _fit(self, data: FitData, finish: Finish | None = None) -> None:
-        self._fit_parts(self._parts(), data, finish)
+        self._fit_parts(self._planned_parts(), data, finish)
         if self.estimator_.inference:
             warn_of_prior(self.inference_)
 
-    def _parts(self) -> Parts:
+    def _planned_parts(self, n_rows: int = 1) -> Parts:
         """Check the steps and their order."""
         *before, (_, estimator) = self._checked()
         if not isinstance(estimator, PrivateLinearModel):
@@ -253,14 +229,14 @@ class PrivatePipeline(ComposedModel):
         return Bunch(**dict(steps) | dict(self.transformers_) | {steps[-1][0]: self.estimator_})
 
     def _inner(self) -> Any:
-        return vars(self).get("estimator_") or self._parts().model
+        return vars(self).get("estimator_") or self._planned_parts().model
 
 
 @parts_of.register
 def _(pipeline: PrivatePipeline) -> Parts:
     if pipeline.__sklearn_is_fitted__():
         return Parts(pipeline.transformers_, [], pipeline.estimator_)
-    return pipeline._parts()
+    return pipeline._planned_parts()
 
 
 def _is_pair(step: Any) -> bool:
@@ -269,7 +245,8 @@ def _is_pair(step: Any) -> bool:
 
 def _settings(step: Any) -> dict[str, Any]:
     if isinstance(step, Preprocessor):
-        return {field.name: getattr(step, field.name) for field in _fields(step)}
+        own = [field.name for field in dataclasses.fields(step) if field.init]  # type: ignore[arg-type]
+        return {name: getattr(step, name) for name in own}
     settings: dict[str, Any] = getattr(step, "get_params", dict)()
     return settings
 
@@ -277,14 +254,9 @@ def _settings(step: Any) -> dict[str, Any]:
 def _with_settings(step: Any, settings: dict[str, Any]) -> Any:
     if not isinstance(step, Preprocessor):
         return step.set_params(**settings)
-    unknown = set(settings) - {field.name for field in _fields(step)}
-    if unknown:
+    if unknown := set(settings) - set(_settings(step)):
         raise ValueError(f"{sorted(unknown)} are not settings of {step!r}")
     return dataclasses.replace(step, **settings)  # type: ignore[type-var]
-
-
-def _fields(step: Any) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(step) if field.init]
 
 
 def from_formula(
@@ -342,7 +314,13 @@ def from_formula(
     encoder = SchemaEncoder(schema, formula=formula)
     design = encoder.stated_schema()
     if estimator is None:
-        estimator = _unpenalised(design)
+        # The usual model of the target, by maximum likelihood.
+        usual: Mapping[str, PrivateLinearModel] = {
+            "logistic": LogisticRegression(C=math.inf),
+            "ridge": LinearRegression(),
+            "poisson": PoissonRegressor(alpha=0.0),
+        }
+        estimator = usual[design.target.default_estimator]
     if not isinstance(estimator, PrivateLinearModel):
         raise ValueError(
             f"estimator must be a linear model of dpglm or None, got {in_one_line(estimator)}"
@@ -364,13 +342,3 @@ def from_formula(
         )
     shared = {name: value for name, value in parameters.items() if name in OF_THE_FIT}
     return PrivatePipeline([encoder, configured], **shared)
-
-
-def _unpenalised(schema: Schema) -> PrivateLinearModel:
-    """Return the estimator of a target's usual model, by maximum likelihood."""
-    by_name: Mapping[str, PrivateLinearModel] = {
-        "logistic": LogisticRegression(C=math.inf),
-        "ridge": LinearRegression(),
-        "poisson": PoissonRegressor(alpha=0.0),
-    }
-    return by_name[schema.target.default_estimator]

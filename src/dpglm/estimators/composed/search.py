@@ -21,7 +21,7 @@ from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import MetaEstimatorMixin
 from dpglm.estimators._predictor import Finish, FitData
 from dpglm.estimators._private import BudgetParameters, PrivateEstimator
-from dpglm.estimators.composed._composed import FittedModel, Parts, parts_of
+from dpglm.estimators.composed._composed import OF_THE_MODEL, FittedModel, Parts, parts_of
 from dpglm.estimators.composed.pipeline import PrivatePipeline
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
@@ -108,33 +108,15 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
     def __sklearn_tags__(self) -> Tags:
         inner = get_tags(self._inner())
         tags = super().__sklearn_tags__()
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags = inner.input_tags
-        tags.target_tags = inner.target_tags
-        tags.non_deterministic = inner.non_deterministic
+        for name in (*OF_THE_MODEL, "input_tags", "non_deterministic"):
+            setattr(tags, name, getattr(inner, name))
         return tags
 
     def plan(self, n_rows: int, n_features: int, **options: Any) -> Plan:
-        """Plan a search from public parameters, without data.
+        """Plan the whole search from public parameters, as the estimator's ``plan``.
 
-        Parameters
-        ----------
-        n_rows, n_features : int
-            Size of the data, after the fixed transformers of a pipeline.
-        **options
-            Options of the estimator's ``plan``: ``n_classes``, ``dtype``, ``sparse``.
-
-        Returns
-        -------
-        Plan
-            The plan of the whole search. ``plan.method.trainings`` has a plan for each candidate.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is invalid, or a public fact is missing.
+        Sizes are those after the fixed transformers of a pipeline. ``plan.method.trainings`` has a
+        plan for each candidate.
         """
         solver = self._solver(self._parameters(), None)
         plan: Plan = self._searching(solver).plan(n_rows, n_features, **options)
@@ -212,16 +194,6 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
             )
         return candidate._configured(parts)  # type: ignore[no-any-return]
 
-    def _check_candidate(self, parameters: Mapping[str, Any]) -> None:
-        """Check that a candidate sets only parameters in which candidates may differ."""
-        allowed = sorted(self._allowed(parameters))
-        for name, value in parameters.items():
-            if name not in allowed:
-                raise ValueError(
-                    f"candidates must not set {name!r}, which is the same for all of them or "
-                    f"unknown, got {value!r}; they may set {', '.join(allowed)}"
-                )
-
     def _allowed(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """List the parameters that this candidate may set, which depend on its private steps."""
         private: set[str] = set()
@@ -237,8 +209,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
             if of_model or step in private or name == "shares":
                 yield name
 
-    def _check_spending(self) -> None:
-        """Check that the estimator can be searched and leaves its budget at the defaults."""
+    def _solver(self, parameters: list[dict[str, Any]], y: Any) -> Solver:
+        """Return the search over candidates, which are checked first."""
         if not isinstance(self.estimator, PrivateLinearModel | PrivatePipeline):
             raise ValueError(
                 "estimator must be a private linear model or a PrivatePipeline of dpglm, which "
@@ -253,13 +225,15 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
                     f"got {name}={value!r} on the estimator"
                 )
 
-    def _solver(self, parameters: list[dict[str, Any]], y: Any) -> Solver:
-        """Return the search over candidates, which are checked first."""
-        self._check_spending()
         if not parameters:
             raise ValueError("there must be at least one candidate, got none")
         for one in parameters:
-            self._check_candidate(one)
+            allowed = sorted(self._allowed(one))
+            for name in (name for name in one if name not in allowed):
+                raise ValueError(
+                    f"candidates must not set {name!r}, which is the same for all of them or "
+                    f"unknown, got {one[name]!r}; they may set {', '.join(allowed)}"
+                )
         candidates = [self._candidate(one, y) for one in parameters]
         method = check_one_of("method", self.method, ("repeated", "held_out"))
         fraction = check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)

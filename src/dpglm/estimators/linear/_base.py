@@ -211,7 +211,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         target = target or rows.target_name
         if target is not None:
             facts.declared("target", target)
-        weight_bound *= task.heaviest
         w = self._run(rows, data, facts, task, weight_bound)
         self.coef_, self.intercept_ = self._model(w)
         known = tuple(facts.facts)
@@ -345,14 +344,12 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         n_rows: int,
         n_features: int,
         row_norm: float,
-        problem: Callable[[DataSpec], Problem],
+        groups: GroupBound | None,
+        task: FitTask,
         *,
         dtype: str,
         is_sparse: bool,
         weight_bound: float,
-        groups: GroupBound | None = None,
-        n_outputs: int = 1,
-        target_range: tuple[float, float] = (-math.inf, math.inf),
     ) -> DataSpec:
         # Sums require float64 where the places of rows differ between neighbours
         # (oracle/rounding.py).
@@ -362,30 +359,31 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         spec = DataSpec(
             n_rows=n_rows,
             n_features=n_features,
-            n_outputs=n_outputs,
+            n_outputs=task.n_outputs,
             row_norm=row_norm,
             intercept=row_norm if check_bool("fit_intercept", self.fit_intercept) else 0.0,
             dtype="float32" if is_coarse else "float64",
             sparse=is_sparse,
-            weight_bound=weight_bound,
+            weight_bound=weight_bound * task.heaviest,
             groups=groups,
-            target_low=target_range[0],
-            target_high=target_range[1],
+            target_low=task.target_range[0],
+            target_high=task.target_range[1],
             entry_bound=math.inf if self.feature_bounds is None else 1.0,
         )
         # Some solvers bound rounding errors for float64 only.
-        strict = self._solver().needs_float64(problem(spec), self._budget(n_rows))
+        strict = self._solver().needs_float64(task.problem(spec), self._budget(n_rows))
         return dataclasses.replace(spec, dtype="float64") if strict else spec
 
     def _planned(
-        self, n_rows: int, n_features: int, problem: Callable[[DataSpec], Problem], **options: Any
+        self, n_rows: int, n_features: int, task: FitTask, dtype: str, sparse: bool
     ) -> Plan:
         """Return the plan for data of a given size."""
-        row_norm = self._planned_row_norm(n_rows, n_features)
-        groups = self._planned_groups(n_rows)
-        spec = self._spec(n_rows, n_features, row_norm, problem, groups=groups, **options)
+        size = n_rows, n_features, self._planned_row_norm(n_rows, n_features)
+        bounds = self._planned_groups(n_rows), task
+        weight = self._weight_bound()
+        spec = self._spec(*size, *bounds, dtype=dtype, is_sparse=sparse, weight_bound=weight)
         weighted = getattr(self, "class_weight", None) is not None
-        return self._make_plan(spec, problem(spec), weighted=weighted)
+        return self._make_plan(spec, task.problem(spec), weighted=weighted)
 
     def _weight_bound(self) -> float:
         """Return the declared bound on the weight of a row, before ``sample_weight``."""
@@ -448,13 +446,11 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             n_rows,
             rows.shape[1],
             row_norm,
-            task.problem,
-            groups=bound,
+            bound,
+            task,
             dtype=rows.dtype,
             is_sparse=rows.is_sparse,
             weight_bound=weight_bound,
-            n_outputs=task.n_outputs,
-            target_range=task.target_range,
         )
         plan = data.plan
         if plan is None:

@@ -169,25 +169,22 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             If a parameter is invalid, or ``target_bounds`` is not given, or neither
             ``row_norm`` nor ``feature_bounds`` is.
         """
-        problem = self._problem
+        task = self._task_of(self._planned_bounds())
         if offset:
-            problem = functools.partial(_shifted, problem, self._offset_range().largest)
-        return self._planned(
-            n_rows,
-            n_features,
-            problem,
-            dtype=dtype,
-            is_sparse=sparse,
-            weight_bound=self._weight_bound(),
-            target_range=self._targets(*self._planned_bounds()).scaled_bounds,
-        )
+            shifted = functools.partial(_shifted, task.problem, self._offset_range().largest)
+            task = dataclasses.replace(task, problem=shifted)
+        return self._planned(n_rows, n_features, task, dtype, sparse)
 
-    def _targets(self, low: float, high: float) -> BoundedTargets:
+    def _task_of(self, bounds: tuple[float, float]) -> FitTask:
+        """Return the task of targets within public bounds."""
+        low, high = bounds
         check_target_bounds(low, high)
         shift, scale = self._standardization(low, high)
         scaled = (low - shift) / scale, (high - shift) / scale
         kind, strict, numbers = self._loss(1.0).target, self.target_bounds is None, self._numbers()
-        return BoundedTargets((low, high), shift, scale, scaled, kind, strict, numbers)
+        targets = BoundedTargets((low, high), shift, scale, scaled, kind, strict, numbers)
+        problem = functools.partial(self._problem_for, bounds)
+        return FitTask(targets, problem, target_range=scaled)
 
     def _numbers(self) -> TargetNumbers:
         """Return the map from targets to numbers."""
@@ -208,9 +205,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             bounds = float(numbers.min()), float(numbers.max())
             remedy = "Give target_bounds= from public knowledge."
             facts.from_data("target_bounds", list(bounds), remedy)
-        targets = self._targets(*bounds)
-        problem = functools.partial(self._problem_for, bounds)
-        return FitTask(targets, problem, target_range=targets.scaled_bounds)
+        return self._task_of(bounds)
 
     def _with_offset(self, task: FitTask, facts: PublicFacts, column: OffsetColumn) -> FitTask:
         if column.kind == "exposure" and not isinstance(self._link(), LogLink):

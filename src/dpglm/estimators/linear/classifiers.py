@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import json
 import math
@@ -233,24 +234,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         dtype: str = "float64",
         sparse: bool = False,
     ) -> Plan:
-        """Plan a fit from public parameters, without data.
+        """Plan a fit from public parameters, without data; see the regressors' ``plan``.
 
         Parameters
         ----------
-        n_rows, n_features : int
-            Size of the data.
+        n_rows, n_features, dtype, sparse
+            Size of the data, and type of the matrix that ``fit`` will get.
         n_classes : int, optional
             Number of classes, at least 2. Default: that of ``classes``, or 2.
-        dtype : {"float64", "float32"}, default="float64"
-            Type of the matrix that ``fit`` will get.
-        sparse : bool, default=False
-            Whether it will be a sparse matrix.
-
-        Returns
-        -------
-        Plan
-            Releases, noise, steps and expected noise per coefficient. ``fit`` on data of that
-            size executes this plan; ``dpglm.report.guidance`` predicts its accuracy.
 
         Raises
         ------
@@ -266,15 +257,16 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
                 raise ValueError(
                     f"n_classes must be the number of classes, {len(classes)}, got {n_classes}"
                 )
-        return self._planned(
-            n_rows,
-            n_features,
+        return self._planned(n_rows, n_features, self._task_of(n_classes), dtype, sparse)
+
+    def _task_of(self, n_classes: int) -> FitTask:
+        """Return the task without the maps of labels."""
+        return FitTask(
+            np.asarray,
             self._problem,
-            dtype=dtype,
-            is_sparse=sparse,
-            weight_bound=heaviest_class(self.class_weight) * self._weight_bound(),
             n_outputs=n_classes if n_classes > 2 else 1,
             target_range=self._target_range(n_classes),
+            heaviest=heaviest_class(self.class_weight),
         )
 
     def _target_range(self, n_classes: int) -> tuple[float, float]:
@@ -298,15 +290,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
         if self.class_weight is not None:
             weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
             facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
-        n_classes = len(self.classes_)
-        return FitTask(
-            ClassTargets(self.classes_),
-            self._problem,
-            n_outputs=n_classes if n_classes > 2 else 1,
-            target_range=self._target_range(n_classes),
-            weights=weights,
-            heaviest=heaviest_class(self.class_weight),
-        )
+        task = self._task_of(len(self.classes_))
+        return dataclasses.replace(task, targets=ClassTargets(self.classes_), weights=weights)
 
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         return np.ascontiguousarray(w[:-1].T), w[-1].copy()
@@ -497,20 +482,6 @@ class GeneralizedLinearClassifier(PrivateMarginClassifier):
         A loss with target ``BINARY``: a name in ``dpglm.problem.LOSSES`` or an object, also of your
         own class; for three classes or more also a loss with target ``CLASS``, such as
         ``"softmax"``. ``predict_proba`` exists if its link defines probabilities.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm import GeneralizedLinearClassifier
-    >>> from dpglm.problem import Tempered
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(6000, 3))
-    >>> y = X @ [3.0, -2.0, 0.0] > 0
-    >>> model = GeneralizedLinearClassifier(
-    ...     loss=Tempered(0.8), classes=[False, True], feature_bounds=(-1, 1)
-    ... ).fit(X[:5000], y[:5000])
-    >>> model.score(X[5000:], y[5000:]) > 0.9
-    True
     """
 
     loss: str | Loss = "logistic"
@@ -556,18 +527,6 @@ class RidgeClassifier(PrivateClassifier):
     ----------
     Martins and Astudillo, "From softmax to sparsemax", ICML 2016. Mehta, Krichene, Thakurta,
     Kurakin and Cutkosky, "Differentially private image classification from features", TMLR 2023.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm import RidgeClassifier
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(6000, 3))
-    >>> y = X.argmax(axis=1)
-    >>> model = RidgeClassifier(epsilon=1.0, classes=[0, 1, 2], feature_bounds=(-1, 1))
-    >>> model = model.fit(X[:5000], y[:5000])
-    >>> model.score(X[5000:], y[5000:]) > 0.8
-    True
     """
 
     alpha: float = 1.0

@@ -341,20 +341,6 @@ class GeneralizedLinearRegressor(PrivateRegressor):
         your own class. ``predict`` applies the inverse of its link. Targets are standardized if the
         loss supports it (``Loss.for_scaled_targets``); otherwise choose units of y with
         ``target_bounds`` near -1 and 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpglm import GeneralizedLinearRegressor
-    >>> from dpglm.problem import Huber
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(25000, 2))
-    >>> y = X @ [2.0, -1.0] + 0.5
-    >>> model = GeneralizedLinearRegressor(
-    ...     loss=Huber(1.0), feature_bounds=(-1, 1), target_bounds=(-2.5, 3.5)
-    ... ).fit(X[:20000], y[:20000])
-    >>> model.score(X[20000:], y[20000:]) > 0.9
-    True
     """
 
     loss: str | Loss = "squared"
