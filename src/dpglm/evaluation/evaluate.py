@@ -243,16 +243,9 @@ def evaluate_predictions(
     groups, max_rows_per_group, n_groups, where, level, ledger, random_state
         See ``evaluate``; ``groups`` is an array.
 
-    Raises
-    ------
-    ValueError
-        If an argument is invalid; nothing is spent then.
-    LedgerError
-        If the ledger refuses the charge; nothing is spent then.
-
     Notes
     -----
-    Privacy: see ``evaluate``.
+    Privacy and errors: see ``evaluate``.
     """
     task: EvaluationTask
     if classes is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpglm import pictures as draw
 from dpglm._registry import require
+from dpglm._validation import check_one_of
 from dpglm.evaluation.binary import BinaryResult
 from dpglm.evaluation.classes import ClassesResult
 from dpglm.evaluation.regression import RegressionResult
@@ -38,23 +39,21 @@ class Panel:
     has_intervals: bool = True
 
 
-def _picture_of(name: str, result: Result) -> Panel:
-    if name not in result.task.pictures:
-        known = ", ".join(result.task.pictures)
-        raise ValueError(f"picture must be one of {known} for this evaluation, got {name!r}")
-    return PICTURES[name]
+def _drawn(picture: Panel, result: Result, figure: Any) -> Any:
+    axes = figure.subplots()
+    picture.draw(axes, result)
+    draw.quiet(axes)
+    return axes
 
 
 def draw_one(name: str, result: Result, level: float) -> Any:
     """Draw one of ``PICTURES`` as a figure; ValueError if the result does not have it."""
-    picture = _picture_of(name, result)
+    picture = PICTURES[check_one_of("picture", name, result.task.pictures)]
     text = f"{picture.text[0].upper()}{picture.text[1:]}"
     if picture.has_intervals:
         text = f"Shading and bars: pointwise {100.0 * level:g} % population intervals."
     figure = draw.new_figure(_WIDTH, _BODY, picture.title, text)
-    axes = figure.subplots()
-    picture.draw(axes, result)
-    draw.quiet(axes)
+    _drawn(picture, result, figure)
     return figure
 
 
@@ -63,13 +62,11 @@ def draw_panel(name: str, result: Result) -> Any:
     require("matplotlib", "plot")
     from dpglm.pictures import Picture
 
-    picture = _picture_of(name, result)
+    picture = PICTURES[check_one_of("picture", name, result.task.pictures)]
     figure = Picture(figsize=(_PANEL, _TALL), dpi=150, facecolor="none", layout="constrained")
-    axes = figure.subplots()
+    axes = _drawn(picture, result, figure)
     axes.set_facecolor("none")
-    picture.draw(axes, result)
     axes.set_title(picture.title, loc="left", size=_TITLE, weight="bold", color=draw.INK)
-    draw.quiet(axes)
     axes.tick_params(labelsize=_TICK)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set_size(_TICK + 0.5)
@@ -77,8 +74,7 @@ def draw_panel(name: str, result: Result) -> Any:
 
 
 def _roc(axes: Any, result: BinaryResult) -> None:
-    false, true, _ = result.roc_curve()
-    _band(axes, false, true, result.roc_band(), draw.BLUE)
+    _band(axes, result.roc_curve()[0], result.roc_band(), draw.BLUE)
     _frame_of_roc(axes)
 
 
@@ -96,7 +92,8 @@ def _roc_of_classes(axes: Any, result: ClassesResult) -> None:
 
 def _frame_of_roc(axes: Any) -> None:
     axes.plot([0.0, 1.0], [0.0, 1.0], color=draw.GREY, linewidth=0.9, dashes=(5, 3))
-    _unit_square(axes)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(0.0, 1.02)
     axes.set_xlabel("false positive rate")
     axes.set_ylabel("true positive rate")
 
@@ -131,7 +128,7 @@ def _by_threshold(axes: Any, result: BinaryResult) -> None:
     ends = result.ends[1:]
     for name, color in zip(_DECISIONS, draw.CYCLE, strict=False):
         numbers = [result.number(name, float(end)) for end in ends]
-        _band(axes, ends, np.array([one.estimate for one in numbers]), numbers, color, name)
+        _band(axes, ends, numbers, color, name)
     axes.set_ylim(0.0, 1.02)
     axes.set_xlim(*_padded(*result.range_of_scores))
     axes.set_xlabel("threshold")
@@ -140,9 +137,8 @@ def _by_threshold(axes: Any, result: BinaryResult) -> None:
 
 def _residuals(axes: Any, result: RegressionResult) -> None:
     numbers = [result.residual_quantile(q) for q in _QUANTILES]
-    shares = np.array(_QUANTILES)
     axes.axhline(0.0, color=draw.GREY, linewidth=0.9)
-    _band(axes, shares, np.array([one.estimate for one in numbers]), numbers, draw.BLUE)
+    _band(axes, _QUANTILES, numbers, draw.BLUE)
     axes.set_xlim(0.0, 1.0)
     axes.set_xlabel("quantile level")
     axes.set_ylabel("residual")
@@ -189,8 +185,9 @@ def _legend(axes: Any, place: str) -> None:
 
 
 def _band(
-    axes: Any, x: Any, y: Any, numbers: Sequence[Number], color: str, label: str | None = None
+    axes: Any, x: Any, numbers: Sequence[Number], color: str, label: str | None = None
 ) -> None:
+    y = [one.estimate for one in numbers]
     low, high = np.array([_ends(one) for one in numbers]).T
     axes.fill_between(x, low, high, color=color, alpha=_BAND, linewidth=0)
     axes.plot(x, y, color=color, linewidth=_LINE, label=label)
@@ -200,8 +197,3 @@ def _padded(low: float, high: float) -> tuple[float, float]:
     """Return an interval with margins for marks at its ends."""
     margin = 0.06 * (high - low) or 0.05
     return low - margin, high + margin
-
-
-def _unit_square(axes: Any) -> None:
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(0.0, 1.02)

@@ -315,25 +315,12 @@ def plan_evaluation(
     PartPlan
         It can be printed; ``run`` executes it on targets and predictions.
 
-    Raises
-    ------
-    ValueError
-        If an argument is invalid.
-
     Notes
     -----
     Privacy: Gaussian releases. A row is in one cell of each table, so that its weighted
     contributions to all tables of a release have an L2 norm of at most 1 (a change by
     ``replace_one`` at most 2), and those of a group with k rows at most k. Levels are free,
     because a row has one level.
-
-    Examples
-    --------
-    >>> from dpglm.evaluation import BinaryTask
-    >>> from dpglm.privacy import GaussianDP
-    >>> plan = plan_evaluation(BinaryTask((0, 1)), 16000, GaussianDP(0.25))
-    >>> [(what, round(half, 3)) for what, half in plan.precision()]
-    [('a share of rows', 0.001), ('log loss', 0.007), ..., ('mean prediction', 0.001)]
     """
     part = EvaluationPart(task, levels, level)
     return PartPlan(part, part.plan(Protection(Adjacency(adjacency), budget, n_rows, groups)))
