@@ -309,10 +309,8 @@ class KaplanMeier:
         Noisy numbers of persons by level, interval of the last observation, and event.
     noise_std : float
         Standard deviation of the noise in each.
-    levels : tuple of str
-        The levels.
-    cuts : tuple of float
-        Ends of the intervals.
+    levels, cuts
+        The levels, and the ends of the intervals.
     privacy_ : Certificate
         The guarantee.
 
@@ -332,14 +330,8 @@ class KaplanMeier:
     ) -> SurvivalCurve:
         """Return the survival curve of a level.
 
-        Parameters
-        ----------
-        level : str, optional
-            One of ``levels``; by default the only one.
-        confidence : float, default=0.95
-            Confidence level of the band, in (0, 1).
-        simultaneous : bool, default=True
-            Whether the band covers the curve at all times together.
+        ``level`` is one of ``levels``, by default the only one; ``confidence`` and ``simultaneous``
+        are as in ``survival_curve``.
 
         Notes
         -----
@@ -388,13 +380,13 @@ class _KaplanMeierPart(StudyPart):
     by: str | None
     cuts: tuple[float, ...]
 
+    width = 3
+    """Number of encoded columns."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Columns that are read."""
-        return (self.time, self.event, *(() if self.by is None else (self.by,)))
-
-    width = 3
-    """Number of encoded columns."""
+        return tuple(name for name in (self.time, self.event, self.by) if name is not None)
 
     @property
     def column(self) -> CategoricalColumn | None:

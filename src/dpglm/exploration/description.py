@@ -91,11 +91,11 @@ def _lines(levels: Mapping[str | None, RowsDescription]) -> Iterator[str]:
 
 def _correlations(found: Mapping[tuple[str, str], Number]) -> Iterator[str]:
     """Write the correlations that can be estimated, and the number of the others."""
-    known = {pair: one for pair, one in found.items() if (one.low, one.high) != (-1.0, 1.0)}
-    width = max((len(" and ".join(pair)) for pair in known), default=0)
-    for pair, one in known.items():
-        ends = f"[{two_digits(one.low)}, {two_digits(one.high)}]"
-        yield f"  {' and '.join(pair):<{width}}  {two_digits(one.estimate):>5}  {ends}"
+    known = [(pair, one) for pair, one in found.items() if (one.low, one.high) != (-1.0, 1.0)]
+    width = max((len(" and ".join(pair)) for pair, _ in known), default=0)
+    for pair, one in known:
+        value, low, high = map(two_digits, (one.estimate, one.low, one.high))
+        yield f"  {' and '.join(pair):<{width}}  {value:>5}  [{low}, {high}]"
     if len(known) < len(found):
         yield (
             f"  {len(found) - len(known)} more cannot be estimated at this budget; narrower bounds "
@@ -127,7 +127,9 @@ def _column(column: ColumnDescription) -> list[str]:
         share, name = column.shares[place], column.labels[place]
         name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
         bar = "#" * round(24.0 * share.estimate / longest)
-        lines.append(f"  {name:<{_WIDTH}}{share_in_words(share)}  {bar}".rstrip())
+        value, low, high = (100.0 * one for one in (share.estimate, share.low, share.high))
+        words = f"{value:5.1f} %  [{low:.1f}, {high:.1f}]"
+        lines.append(f"  {name:<{_WIDTH}}{words}  {bar}".rstrip())
     rest = rest_in_words(column, shown)
     return [*lines, f"  {rest}"] if rest else lines
 
@@ -162,11 +164,6 @@ def rest_in_words(column: ColumnDescription, shown: Sequence[int]) -> str:
     few = f" ({names})" if len(rest) <= _MOST_NAMED else ""
     highest = 100.0 * max(column.shares[place].high for place in rest)
     return f"and {len(rest)} more{few}, {'each ' * (len(rest) > 1)}at most {highest:.1f} %"
-
-
-def share_in_words(share: Number) -> str:
-    """Write a share with its interval."""
-    return f"{100.0 * share.estimate:5.1f} %  [{100.0 * share.low:.1f}, {100.0 * share.high:.1f}]"
 
 
 def _difference(one: Number | None, other: Number | None, spreads: Sequence[float]) -> Number:
@@ -325,18 +322,10 @@ class Description(TabulatedResult):
         return self._guarantee() | {"by": self.part.by, "by_level": levels}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return all numbers as a table.
+        """Return all numbers as a pandas table with a row for each.
 
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each number: the level of ``by`` if there is one, ``column``, ``quantity``,
-            ``cell``, and the fields of ``Number``.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
+        Columns are the level of ``by`` if there is one, ``column``, ``quantity``, ``cell``, and the
+        fields of ``Number``.
         """
         import pandas as pd
 

@@ -340,19 +340,11 @@ class HasEffects:
         level : float, default=0.95
             Confidence level of each interval, in (0, 1).
 
-        Returns
-        -------
-        Comparisons
-            Probabilities of the second class for two classes. Intervals are those of the linear
-            score, mapped to means; standard errors are by the delta method.
-
-        Raises
-        ------
-        ValueError
-            If the model is not one of a table with a schema, or an argument is out of range.
-
         Notes
         -----
+        Means are probabilities of the second class for two classes. Intervals are those of the
+        linear score, mapped to means; standard errors are by the delta method.
+
         Privacy: post-processing; declared values do not depend on private rows. Averages over the
         rows are a further release (``Study.effects``).
         """
@@ -381,19 +373,11 @@ class HasEffects:
         level : float, default=0.95
             Confidence level of each interval, in (0, 1).
 
-        Returns
-        -------
-        Comparisons
-            The slope per unit of a numeric column; the differences from the reference category for
-            categories (risk differences for two classes). Intervals are by the delta method.
-
-        Raises
-        ------
-        ValueError
-            If the model is not one of a table with a schema, or an argument is out of range.
-
         Notes
         -----
+        Changes are the slope per unit of a numeric column, and differences from the reference
+        category (risk differences for two classes). Intervals are by the delta method.
+
         Privacy: post-processing, like ``adjusted_predictions``.
         """
         known = self._columns(_EFFECTS)

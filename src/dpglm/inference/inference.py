@@ -396,19 +396,7 @@ class Inference(HasEffects):
         level: float = 0.95,
         exponentiate: bool = False,
     ) -> Comparisons:
-        """Compare all pairs of categories of a term.
-
-        Parameters
-        ----------
-        term : str
-            A categorical term, as named in ``terms``.
-        correction, level, exponentiate
-            See ``contrast``.
-
-        Raises
-        ------
-        ValueError
-            If the term is not categorical, or an argument is out of range.
+        """Compare all pairs of categories of a term in ``terms``; options are as in ``contrast``.
 
         References
         ----------
@@ -442,22 +430,15 @@ class Inference(HasEffects):
     def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Summary:
         """Return the table of coefficients, as text and for notebooks.
 
+        It has standard deviations in place of the levels of pooled factors.
+
         Parameters
         ----------
         level : float, default=0.95
             Confidence level in (0, 1).
         exponentiate : bool, default=False
-            Whether to show odds ratios or rate ratios instead of coefficients.
-
-        Returns
-        -------
-        Summary
-            Without the levels of pooled factors; it has their standard deviations.
-
-        Raises
-        ------
-        ValueError
-            If the level is out of range, or exponentials are not ratios for the link.
+            Whether to show odds ratios or rate ratios instead of coefficients; a ValueError if
+            exponentials are not ratios for the link.
         """
         shown = np.flatnonzero(~self.estimates.is_pooled)
         columns = effect_columns(

@@ -192,7 +192,8 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
                     f"got {theirs!r}"
                 )
         changes = {name: getattr(self, name) for name in OF_THE_FIT}
-        private, given = dict(parts.private), {} if parts.shares is None else parts.shares
+        private = dict(parts.private)
+        given: Any = {} if parts.shares is None else parts.shares
         if not isinstance(given, Mapping) or not set(given) <= set(private):
             raise ValueError(
                 f"shares must be a mapping from names of private steps, {list(private)!r}, to "
