@@ -453,12 +453,6 @@ class Noisy:
     known_sum: bool
     clustering: float = 1.0
 
-    def with_values(self, name: str, values: Floats, noise: float | Floats) -> Noisy:
-        """Return these values and further ones."""
-        return dataclasses.replace(
-            self, values={**self.values, name: values}, noise={**self.noise, name: noise}
-        )
-
     @property
     def counts(self) -> Floats:
         """Noisy counts of rows."""

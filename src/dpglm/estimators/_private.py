@@ -339,18 +339,21 @@ class PrivateEstimator(PrivateFit, own_first=False):
     row_norm: float | None = None
     feature_bounds: FeatureBounds | None = None
 
-    def _public_n_rows(self, n_rows: int, facts: PublicFacts) -> int:
-        is_public = Adjacency(self.adjacency).n_is_public
-        if self.n_rows is not None and is_public and self.n_rows != n_rows:
-            raise ValueError(
-                f"n_rows must be the number of rows, {n_rows}, or None, got {self.n_rows!r}"
-            )
-        return self._public_number("n_rows", n_rows, facts, is_public=is_public)
+    def _public_number(
+        self, name: str, true: int, facts: PublicFacts, *, is_exact: bool = True
+    ) -> int:
+        """Return the declared number of rows or groups, else the true one, if it is public.
 
-    def _public_number(self, name: str, true: int, facts: PublicFacts, *, is_public: bool) -> int:
-        """Return the declared number of rows or groups, else the true one."""
-        if getattr(self, name) is not None:
-            declared = check_count(name, getattr(self, name))
+        That of the rows in groups may be approximate (not ``is_exact``).
+        """
+        adjacency, given = Adjacency(self.adjacency), getattr(self, name)
+        is_public = adjacency.n_is_public if is_exact else adjacency.rows_are_public(Unit.GROUP)
+        if given is not None and is_exact and is_public and given != true:
+            raise ValueError(
+                f"{name} must be the number of {name[2:]}, {true}, or None, got {given!r}"
+            )
+        if given is not None:
+            declared = check_count(name, given)
             facts.declared(name, declared)
             return declared
         if is_public:
@@ -363,14 +366,8 @@ class PrivateEstimator(PrivateFit, own_first=False):
         self, n_rows: int, n_groups: int, facts: PublicFacts
     ) -> tuple[int, GroupBound]:
         """Return the public number of rows in groups, and the bound on a group's rows."""
-        adjacency = Adjacency(self.adjacency)
-        if self.n_groups is not None and adjacency.n_is_public and self.n_groups != n_groups:
-            raise ValueError(
-                f"n_groups must be the number of groups, {n_groups}, or None, got {self.n_groups!r}"
-            )
-        public = adjacency.rows_are_public(Unit.GROUP)
-        n_rows = self._public_number("n_rows", n_rows, facts, is_public=public)
-        n_groups = self._public_number("n_groups", n_groups, facts, is_public=adjacency.n_is_public)
+        n_rows = self._public_number("n_rows", n_rows, facts, is_exact=False)
+        n_groups = self._public_number("n_groups", n_groups, facts)
         if self.max_rows_per_group is not None:
             facts.declared("max_rows_per_group", self._max_rows_per_group())
         return n_rows, GroupBound.typical(n_rows, n_groups, self._max_rows_per_group())
@@ -416,7 +413,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         check_count("n_rows", n_rows)
         check_count("n_features", n_features)
         if self.n_rows is not None and self.n_groups is None:
-            self._public_n_rows(n_rows, PublicFacts())
+            self._public_number("n_rows", n_rows, PublicFacts())
         row_norm = self._declared_row_norm(n_features)
         if row_norm is None:
             raise ValueError("row_norm or feature_bounds must be given for a plan, got neither")
@@ -430,7 +427,7 @@ class PrivateEstimator(PrivateFit, own_first=False):
         """Return the public number of rows, their groups, the row-norm bound, and the scaling."""
         (n_rows, n_features), groups = rows.shape, None
         if rows.n_groups is None:
-            n_rows = self._public_n_rows(n_rows, facts)
+            n_rows = self._public_number("n_rows", n_rows, facts)
         else:
             n_rows, groups = self._public_groups(n_rows, rows.n_groups, facts)
         names, scaling = getattr(self, "feature_names_in_", None), None

@@ -190,7 +190,9 @@ class BinaryTask(EvaluationTask):
         def result(rows: ReleasedTables[str]) -> BinaryResult:
             noisy = rows.noisy("scores", *sums)
             if self.probabilities:
-                noisy = noisy.with_values("position", positions, position_noise)
+                values = {**noisy.values, "position": positions}
+                noise = {**noisy.noise, "position": position_noise}
+                noisy = dataclasses.replace(noisy, values=values, noise=noise)
             return BinaryResult(self, noisy, cells, rows_in, z)
 
         return tuple(map(result, released.levels(n_levels)))
@@ -541,11 +543,7 @@ METRICS = (
     metric(PROBABILITIES, BinaryResult.mean_prediction, headline=True, by_level=True),
     metric(PROBABILITIES, BinaryResult.calibration_intercept, headline=True),
     metric(PROBABILITIES, BinaryResult.calibration_slope, headline=True),
-    _at(
-        "accuracy",
-        lambda tn, fp, fn, tp: ratio(tn + tp, tn + fp + fn + tp),
-        better=1,
-    ),
+    _at("accuracy", lambda tn, fp, fn, tp: ratio(tn + tp, tn + fp + fn + tp), better=1),
     _at(
         "balanced_accuracy",
         lambda tn, fp, fn, tp: 0.5 * (ratio(tn, tn + fp) + ratio(tp, tp + fn)),

@@ -15,13 +15,7 @@ from dpglm._calls import checked
 from dpglm._validation import check_list, check_real, in_one_line
 from dpglm._words import plain_number
 from dpglm.certificate.certificate import Certificate
-from dpglm.certificate.execution import (
-    Expected,
-    PartInput,
-    PartPlan,
-    StudyPart,
-    proportion_ratio,
-)
+from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart, proportion_ratio
 from dpglm.certificate.statement import LABELS, PublicFact
 from dpglm.data.collection import Collection, MatrixRows
 from dpglm.data.rows import DataSpec, GroupBound, Protection

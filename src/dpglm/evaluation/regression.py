@@ -11,15 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._validation import check_real
-from dpglm.evaluation.task import (
-    NUMBERS,
-    EvaluationTask,
-    Metric,
-    Result,
-    finite,
-    mean_of,
-    metric,
-)
+from dpglm.evaluation.task import NUMBERS, EvaluationTask, Metric, Result, finite, mean_of, metric
 from dpglm.oracle.counts import Cells
 from dpglm.solvers.composite.tabulation import FoundCells, Refined
 from dpglm.tabulate import Noisy, Number, NumberScale, Parts, ReleasedTables
@@ -297,27 +289,12 @@ def _cell_of(upto: Floats, rank: float) -> tuple[int, float]:
     return place, (rank - float(upto[place])) / inside if inside > 0.0 else 0.5
 
 
+_SHOWN = {"headline": True, "by_level": True}
 METRICS = (
-    metric(
-        NUMBERS, RegressionResult.r2, "R\N{SUPERSCRIPT TWO}", headline=True, by_level=True, better=1
-    ),
+    metric(NUMBERS, RegressionResult.r2, "R\N{SUPERSCRIPT TWO}", better=1, **_SHOWN),
     metric(NUMBERS, RegressionResult.mse, "mean squared error", better=-1),
-    metric(
-        NUMBERS,
-        RegressionResult.rmse,
-        "root mean squared error",
-        headline=True,
-        by_level=True,
-        better=-1,
-    ),
-    metric(
-        NUMBERS,
-        RegressionResult.mae,
-        "mean absolute error",
-        headline=True,
-        by_level=True,
-        better=-1,
-    ),
+    metric(NUMBERS, RegressionResult.rmse, "root mean squared error", better=-1, **_SHOWN),
+    metric(NUMBERS, RegressionResult.mae, "mean absolute error", better=-1, **_SHOWN),
     metric(NUMBERS, RegressionResult.d2, "D\N{SUPERSCRIPT TWO}", better=1),
     metric(NUMBERS, RegressionResult.bias, "mean error", by_level=True),
 )

@@ -15,7 +15,7 @@ from scipy import sparse, special
 from sklearn.utils.validation import check_array
 
 from dpglm._calls import checked
-from dpglm._validation import check_bool, check_real, in_one_line
+from dpglm._validation import check_bool, in_one_line
 from dpglm.certificate.certificate import Certificate
 from dpglm.data.collection import with_offset
 from dpglm.data.prepare import ColumnScaling, Matrix
@@ -27,7 +27,6 @@ from dpglm.inference.comparisons import (
     WaldTest,
     compared,
     pairs,
-    quantile,
     table_of_tests,
 )
 from dpglm.inference.effects import HasEffects
@@ -262,7 +261,7 @@ class Inference(HasEffects):
 
     def conf_int(self, level: float = 0.95) -> NDArray[np.float64]:
         """Return intervals of a confidence level in (0, 1), of shape (n_coefficients, 2)."""
-        half = self._critical_value(level) * self.standard_errors
+        half = self._critical(level) * self.standard_errors
         return np.column_stack([self.estimates.params - half, self.estimates.params + half])
 
     def wald_test(self, R: ArrayLike | str | Sequence[str], r: ArrayLike = 0.0) -> WaldTest:
@@ -423,7 +422,7 @@ class Inference(HasEffects):
             Confidence level in (0, 1).
         """
         scores, errors = self.scores(X)
-        half = self._critical_value(level) * errors
+        half = self._critical(level) * errors
         mean = with_offset(self.link.inverse, offset, exposure)
         return np.column_stack([mean(scores - half), mean(scores + half)])
 
@@ -481,10 +480,6 @@ class Inference(HasEffects):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
-
-    def _critical_value(self, level: float) -> float:
-        check_real("level", level, above=0.0, below=1.0)
-        return quantile(level, self.degrees_of_freedom)
 
     def _combinations(self, R: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the rows of a hypothesis, of shape (q, n_coefficients), and values in text."""

@@ -115,11 +115,7 @@ class ModelTable:
             return f'<{tag} style="text-align:{side}{indent}">{shown}</{tag}>'
 
         def line(row: Sequence[str]) -> str:
-            tags = [("td" if place else "th") for place in range(len(row))]
-            cells = (
-                cell(one, place, tag)
-                for place, (one, tag) in enumerate(zip(row, tags, strict=True))
-            )
+            cells = (cell(one, at, "td" if at else "th") for at, one in enumerate(row))
             return f"<tr>{''.join(cells)}</tr>"
 
         heads = "".join(cell(one, place, "th") for place, one in enumerate(self.header))
