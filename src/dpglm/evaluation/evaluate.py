@@ -295,7 +295,10 @@ def _evaluated(
 
 METRICS = (*binary.METRICS, *classes.METRICS, *regression.METRICS)
 """All metrics."""
-_SCORERS = tuple(dict.fromkeys(one.scorer for one in METRICS if one.scorer is not None))
+
+
+def _scorers() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.scorer for one in METRICS if one.scorer is not None))
 
 
 @final
@@ -412,7 +415,7 @@ def private_scorer(
     (True, 3)
     >>> folder.cleanup()
     """
-    check_one_of("metric", metric, _SCORERS)
+    check_one_of("metric", metric, _scorers())
     check_real("epsilon", epsilon, above=0.0)
     check_one_of("adjacency", adjacency, ("zero_out", "replace_one"))
     if threshold is not None:
@@ -426,5 +429,5 @@ def private_scorer(
     return PrivateScorer(metric, epsilon, delta, account, adjacency, target_bounds, threshold)
 
 
-_NAMES = ", ".join(f'"{name}"' for name in _SCORERS)
+_NAMES = ", ".join(f'"{name}"' for name in _scorers())
 private_scorer.__doc__ = str(private_scorer.__doc__).replace("SCORERS", _NAMES)
