@@ -156,6 +156,16 @@ class Collection(abc.ABC):
     """Whether a solver may make copies of all rows in memory."""
     is_numpy: ClassVar[bool] = True
     """Whether sums over rows are NumPy's, or compiled for its arrays."""
+    is_sparse: bool = False
+    """Whether prepared rows will be stored as CSR."""
+    feature_names: tuple[str, ...] | None = None
+    """Names of the features, where they have any."""
+    schema: Schema | None = None
+    """The schema that encoded a table's columns as these features, if known."""
+    target_name: str | None = None
+    """Name of the column that holds the targets, where it is known."""
+    offset_column: OffsetColumn = OffsetColumn("offset")
+    """Argument name of the offsets, and the name of their column, if known."""
 
     _y: Any = None
     _weights: Any = None
@@ -171,11 +181,6 @@ class Collection(abc.ABC):
         """Type of the stored rows."""
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether prepared rows will be stored as CSR."""
-        return False
-
-    @property
     def is_weighted(self) -> bool:
         """Whether rows have weights of their own."""
         return self._weights is not None
@@ -184,16 +189,6 @@ class Collection(abc.ABC):
     def has_offset(self) -> bool:
         """Whether rows have offsets: targets then have two columns, targets and offsets."""
         return self._y is not None and self._y.ndim == 2
-
-    @property
-    def target_name(self) -> str | None:
-        """Name of the column that holds the targets, where it is known."""
-        return None
-
-    @property
-    def offset_column(self) -> OffsetColumn:
-        """Argument name of the offsets, and the name of their column, if known."""
-        return OffsetColumn("offset")
 
     def with_offset(self, offset: Any) -> Collection:
         """Return these rows with offsets."""
@@ -216,16 +211,6 @@ class Collection(abc.ABC):
         cannot be summed by groups.
         """
         raise ValueError(f"groups must be None for rows in {type(self).__name__}")
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, where they have any."""
-        return None
-
-    @property
-    def schema(self) -> Schema | None:
-        """The schema that encoded a table's columns as these features, if known."""
-        return None
 
     def longest_row(self) -> float:
         """Norm of the longest row of a matrix in memory, for estimators without a bound."""
@@ -311,7 +296,6 @@ class MatrixRows(Collection):
 
     copies_cheaply = True
     dtype: FloatType = "float64"
-    is_sparse: bool = False
 
     def __init__(
         self,
@@ -330,23 +314,21 @@ class MatrixRows(Collection):
         if where is None:
             return self
         rows = np.flatnonzero(where)
-        shape = (len(where), self.shape[1])
+
+        def put(values: Any) -> NDArray[Any]:
+            found = np.zeros((len(where), *values.shape[1:]), values.dtype)
+            found[rows] = values
+            return found
+
         if sparse.issparse(self._X):
-            sizes = np.zeros(len(where), self._X.indptr.dtype)
-            sizes[rows] = np.diff(self._X.indptr)
-            ends = np.zeros(len(where) + 1, sizes.dtype)
-            np.cumsum(sizes, out=ends[1:])
+            sizes = put(np.diff(self._X.indptr))
+            ends = np.concatenate([np.zeros(1, sizes.dtype), np.cumsum(sizes, dtype=sizes.dtype)])
+            shape = (len(where), self.shape[1])
             X: Matrix = sparse.csr_array((self._X.data, self._X.indices, ends), shape=shape)
         else:
-            X = np.zeros(shape, self._X.dtype)
-            X[rows] = self._X
-        y = np.zeros((len(where), *self._y.shape[1:]), self._y.dtype)
-        y[rows] = self._y
-        weights = None
-        if self._weights is not None:
-            weights = np.zeros(len(where))
-            weights[rows] = self._weights
-        return MatrixRows(X, y, weights, where=where)
+            X = put(self._X)
+        weights = None if self._weights is None else put(self._weights)
+        return MatrixRows(X, put(self._y), weights, where=where)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -149,25 +149,18 @@ def column_scaling(
             f"({n_features},), got {bounds!r}"
         ) from None
     within = (low <= high) & (np.maximum(abs(low), abs(high)) <= LARGEST)
-    _require(within, f"within +-{LARGEST:g} with low <= high", low, high, names)
     apart = (low == high) | (high - low >= SMALLEST)
-    _require(apart, f"at least {SMALLEST:g} apart, or equal,", low, high, names)
+    for allowed, what in (
+        (within, f"within +-{LARGEST:g} with low <= high"),
+        (apart, f"at least {SMALLEST:g} apart, or equal,"),
+    ):
+        if not allowed.all():
+            first = int(np.argmin(allowed))
+            raise ValueError(
+                f"feature_bounds must be {what} in every column, got {float(low[first])!r} and "
+                f"{float(high[first])!r} for {column_in_words(names, first)}"
+            )
     return ColumnScaling(low, high)
-
-
-def _require(
-    allowed: NDArray[np.bool_],
-    what: str,
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    names: Sequence[str] | NDArray[Any] | None,
-) -> None:
-    if not allowed.all():
-        first = int(np.argmin(allowed))
-        raise ValueError(
-            f"feature_bounds must be {what} in every column, got {float(low[first])!r} and "
-            f"{float(high[first])!r} for {column_in_words(names, first)}"
-        )
 
 
 def largest_norm(X: Matrix) -> float:
@@ -292,8 +285,11 @@ def _within(X: Matrix, norms: Any, row_norm: float, in_place: bool = False) -> t
     factors = xp.asarray(factors, dtype=X.dtype)
     if in_place:
         X *= factors[:, None]
+    elif sparse.issparse(X):
+        data = X.data * np.repeat(factors, np.diff(X.indptr))
+        X = sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
     else:
-        X = _scale_rows(X, factors)
+        X = X * factors[:, None]
     return X, xp.minimum(_norms(X), row_norm)
 
 
@@ -341,7 +337,12 @@ def _norms(X: Matrix) -> NDArray[np.float64]:
     """L2 norms of rows in float64, each computed from its own row alone."""
     if sparse.issparse(X):
         values = sparse.csr_array((X.data.astype(np.float64), X.indices, X.indptr), shape=X.shape)
-        return _safe_norms(lambda rows: values[rows], _sparse_norms)
+
+        def lengths(some: sparse.csr_array) -> NDArray[np.float64]:
+            squares: NDArray[np.float64] = np.asarray(some.multiply(some).sum(axis=1)).ravel()
+            return np.sqrt(squares)
+
+        return _safe_norms(lambda rows: values[rows], lengths)
     xp = namespace(X)
     norms: NDArray[np.float64] = xp.empty(X.shape[0], dtype=xp.float64, device=X.device)
     step = max(1, _CHUNK_ENTRIES[xp is np] // X.shape[1])
@@ -388,18 +389,6 @@ def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
     xp = namespace(X)
     norms: NDArray[np.float64] = xp.sqrt(xp.einsum("ij,ij->i", X, X))
     return norms
-
-
-def _sparse_norms(X: sparse.csr_array) -> NDArray[np.float64]:
-    squares: NDArray[np.float64] = np.asarray(X.multiply(X).sum(axis=1)).ravel()
-    return np.sqrt(squares)
-
-
-def _scale_rows(X: Matrix, factors: Floats) -> Matrix:
-    if sparse.issparse(X):
-        data = X.data * np.repeat(factors, np.diff(X.indptr))
-        return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-    return X * factors[:, None]
 
 
 # ``feature_bounds``: the ways in which bounds of columns can be written, and how each is read.

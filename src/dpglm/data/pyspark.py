@@ -52,7 +52,6 @@ from dpglm.exceptions import RowsChangedError
 from dpglm.privacy.noise import NoiseSource
 from dpglm.tables.cells import column_in_words, normal, plain_column
 from dpglm.tables.given import changed
-from dpglm.tables.named import OffsetColumn
 from dpglm.tables.schema import Schema
 
 T = TypeVar("T")
@@ -558,10 +557,6 @@ class SparkRows(Collection):
     dtype: FloatType = "float32"
     is_weighted: bool = False
     has_offset: bool = False
-    feature_names: tuple[str, ...] | None = None
-    target_name: str | None = None
-    schema: Schema | None = None
-    offset_column: OffsetColumn = OffsetColumn("offset")
     _groups: GroupsOfPartitions | None
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,10 +66,6 @@ class Additive:
         object.__setattr__(self, "reach", reach)
         object.__setattr__(self, "interactions", pairs_of_columns(self.interactions))
 
-    def segments_of(self, scale: str) -> int:
-        """Return the number of segments of a column's own curve."""
-        return self.segments if scale != "log" else self.log_segments or self.segments
-
 
 def pairs_of_columns(value: Any) -> tuple[tuple[str, str], ...]:
     """Check interactions: a list of pairs of names, each pair once and of two columns."""
@@ -126,7 +123,12 @@ class AdditiveEncoding(Encoding):
             one.name: self._axis(one, in_pair=True) for one in self.columns if one.name in paired
         }
         pairs = [tuple(sides[name] for name in pair) for pair in self.settings.interactions]
-        return tuple(_placed([*((axis,) for axis in curves.values()), *pairs]))
+        every: list[tuple[Axis, ...]] = [*((axis,) for axis in curves.values()), *pairs]
+        sizes = (math.prod(axis.n_features for axis in axes) for axes in every)
+        places = itertools.starmap(
+            slice, itertools.pairwise(itertools.accumulate(sizes, initial=0))
+        )
+        return tuple(map(Term, every, places))
 
     def _axis(self, column: Column, *, in_pair: bool = False) -> Axis:
         if isinstance(column, CategoricalColumn):
@@ -134,8 +136,11 @@ class AdditiveEncoding(Encoding):
             is_centred = self.settings.segments > 1 or bool(self.settings.interactions)
             return CategoricalAxis(column, self.settings.reach, is_centred)
         assert isinstance(column, NumericColumn)
-        own = self.settings.segments_of(column.scale)
-        segments = self.settings.pair_segments if in_pair else own
+        segments = self.settings.segments
+        if in_pair:
+            segments = self.settings.pair_segments
+        elif column.scale == "log":
+            segments = self.settings.log_segments or segments
         return NumericAxis(column, segments, self.settings.reach)
 
     @property
@@ -231,11 +236,3 @@ def _levels(term: Term) -> tuple[tuple[Any, str | None], ...]:
     if len(term.axes) > 1 or not isinstance(axis, CategoricalAxis):
         return ()
     return tuple(zip(axis.column.categories, term.labels, strict=True))
-
-
-def _placed(terms: Sequence[tuple[Axis, ...]]) -> Iterator[Term]:
-    start = 0
-    for axes in terms:
-        stop = start + math.prod(axis.n_features for axis in axes)
-        yield Term(axes, slice(start, stop))
-        start = stop

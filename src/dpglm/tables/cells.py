@@ -359,7 +359,7 @@ class Vocabulary:
         """Return the entry that a cell would equal: "" if it is missing, None if it has none."""
         if is_missing(cell):
             return ""
-        if isinstance(self._sample, str):
+        if isinstance(next(entry for entry in self.entries if entry != ""), str):
             if not isinstance(cell, str):
                 kind = "number" if _kind(cell) == "number" else type(cell).__name__
                 raise ValueError(
@@ -372,10 +372,6 @@ class Vocabulary:
             cell = _TRUTH.get(cell.strip().lower(), cell)
         number = _number_or_none(cell)
         return "" if number is not None and math.isnan(number) else number
-
-    @property
-    def _sample(self) -> Entry:
-        return next(entry for entry in self.entries if entry != "")
 
     def _unknown(self, cell: Any, row: int, what: str) -> str:
         where = f"{what}, row {row + 1}"

@@ -468,7 +468,12 @@ class CategoricalColumn(Column):
     @property
     def effects(self) -> Effects:
         if self.cyclic:
-            return self._cyclic_effects
+            places, base, middle = self._circle, "mean", np.zeros(2)
+            if self.reference is not None:
+                base, middle = self.reference, places[self.categories.index(self.reference)]
+            shown = [i for i, one in enumerate(self.categories) if one != self.reference]
+            names = tuple(f"{self.name}={self.categories[i]} vs {base}" for i in shown)
+            return Effects(names, places[shown] - middle, middle)
         features = self.feature_names
         n = len(features)
         if self.pooled:
@@ -481,16 +486,6 @@ class CategoricalColumn(Column):
         names = tuple(f"{feature} vs {self.reference}" for feature in features)
         return Effects(names, np.eye(n), np.full(n, -self._center))
 
-    @property
-    def _cyclic_effects(self) -> Effects:
-        places, base = self._circle, "mean" if self.reference is None else self.reference
-        middle = np.zeros(2)
-        if self.reference is not None:
-            middle = places[self.categories.index(self.reference)]
-        shown = [i for i, one in enumerate(self.categories) if one != self.reference]
-        names = tuple(f"{self.name}={self.categories[i]} vs {base}" for i in shown)
-        return Effects(names, places[shown] - middle, middle)
-
     def with_reference(self, reference: Entry) -> Column:
         try:
             (position,) = Vocabulary(self.categories).positions([reference], "reference", "")
@@ -502,11 +497,8 @@ class CategoricalColumn(Column):
         return dataclasses.replace(self, reference=self.categories[position])
 
     def with_first_reference(self) -> Column:
-        return (
-            self
-            if self.reference is not None or self.pooled
-            else self.with_reference(self.categories[0])
-        )
+        has_none = self.reference is None and not self.pooled
+        return self.with_reference(self.categories[0]) if has_none else self
 
 
 def part_of(column: NumericColumn, part: str, *, cyclic: bool = False) -> CategoricalColumn:

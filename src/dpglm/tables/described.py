@@ -26,8 +26,8 @@ MOST_BINS = 200
 """Largest number of bins of a column."""
 PARTS = 10
 """Parts of a bin for quantiles."""
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-_WHOLE_STEPS = (1.0, 2.0, 5.0, 10.0)
+_STEPS = (1.0, 2.0, 2.5, 5.0)
+_WHOLE_STEPS = (1.0, 2.0, 5.0)
 # Round numbers in a decade, the finest grid first.
 _IN_DECADE = (
     tuple(float(f"{0.1 * i:.1f}") for i in range(10, 100)),
@@ -49,7 +49,9 @@ def bin_edges(low: float, high: float, most: int, *, whole: bool = False) -> tup
     (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     """
     exponent = math.floor(math.log10((high - low) / most))
-    for step in _round_steps(exponent, whole):
+    first_power, steps = (max(exponent, 0), _WHOLE_STEPS) if whole else (exponent, _STEPS)
+    powers = range(first_power, first_power + 3)
+    for step in (step * 10.0**power for power in powers for step in steps):
         first, last = math.floor(low / step) + 1, math.ceil(high / step) - 1
         if last - first + 2 <= most:
             inner = (float(f"{step * i:.12g}") for i in range(first, last + 1))
@@ -82,13 +84,6 @@ def log_edges(low: float, high: float, most: int) -> tuple[float, ...]:
         if len(inner) < most:
             break
     return (float(low), *inner[: most - 1], float(high))
-
-
-def _round_steps(exponent: int, whole: bool) -> list[float]:
-    if whole:
-        powers = range(max(exponent, 0), max(exponent, 0) + 3)
-        return [step * 10.0**power for power in powers for step in _WHOLE_STEPS[:-1]]
-    return [step * 10.0**power for power in range(exponent, exponent + 3) for step in _STEPS[:-1]]
 
 
 def given_edges(

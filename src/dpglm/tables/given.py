@@ -257,20 +257,16 @@ def finite_matrix(
         ) from error
     _refuse_cells(X, name)
     # A fit reads the rows many times, so a mapped file must not change after this check.
-    numbers = in_memory(numbers)
-    if sparse.issparse(numbers):
-        numbers = _without_duplicates(numbers)
-    return check_finite(numbers, name), other
-
-
-def _without_duplicates(X: Any) -> Any:
-    rows: Any = sparse.csr_array(X)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        # The check for finite numbers finds overflow.
-        with np.errstate(over="ignore"):
-            rows.sum_duplicates()
-    return rows
+    whole: Any = in_memory(numbers)
+    is_sparse: bool = sparse.issparse(whole)
+    if is_sparse:
+        whole = sparse.csr_array(whole)
+        if not whole.has_canonical_format:
+            whole = whole.copy()
+            # The check for finite numbers finds overflow.
+            with np.errstate(over="ignore"):
+                whole.sum_duplicates()
+    return check_finite(whole, name), other
 
 
 _COMPLEX = "Complex data not supported: X must contain real numbers"

@@ -141,19 +141,17 @@ def stated_offset(offset: Any, exposure: Any) -> tuple[OffsetColumn, Any]:
             f"itself, as in table[{given!r}]"
         )
     column = OffsetColumn(column.kind, name if isinstance(name, str) else None)
-    return column, given if exposure is None else _logarithms(given)
+    if exposure is None:
+        return column, given
+    with np.errstate(divide="ignore", invalid="ignore"):
+        try:
+            return column, namespace(given).log(given)
+        except (TypeError, AttributeError):
+            raise ValueError(
+                f"exposure must contain numbers above 0, got {type(given).__name__} of others"
+            ) from None
 
 
 def offset_of(offset: Any = None, exposure: Any = None) -> Any:
     """Return the offsets of rows; see ``stated_offset``."""
     return stated_offset(offset, exposure)[1]
-
-
-def _logarithms(exposure: Any) -> Any:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        try:
-            return namespace(exposure).log(exposure)
-        except (TypeError, AttributeError):
-            raise ValueError(
-                f"exposure must contain numbers above 0, got {type(exposure).__name__} of others"
-            ) from None

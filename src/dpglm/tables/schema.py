@@ -41,35 +41,6 @@ Reference: TypeAlias = Mapping[str, Entry] | str | None
 """Reference categories: by column, or ``"first"``."""
 
 
-def referring(
-    columns: Sequence[Column], reference: Reference, parameter: str = "reference"
-) -> tuple[Column, ...]:
-    """Return columns with reference categories; errors call them ``parameter``."""
-    if isinstance(reference, str):
-        check_one_of(parameter, reference, ("first",))
-        return tuple(column.with_first_reference() for column in columns)
-    chosen = {} if reference is None else reference
-    if not isinstance(chosen, Mapping):
-        raise ValueError(
-            f"{parameter} must be 'first', a mapping from column to category, or None, got "
-            f"{in_one_line(reference)}"
-        )
-    known = [column.name for column in columns]
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        raise ValueError(
-            f"{parameter} must name columns of the schema, {columns_in_words(known)}, got "
-            f"{unknown[0]!r}"
-        )
-    try:
-        return tuple(
-            column.with_reference(chosen[column.name]) if column.name in chosen else column
-            for column in columns
-        )
-    except ValueError as error:
-        raise ValueError(f"{parameter}: {error}") from None
-
-
 T = TypeVar("T")
 _REQUIRED = ("columns", "provenance")
 _OPTIONAL = ("target", "formula", "additive", "csv")
@@ -199,24 +170,28 @@ class Schema:
         if not isinstance(document["provenance"], str):
             raise ValueError('the schema\'s "provenance" must be text')
         problems: list[str] = []
+
+        def collect(what: str, read: Callable[..., T], *arguments: Any) -> T | None:
+            try:
+                return read(*arguments)
+            except ValueError as error:
+                problems.append(f"\n  {what}: {error}")
+                return None
+
         read = [
-            _collect(problems, f"column {name!r}", functools.partial(read_entry, name, entry))
+            collect(f"column {name!r}", read_entry, name, entry)
             for name, entry in document["columns"].items()
         ]
-        target = _collect(
-            problems, "the target", functools.partial(read_target, document.get("target"))
-        )
-        additive, dialect = (
-            _optional(problems, key, kind, document.get(key))
+        target = collect("the target", read_target, document.get("target"))
+        settings: list[Any] = [
+            None if document.get(key) is None else collect(f'"{key}"', decode, kind, document[key])
             for key, kind in (("additive", Additive), ("csv", Dialect))
-        )
+        ]
         if problems or target is None:
             more = f"\n  ... ({len(problems)} in all)" if len(problems) > _SHOWN else ""
             raise ValueError("the schema is not complete:" + "".join(problems[:_SHOWN]) + more)
         columns = tuple(column for found in read for column in found or ())
-        return cls(
-            columns, target, document["provenance"], document.get("formula"), additive, dialect
-        )
+        return cls(columns, target, document["provenance"], document.get("formula"), *settings)
 
     @classmethod
     @checked
@@ -454,7 +429,31 @@ class Schema:
         >>> schema.with_reference({"region": "south"}).units.names
         ('region=north vs south', 'region=west vs south')
         """
-        return dataclasses.replace(self, columns=referring(self.columns, reference, parameter))
+        if isinstance(reference, str):
+            check_one_of(parameter, reference, ("first",))
+            columns = tuple(column.with_first_reference() for column in self.columns)
+            return dataclasses.replace(self, columns=columns)
+        chosen = {} if reference is None else reference
+        if not isinstance(chosen, Mapping):
+            raise ValueError(
+                f"{parameter} must be 'first', a mapping from column to category, or None, got "
+                f"{in_one_line(reference)}"
+            )
+        known = [column.name for column in self.columns]
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            raise ValueError(
+                f"{parameter} must name columns of the schema, {columns_in_words(known)}, got "
+                f"{unknown[0]!r}"
+            )
+        try:
+            columns = tuple(
+                column.with_reference(chosen[column.name]) if column.name in chosen else column
+                for column in self.columns
+            )
+        except ValueError as error:
+            raise ValueError(f"{parameter}: {error}") from None
+        return dataclasses.replace(self, columns=columns)
 
     def encode(self, table: Table, dtype: str = "float64") -> NDArray[np.floating[Any]]:
         """Encode the feature columns, each row by itself.
@@ -606,17 +605,3 @@ def _composed(column: Any) -> Any:
     """Return a column or target with its name in Unicode's NFC."""
     name = composed(column.name)
     return column if name == column.name else dataclasses.replace(column, name=name)
-
-
-def _collect(problems: list[str], what: str, read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except ValueError as error:
-        problems.append(f"\n  {what}: {error}")
-        return None
-
-
-def _optional(problems: list[str], key: str, kind: Any, settings: object) -> Any:
-    if settings is None:
-        return None
-    return _collect(problems, f'"{key}"', functools.partial(decode, kind, settings))

@@ -281,8 +281,14 @@ def read_entry(name: str, entry: object) -> list[Column]:
         check_one_of("unit", stated["unit"], tuple(UNITS))
     missing, indicator = stated.get("missing"), False
     if isinstance(missing, Mapping):
-        indicator = _indicator(missing)
-        stated["missing"] = missing.get("value")
+        indicator = missing.get("indicator", False)
+        is_known = missing.keys() <= {"value", "indicator"} and missing.get("value") is not None
+        if not is_known or not isinstance(indicator, bool):
+            raise ValueError(
+                '"missing" must be a number, or {"value": NUMBER, "indicator": true}, got '
+                f"{in_one_line(missing)}"
+            )
+        stated["missing"] = missing["value"]
     column: Any = decode(Column, {"name": name, **stated})
     column = dataclasses.replace(column, **times)
     found: list[Column] = [column]
@@ -321,17 +327,6 @@ def _day(key: str, value: Any) -> Any:
         raise ValueError(f'"{key}" {error}') from None
 
 
-def _indicator(missing: Mapping[str, Any]) -> bool:
-    odd = [key for key in missing if key not in ("value", "indicator")]
-    wanted = missing.get("indicator", False)
-    if odd or missing.get("value") is None or not isinstance(wanted, bool):
-        raise ValueError(
-            '"missing" must be a number, or {"value": NUMBER, "indicator": true}, got '
-            f"{in_one_line(missing)}"
-        )
-    return wanted
-
-
 def _parts(column: NumericColumn, parts: Any) -> Iterator[Column]:
     if not isinstance(parts, Mapping):
         raise ValueError(
@@ -362,16 +357,12 @@ def write_entries(columns: Iterable[Column]) -> dict[str, Any]:
             if column.format is not None:
                 entry["format"] = column.format
             if column.time == "date":
-                entry |= _with_dates(entry)
+                for key in entry.keys() & {"low", "high", "missing"}:
+                    entry[key] = date_text(entry[key])
+                if "knots" in entry:
+                    entry["knots"] = [date_text(one) for one in entry["knots"]]
         entries[name] = entry
     return entries
-
-
-def _with_dates(entry: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: date_text(entry[key]) for key in ("low", "high", "missing") if key in entry}
-    if "knots" in entry:
-        return found | {"knots": [date_text(one) for one in entry["knots"]]}
-    return found
 
 
 def _add_part(entry: dict[str, Any], column: CategoricalColumn) -> None:

@@ -143,7 +143,7 @@ class DaskArrays(Collection):
         self._X = X.rechunk({1: -1})
         self._y = None if y is None else self._aligned("y", y)
         self._weights = None if weights is None else self._aligned("sample_weight", weights)
-        self._names = feature_names
+        self.feature_names = feature_names
         self._groups: GroupsOfPartitions | None = None
         if offset is not None:
             import dask.array
@@ -179,15 +179,11 @@ class DaskArrays(Collection):
         if self._y is None:
             raise ValueError(NO_TARGETS)
         offset = _array("offset", offset)
-        return DaskArrays(self._X, self._y, self._weights, self._names, offset)
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return self._names
+        return DaskArrays(self._X, self._y, self._weights, self.feature_names, offset)
 
     @property
     def _name(self) -> Callable[[int], str]:
-        return functools.partial(column_in_words, self._names)
+        return functools.partial(column_in_words, self.feature_names)
 
     def _prepared(self, how: Preparation) -> Rows:
         import dask
@@ -322,12 +318,11 @@ def _prepare(
     *draws: Any,
 ) -> Partition:
     """Prepare one partition, on the worker that holds it."""
-    X = _checked_chunk(length, X, y, weights)
-    spec = settings.how.spec
-    if X.shape[1] != spec.n_features:
+    X, n_features = _checked_chunk(length, X, y, weights), settings.how.spec.n_features
+    if X.shape[1] != n_features:
         raise ValueError(
-            "X must have chunks with as many columns as it declares, "
-            f"{spec.n_features}, got {X.shape[1]}"
+            f"X must have chunks with as many columns as it declares, {n_features}, got "
+            f"{X.shape[1]}"
         )
     return prepared_partition(settings, index, X, y, weights, *draws)
 

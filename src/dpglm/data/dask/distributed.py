@@ -369,10 +369,7 @@ class DaskRows(Rows):
 
     @property
     def _lengths(self) -> list[int]:
-        return [
-            facts.n_units if chosen is None else len(chosen)
-            for facts, chosen in zip(self.facts, self.chosen, strict=True)
-        ]
+        return [facts.n_units for facts in self._of_chosen]
 
     @property
     def digests(self) -> list[str]:

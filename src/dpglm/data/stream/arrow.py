@@ -113,7 +113,7 @@ def _width(part: Part, name: str) -> int | None:
     """Length of the lists in a column of numbers; None for plain numbers."""
     import pyarrow as pa
 
-    kind, width = part.type_of(name), None
+    kind, width = part.types[part.stored[normal(name)]], None
     check_no_dates(f"{part.title}: column {name!r}", kind)
     if pa.types.is_fixed_size_list(kind):
         kind, width = kind.value_type, kind.list_size
@@ -294,11 +294,6 @@ class ArrowRows(StoredRows):
     >>> rows.shape, rows.feature_names
     ((50, 1), ('age',))
     """
-
-    feature_names: tuple[str, ...] | None = None
-    target_name: str | None = None
-    schema: Schema | None = None
-    offset_column: OffsetColumn = _NO_OFFSET
 
     def __init__(
         self,

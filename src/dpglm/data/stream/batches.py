@@ -73,10 +73,6 @@ class Part:
         """Names of the columns by their normal form."""
         return {normal(name): name for name in self.types}
 
-    def type_of(self, column: str) -> Any:
-        """Return the type of a column, in any spelling of its name."""
-        return self.types[self.stored[normal(column)]]
-
     def batches(
         self, columns: Sequence[str], rows: int, wanted: NDArray[np.intp] | None, run: int | None
     ) -> Iterator[tuple[str, Any, slice | NDArray[np.intp]]]:

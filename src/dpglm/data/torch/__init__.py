@@ -1,8 +1,7 @@
 """Rows in torch tensors, summed on their device."""
 
-from dpglm.data.torch.tensors import TensorRows
-from dpglm.data.torch.tensors import tensor_collection as collection_of
+from dpglm.data.torch.tensors import TensorCollection, TensorRows
 
 __all__ = ["collection_of", "rows_of"]
 
-rows_of = TensorRows
+collection_of, rows_of = TensorCollection, TensorRows

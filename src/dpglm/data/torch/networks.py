@@ -363,62 +363,46 @@ class NetworkRows(Rows):
         """
         import torch
 
-        if self.sample is not None:
-            return self._sampled_sum(self.sample, w, factor, blocks, alone, seed)
+        device, at_a_time = self.gradients.device, 1 if alone else self._at_a_time
         parameters, randomness = self.gradients.at(w), _randomness(alone)
-        at_a_time = 1 if alone else self._at_a_time
-        block_rows = max(at_a_time, RUN_ROWS)
-        zero = torch.zeros(self.spec.n_features, dtype=torch.float64, device=self.gradients.device)
+        zero = torch.zeros(self.spec.n_features, dtype=torch.float64, device=device)
+
+        def bounded(inputs: Any, targets: Any) -> Any:
+            gradients = self.gradients.rows(parameters, inputs, targets, randomness)
+            return _bounded(gradients, factor, blocks)
 
         def sums() -> Iterator[Any]:
+            block_rows = max(at_a_time, RUN_ROWS)
             for start in range(0, self.n_rows, block_rows):
                 total = zero.clone()
                 stop = min(start + block_rows, self.n_rows)
                 for first in range(start, stop, at_a_time):
                     rows = slice(first, min(first + at_a_time, stop))
                     # Copies stand at addresses like any other, wherever the rows stand.
-                    inputs, targets = self.inputs[rows].clone(), self.targets[rows].clone()
-                    gradients = self.gradients.rows(parameters, inputs, targets, randomness)
-                    total += _bounded(gradients, factor, blocks).sum(dim=0)
+                    total += bounded(self.inputs[rows].clone(), self.targets[rows].clone()).sum(
+                        dim=0
+                    )
                 yield total
 
-        with drawn_from(self.gradients.device, seed):
-            summed: NDArray[np.float64] = as_host(compensated_sum(sums(), zero))
-        return summed
-
-    def _sampled_sum(
-        self,
-        sample: _Sample,
-        w: NDArray[np.float64],
-        factor: Callable[[Any], Any],
-        blocks: int,
-        alone: bool,
-        seed: Sequence[int],
-    ) -> NDArray[np.float64]:
-        import torch
-
-        device = self.gradients.device
-        parameters, randomness = self.gradients.at(w), _randomness(alone)
-        slots, groups = 1, 1
-        if not alone:
-            expected = int(sample.rate * self.spec.n_rows)
-            slots = min(self._at_a_time, max(_MASKS, expected // _ROWS_PER_SLOT))
-            groups = -(-_MASKS // slots)
-
-        def sums() -> Iterator[Any]:
+        def sampled_sums(sample: _Sample) -> Iterator[Any]:
+            slots, groups = 1, 1
+            if not alone:
+                expected = int(sample.rate * self.spec.n_rows)
+                slots = min(at_a_time, max(_MASKS, expected // _ROWS_PER_SLOT))
+                groups = -(-_MASKS // slots)
             for group, rows in _batches(sample.places, slots, groups):
                 # An empty slot holds the first row.
                 there = torch.from_numpy(np.maximum(rows, 0)).to(device)
                 with drawn_from(device, (*seed, group)):
-                    gradients = self.gradients.rows(
-                        parameters, self.inputs[there], self.targets[there], randomness
-                    )
-                bounded = _bounded(gradients, factor, blocks)
-                bounded[torch.from_numpy(rows < 0).to(device)] = 0.0
-                yield on_grid(bounded, sample.step).sum(dim=0)
+                    found = bounded(self.inputs[there], self.targets[there])
+                found[torch.from_numpy(rows < 0).to(device)] = 0.0
+                yield on_grid(found, sample.step).sum(dim=0)
 
-        zero = torch.zeros(self.spec.n_features, dtype=torch.float64, device=device)
-        summed: NDArray[np.float64] = as_host(compensated_sum(sums(), zero))
+        if self.sample is not None:
+            summed: NDArray[np.float64] = as_host(compensated_sum(sampled_sums(self.sample), zero))
+            return summed
+        with drawn_from(device, seed):
+            summed = as_host(compensated_sum(sums(), zero))
         return summed
 
     def _taken(self, indices: NDArray[np.intp], spec: DataSpec) -> NetworkRows:

@@ -358,11 +358,6 @@ class TensorCollection(Collection):
         return self._y
 
 
-def tensor_collection(X: Any, y: Any, weights: Any) -> Collection:
-    """Return the collection of a fit on a tensor of rows."""
-    return TensorCollection(X, y, weights)
-
-
 def _host_column(values: Any) -> Any:
     """Copy tensors to the host; leave other values as they are."""
     if namespace(values) is np:

@@ -75,6 +75,8 @@ class Factor(abc.ABC):
     expression: Expression
     """The numbers that it is a function of; categories and curves have a column instead."""
     reduced: bool = False
+    is_category: bool = False
+    """Whether its columns are indicators of a column's categories."""
 
     def coded(self, *, reduced: bool) -> Factor:
         """Return the factor with all its columns, or the reduced one."""
@@ -95,11 +97,6 @@ class Factor(abc.ABC):
     @property
     def spans_intercept(self) -> bool:
         """Whether its columns sum to 1 in every row."""
-        return False
-
-    @property
-    def is_category(self) -> bool:
-        """Whether its columns are indicators of a column's categories."""
         return False
 
     @property
