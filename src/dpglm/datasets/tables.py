@@ -43,14 +43,6 @@ def load_adult(as_frame: bool = False) -> Dataset[Any]:
     Becker, B. and Kohavi, R. (1996). Adult. UCI Machine Learning Repository.
     https://doi.org/10.24432/C5XW20 (CC BY 4.0). The rows are unchanged; they are reordered and
     compressed as described in their licence file.
-
-    Examples
-    --------
-    >>> adult = load_adult()
-    >>> adult.data["age"][:3].tolist(), adult.data["workclass"][:2].tolist()
-    ([39, 50, 38], ['State-gov', 'Self-emp-not-inc'])
-    >>> adult.schema["columns"]["hours-per-week"]
-    {'type': 'numeric', 'low': 1, 'high': 99}
     """
     check_bool("as_frame", as_frame)
     schema = read_schema("adult.schema.json")
@@ -104,12 +96,6 @@ def load_california_housing(as_frame: bool = False) -> Dataset[Any]:
     ----------
     Pace, R. K. and Barry, R. (1997). Sparse spatial autoregressions. Statistics and Probability
     Letters 33, 291-297.
-
-    Examples
-    --------
-    >>> housing = load_california_housing()
-    >>> housing.data.shape, housing.target[:2].tolist()
-    ((20640, 8), [4.526, 3.585])
     """
     check_bool("as_frame", as_frame)
     schema = read_schema("california_housing.schema.json")

@@ -35,18 +35,10 @@ MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 class Additive:
     """Settings of the curves, levels and interactions of an additive model.
 
-    Parameters
-    ----------
-    segments : int
-        Number of equal segments of numeric columns without knots, 1 (a straight line) to 1000.
-    reach : float
-        Prior correlation length of a curve, as a share of the range, 0 to 1e6; larger is smoother.
-    interactions : tuple of (str, str)
-        Pairs of columns with a joint effect.
-    pair_segments : int
-        Segments of columns in interactions.
-    log_segments : int, optional
-        Segments of columns of scale "log"; by default ``segments``.
+    Numeric columns without knots have ``segments`` equal segments, 1 (a straight line) to 1000;
+    those of scale "log" ``log_segments``, and those in interactions ``pair_segments``. ``reach`` is
+    the prior correlation length of a curve, as a share of the range, 0 to 1e6; larger is smoother.
+    ``interactions`` are pairs of columns with a joint effect.
     """
 
     segments: int

@@ -23,14 +23,9 @@ Number: TypeAlias = Annotated[float, SCALAR]
 @final
 @dataclass(frozen=True)
 class PaidFor:
-    """The privacy cost of a column's bounds.
+    """The privacy cost of a column's bounds, under the relation that its certificate names.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Cost of the release of the bounds, under the relation that its certificate names.
-    certificate : str
-        Digest of that release, from its certificate.
+    ``certificate`` is the digest of the release of the bounds.
     """
 
     epsilon: float

@@ -35,19 +35,10 @@ PACKED = ("", ".gz", ".zst", ".zip")
 @final
 @dataclass(frozen=True)
 class Dialect:
-    """The form of a CSV file.
+    """The form of a CSV file: characters between cells and in numbers, and encoding of text.
 
-    Parameters
-    ----------
-    separator : str, optional
-        Character between cells; by default that of a line ``sep=;`` at the start of the file, a
-        tabulator for names with ``.tsv``, and else a comma.
-    decimal : {".", ","}, default="."
-        Decimal point of numbers.
-    thousands : str, optional
-        Separator of thousands, such as ``"."`` in 1.234,5; by default there is none.
-    encoding : str, default="utf-8"
-        Encoding of text, as in Python, such as ``"latin-1"``.
+    The default ``separator`` is that of a line ``sep=;`` at the start of the file, a tabulator for
+    names with ``.tsv``, and else a comma. There are no ``thousands`` separators by default.
     """
 
     separator: str | None = None

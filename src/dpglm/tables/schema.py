@@ -359,14 +359,6 @@ class Schema:
         ------
         ValueError
             If the schema has a formula, or an interaction names an unknown column.
-
-        Examples
-        --------
-        >>> from dpglm.tables.additive import Additive
-        >>> columns = {"age": {"type": "numeric", "low": 0, "high": 100}}
-        >>> schema = Schema.from_dict({"columns": columns, "provenance": "the questionnaire"})
-        >>> schema.with_additive(Additive(segments=4, reach=1.0)).units.names[:2]
-        ('age at 0', 'age at 25')
         """
         return dataclasses.replace(self, additive=settings)
 
@@ -421,13 +413,6 @@ class Schema:
         ValueError
             If a column is unknown or not categorical, or the value is not among its categories;
             the message names the column.
-
-        Examples
-        --------
-        >>> columns = {"region": {"type": "categorical", "categories": ["north", "south", "west"]}}
-        >>> schema = Schema.from_dict({"columns": columns, "provenance": "the questionnaire"})
-        >>> schema.with_reference({"region": "south"}).units.names
-        ('region=north vs south', 'region=west vs south')
         """
         if isinstance(reference, str):
             check_one_of(parameter, reference, ("first",))

@@ -283,20 +283,14 @@ class SplineFactor(Factor):
     def score(self, weights: Sequence[Score]) -> Score:
         from scipy.interpolate import PPoly
 
-        n = len(self.knots) + self.degree + 1
-        codes, weights = _combined(np.eye(n)[self._first :], weights)
-        x, inner = self.expression.score(), list(self.knots)
-        curves = []
-        for code in codes:
+        n, inner = len(self.knots) + self.degree + 1, list(self.knots)
+
+        def pieces(code: Floats) -> _Pieces:
             made = PPoly.from_spline((self._padded, code, self.degree))
             parts = made.c[:, self.degree : self.degree + len(inner) + 1].T
-            starts = [self._padded[0], *inner]
-            pieces = [
-                _polynomial(x - start, part)
-                for part, start in zip(parts.tolist(), starts, strict=True)
-            ]
-            curves.append(piecewise(x, inner, pieces))
-        return total([curve * one for curve, one in zip(curves, weights, strict=True)])
+            return inner, [self._padded[0], *inner], parts.tolist()
+
+        return _curves(self.expression.score(), np.eye(n)[self._first :], weights, pieces)
 
     def scaled(self, *, centered: bool) -> Scaled:
         if centered and self._first:
@@ -336,22 +330,20 @@ class NaturalSplineFactor(Factor):
 
     def score(self, weights: Sequence[Score]) -> Score:
         low, high = self.expression.range
-        codes, weights = _combined(np.eye(len(self.knots))[1:], weights)
-        x, (first, *inner, last) = self.expression.score(), self.knots
+        first, *inner, last = self.knots
         ends = [*([first] if low < first else []), *inner, *([last] if last < high else [])]
-        curves = []
-        for code in codes:
+
+        def pieces(code: Floats) -> _Pieces:
             spline = self._through(code)
-            pieces = [
-                _polynomial(x - start, part)
-                for part, start in zip(spline.c.T.tolist(), self.knots[:-1], strict=True)
-            ]
-            for knot, place in ((first, 0), (last, len(pieces) + 1)):
-                if low < knot < high:
-                    line = [float(spline(knot, 1)), float(spline(knot))]
-                    pieces.insert(place, _polynomial(x - knot, line))
-            curves.append(piecewise(x, ends, pieces))
-        return total([curve * one for curve, one in zip(curves, weights, strict=True)])
+            starts, parts = list(self.knots[:-1]), spline.c.T.tolist()
+            at_first, at_last = ([float(spline(x, 1)), float(spline(x))] for x in (first, last))
+            if low < first:
+                starts, parts = [first, *starts], [at_first, *parts]
+            if last < high:
+                starts, parts = [*starts, last], [*parts, at_last]
+            return ends, starts, parts
+
+        return _curves(self.expression.score(), np.eye(len(self.knots))[1:], weights, pieces)
 
     def _through(self, values: Floats) -> Any:
         """Return the natural spline with these values at the knots."""
@@ -432,12 +424,23 @@ class CurveFactor(Factor):
         return Scaled(0.0, 1.0, self.axis.norm)
 
 
-def _combined(codes: Floats, weights: Sequence[Score]) -> tuple[Floats, Sequence[Score]]:
-    """Return one curve, and not a sum of many, if all weights are known."""
+_Pieces: TypeAlias = tuple[list[float], list[float], list[list[float]]]
+"""Ends between pieces, and of each piece the start and the coefficients, highest power first."""
+
+
+def _curves(
+    x: Score, codes: Floats, weights: Sequence[Score], pieces: Callable[[Floats], _Pieces]
+) -> Score:
+    """Return a sum of piecewise polynomials times weights; a single one if these are known."""
     known = [one.known for one in weights if one.known is not None]
-    if len(known) < len(weights):
-        return codes, weights
-    return np.array([known]) @ codes, [as_score(1.0)]
+    if len(known) == len(weights):
+        codes, weights = np.array([known]) @ codes, [as_score(1.0)]
+    curves = []
+    for code in codes:
+        ends, starts, parts = pieces(code)
+        values = [_polynomial(x - at, part) for at, part in zip(starts, parts, strict=True)]
+        curves.append(piecewise(x, ends, values))
+    return total([curve * one for curve, one in zip(curves, weights, strict=True)])
 
 
 def _polynomial(x: Score, coefficients: Sequence[float]) -> Score:
