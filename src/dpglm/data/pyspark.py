@@ -475,16 +475,6 @@ class SparkWorkers(Workers):
         self._frame = frame
         weakref.finalize(self, _FORGOTTEN.append, token).atexit = False
 
-    def start(self, delayed: Sequence[Any]) -> list[Any]:
-        return list(delayed)
-
-    def share(self, value: bytes) -> Any:
-        # Pickled once with all handles.
-        return value
-
-    def groups(self, handles: Sequence[Any]) -> list[list[int]]:
-        return [[place] for place in range(len(handles))]
-
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
         return [Call(function, arguments) for arguments in zip(*columns, strict=True)]
 

@@ -8,7 +8,6 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,22 +138,18 @@ def _load(
         target=np.concatenate(labels).astype(np.int64),
         feature_names=feature_names,
         target_name="class",
-        schema=_schema(feature_names),
+        schema={
+            "columns": {one: {"type": "numeric", "low": 0, "high": 255} for one in feature_names},
+            "target": {"name": "class", "type": "classes", "classes": list(range(_N_CLASSES))},
+            "provenance": "A pixel is one unsigned byte in the IDX format; the publication names "
+            "the ten classes.",
+        },
         train=np.arange(n_train),
         test=np.arange(n_train, len(data)),
         description=description,
         source=source,
         licence=licence,
     )
-
-
-def _schema(feature_names: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "columns": {name: {"type": "numeric", "low": 0, "high": 255} for name in feature_names},
-        "target": {"name": "class", "type": "classes", "classes": list(range(_N_CLASSES))},
-        "provenance": "A pixel is one unsigned byte in the IDX format; the publication names the "
-        "ten classes.",
-    }
 
 
 def _read_idx(folder: Path, name: str, magic: int, n_axes: int, cure: str) -> NDArray[np.uint8]:

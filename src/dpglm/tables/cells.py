@@ -257,7 +257,9 @@ def as_numbers(values: ArrayLike, what: str, missing: float | None = None) -> ND
         try:
             numbers = _plain(cells).astype(np.float64)
         except (TypeError, ValueError, OverflowError):
-            numbers = np.array([_number(cell, row, what) for row, cell in _numbered(cells)])
+            numbers = np.array(
+                [_number(cell, row, what) for row, cell in enumerate(cells.tolist())]
+            )
     elif cells.dtype.kind in "Mm":
         raise dates(what)
     else:
@@ -387,10 +389,6 @@ def check_unique(names: Sequence[str], kind: str) -> None:
     repeated = next((same for same in by_normal_name(names).values() if len(same) > 1), None)
     if repeated is not None:
         raise ValueError(f"each {kind} must have its own name, but {repeated[-1]!r} is repeated")
-
-
-def _numbered(cells: NDArray[Any]) -> list[tuple[int, Any]]:
-    return list(enumerate(cells.tolist()))
 
 
 def _plain(cells: NDArray[Any]) -> NDArray[Any]:

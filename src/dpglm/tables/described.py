@@ -17,7 +17,7 @@ from dpglm._validation import check_integer, check_list, check_real
 from dpglm._words import plain_number
 from dpglm.tables.cells import Entry, Vocabulary, as_cells, as_numbers, check_unique, is_missing
 from dpglm.tables.columns import DENSER, CategoricalColumn, Column, NumericColumn
-from dpglm.tables.named import by_name
+from dpglm.tables.named import read_columns
 from dpglm.tables.schema import Schema
 from dpglm.tables.targets import ClassTarget, CountTarget, NumericTarget, TargetColumn
 from dpglm.tables.times import date_text
@@ -404,22 +404,13 @@ class CellEncoder:
 
     def encode(self, table: Any) -> NDArray[np.float64]:
         """Encode a table; a ValueError names the column, the row and the remedy."""
-        encoded: NDArray[np.float64] | None = None
-        table = by_name(table)
+        cells, n_rows = read_columns(table, self.names)
+        encoded = np.zeros((n_rows, self.width))
         for column in self.columns:
-            cells = as_cells(table[column.name], f"column {column.name!r}")
+            values, start = cells(column.name), self._starts[column.name]
             if column.name in self._of_times:
-                cells = np.asarray(self._of_times[column.name].plain_cells(cells))
-            if encoded is None:
-                encoded = np.zeros((len(cells), self.width))
-            if len(cells) != len(encoded):
-                raise ValueError(
-                    f"column {column.name!r} has {len(cells)} rows, but {self.names[0]!r} has "
-                    f"{len(encoded)}"
-                )
-            start = self._starts[column.name]
-            column.encode(cells, encoded[:, start : start + column.width])
-        assert encoded is not None
+                values = np.asarray(self._of_times[column.name].plain_cells(values))
+            column.encode(values, encoded[:, start : start + column.width])
         return encoded
 
 

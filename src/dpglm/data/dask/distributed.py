@@ -70,17 +70,17 @@ class Workers(abc.ABC):
 
     driver_bytes: ClassVar[float] = 1 << 27
 
-    @abc.abstractmethod
     def start(self, delayed: Sequence[Any]) -> list[Any]:
         """Compute Dask's delayed values and keep them where they are computed."""
+        return list(delayed)
 
-    @abc.abstractmethod
     def share(self, value: bytes) -> Any:
         """Send a value to all workers once; return its handle for ``map``."""
+        return value
 
-    @abc.abstractmethod
     def groups(self, handles: Sequence[Any]) -> list[list[int]]:
         """Group the positions of handles by the threads that have their results at hand."""
+        return [[place] for place in range(len(handles))]
 
     @abc.abstractmethod
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
@@ -136,12 +136,6 @@ class _ThisProcess(Workers):
         import dask
 
         return list(dask.compute(*delayed))
-
-    def share(self, value: bytes) -> Any:
-        return value
-
-    def groups(self, handles: Sequence[Any]) -> list[list[int]]:
-        return [[place] for place in range(len(handles))]
 
     def map(self, function: Callable[..., Any], name: str, *columns: Sequence[Any]) -> list[Any]:
         with _blas_libraries().limit(limits=1, user_api="blas"):
@@ -370,11 +364,6 @@ class DaskRows(Rows):
     @property
     def _lengths(self) -> list[int]:
         return [facts.n_units for facts in self._of_chosen]
-
-    @property
-    def digests(self) -> list[str]:
-        """Digests of the partitions."""
-        return [facts.digest for facts in self.facts]
 
     def bounded(self, bound: float) -> DaskRows:
         if self.unit is Unit.ROW:

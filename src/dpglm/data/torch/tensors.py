@@ -174,7 +174,14 @@ def check_exact(device: Any) -> None:
         _check_unset(_FAST_MATHS, ("STRICT",))
     elif device.type == "cuda" and torch.version.hip is None:
         settings = torch.backends.cuda.matmul
-        _check_cublas()
+        workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+        if workspace not in _DETERMINISTIC:
+            raise ValueError(
+                f"CUBLAS_WORKSPACE_CONFIG must be one of {', '.join(_DETERMINISTIC)}, so that sums "
+                f"on a GPU are the same in every run, got {workspace!r}; set it in the environment "
+                "before Python starts"
+            )
+        _check_unset(_EMULATIONS, ("0",))
     else:
         raise ValueError(f"tensors must be on the CPU or on an NVIDIA GPU, got {device}")
     if settings.fp32_precision not in ("none", "ieee"):
@@ -188,17 +195,6 @@ def check_exact(device: Any) -> None:
 _DETERMINISTIC = (":4096:8", ":16:8")
 _FAST_MATHS = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
 _EMULATIONS = ("CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATE_DOUBLE_PRECISION")
-
-
-def _check_cublas() -> None:
-    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    if workspace not in _DETERMINISTIC:
-        raise ValueError(
-            f"CUBLAS_WORKSPACE_CONFIG must be one of {', '.join(_DETERMINISTIC)}, so that sums on "
-            f"a GPU are the same in every run, got {workspace!r}; set it in the environment "
-            "before Python starts"
-        )
-    _check_unset(_EMULATIONS, ("0",))
 
 
 def _check_unset(names: tuple[str, ...], harmless: tuple[str, ...]) -> None:
