@@ -247,7 +247,7 @@ def finite_matrix(
     try:
         numbers, other = read(accept_sparse="csr", dtype=dtypes, ensure_all_finite=False)
     except (TypeError, ValueError, OverflowError) as error:
-        _name_the_cell(X, name)
+        _check_cells(X, name, every=True)
         if isinstance(error, ValueError):
             raise
         # scikit-learn raises a TypeError for values that are not numbers.
@@ -255,7 +255,7 @@ def finite_matrix(
         raise kind(
             f"X must be rows of numbers, such as an array or a data frame: {error}"
         ) from error
-    _refuse_cells(X, name)
+    _check_cells(X, name, every=False)
     # A fit reads the rows many times, so a mapped file must not change after this check.
     whole: Any = in_memory(numbers)
     is_sparse: bool = sparse.issparse(whole)
@@ -302,9 +302,15 @@ def refuse_types(X: Any, name: Callable[[int], str] = column_by_number) -> None:
             refuse_types(array, name)
 
 
-def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
-    """Raise an error that names the first cell that is not a number, if any."""
-    cells = np.empty(0) if sparse.issparse(X) else np.asarray(X, dtype=object)
+def _check_cells(X: Any, name: Callable[[int], str], *, every: bool) -> None:
+    """Name the first cell that is not a number, also of types that cannot be text if ``every``."""
+    if sparse.issparse(X):
+        return
+    types = [] if isinstance(X, (np.ndarray, list, tuple)) else column_types(X)
+    may_be_text = not types or any(kind.startswith(_MAY_BE_TEXT) for kind in types)
+    if not every and not (may_be_text and np.asarray(X).dtype.kind in "OUST"):
+        return
+    cells = np.asarray(X, dtype=object)
     for column, values in enumerate(cells.T if cells.ndim == 2 else ()):
         for row, cell in enumerate(values.tolist()):
             if is_date(cell):
@@ -320,20 +326,6 @@ def _name_the_cell(X: Any, name: Callable[[int], str]) -> None:
                     "categories by a public list of them: SchemaEncoder, "
                     "OneHotEncoder(categories=...)"
                 ) from None
-
-
-def _refuse_cells(X: Any, name: Callable[[int], str]) -> None:
-    """Refuse text and dates that were read as numbers, as other containers do."""
-    if sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind not in "OUST"):
-        return
-    types = [] if isinstance(X, (np.ndarray, list, tuple)) else column_types(X)
-    if types and not any(kind.startswith(_MAY_BE_TEXT) for kind in types):
-        return
-    cells = np.asarray(X)
-    for column, values in enumerate(cells.T if cells.dtype.kind in "OUST" else ()):
-        for row, cell in enumerate(values.tolist()):
-            if is_date(cell):
-                raise dates(f"X, row {row + 1}, {name(column)}")
             if isinstance(cell, (str, bytes)):
                 raise ValueError(
                     f"X must contain numbers: row {row + 1}, {name(column)}: {cell!r} is text. "
