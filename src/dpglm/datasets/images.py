@@ -154,7 +154,13 @@ def _load(
 
 def _read_idx(folder: Path, name: str, magic: int, n_axes: int, cure: str) -> NDArray[np.uint8]:
     path = folder / name
-    content = _read_bytes(path, cure)
+    packed = path.with_name(f"{path.name}.gz")
+    if not packed.is_file() and not path.is_file():
+        raise FileNotFoundError(f"{path} (or {packed.name}) does not exist: {cure}")
+    try:
+        content = gzip.decompress(packed.read_bytes()) if packed.is_file() else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{packed} is damaged: {error}") from error
     header_size = 4 * (1 + n_axes)
     if len(content) < header_size or int.from_bytes(content[:4], "big") != magic:
         raise ValueError(f"{path} is not an IDX file of unsigned bytes with {n_axes} axes")
@@ -166,15 +172,3 @@ def _read_idx(folder: Path, name: str, magic: int, n_axes: int, cure: str) -> ND
             f"but {len(values)} follow"
         )
     return values.reshape(shape)
-
-
-def _read_bytes(path: Path, cure: str) -> bytes:
-    packed = path.with_name(f"{path.name}.gz")
-    if packed.is_file():
-        try:
-            return gzip.decompress(packed.read_bytes())
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{packed} is damaged: {error}") from error
-    if path.is_file():
-        return path.read_bytes()
-    raise FileNotFoundError(f"{path} (or {packed.name}) does not exist: {cure}")

@@ -26,7 +26,7 @@ from dpglm.tables.cells import (
 )
 from dpglm.tables.files import named_errors
 from dpglm.tables.given import Watch, as_floats
-from dpglm.tables.named import OffsetColumn, offset_of
+from dpglm.tables.named import OffsetColumn, OffsetKind, offset_of
 from dpglm.tables.schema import Schema
 
 _NONE: NDArray[Any] = np.empty(0)
@@ -344,9 +344,8 @@ class ArrowRows(StoredRows):
             decoder = encoded_columns(schema, dtype)
         self.schema, self.table = schema, table
         self.target_name, self._group_column = target, groups
-        self.offset_column = OffsetColumn("offset", offset)
-        if exposure is not None:
-            self.offset_column = OffsetColumn("exposure", exposure)
+        kind: OffsetKind = "offset" if exposure is None else "exposure"
+        self.offset_column = OffsetColumn(kind, exposure if offset is None else offset)
         own = BatchSource(table, decoder, target, sample_weight, self.offset_column)
         super().__init__(own, cache, has_targets=target is not None)
 

@@ -290,8 +290,21 @@ def open_batches(source: Any) -> Batches:
     return _any_stream(source)
 
 
-def stream_of(title: str, kinds: Any, n_rows: int, read: Reader) -> Batches:
-    """Return a table of one part, with digests for runs that take a few MiB of memory."""
+def stream_of(
+    title: str,
+    kinds: Any,
+    n_rows: int,
+    opened: Callable[[list[str]], contextlib.AbstractContextManager[Iterable[Any]]],
+) -> Batches:
+    """Return a table of one part, with digests for runs that take a few MiB of memory.
+
+    ``opened`` gives the record batches of some columns, or of all, in a new pass.
+    """
+
+    def read(names: list[str], *_: Any) -> Generator[Any]:
+        with opened(names) as batches:
+            yield from batches
+
     with named_errors(title):
         part = Part(title, types_of(kinds), n_rows, read)
     return Batches(title, (part,), seen=Seen(max(_FEWEST, _RUN_CELLS // len(part.types))))
@@ -307,26 +320,20 @@ def _query(source: Query | Address, title: str = "the query") -> Batches:
     with named_errors(title):
         query = source.query if isinstance(source, Address) else source
         kinds, n_rows = query.schema(), query.count()
-
-    def read(names: list[str], *_: Any) -> Generator[Any]:
-        with query.stream(names) as batches:
-            yield from batches
-
-    return stream_of(title, kinds, n_rows, read)
+    return stream_of(title, kinds, n_rows, query.stream)
 
 
 def _relation(source: Any) -> Batches:
     import pyarrow as pa
 
-    def read(names: list[str], *_: Any) -> Generator[Any]:
+    def opened(names: list[str]) -> Any:
         # A new relation, since one keeps its result.
         some = source.project(", ".join(map(quoted, names)))
-        with contextlib.closing(pa.RecordBatchReader.from_stream(some)) as batches:
-            yield from batches
+        return contextlib.closing(pa.RecordBatchReader.from_stream(some))
 
     n_rows = source.aggregate("count(*)").fetchall()[0][0]
     kinds = pa.RecordBatchReader.from_stream(source.limit(0)).schema
-    return stream_of("the relation of DuckDB", kinds, int(n_rows), read)
+    return stream_of("the relation of DuckDB", kinds, int(n_rows), opened)
 
 
 def _polars(source: Any) -> Batches:
@@ -334,14 +341,14 @@ def _polars(source: Any) -> Batches:
 
     frame = source.lazy()
 
-    def read(names: list[str], *_: Any) -> Generator[Any]:
+    @contextlib.contextmanager
+    def opened(names: list[str]) -> Iterator[Any]:
         parts = frame.select(names).collect_batches(chunk_size=_ROWS, maintain_order=True)
-        for part in parts:
-            yield from part.to_arrow().to_batches()
+        yield (batch for part in parts for batch in part.to_arrow().to_batches())
 
     n_rows = frame.select(polars.len()).collect().item()
     kinds = frame.limit(0).collect().to_arrow().schema
-    return stream_of("the frame of polars", kinds, int(n_rows), read)
+    return stream_of("the frame of polars", kinds, int(n_rows), opened)
 
 
 def _arrow(source: Any) -> Batches:
@@ -349,39 +356,33 @@ def _arrow(source: Any) -> Batches:
 
     table = source if isinstance(source, dataset.Dataset) else dataset.dataset(source)
 
-    def read(names: list[str], *_: Any) -> Generator[Any]:
+    def opened(names: list[str]) -> Any:
         # With the default settings a scanner holds dozens of batches.
-        yield from table.to_batches(
-            columns=names, batch_size=_ROWS, batch_readahead=2, fragment_readahead=1
-        )
+        few = {"batch_size": _ROWS, "batch_readahead": 2, "fragment_readahead": 1}
+        return contextlib.nullcontext(table.to_batches(columns=names, **few))
 
-    return stream_of("the table of pyarrow", table.schema, table.count_rows(), read)
+    return stream_of("the table of pyarrow", table.schema, table.count_rows(), opened)
 
 
 def _ibis(source: Any) -> Batches:
-    def read(names: list[str], *_: Any) -> Generator[Any]:
-        with contextlib.closing(source.select(names).to_pyarrow_batches(chunk_size=_ROWS)) as found:
-            yield from found
+    def opened(names: list[str]) -> Any:
+        return contextlib.closing(source.select(names).to_pyarrow_batches(chunk_size=_ROWS))
 
     n_rows = source.count().to_pyarrow().as_py()
-    return stream_of("the table of Ibis", source.schema().to_pyarrow(), int(n_rows), read)
+    return stream_of("the table of Ibis", source.schema().to_pyarrow(), int(n_rows), opened)
 
 
 def _any_stream(source: Any) -> Batches:
     """Read a source that cannot leave out columns, or a function that returns such sources."""
     import pyarrow as pa
 
-    def reader() -> Any:
+    def opened(_: list[str]) -> Any:
         made = source() if callable(source) else source
         return contextlib.closing(pa.RecordBatchReader.from_stream(made))
 
-    def read(*_: Any) -> Generator[Any]:
-        with reader() as batches:
-            yield from batches
-
-    with reader() as batches:
+    with opened([]) as batches:
         kinds, n_rows = batches.schema, sum(batch.num_rows for batch in batches)
-    return stream_of("the source", kinds, n_rows, read)
+    return stream_of("the source", kinds, n_rows, opened)
 
 
 _MAKERS: Mapping[str, Callable[[Any], Batches]] = MappingProxyType(
