@@ -175,6 +175,18 @@ def test_columns_and_rows_of_different_passes_belong_together():
         evaluate(model, rows, "y", epsilon=1.0, random_state=0)
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.bool_(), pa.float64(), pa.string()])
+def test_missing_cells_of_a_column_are_no_change(monkeypatch, kind):
+    """Passes cut a run of rows in different places, and only some parts have missing cells."""
+    monkeypatch.setattr(batches, "_FEWEST", N)
+    monkeypatch.setattr(batches, "_COLUMN_ROWS", 100)
+    given = [None if i == 450 else i % 2 for i in range(N)]
+    column = pa.array(given, pa.int64()).cast(kind)
+    rows = ArrowRows(table().append_column("z", column), "y", columns=["a"])
+    assert len(rows["z"]) == N
+    LogisticRegression(**FACTS, solver=NoisyGD(n_steps=1)).fit(rows)
+
+
 def test_unwatched_rows_are_used_though_they_changed(monkeypatch):
     monkeypatch.setattr(batches.Seen, "compare", lambda self, kind, run, digest: None)
     given = table()

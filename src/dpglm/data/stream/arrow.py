@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of
 from dpglm.data.rows import Floats, FloatType
-from dpglm.data.stream.batches import Batches, Part, open_batches, require_values
+from dpglm.data.stream.batches import Batches, Part, compared, open_batches, require_values
 from dpglm.data.stream.stored import StoredRows
 from dpglm.data.stream.streamed import Piece, Source
 from dpglm.tables.cells import (
@@ -187,8 +187,7 @@ class BatchSource(Source):
                 X = self._decoder.features(batch)
                 y, weights = (_NONE, None) if features_only else self._facts(batch)
                 values = {kind: X, f"targets of {kind}": y, f"weights of {kind}": weights}
-                for one in also:
-                    values[f"column {normal(one)}"] = plain_array(batch.column(one))
+                values |= compared(batch, also)
             table.compare(digests, start, values)
             start += batch.num_rows
             yield X[part], y[part] if len(y) else y, None if weights is None else weights[part]

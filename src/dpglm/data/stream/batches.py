@@ -191,7 +191,7 @@ class Batches:
                 continue
             digest = digests.setdefault(kind, hashlib.sha256())
             if array.dtype.kind in "OT":
-                digest.update("\n".join(map(repr, [*array.ravel().tolist(), ""])).encode())
+                digest.update("".join(f"{one!r}\n" for one in array.ravel().tolist()).encode())
             else:
                 digest.update(np.ascontiguousarray(array).view(np.uint8).data)
             stop, run = first + len(array), self.seen.n_rows
@@ -233,11 +233,9 @@ class Batches:
                 if cure is not None:
                     for name in names:
                         require_values(batch.column(name), name, cure)
-                arrays = {name: plain_array(batch.column(name)) for name in (*names, *others)}
-            for name in names:
-                found[name].append(arrays[name])
-            values = {f"column {normal(name)}": one for name, one in arrays.items()}
-            self.compare(digests, start, values)
+                for name in names:
+                    found[name].append(plain_array(batch.column(name)))
+            self.compare(digests, start, compared(batch, [*names, *others]))
             start += batch.num_rows
         if seen is not None:
             seen.columns.extend(name for name in names if name not in seen.columns)
@@ -247,6 +245,21 @@ class Batches:
         return {
             name: np.concatenate(parts) if parts else np.empty(0) for name, parts in found.items()
         }
+
+
+def compared(batch: Any, columns: Iterable[str]) -> dict[str, NDArray[Any] | None]:
+    """Return columns as values for ``Batches.compare``, alike however a table is cut."""
+    import pyarrow as pa
+
+    found: dict[str, NDArray[Any] | None] = {}
+    for name in columns:
+        column, kind = batch.column(name), f"column {normal(name)}"
+        if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+            # NumPy has another type for those with missing cells.
+            found[f"gaps of {kind}"] = column.is_null().to_numpy(zero_copy_only=False)
+            column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+        found[kind] = plain_array(column)
+    return found
 
 
 def require_values(column: Any, name: str, cure: str = MISSING_CURE) -> None:
