@@ -83,15 +83,9 @@ def test_plans_state_expected_precision():
     assert 0.5 * (found.high - found.low) == pytest.approx(reach, rel=0.2)
 
 
-def test_purposes_hold_out_their_share():
-    shares = {
-        purpose: Study(SCHEMA, purpose=purpose).fit().evaluate().split.test_share
-        for purpose in ("model", "evaluation")
-    }
-    assert shares == {"model": 0.2, "evaluation": 0.5}
-    assert (
-        Study(SCHEMA, purpose="evaluation").fit().evaluate(test_share=0.1).split.test_share == 0.1
-    )
+def test_a_fifth_is_held_out_by_default():
+    assert Study(SCHEMA).fit().evaluate().split.test_share == 0.2
+    assert Study(SCHEMA).fit().evaluate(test_share=0.1).split.test_share == 0.1
 
 
 def test_an_interrupted_study_evaluates_once(tmp_path):

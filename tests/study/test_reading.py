@@ -27,7 +27,6 @@ def test_every_part(read):
     found = read(
         """
         title = "Who is ill?"
-        purpose = "balanced"
 
         [explore]
         two_way = [["sex", "ill"]]
@@ -39,7 +38,7 @@ def test_every_part(read):
         C = 2.0
         """
     )
-    assert (found.epsilon, found.title, found.purpose) == (0.5, "Who is ill?", "balanced")
+    assert (found.epsilon, found.title) == (0.5, "Who is ill?")
     assert isinstance(found.parts["exploration"], DescriptionPart)
     model = found.parts["model"].model
     assert (model.steps[-1].C, type(model.steps[-1]).__name__) == (2.0, "LinearSVC")
@@ -57,7 +56,6 @@ def test_every_part(read):
         ("[fit]\nestimator = 'forest'", "fit: estimator must be one of"),
         ("[fit]\nKK = 3", "fit"),
         ("this is no toml", "is not TOML"),
-        ("purpose = 'fun'", "purpose"),
         ('title = "a\\nb"', "title"),
     ],
 )

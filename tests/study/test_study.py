@@ -1,7 +1,6 @@
 """A study: it follows its plan, rows are charged in their part, and it can be resumed."""
 
 import dataclasses
-import itertools
 import json
 import math
 
@@ -23,7 +22,7 @@ from dpglm.privacy import ApproximateDP, gdp
 from dpglm.privacy.noise import SeededNoise
 from dpglm.solvers import NoisySGD
 from dpglm.solvers.checkpoint import read_arrays
-from dpglm.study import Purpose, Split
+from dpglm.study import Split
 from dpglm.study.planning import ModelPart
 from tests.study.support import PARTS, SCHEMA, learning, study, table, without
 
@@ -138,12 +137,9 @@ class TestRows:
 
 
 class TestPlans:
-    @pytest.mark.parametrize(
-        ("adjacency", "purpose"),
-        list(itertools.product(RELATIONS, list(Purpose))),
-    )
-    def test_plan_is_executed(self, adjacency, purpose):
-        made, _ = study(adjacency=adjacency, purpose=purpose, n_rows=600)
+    @pytest.mark.parametrize("adjacency", RELATIONS)
+    def test_plan_is_executed(self, adjacency):
+        made, _ = study(adjacency=adjacency, n_rows=600)
         plan = made.plan()
         result = made.run(table(seed=3))
         assert result.privacy_.event == plan.event
@@ -167,8 +163,6 @@ class TestPlans:
             Study(SCHEMA).plan(100)
         with pytest.raises(ValueError, match="declared once"):
             Study(SCHEMA).fit().fit()
-        with pytest.raises(ValueError, match="purpose"):
-            Study(SCHEMA, purpose="fun")
         with pytest.raises(ValueError, match="estimator must be one of"):
             Study(SCHEMA).fit("forest")
         with pytest.raises(ValueError, match="cannot predict"):

@@ -2,8 +2,8 @@
 
 from dpglm.certificate.execution import Expected, PartPlan
 from dpglm.data.split import Split
-from dpglm.study.planning import Purpose, StudyPlan
+from dpglm.study.planning import StudyPlan
 from dpglm.study.running import StudyResult
 from dpglm.study.study import Study
 
-__all__ = ["Expected", "PartPlan", "Purpose", "Split", "Study", "StudyPlan", "StudyResult"]
+__all__ = ["Expected", "PartPlan", "Split", "Study", "StudyPlan", "StudyResult"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,64 +48,25 @@ from dpglm.solvers.parts.defaults import MARGIN, plan_beside
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.schema import Schema
 
-# Weight of the part that comes first.
+# Weight of the model and the evaluation.
 _FIRST = 10.0
 
 
-@final
-class Purpose(enum.StrEnum):
-    """The part of a study that gets most of the budget.
-
-    Attributes
-    ----------
-    MODEL
-        The model is as accurate, and its intervals are as short, as the budget allows.
-    EVALUATION
-        The evaluation is as precise as the budget allows; half of the rows are held out.
-    EXPLORATION
-        Counts and quantiles are as precise as the budget allows.
-    BALANCED
-        All parts have the same weight.
-    """
-
-    MODEL = "model"
-    EVALUATION = "evaluation"
-    EXPLORATION = "exploration"
-    BALANCED = "balanced"
-
-    @property
-    def test_share(self) -> float:
-        """Default share of the rows that is held out."""
-        return 0.5 if self is Purpose.EVALUATION else 0.2
-
-
-def exploration_share(explored: float, others: float, purpose: Purpose) -> float:
+def exploration_share(explored: float, others: float) -> float:
     """Return the exploration's share of mu squared, in (0, 1).
 
     Model and evaluation use disjoint rows, so each of them gets the rest. ``explored`` and
     ``others`` are ratios of noise variance to sampling variance with the whole budget: of the
     exploration, and summed over the other parts. A share s of mu squared multiplies the variance of
-    an estimate by ``1 + r / s``. In a balanced study the sum of these factors is least at
-    ``sqrt(explored) / (sqrt(explored) + sqrt(others))``. A part that comes first has ten times the
-    weight, and the other parts get at most the share that makes noise and sampling equal.
+    an estimate by ``1 + r / s``. The sum of these factors, with tenfold weight of the other parts,
+    is least at ``sqrt(explored) / (sqrt(explored) + sqrt(10 others))``. The exploration gets at
+    most the share that makes its noise and its sampling equal.
 
-    >>> exploration_share(0.01, 0.09, Purpose.BALANCED)
-    0.25
-    >>> exploration_share(0.01, 0.09, Purpose.MODEL)
+    >>> exploration_share(0.01, 0.09)
     0.01
-    >>> round(exploration_share(0.01, 0.09, Purpose.EXPLORATION), 12)
-    0.91
     """
-
-    def least(one: float, other: float) -> float:
-        """Return the s that minimises ``one / s + other / (1 - s)``."""
-        return math.sqrt(one) / (math.sqrt(one) + math.sqrt(other))
-
-    if purpose is Purpose.BALANCED:
-        return least(explored, others)
-    if purpose is Purpose.EXPLORATION:
-        return max(least(_FIRST * explored, others), 1.0 - others)
-    return min(least(explored, _FIRST * others), explored)
+    roots = math.sqrt(explored), math.sqrt(_FIRST * others)
+    return min(roots[0] / sum(roots), explored)
 
 
 @checked
@@ -267,7 +227,6 @@ def plan_study(
     declared: Mapping[str, StudyPart],
     split: Split | None,
     protection: Protection,
-    purpose: Purpose,
     groups: str | None = None,
 ) -> StudyPlan:
     """Divide the budget between the declared parts, and plan each of them.
@@ -308,7 +267,7 @@ def plan_study(
         # The sum of ratios over shares is least for shares that are proportional to roots.
         roots = {name: math.sqrt(ratios.pop(name) or 1.0) for name in whole}
         if ratios:
-            share = exploration_share(sum(roots.values()) ** 2, sum(ratios.values()), purpose)
+            share = exploration_share(sum(roots.values()) ** 2, sum(ratios.values()))
     found: dict[str, Plan] = {}
     for name, root in roots.items():
         own = share * root / sum(roots.values())
@@ -411,7 +370,18 @@ def model_of(
     schema: Schema, estimator: Any, formula: str | None, settings: Mapping[str, Any]
 ) -> Any:
     """Return the unfitted model of a table that ``Study.fit`` declares."""
-    given = _named(estimator or schema.target.default_estimator, schema)
+    given = estimator or schema.target.default_estimator
+    if given == ADDITIVE:
+        is_class = schema.target.n_classes is not None
+        given = AdditiveClassifier(schema) if is_class else AdditiveRegressor(schema)
+    elif isinstance(given, str):
+        kind = getattr(estimators, ESTIMATORS.get(given, given), None)
+        given = kind() if isinstance(kind, type) and issubclass(kind, PrivateLinearModel) else given
+    if not isinstance(given, PrivateLinearModel | AdditiveModel | PrivatePipeline):
+        raise ValueError(
+            f"estimator must be one of {', '.join([ADDITIVE, *ESTIMATORS])}, a linear or additive "
+            f"model of dpglm, a PrivatePipeline or None, got {in_one_line(given)}"
+        )
     known = given.get_params()
     for name in settings:
         if name not in known:
@@ -420,59 +390,32 @@ def model_of(
                 f"{name} must be a parameter of {type(given).__name__}: {', '.join(own)}"
             )
     found = clone(given).set_params(**settings)
-    _check_spending(found)
+    for name in _OF_THE_STUDY:
+        default, own = getattr(type(found), name), getattr(found, name)
+        if own != default:
+            raise ValueError(
+                f"{name} must be set on the Study: leave the model's at {default!r}, got "
+                f"{in_one_line(own)}"
+            )
     if isinstance(found, PrivateLinearModel):
-        return _of_features(found, schema, formula)
+        _set_target(found, schema)
+        if formula is not None:
+            return from_formula(formula, schema, found)
+        if not schema.has_intercept:
+            found.set_params(fit_intercept=False)
+        return PrivatePipeline([SchemaEncoder(schema), found])
     if formula is not None:
         raise ValueError(
             f"formula must be None for {type(found).__name__}, which encodes the columns itself"
         )
-    if isinstance(found, AdditiveModel):
-        if as_schema(found.schema) != schema:
-            raise ValueError("schema of an additive model must be the schema of the study")
-        last = found
-    else:
-        last = found.steps[-1]
-        last = last[1] if isinstance(last, tuple) else last
+    last = found
+    if isinstance(found, PrivatePipeline):
+        step = found.steps[-1]
+        last = step[1] if isinstance(step, tuple) else step
+    elif as_schema(found.schema) != schema:
+        raise ValueError("schema of an additive model must be the schema of the study")
     _set_target(last, schema)
     return found
-
-
-def _of_features(estimator: PrivateLinearModel, schema: Schema, formula: str | None) -> Any:
-    """Return a pipeline that encodes the table for a linear model."""
-    _set_target(estimator, schema)
-    if formula is not None:
-        return from_formula(formula, schema, estimator)
-    if not schema.has_intercept:
-        estimator.set_params(fit_intercept=False)
-    return PrivatePipeline([SchemaEncoder(schema), estimator])
-
-
-def _named(given: Any, schema: Schema) -> Any:
-    """Return an estimator that a study can fit, from its name or as given."""
-    if given == ADDITIVE:
-        is_class = schema.target.n_classes is not None
-        return AdditiveClassifier(schema) if is_class else AdditiveRegressor(schema)
-    if isinstance(given, str):
-        kind = getattr(estimators, ESTIMATORS.get(given, given), None)
-        given = kind() if isinstance(kind, type) and issubclass(kind, PrivateLinearModel) else given
-    if not isinstance(given, PrivateLinearModel | AdditiveModel | PrivatePipeline):
-        raise ValueError(
-            f"estimator must be one of {', '.join([ADDITIVE, *ESTIMATORS])}, a linear or additive "
-            f"model of dpglm, a PrivatePipeline or None, got {in_one_line(given)}"
-        )
-    return given
-
-
-def _check_spending(model: Any) -> None:
-    """Refuse settings of the model that belong to the study."""
-    for name in _OF_THE_STUDY:
-        default, found = getattr(type(model), name), getattr(model, name)
-        if found != default:
-            raise ValueError(
-                f"{name} must be set on the Study: leave the model's at {default!r}, got "
-                f"{in_one_line(found)}"
-            )
 
 
 def _set_target(estimator: Any, schema: Schema) -> None:
@@ -492,46 +435,34 @@ def _set_target(estimator: Any, schema: Schema) -> None:
         estimator.set_params(**{name: fact})
 
 
-# Evaluation.
-
-
 def evaluation_of(
     part: ModelPart, thresholds: Sequence[float] | None, by: str | None, level: float
 ) -> EvaluationPart:
     """Return the evaluation of a model that ``Study.evaluate`` declares."""
-    task, schema = _task(part, None if thresholds is None else tuple(thresholds)), part.schema
-    column = None if by is None else _categories(by, schema)
-    return EvaluationPart(task, () if column is None else column.categories, level, schema, column)
-
-
-def _task(part: ModelPart, thresholds: tuple[float, ...] | None) -> EvaluationTask:
-    known, model = part.schema.target.estimator_parameters(), part.model
-    if "target_bounds" in known:
-        _check_no_thresholds("numbers", thresholds)
-        low, high = known["target_bounds"]
-        return RegressionTask(float(low), float(high))
+    schema, model = part.schema, part.model
+    known = schema.target.estimator_parameters()
     # In the order of fitted classifiers.
-    classes = tuple(np.unique(known["classes"]).tolist())
-    if len(classes) == 2:
+    classes = tuple(np.unique(known["classes"]).tolist()) if "classes" in known else ()
+    if thresholds is not None and len(classes) != 2:
+        target = f"{len(classes)} classes" if classes else "numbers"
+        raise ValueError(f"thresholds require a target of two classes, got a target of {target}")
+    task: EvaluationTask
+    if not classes:
+        low, high = known["target_bounds"]
+        task = RegressionTask(float(low), float(high))
+    elif len(classes) == 2:
+        chosen = None if thresholds is None else tuple(thresholds)
         # A regressor of two labels predicts probabilities.
-        has_them = has_probabilities(model) or not is_classifier(model)
-        return BinaryTask(classes, thresholds, has_them)
-    _check_no_thresholds(f"{len(classes)} classes", thresholds)
-    if not has_probabilities(model):
+        task = BinaryTask(classes, chosen, has_probabilities(model) or not is_classifier(model))
+    elif has_probabilities(model):
+        task = ClassesTask(classes)
+    else:
         raise ValueError(
             f"evaluating a model of {len(classes)} classes requires probabilities, which "
             f"{type(model).__name__} does not have"
         )
-    return ClassesTask(classes)
-
-
-def _check_no_thresholds(target: str, thresholds: tuple[float, ...] | None) -> None:
-    if thresholds is not None:
-        raise ValueError(f"thresholds require a target of two classes, got a target of {target}")
-
-
-def _categories(name: Any, schema: Schema) -> CategoricalColumn:
-    found = {one.name: one for one in schema.columns if isinstance(one, CategoricalColumn)}
-    if not isinstance(name, str) or name not in found:
-        raise ValueError(f"by must name a categorical column, one of {list(found)}, got {name!r}")
-    return found[name]
+    listed = {one.name: one for one in schema.columns if isinstance(one, CategoricalColumn)}
+    if by is not None and (not isinstance(by, str) or by not in listed):
+        raise ValueError(f"by must name a categorical column, one of {list(listed)}, got {by!r}")
+    column = None if by is None else listed[by]
+    return EvaluationPart(task, () if column is None else column.categories, level, schema, column)

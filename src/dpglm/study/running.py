@@ -44,6 +44,7 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
 # The folder of a study that can be resumed: its split, and the checkpoints of its parts.
 
+_Mask: TypeAlias = NDArray[np.bool_]
 _NAME = "study"
 _MAX_DIFFERENCES = 4
 
@@ -61,24 +62,6 @@ class _StudyHeader:
 _FORMAT = Format("dpglm study in progress", 1, _StudyHeader)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class StudyFolder:
-    """The split of a run, and the folder with the checkpoints of its parts.
-
-    Privacy: the split is drawn once, and written to disk before anything is released. A second
-    split would hold out rows that the model was fitted to, and these would be charged twice.
-    """
-
-    folder: Path | None
-    held_out: NDArray[np.bool_] | None
-    key: str | None
-
-    def file(self, part: str) -> Path | None:
-        """Return the checkpoint file of a part."""
-        return None if self.folder is None else self.folder / part
-
-
 def files_of(folder: Path) -> tuple[Path, ...]:
     """Return all files that a study may keep in a folder."""
     return tuple(
@@ -89,19 +72,22 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def opened(
+def _opened(
     folder: str | os.PathLike[str] | None,
     facts: Mapping[str, Any],
     rows: str,
-    draw: Callable[[], NDArray[np.bool_] | None],
-) -> Iterator[StudyFolder]:
-    """Open or create the checkpoint of a study; without a folder nothing is kept.
+    draw: Callable[[], _Mask | None],
+) -> Iterator[tuple[Path | None, _Mask | None, str | None]]:
+    """Open or create the checkpoint of a study: its folder, split and key of its ledger entry.
 
-    ``facts`` are public, ``rows`` is a digest of the table. Raises PlanMismatchError if the folder
-    belongs to another study or table, and OSError if another process is using it.
+    ``facts`` are public, ``rows`` is a digest of the table. Without a folder nothing is kept.
+    Raises PlanMismatchError if it belongs to another study or table, and OSError if it is in use.
+
+    Privacy: the split is drawn once, and written to disk before anything is released. A second
+    split would hold out rows that the model was fitted to, and these would be charged twice.
     """
     if folder is None:
-        yield StudyFolder(None, draw(), None)
+        yield None, draw(), None
         return
     where = Path(folder)
     where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,19 +95,19 @@ def opened(
     with locked(where / f".{_NAME}.lock"), warnings.catch_warnings():
         # Completed parts are expected here.
         warnings.filterwarnings("ignore", ".* holds a fit that is complete", UserWarning)
-        found = _load(where / _NAME, identity, rows)
-        if found is None:
-            found = _StudyHeader(identity, rows, secrets.token_hex(16)), draw()
-            _save(where / _NAME, *found)
-        header, held_out = found
-        yield StudyFolder(where, held_out, header.key)
+        if (where / _NAME).exists():
+            header, held_out = _load(where / _NAME, identity, rows)
+        else:
+            header, held_out = _StudyHeader(identity, rows, secrets.token_hex(16)), draw()
+            document = json.dumps(_FORMAT.write(header)).encode()
+            arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(document, np.uint8)}
+            write_arrays(
+                where / _NAME, arrays | ({} if held_out is None else {"held_out": held_out})
+            )
+        yield where, held_out, header.key
 
 
-def _load(
-    path: Path, identity: str, rows: str
-) -> tuple[_StudyHeader, NDArray[np.bool_] | None] | None:
-    if not path.exists():
-        return None
+def _load(path: Path, identity: str, rows: str) -> tuple[_StudyHeader, _Mask | None]:
     with in_file(path):
         arrays = read_arrays(path)
         if "header" not in arrays:
@@ -141,14 +127,6 @@ def _load(
             "another folder, or delete this one to start again (its cost is not refunded)"
         )
     return header, held_out
-
-
-def _save(path: Path, header: _StudyHeader, held_out: NDArray[np.bool_] | None) -> None:
-    document = json.dumps(_FORMAT.write(header)).encode()
-    arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(document, np.uint8)}
-    if held_out is not None:
-        arrays["held_out"] = held_out
-    write_arrays(path, arrays)
 
 
 @final
@@ -261,21 +239,17 @@ def read_columns(
     if schema.has_target:
         schema.encode_target(counted[schema.target.name])
     if persons is not None:
-        # As given: an array would turn the numbers of a mixed list into texts.
-        _check_persons(persons, columns[persons], table[persons])
+        for row, cell in enumerate(columns[persons].tolist()):
+            if is_missing(cell):
+                raise ValueError(
+                    f"column {persons!r}, row {row + 1}: the value is missing. {WHOSE_CURE}"
+                )
+        try:
+            # As given: an array would turn the numbers of a mixed list into texts.
+            Groups.of(table[persons], len(columns[persons]))
+        except ValueError as error:
+            raise ValueError(f"column {persons!r}: {error}") from None
     return columns, chosen
-
-
-def _check_persons(name: str, cells: NDArray[Any], given: Any) -> None:
-    missing = [row for row, cell in enumerate(cells.tolist()) if is_missing(cell)]
-    if missing:
-        raise ValueError(
-            f"column {name!r}, row {missing[0] + 1}: the value is missing. {WHOSE_CURE}"
-        )
-    try:
-        Groups.of(given, len(cells))
-    except ValueError as error:
-        raise ValueError(f"column {name!r}: {error}") from None
 
 
 def run(
@@ -293,7 +267,7 @@ def run(
     n_rows = len(next(iter(table.values())))
     stated = plan.protection
 
-    def draw() -> NDArray[np.bool_] | None:
+    def draw() -> _Mask | None:
         if plan.split is None:
             return None
         persons = None if plan.split.persons is None else table[plan.split.persons]
@@ -309,26 +283,27 @@ def run(
     counts = np.ones(n_rows, np.bool_) if where is None else where.counts
     if where is not None:
         facts["where"] = WHERE_IN_WORDS
-    with opened(folder, facts, _digest({**table, "": counts}), draw) as kept:
+    every = {**table, "": counts}
+    with _opened(folder, facts, _digest(every), draw) as (kept, held_out, key):
         title = "" if plan.title is None else f" {plan.title!r}"
         what = f"study{title}: {', '.join(plan.planned)}"
         entry = None
         if ledger is not None:
-            entry = record(plan.event, stated, ledger, noise, what, kept.key)
+            entry = record(plan.event, stated, ledger, noise, what, key)
         results: dict[str, Any] = {}
         most = None if stated.groups is None else int(stated.groups.rows)
         with stage("Parts of the study", len(plan.planned)) as advance:
             for name, part in plan.parts:
-                rows = _rows_of(name, {**table, "": counts}, kept.held_out)
+                rows = _rows_of(name, every, held_out)
                 selected = rows.pop("")
                 given = PartInput(
                     (rows,),
                     None if plan.groups is None else rows[plan.groups],
                     None if where is None else selected,
                     random_state=noise,
-                    checkpoint=kept.file(name),
+                    checkpoint=None if kept is None else kept / name,
                     earlier=results,
-                    held_out=kept.held_out,
+                    held_out=held_out,
                     max_rows_per_group=most,
                 )
                 results[name] = part.part.run(part.plan, given)
@@ -343,9 +318,7 @@ def run(
     return StudyResult(plan, certificate, results)
 
 
-def _rows_of(
-    part: str, table: Columns, held_out: NDArray[np.bool_] | None
-) -> dict[str, NDArray[Any]]:
+def _rows_of(part: str, table: Columns, held_out: _Mask | None) -> dict[str, NDArray[Any]]:
     """Return the rows that a part uses."""
     side = side_of(part)
     if held_out is None or side is None:

@@ -24,7 +24,7 @@ from dpglm.privacy.budget import Adjacency, PrivacyBudget, stated_budget
 from dpglm.privacy.noise import NoiseSource, noise_source
 from dpglm.privacy.noise.source import warn_of_seed
 from dpglm.study.effects import effects_of
-from dpglm.study.planning import ModelPart, Purpose, StudyPlan, evaluation_of, model_of, plan_study
+from dpglm.study.planning import ModelPart, StudyPlan, evaluation_of, model_of, plan_study
 from dpglm.study.running import StudyResult, read_columns, run
 from dpglm.tables.schema import Schema
 
@@ -48,8 +48,6 @@ class Study:
         Neighbouring relation.
     n_rows : int, optional
         Public number of rows; required for "add_remove", where a rough figure will do.
-    purpose : {"model", "evaluation", "exploration", "balanced"}, default="model"
-        The part that gets most of the budget; see ``Purpose``.
     title : str, optional
         Title of the study, in one line.
     groups : str, optional
@@ -93,7 +91,6 @@ class Study:
     budget: PrivacyBudget | None = None
     adjacency: str = "zero_out"
     n_rows: int | None = None
-    purpose: str = "model"
     title: str | None = None
     groups: str | None = None
     n_groups: int | None = None
@@ -105,7 +102,6 @@ class Study:
         if not isinstance(self.schema, Schema):
             object.__setattr__(self, "schema", Schema.from_dict(self.schema))
         check_one_of("adjacency", self.adjacency, tuple(Adjacency))
-        check_one_of("purpose", self.purpose, tuple(Purpose))
         if self.n_rows is not None:
             check_count("n_rows", self.n_rows)
         if self.title is not None:
@@ -206,7 +202,7 @@ class Study:
     def evaluate(
         self,
         *,
-        test_share: float | None = None,
+        test_share: float = 0.2,
         persons: str | None = None,
         thresholds: Sequence[float] | None = None,
         by: str | None = None,
@@ -216,9 +212,8 @@ class Study:
 
         Parameters
         ----------
-        test_share : float, optional
-            Share of the rows that is held out, in (0, 1). Default: a half for the purpose
-            "evaluation", else a fifth.
+        test_share : float, default=0.2
+            Share of the rows that is held out, in (0, 1).
         persons : str, optional
             Column with the person id of each row. All rows of a person are then held out together,
             so that the model is evaluated on new persons. Requires ``adjacency="add_remove"``. The
@@ -249,8 +244,7 @@ class Study:
                     f"persons must be None, or the study's groups {self.groups!r}, got {persons!r}"
                 )
             persons = self.groups
-        share = Purpose(self.purpose).test_share if test_share is None else test_share
-        split = Split(share, persons)
+        split = Split(test_share, persons)
         split.check(Adjacency(self.adjacency))
         given = None if thresholds is None else check_list("thresholds", thresholds)
         return self._with(EVALUATION, evaluation_of(fitted, given, by, level), split=split)
@@ -377,7 +371,6 @@ class Study:
             self.parts,
             self.split,
             self._protection(total),
-            Purpose(self.purpose),
             self.groups,
         )
 
