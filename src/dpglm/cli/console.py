@@ -13,11 +13,9 @@ import sys
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar, final
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, final
 
 import click
 from rich.console import Console
@@ -42,10 +40,6 @@ class Use(enum.Enum):
     WRITTEN = "is written"
 
 
-def _itself(path: Path) -> Iterable[Path]:
-    return (path,)
-
-
 @final
 class CommandPath(click.Path):
     """The type of every option and argument that names a file or folder.
@@ -57,7 +51,7 @@ class CommandPath(click.Path):
     def __init__(
         self,
         use: Use,
-        files: Callable[[Any], Iterable[Path]] = _itself,
+        files: Callable[[Any], Iterable[Path]] = lambda path: (path,),
         *,
         closed: bool = False,
         databases: bool = False,
@@ -77,36 +71,21 @@ class CommandPath(click.Path):
                 return address
         return super().convert(value, param, ctx)
 
+    def covers(self, path: Any, target: Path, use: Use) -> bool:
+        """Whether a file, put to some use, is one of those of a path or lies among them."""
+        inside = use is Use.WRITTEN and self.is_closed(path) and is_below(target, path)
+        return inside or file_identity(target) in map(file_identity, self.files(path))
 
-@final
-@dataclass(frozen=True)
-class NamedPath:
-    """A path as it was given, with the option that names it."""
-
-    option: str
-    path: Any
-    kind: CommandPath
-
-    def __str__(self) -> str:
-        return f"{self.option} {self.path}"
-
-    @cached_property
-    def files(self) -> dict[Hashable, Path]:
-        """The files that the path stands for, by identity."""
-        return {file_identity(one): one for one in self.kind.files(self.path)}
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing may be written below the path."""
-        return self.kind.closed and Path(self.path).is_dir()
-
-    def holds(self, target: Path, use: Use) -> bool:
-        """Whether a file, put to some use, is one of these or lies among them."""
-        inside = self.is_closed and use is Use.WRITTEN and is_below(target, self.path)
-        return inside or file_identity(target) in self.files
+    def is_closed(self, path: Any) -> bool:
+        """Whether nothing may be written below a path."""
+        return self.closed and Path(path).is_dir()
 
 
-def named_paths(context: click.Context | None) -> Iterator[NamedPath]:
+Named: TypeAlias = tuple[str, Any, CommandPath]
+"""The option that names a path, the path as it was given, and its type."""
+
+
+def named_paths(context: click.Context | None) -> Iterator[Named]:
     """List the paths that were given to a command."""
     if context is None:
         return
@@ -117,39 +96,38 @@ def named_paths(context: click.Context | None) -> Iterator[NamedPath]:
             for path in given if isinstance(given, tuple) else (given,):
                 # With allow_dash, "-" is a standard stream.
                 if path is not None and not (one.type.allow_dash and str(path) == "-"):
-                    yield NamedPath(name, path, one.type)
+                    yield name, path, one.type
 
 
 def refuse_twice_named(context: click.Context) -> None:
     """Refuse two paths to one file, unless both are only read."""
-    for one, other in itertools.combinations(named_paths(context), 2):
-        uses = {one.kind.use, other.kind.use}
-        if uses == {Use.READ}:
+    order = list(Use)
+    for pair in itertools.combinations(named_paths(context), 2):
+        kept, (option, path, kind) = sorted(pair, key=lambda named: order.index(named[2].use))
+        both = [one for one in kind.files(path) if kept[2].covers(kept[1], one, kind.use)]
+        if kind.use is Use.READ or not both:
             continue
-        kept, changed = sorted((one, other), key=lambda named: list(Use).index(named.kind.use))
-        for path in changed.files.values():
-            if not kept.holds(path, changed.kind.use):
-                continue
-            if uses == {Use.WRITTEN}:
-                raise ValueError(
-                    f"{path} is named for two outputs, {kept.option} and {changed.option}: give "
-                    "each its own name"
-                )
-            raise ValueError(_refusal(str(changed), kept))
+        if kept[2].use is Use.WRITTEN:
+            raise ValueError(
+                f"{both[0]} is named for two outputs, {kept[0]} and {option}: give each its own "
+                "name"
+            )
+        raise ValueError(_refusal(f"{option} {path}", kept))
 
 
 def refuse_taken(context: click.Context | None, targets: Iterable[Path]) -> None:
     """Refuse to write a file that the command reads or keeps."""
-    taken = [one for one in named_paths(context) if one.kind.use is not Use.WRITTEN]
+    taken = [one for one in named_paths(context) if one[2].use is not Use.WRITTEN]
     for target, one in itertools.product(targets, taken):
-        if one.holds(target, Use.WRITTEN):
+        if one[2].covers(one[1], target, Use.WRITTEN):
             raise ValueError(_refusal(str(target), one))
 
 
-def _refusal(target: str, taken: NamedPath) -> str:
-    apart = "outside of" if taken.is_closed else "another file than"
+def _refusal(target: str, taken: Named) -> str:
+    option, path, kind = taken
+    apart = "outside of" if kind.is_closed(path) else "another file than"
     return (
-        f"{target} must be {apart} {taken}, which {taken.kind.use.value} and never replaced, not "
+        f"{target} must be {apart} {option} {path}, which {kind.use.value} and never replaced, not "
         "even with --force: choose another name"
     )
 
@@ -299,7 +277,13 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             except click.Abort:
                 raise
             except Exception as error:
-                raise _ended(error, context.meta.get(_WATCH)) from error
+                watch = context.meta.get(_WATCH)
+                spent = "" if watch is None else watch.failed()
+                if spent:
+                    raise PaidError(plain(f"{_message(error)}\n{spent}")) from error
+                if isinstance(error, click.ClickException):
+                    raise
+                raise InputError(_message(error)) from error
 
     return run
 
@@ -307,14 +291,6 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 _ANY_INTERRUPTION = (
     "Interrupted. A file that was to be written is there whole, or as it was before."
 )
-
-
-def _ended(error: Exception, watch: SpendingWatch | None) -> click.ClickException:
-    """Return an error as a message that states the budget spent."""
-    spent = "" if watch is None else watch.failed()
-    if spent:
-        return PaidError(plain(f"{_message(error)}\n{spent}"))
-    return error if isinstance(error, click.ClickException) else InputError(_message(error))
 
 
 def _message(error: Exception) -> str:

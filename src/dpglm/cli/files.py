@@ -79,7 +79,8 @@ class SpendingWatch:
     """Follows a command, to report spending and results if it ends early.
 
     Spending is read from the ledger, as the end may come between its record and the first step.
-    A command prints no value computed from rows before it has ended.
+    A command prints no value computed from rows before it has ended. ``resumes`` is the placeholder
+    of --checkpoint, if the command has this option.
     """
 
     def __init__(
@@ -113,33 +114,40 @@ class SpendingWatch:
         """Note where results are."""
         self._written = files
 
-    @property
-    def event(self) -> Event | None:
-        """The event that the command pays for, if it is known."""
-        return None if self._plan is None else self._plan.event
-
     def interrupted(self) -> str:
         """Return the message of a command that was interrupted."""
         if self._written:
-            return f"Interrupted after the result was complete; it is written: {self._named()}"
-        if self._resumes == "FILE" and self._plan is None:
+            named = ", ".join(map(str, self._written))
+            return f"Interrupted after the result was complete; it is written: {named}"
+        if self._plan is not None:
+            releases = sum(release.count for release in self._plan.method.releases)
+            # The checkpoint may hold one more.
+            taken = f"after at least {self._steps} of" if self._steps else "in a fit of"
+            said = (
+                f"Interrupted {taken} {self._plan.n_steps} steps, which make {releases} releases "
+                "together. No model was written, and nothing that was computed from the rows was "
+                "shown."
+            )
+        elif self._resumes == "FILE":
             return "Interrupted before anything was released: nothing was spent or written."
-        return "\n".join([self._progress(), *self._spent(), self._way_on()])
+        else:
+            said = (
+                "Interrupted: no results were written, and nothing that was computed from rows was "
+                "shown."
+            )
+        return "\n".join([said, *self._spent(), self._way_on()])
 
     def failed(self) -> str:
         """Return the message of a command that failed; empty if it spent and wrote nothing."""
         if self._written:
             said = (
-                f"The result is released and paid for. It is in {self._named()}. Do not run the "
-                "command again, as that would pay again."
+                f"The result is released and paid for. It is in {', '.join(map(str, self._written))}."
+                " Do not run the command again, as that would pay again."
             )
             return "\n".join([said, *(() if self._ledger is None else self._spent())])
         if self._ledger is None or self._new_entries() == []:
             return ""
         return "\n".join([*self._spent(), self._way_on()])
-
-    def _named(self) -> str:
-        return ", ".join(map(str, self._written))
 
     def _spent(self) -> list[str]:
         if self._ledger is None:
@@ -165,23 +173,11 @@ class SpendingWatch:
             entries = self._ledger.contents().entries
         except (ValueError, OSError) as error:
             return error
-        event = self.event
         new = [one for one in entries if one.id not in self._known]
-        return [one for one in new if event is None or one.event == canonical(event)]
-
-    def _progress(self) -> str:
         if self._plan is None:
-            return (
-                "Interrupted: no results were written, and nothing that was computed from rows was "
-                "shown."
-            )
-        releases = sum(release.count for release in self._plan.method.releases)
-        # The checkpoint may hold one more.
-        taken = f"after at least {self._steps} of" if self._steps else "in a fit of"
-        return (
-            f"Interrupted {taken} {self._plan.n_steps} steps, which make {releases} releases "
-            "together. No model was written, and nothing that was computed from the rows was shown."
-        )
+            return new
+        event = canonical(self._plan.event)
+        return [one for one in new if one.event == event]
 
     def _way_on(self) -> str:
         if self._checkpoint is not None and self._checkpoint.exists():
@@ -190,12 +186,8 @@ class SpendingWatch:
                 "was released so far, and spends nothing twice."
             )
         again = "" if self._ledger is None else ", and is charged again if it was charged"
-        cure = (
-            f" With --checkpoint {self._resumes}, one that is interrupted can go on."
-            if self._resumes
-            else ""
-        )
-        return f"The same command starts anew{again}.{cure}"
+        cure = f" With --checkpoint {self._resumes}, one that is interrupted can go on."
+        return f"The same command starts anew{again}.{cure if self._resumes else ''}"
 
 
 # Files that are reserved before a command spends anything, and appear together at the end.
@@ -214,22 +206,17 @@ class Outputs:
     """
 
     def __init__(self, targets: Sequence[Path], stages: Mapping[Path, Path], force: bool) -> None:
-        self._targets, self._force = targets, force
-        self._stages = dict.fromkeys(stages.values())
+        self._force = force
         self.drafts = {target: stages[target.parent] / target.name for target in targets}
 
-    def reserve(self) -> None:
-        """Fill the disk with as much as the files may need, synced."""
-        for draft in self.drafts.values():
-            with open(_room_of(draft), "wb") as file:
-                # Zeros might be stored as nothing.
-                file.write(os.urandom(_ROOM))
-                file.flush()
-                os.fsync(file.fileno())
-
-    def publish(self) -> None:
+    def publish(self, drafts: Mapping[Path, Path] | None = None) -> None:
         """Move all drafts to their places, or none."""
-        self._publish(self.drafts)
+        drafts = self.drafts if drafts is None else drafts
+        _check([*drafts], self._force)
+        with uninterrupted():
+            _move(drafts)
+        if drafts:
+            finished()
 
     def write(self, writer: Writer, wrote: Callable[[list[Path]], None]) -> None:
         """Write and publish results that are paid for; tell ``wrote`` where they are.
@@ -256,39 +243,30 @@ class Outputs:
                 raise
             wrote([*self.drafts])
 
-    def _publish(self, drafts: Mapping[Path, Path]) -> None:
-        _check([*drafts], self._force)
-        with uninterrupted():
-            _move(drafts)
-        if drafts:
-            finished()
-
     def _rescue(self, writer: Writer, wrote: Callable[[list[Path]], None], *, again: bool) -> None:
-        """Keep complete drafts, in their places or in a new folder."""
+        """Keep complete drafts in their places, or else write results to a new folder."""
         with uninterrupted():
             whole = {target: draft for target, draft in self.drafts.items() if draft.is_file()}
             if whole:
                 with contextlib.suppress(OSError, ValueError):
-                    self._publish(whole)
+                    self.publish(whole)
                     wrote([*whole])
                     return
-            if again and self._targets:
-                wrote(self._elsewhere(writer))
-
-    def _elsewhere(self, writer: Writer) -> list[Path]:
-        for place in (self._targets[0].parent, Path(tempfile.gettempdir())):
-            with contextlib.suppress(OSError):
-                folder = Path(tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place))
-                kept = {one: folder / one.parent.name / one.name for one in self._targets}
-                with contextlib.suppress(Exception):
-                    for one in kept.values():
-                        one.parent.mkdir(exist_ok=True)
-                    writer(kept)
-                found = [one for one in kept.values() if one.is_file()]
-                if found:
-                    return found
-                shutil.rmtree(folder, ignore_errors=True)
-        return []
+            if not again or not self.drafts:
+                return
+            for place in (next(iter(self.drafts)).parent, Path(tempfile.gettempdir())):
+                with contextlib.suppress(OSError):
+                    folder = Path(tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place))
+                    kept = {one: folder / one.parent.name / one.name for one in self.drafts}
+                    with contextlib.suppress(Exception):
+                        for one in kept.values():
+                            one.parent.mkdir(exist_ok=True)
+                        writer(kept)
+                    found = [one for one in kept.values() if one.is_file()]
+                    if found:
+                        wrote(found)
+                        return
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def require_report() -> None:
@@ -375,14 +353,26 @@ def reserved(targets: Sequence[Path], *, force: bool, room: bool = True) -> Iter
     with contextlib.ExitStack() as claims:
         try:
             stages: dict[Path, Path] = {}
-            for folder, target in {_claim_of(one): one for one in targets}.items():
+            claimed: dict[Path, Path] = {}
+            for target in targets:
+                # Names that the disk may take for one.
+                name = unicodedata.normalize("NFC", target.name).casefold()
+                digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+                claimed[target.parent / f".dpglm-{digest[:16]}"] = target
+            for hidden, target in claimed.items():
                 with uninterrupted():
-                    made += _make_folder(target.parent)
-                    claims.enter_context(_claimed(folder, target))
-                    stages.setdefault(target.parent, folder)
+                    around = (target.parent, *target.parent.parents)
+                    made += [one for one in around if not one.exists()][::-1]
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    claims.enter_context(_claimed(hidden, target))
+                    stages.setdefault(target.parent, hidden)
             outputs = Outputs(targets, stages, force)
-            if room:
-                outputs.reserve()
+            for draft in outputs.drafts.values() if room else ():
+                with open(_room_of(draft), "wb") as file:
+                    # Zeros might be stored as nothing.
+                    file.write(os.urandom(_ROOM))
+                    file.flush()
+                    os.fsync(file.fileno())
             # Another command may have ended meanwhile.
             _check(targets, force)
             yield outputs
@@ -407,17 +397,9 @@ def all_or_none(targets: Sequence[Path], *, force: bool) -> Iterator[Mapping[Pat
         outputs.publish()
 
 
-def _claim_of(target: Path) -> Path:
-    """Return the hidden folder next to a target that keeps other commands away from it."""
-    # Names that the disk may take for one.
-    name = unicodedata.normalize("NFC", target.name).casefold()
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return target.parent / f".dpglm-{digest}"
-
-
 @contextlib.contextmanager
 def _claimed(folder: Path, target: Path) -> Iterator[None]:
-    """Make such a folder, hold its lock, and remove it with all that is in it."""
+    """Make a folder that keeps other commands away from a target; remove it with its contents."""
     descriptor = _locked(folder, target)
     try:
         # Left by a killed command.
@@ -459,7 +441,8 @@ def _check(targets: Sequence[Path], force: bool) -> None:
     from dpglm.ledger.store import refuse_ledger
 
     refuse_taken(click.get_current_context(silent=True), targets)
-    folders = {file_identity(one) for target in targets for one in _folders(target)}
+    above = [one for target in targets for one in Path(os.path.realpath(target)).parents]
+    folders = set(map(file_identity, above))
     for target in targets:
         if not target.is_dir() and file_identity(target) in folders:
             raise ValueError(
@@ -478,17 +461,6 @@ def _check(targets: Sequence[Path], force: bool) -> None:
             raise ValueError(f"{target} exists already: choose another name, or add --force")
         if file_identity(target) in map(file_identity, targets[:i]):
             raise ValueError(f"{target} is named for two outputs: give each its own name")
-
-
-def _folders(target: Path) -> Sequence[Path]:
-    return Path(os.path.realpath(target)).parents
-
-
-def _make_folder(folder: Path) -> list[Path]:
-    """Make a folder; return those that were made, outermost first."""
-    lacking = [one for one in (folder, *folder.parents) if not one.exists()][::-1]
-    folder.mkdir(parents=True, exist_ok=True)
-    return lacking
 
 
 def _move(drafts: Mapping[Path, Path]) -> None:
