@@ -26,9 +26,9 @@ from dpglm.estimators import AdditiveClassifier
 from dpglm.evaluation import Evaluation
 from dpglm.exceptions import UnpaidReleaseWarning
 from dpglm.report.page import NARROW
-from dpglm.report.plots import accuracy_against_epsilon
 from dpglm.study import StudyResult
 from dpglm.tables.schema import Schema
+from examples.epsilons import accuracy_against_epsilon
 
 _CAPTION = (
     "Cost of privacy: accuracy at other epsilons, on test rows that are treated as public. The "

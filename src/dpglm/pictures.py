@@ -9,9 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import numpy as np
-from scipy.optimize import isotonic_regression
-
 from dpglm._registry import require
 from dpglm._validation import check_real
 from dpglm._words import plain_number, visible
@@ -213,43 +210,6 @@ def whole_numbers(axes: Any) -> None:
     """Set ticks of the x axis at integers only."""
     ticker = require("matplotlib.ticker", "plot")
     axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
-
-
-def label_at_end(
-    axes: Any, ys: Sequence[float], texts: Sequence[str], colors: Sequence[str], height: float
-) -> None:
-    """Write labels to the right of axes (``height`` in inches), without overlap."""
-    low, high = axes.get_ylim()
-    # Height of two lines in units of the y axis.
-    gap = (high - low) * 2.0 * 1.3 * 9.5 / 72.0 / height
-    for y, text, color in zip(spread(ys, gap), texts, colors, strict=True):
-        axes.annotate(
-            text,
-            (1.0, y),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            ha="left",
-            size=9.5,
-            color=color,
-            linespacing=1.15,
-            annotation_clip=False,
-        )
-
-
-def spread(ys: Sequence[float], gap: float) -> list[float]:
-    """Move numbers by least squares so that any two are at least ``gap`` apart.
-
-    >>> spread([1.0, 1.0, 5.0], 1.0)
-    [0.5, 1.5, 5.0]
-    """
-    order = np.argsort(ys, kind="stable")
-    # Isotonic regression pools neighbours that would overlap.
-    shifts = gap * np.arange(len(ys))
-    moved = np.empty(len(ys))
-    moved[order] = isotonic_regression(np.asarray(ys, np.float64)[order] - shifts).x + shifts
-    return moved.tolist()
 
 
 def as_data_uri(figure: Any) -> str:

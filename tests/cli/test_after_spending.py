@@ -68,7 +68,7 @@ PRINTING = {
     "ledger show": ("ledger", "show", "people.ledger"),
     "ledger verify": ("ledger", "verify", "people.ledger"),
     "monitor": ("monitor", "old.json", "now.json"),
-    "plan": ("plan", "--n-rows", "200", "--n-features", "2"),
+    "plan": ("plan", "--n-rows", "200", *SCHEMA[:2]),
     "predict": ("predict", "people.csv", "--model", "model.json", "-o", "-"),
     "regress": ("regress", "released.json", "ill ~ age"),
     "schema": ("schema", "people.csv", "--target", "ill"),

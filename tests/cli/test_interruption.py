@@ -53,7 +53,7 @@ def said(done):
     [
         "dpglm.cli.commands.models.read_rows",
         "dpglm.cli.fitting.Schema.from_json",
-        "dpglm.cli.commands.models.planned",
+        "dpglm.cli.fitting.ModelOptions.plan",
     ],
 )
 def test_before_anything_was_released(fit, files, ledger, listing, monkeypatch, where):
@@ -157,7 +157,7 @@ def test_every_command(run, files, monkeypatch, name):
         "export": ("schema.json", "--to", "sql"),
         "moments": (*table, "-o", "m.json"),
         "monitor": ("schema.json", "people.csv"),
-        "plan": ("--n-rows", 10, "--n-features", 2),
+        "plan": ("--n-rows", 10, "--schema", "schema.json"),
         "predict": ("people.csv", "--model", "schema.json", "-o", "p.csv"),
         "regress": ("schema.json", "ill ~ age"),
         "schema": ("people.csv", "--target", "ill"),

@@ -14,8 +14,9 @@ import pytest
 from dpglm import from_formula
 from dpglm.estimators import LogisticRegression
 from dpglm.exceptions import PublicInformationWarning
-from dpglm.report import html, plots
+from dpglm.report import html
 from dpglm.report.page import coefficient_table
+from examples.epsilons import accuracy_against_epsilon
 from tests.fits import fit_classifier, make_rows
 from tests.inference.planted import given
 
@@ -109,7 +110,7 @@ def test_the_check_for_references_sees_planted_ones(page, planted):
 
 def test_pictures_are_inside_and_refer_to_nothing_either(page):
     images = Page(page).images
-    assert len(images) == 3
+    assert len(images) == 2
     for image in images:
         assert image["alt"]
         prefix = "data:image/svg+xml;base64,"
@@ -222,7 +223,7 @@ def test_panels_have_their_own_scale_or_a_common_one(of_formula):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_shows_scores_figures_and_title(binary):
-    figure = plots.accuracy_against_epsilon([0.5, 1.0], [0.7, 0.8])
+    figure = accuracy_against_epsilon([0.5, 1.0], [0.7, 0.8])
     page = Page(
         html.report_page(
             binary,

@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 
-from dpglm.problem import Logistic, Poisson, Squared
 from dpglm.report import plots
 from dpglm.report import plots as _training_picture
 from dpglm.report.page import NARROW, coefficient_table
 from dpglm.solvers.base import StepInfo
+from examples.epsilons import accuracy_against_epsilon
 from tests.fits import fit_classifier, make_rows
 from tests.slowly import some_quickly
 
@@ -189,7 +189,7 @@ class TestTraining:
 class TestOthers:
     @pytest.mark.parametrize("text", some_quickly(HOSTILE, 4))
     def test_hostile_titles(self, text):
-        figure = plots.accuracy_against_epsilon(
+        figure = accuracy_against_epsilon(
             [0.1, 0.3, 1.0],
             [[0.6, 0.7], [0.7, 0.75], [0.78, 0.79]],
             without_privacy=0.83,
@@ -203,7 +203,7 @@ class TestOthers:
 
     @pytest.mark.parametrize("chosen", [0.01, 0.011, 1.0, 100.0])
     def test_the_chosen_epsilon_is_readable_wherever_it_is(self, chosen):
-        figure = plots.accuracy_against_epsilon(
+        figure = accuracy_against_epsilon(
             [0.01, 0.011, 0.012, 1.0, 1.1, 100.0],
             [0.5, 0.51, 0.52, 0.8, 0.8, 0.81],
             without_privacy=0.811,
@@ -212,30 +212,25 @@ class TestOthers:
         )
         assert faults(figure) == []
 
-    @pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson()])
-    def test_clipped_losses(self, loss):
-        assert faults(plots.clipped_loss(loss, [2.0, 1.0, 0.5, 0.25, 3e-7])) == []
-
     def test_pictures_for_narrow_screens(self):
         steps = [StepInfo(step, 1.0, 2.0, 0.3) for step in range(1, 60)]
         accuracy = {"without_privacy": 0.85, "without_features": 0.7, "chosen": 1.0}
         for figure in (
             _training_picture._several_steps(steps, NARROW),
             _training_picture._one_step(steps[0], NARROW),
-            plots.accuracy_against_epsilon([0.1, 1.0], [0.8, 0.82], width=NARROW, **accuracy),
-            plots.clipped_loss(Logistic(), [0.2], width=NARROW),
+            accuracy_against_epsilon([0.1, 1.0], [0.8, 0.82], width=NARROW, **accuracy),
         ):
             assert faults(figure) == []
 
     def test_issue_14_title_is_drawn_once_as_plain_text(self):
         """It was drawn twice, the first time as mathematics: a dollar sign broke it."""
-        figure = plots.accuracy_against_epsilon([1.0], [0.5], title="Income in $x^{$")
+        figure = accuracy_against_epsilon([1.0], [0.5], title="Income in $x^{$")
         assert [one.get_text() for one in written(figure)].count("Income in $x^{$") == 1
 
 
 class TestTheCheckItself:
     def picture(self):
-        return plots.accuracy_against_epsilon([0.1, 1.0], [0.5, 0.6], title="A title")
+        return accuracy_against_epsilon([0.1, 1.0], [0.5, 0.6], title="A title")
 
     def test_sees_a_title_that_is_drawn_twice(self):
         figure = self.picture()
@@ -274,8 +269,8 @@ class TestNotebooks:
 
     def test_showing_needs_no_pyplot(self):
         code = (
-            "import sys; from dpglm.report import plots; from dpglm.problem import Logistic; "
-            "drawn = plots.clipped_loss(Logistic(), [0.5]); "
+            "import sys; from dpglm.pictures import new_figure; "
+            "drawn = new_figure(4.0, 3.0, 'A title', 'and more'); drawn.subplots(); "
             "drawn._repr_png_(); drawn.savefig('/dev/null'); "
             "print('matplotlib.pyplot' in sys.modules)"
         )

@@ -7,10 +7,10 @@ import pytest
 
 from dpglm import from_formula
 from dpglm.estimators import LinearRegression, LogisticRegression
-from dpglm.pictures import as_data_uri, spread
-from dpglm.problem import ClippedLoss, Logistic, Poisson, Softmax, Squared, SquaredHinge
+from dpglm.pictures import as_data_uri
 from dpglm.report import plots
 from dpglm.report.page import coefficient_table
+from examples.epsilons import accuracy_against_epsilon, spread
 from tests.fits import fit_classifier, make_rows
 from tests.inference.planted import given
 
@@ -33,7 +33,7 @@ def drawn(figure, tmp_path):
 
 class TestAccuracyAgainstEpsilon:
     def test_draws_means_in_order_and_the_lines_that_bound_them(self, tmp_path):
-        figure = plots.accuracy_against_epsilon(
+        figure = accuracy_against_epsilon(
             EPSILONS, SCORES, without_privacy=0.85, without_features=0.5, chosen=1.0
         )
         (axes,) = figure.axes
@@ -48,14 +48,14 @@ class TestAccuracyAgainstEpsilon:
         assert drawn(figure, tmp_path) > 10_000
 
     def test_shades_the_range_of_the_runs(self):
-        figure = plots.accuracy_against_epsilon(EPSILONS, SCORES)
+        figure = accuracy_against_epsilon(EPSILONS, SCORES)
         (band,) = figure.axes[0].collections
         corners = band.get_paths()[0].vertices[:, 1]
         assert (corners.min(), corners.max()) == (0.6, 0.84)
         assert "mean of 2 runs" in texts(figure)
 
     def test_one_run_and_one_epsilon_are_enough(self, tmp_path):
-        figure = plots.accuracy_against_epsilon([1.0], [0.8])
+        figure = accuracy_against_epsilon([1.0], [0.8])
         assert "mean of" not in texts(figure)
         assert drawn(figure, tmp_path) > 10_000
 
@@ -71,7 +71,7 @@ class TestAccuracyAgainstEpsilon:
     )
     def test_bad_input(self, epsilons, scores, options, message):
         with pytest.raises(ValueError, match=message):
-            plots.accuracy_against_epsilon(epsilons, scores, **options)
+            accuracy_against_epsilon(epsilons, scores, **options)
 
 
 class TestTrainingHistory:
@@ -204,29 +204,6 @@ class TestCoefficients:
         assert drawn(figure, tmp_path) > 10_000
 
 
-class TestClippedLoss:
-    @pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson(), SquaredHinge()])
-    def test_draws_the_loss_and_its_clipped_forms(self, loss, tmp_path):
-        figure = plots.clipped_loss(loss, [0.5, 0.25])
-        left, right = figure.axes
-        whole, wide, narrow = (line for line in left.lines if len(line.get_xdata()) > 100)
-        z = whole.get_xdata()
-        y = np.full_like(z, {"real": 0.0, "count": 2.0}.get(loss.target.value, 1.0))
-        np.testing.assert_array_equal(whole.get_ydata(), loss.value(z, y))
-        np.testing.assert_array_equal(wide.get_ydata(), ClippedLoss(loss, 0.5).value(z, y))
-        np.testing.assert_array_equal(narrow.get_ydata(), ClippedLoss(loss, 0.25).value(z, y))
-        assert np.abs(right.lines[2].get_ydata()).max() == 0.25
-        assert drawn(figure, tmp_path) > 10_000
-
-    def test_bad_input(self):
-        with pytest.raises(ValueError, match="loss must be a ConvexScalarLoss, got Softmax"):
-            plots.clipped_loss(Softmax(), [1.0])
-        with pytest.raises(ValueError, match="clips must be 1 to 5"):
-            plots.clipped_loss(Logistic(), [])
-        with pytest.raises(ValueError, match="clip_slope"):
-            plots.clipped_loss(Logistic(), [-1.0])
-
-
 class TestCoefficientTable:
     def test_unknown_noise_is_not_reported(self):
         X, y = make_rows()
@@ -272,10 +249,9 @@ class TestDrawing:
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda _: plots.accuracy_against_epsilon([1.0], [0.5]),
+        lambda _: accuracy_against_epsilon([1.0], [0.5]),
         lambda fit: plots.training_history(fit.solution_),
         lambda fit: plots.coefficients(fit),
-        lambda _: plots.clipped_loss(Logistic(), [0.5]),
     ],
 )
 def test_error_names_matplotlib(binary, monkeypatch, draw):

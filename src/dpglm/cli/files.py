@@ -23,7 +23,6 @@ from dpglm.cli.console import finished, lost_output, note, refuse_taken, say, sp
 
 if TYPE_CHECKING:
     from dpglm.ledger import LedgerEntry, PrivacyLedger
-    from dpglm.privacy.events import Event
     from dpglm.solvers.base import Plan, StepInfo
 
 
@@ -140,9 +139,10 @@ class SpendingWatch:
     def failed(self) -> str:
         """Return the message of a command that failed; empty if it spent and wrote nothing."""
         if self._written:
+            named = ", ".join(map(str, self._written))
             said = (
-                f"The result is released and paid for. It is in {', '.join(map(str, self._written))}."
-                " Do not run the command again, as that would pay again."
+                f"The result is released and paid for. It is in {named}. Do not run the command "
+                "again, as that would pay again."
             )
             return "\n".join([said, *(() if self._ledger is None else self._spent())])
         if self._ledger is None or self._new_entries() == []:
@@ -312,27 +312,21 @@ def publish_numbers(
         outputs.write(write, watch.wrote)
     say(found.summary())
     if report is None:
-        watch.wrote(_keep_unprinted(f"{kind}.json", found.to_dict()))
+        # A paid result that could not be printed goes to a new file.
+        kept: list[Path] = []
+        for place in (Path(), Path(tempfile.gettempdir())):
+            if lost_output() is not None and not kept:
+                with contextlib.suppress(OSError):
+                    folder = tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place)
+                    kept = [Path(folder) / f"{kind}.json"]
+                    write_json(kept[0], found.to_dict())
+                    note(f"Not everything could be printed: the result is in {kept[0]}")
+        finished()
+        watch.wrote(kept)
     for caution in found.privacy_.caveats():
         note(f"Warning: {caution}")
     for path in written:
         say(f"Wrote {path}")
-
-
-def _keep_unprinted(name: str, document: Mapping[str, Any]) -> list[Path]:
-    """Write a paid result to a new file if it could not be printed; return where it is."""
-    from dpglm.ledger.store import write_json
-
-    lost = lost_output()
-    kept: list[Path] = []
-    for place in (Path(), Path(tempfile.gettempdir())):
-        if lost is not None and not kept:
-            with contextlib.suppress(OSError):
-                kept = [Path(tempfile.mkdtemp(prefix="dpglm-rescued-", dir=place)) / name]
-                write_json(kept[0], document)
-                note(f"Not everything could be printed: the result is in {kept[0]}")
-    finished()
-    return kept
 
 
 def _room_of(draft: Path) -> Path:

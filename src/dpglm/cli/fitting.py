@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, final
 
 from dpglm._calls import shown
 from dpglm._registry import ESTIMATORS
-from dpglm.cli.console import InputError
+from dpglm.cli.console import InputError, note
 from dpglm.cli.options import INPUT_FILE, EstimatorName, numbers
 from dpglm.tables.schema import Schema
-from dpglm.tables.targets import CountTarget, TargetColumn
+from dpglm.tables.targets import CountTarget
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,11 +108,19 @@ class ModelOptions:
         parameters |= self._offset_bounds(schema)
         if self.additive:
             return self._additive(schema, parameters)
-        named = self.estimator or (None if self.trials is None else "binomial")
-        name = _estimator_for(schema.target, named)
-        self._check_trials(name, schema)
-        known = schema.target.estimator_parameters()
-        if _counts_successes(name, schema.target):
+        known, name = schema.target.estimator_parameters(), self.estimator
+        if name is None:
+            name = schema.target.default_estimator if self.trials is None else "binomial"
+        elif not _takes(name, known):
+            able = (one for one in ESTIMATORS if _takes(one, known))
+            raise InputError(
+                f"--estimator {name} cannot predict the target {schema.target.name!r} as the "
+                f"schema describes it: choose among {', '.join(able)}"
+            )
+        is_binomial = estimator_class(name).__name__ == "BinomialRegressor"
+        counts = is_binomial and isinstance(schema.target, CountTarget)
+        self._check_trials(name, schema, counts=counts)
+        if counts:
             # There are no more trials than the bound on successes.
             known = {"weight_bound": known["target_bounds"][1]}
         if not schema.has_intercept:
@@ -128,6 +136,20 @@ class ModelOptions:
                 "has all columns"
             )
         return made
+
+    def plan(self, estimator: Any, schema: Schema, n_rows: int, **facts: Any) -> Plan:
+        """Return the plan that an estimator will execute; note the curves of an additive one."""
+        from sklearn.base import is_classifier
+
+        facts |= {} if self.exposure is None else {"offset": True}
+        if self.additive:
+            plan: Plan = estimator.plan(n_rows, **facts)
+            note(f"Curves: {estimator.resolve(n_rows)}")
+            return plan
+        if is_classifier(estimator):
+            facts["n_classes"] = schema.target.n_classes
+        plan = estimator.plan(n_rows, len(schema.feature_names), **facts)
+        return plan
 
     def _additive(self, schema: Schema, parameters: Mapping[str, Any]) -> Any:
         from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
@@ -168,9 +190,8 @@ class ModelOptions:
             )
         return {"offset_bounds": (math.log(low), math.log(high))}
 
-    def _check_trials(self, estimator: str, schema: Schema) -> None:
-        """Refuse trials of a model that does not use them, and successes without their trials."""
-        counts = _counts_successes(estimator, schema.target)
+    def _check_trials(self, estimator: str, schema: Schema, *, counts: bool) -> None:
+        """Refuse trials unless the model ``counts`` successes, and successes without trials."""
         if counts and self.trials is None:
             raise InputError(
                 f"--estimator {estimator}: the target {schema.target.name!r} counts successes: "
@@ -204,38 +225,8 @@ def _direction(text: str) -> tuple[str, int]:
     return name, int(direction)
 
 
-def _counts_successes(estimator: str, target: TargetColumn) -> bool:
-    """Whether the target counts successes and the estimator models their share."""
-    is_binomial = estimator_class(estimator).__name__ == "BinomialRegressor"
-    return is_binomial and isinstance(target, CountTarget)
-
-
-def _estimator_for(target: TargetColumn, name: str | None) -> str:
-    """Return the named estimator, or the target's default; refuse one that cannot predict it."""
-    from dpglm._registry import ESTIMATORS
-
-    needed = set(target.estimator_parameters())
-
-    def is_able(one: str) -> bool:
-        return needed <= set(estimator_class(one)().get_params())
-
-    if name is not None and not is_able(name):
-        raise InputError(
-            f"--estimator {name} cannot predict the target {target.name!r} as the schema "
-            f"describes it: choose among {', '.join(filter(is_able, ESTIMATORS))}"
-        )
-    return name or target.default_estimator
-
-
-def planned(
-    estimator: Any, n_rows: int, n_features: int, n_classes: int | None, **facts: Any
-) -> Plan:
-    """Return the plan that an estimator will execute; a regressor has no ``n_classes``."""
-    from sklearn.base import is_classifier
-
-    own = {"n_classes": n_classes} if is_classifier(estimator) else {}
-    plan: Plan = estimator.plan(n_rows, n_features, **own, **facts)
-    return plan
+def _takes(estimator: str, parameters: Mapping[str, Any]) -> bool:
+    return set(parameters) <= set(estimator_class(estimator)().get_params())
 
 
 def fit_with_progress(

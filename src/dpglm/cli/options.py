@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import re
 import types
@@ -168,22 +169,13 @@ def _data_files(path: Path | Address) -> Iterable[Path]:
     return [path, *parquet_files(path)]
 
 
-def _ledger_files(path: Path) -> Iterable[Path]:
-    from dpglm.ledger.store import files_of
+def _files_by(module: str) -> Callable[[Path], Iterable[Path]]:
+    """Return ``files_of`` of a module, which is imported when it is called."""
 
-    return files_of(path)
+    def listed(path: Path) -> list[Path]:
+        return [path, *importlib.import_module(f"dpglm.{module}").files_of(path)]
 
-
-def _study_files(path: Path) -> Iterable[Path]:
-    from dpglm.study.running import files_of
-
-    return [path, *files_of(path)]
-
-
-def _checkpoint_files(path: Path) -> Iterable[Path]:
-    from dpglm.solvers.checkpoint import files_of
-
-    return files_of(path)
+    return listed
 
 
 def output_folder(*names: str) -> CommandPath:
@@ -195,11 +187,12 @@ INPUT_FILE = CommandPath(Use.READ, exists=True, dir_okay=False)
 INPUT_DATA = CommandPath(Use.READ, _data_files, closed=True, databases=True, exists=True)
 INPUT_TABLE = CommandPath(Use.READ, _data_files, databases=True, exists=True, dir_okay=False)
 INPUT_FOLDER = CommandPath(Use.READ, exists=True, file_okay=False)
-INPUT_LEDGER = CommandPath(Use.READ, _ledger_files, exists=True, dir_okay=False)
-LEDGER = CommandPath(Use.KEPT, _ledger_files, exists=True, dir_okay=False)
-CHECKPOINT = CommandPath(Use.KEPT, _checkpoint_files, dir_okay=False)
+_LEDGER_FILES = _files_by("ledger.store")
+INPUT_LEDGER = CommandPath(Use.READ, _LEDGER_FILES, exists=True, dir_okay=False)
+LEDGER = CommandPath(Use.KEPT, _LEDGER_FILES, exists=True, dir_okay=False)
+CHECKPOINT = CommandPath(Use.KEPT, _files_by("solvers.checkpoint"), dir_okay=False)
 # It is secret, so that nothing for publication is written there.
-STUDY_CHECKPOINT = CommandPath(Use.KEPT, _study_files, closed=True)
+STUDY_CHECKPOINT = CommandPath(Use.KEPT, _files_by("study.running"), closed=True)
 OUTPUT_FILE = CommandPath(Use.WRITTEN)
 STREAM = Path("-")
 """Standard input or output, in place of a file."""

@@ -96,7 +96,16 @@ def selected(
 
     counts = np.logical_and.reduce([one.holds(table[one.column]) for one in conditions])
     if not counts.any():
-        valid = {} if schema is None else _valid_cells(schema)
+        every: list[Any] = [] if schema is None else [*schema.columns]
+        every += [] if schema is None or not schema.has_target else [schema.target]
+        kinds = ("categories", "classes", "low", "high")
+        known = {
+            one.name: [vars(one)[kind] for kind in kinds if kind in vars(one)] for one in every
+        }
+        ends = {
+            name: next(one for one in found if one is not None) for name, found in known.items()
+        }
+        valid = {name: one[0] if isinstance(one, tuple) else one for name, one in ends.items()}
         return counts, {
             name: cells if name == kept else np.array([valid.get(name, 1.0)] * len(counts))
             for name, cells in table.items()
@@ -105,19 +114,6 @@ def selected(
     return counts, {
         name: cells if name == kept else _safe_indexing(cells, places)
         for name, cells in table.items()
-    }
-
-
-def _valid_cells(schema: Schema) -> dict[str, Any]:
-    """Return a valid cell of each column of a schema and of its target."""
-    every: list[Any] = [*schema.columns, *([schema.target] if schema.has_target else [])]
-    return {
-        one.name: next(
-            (found[0] if isinstance(found, tuple) else found)
-            for found in (vars(one).get(key) for key in ("categories", "classes", "low", "high"))
-            if found is not None
-        )
-        for one in every
     }
 
 
@@ -183,7 +179,14 @@ def read_rows(
 
     ``exposure``, ``trials`` and ``groups`` name columns; ``where`` are conditions.
     """
-    if _is_streamed(data, stream=stream):
+    streams = True
+    if not isinstance(data, Address):
+        is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
+        if stream and not is_parquet:
+            raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
+        stream = stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES
+        streams = is_parquet and stream
+    if streams:
         if where:
             raise InputError(f"--where {where[0]}: needs rows in memory, and these are streamed")
         from dpglm.data.stream.arrow import ArrowRows
@@ -219,15 +222,6 @@ def read_rows(
         given = {"sample_weight": made, "exposure": exposures, "groups": ids, "where": counts}
         given = {name: one for name, one in given.items() if one is not None}
         return TrainingRows(X, y, ids, given, columns, is_streamed=False)
-
-
-def _is_streamed(data: Path | Address, *, stream: bool) -> bool:
-    if isinstance(data, Address):
-        return True
-    is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
-    if stream and not is_parquet:
-        raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
-    return is_parquet and (stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES)
 
 
 def encoded_target(
@@ -271,61 +265,42 @@ def features_of(model: LinearModel, table: Mapping[str, Any]) -> Any:
     return np.column_stack([as_numbers(table[name], f"column {name!r}") for name in table])
 
 
-# Offsets of rows to predict or evaluate.
-
-
-@final
-@dataclass(frozen=True)
-class GivenOffset:
-    """The exposures or offsets that a model was fitted with: a column, or a number."""
-
-    kind: str | None = None
-    source: str | float | None = None
-
-    @classmethod
-    def of(
-        cls, model: LinearModel, exposure: str | None, offset: str | None, present: Collection[str]
-    ) -> Self:
-        """Read the options for a model and the columns of a table; refuse wrong ones."""
-        fitted = model.offset_column
-        given = [
-            (kind, text) for kind, text in (("exposure", exposure), ("offset", offset)) if text
-        ]
-        if len(given) > 1:
-            raise InputError("--exposure and --offset must not both be given")
-        if fitted is None:
-            if given:
-                raise InputError(f"--{given[0][0]} {given[0][1]}: the model was fitted without one")
-            return cls()
-        kind, text = given[0] if given else (fitted.kind, fitted.name)
-        cure = f"name it with --{kind} COLUMN, or give " + (
-            "--exposure 1 for means at an exposure of 1"
-            if fitted.kind == "exposure"
-            else "--offset 0"
-        )
-        if text is None:
-            raise InputError(
-                f"the model was fitted with an {kind}, and its file does not name the column: "
-                f"{cure}"
-            )
+def offset_of(
+    model: LinearModel, exposure: str | None, offset: str | None, present: Collection[str]
+) -> dict[str, str | float]:
+    """Return the keyword of ``predict`` with a column or a number; empty without offsets."""
+    fitted = model.offset_column
+    given = [(kind, text) for kind, text in (("exposure", exposure), ("offset", offset)) if text]
+    if len(given) > 1:
+        raise InputError("--exposure and --offset must not both be given")
+    if fitted is None:
         if given:
-            try:
-                return cls(kind, float(text))
-            except ValueError:
-                pass
-        if text not in present:
-            raise InputError(f"the data lack the column {text!r} of the model's {kind}: {cure}")
-        return cls(kind, text)
+            raise InputError(f"--{given[0][0]} {given[0][1]}: the model was fitted without one")
+        return {}
+    kind, text = given[0] if given else (fitted.kind, fitted.name)
+    cure = f"name it with --{kind} COLUMN, or give " + (
+        "--exposure 1 for means at an exposure of 1" if fitted.kind == "exposure" else "--offset 0"
+    )
+    if text is None:
+        raise InputError(
+            f"the model was fitted with an {kind}, and its file does not name the column: {cure}"
+        )
+    number = _number(text) if given else None
+    if number is not None:
+        return {kind: number}
+    if text not in present:
+        raise InputError(f"the data lack the column {text!r} of the model's {kind}: {cure}")
+    return {kind: text}
 
-    @property
-    def columns(self) -> list[str]:
-        """The column, if there is one."""
-        return [self.source] if isinstance(self.source, str) else []
 
-    def values(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword of ``predict``."""
-        if self.kind is None:
-            return {}
-        if isinstance(self.source, str):
-            return {self.kind: as_numbers(table[self.source], f"column {self.source!r}")}
-        return {self.kind: self.source}
+def columns_in(offset: Mapping[str, str | float]) -> list[str]:
+    """Return the column of ``offset_of``, if there is one."""
+    return [one for one in offset.values() if isinstance(one, str)]
+
+
+def values_of(offset: Mapping[str, str | float], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword of ``predict`` for a table."""
+    return {
+        kind: as_numbers(table[one], f"column {one!r}") if isinstance(one, str) else one
+        for kind, one in offset.items()
+    }

@@ -62,7 +62,7 @@ def description_page(description: Description, *, title: str = "A first look at 
 
 @checked
 def write_description(
-    description: Description, path: str | os.PathLike[str], *, title: str | None = None
+    description: Description, path: str | os.PathLike[str], **options: Any
 ) -> None:
     """Write the page of ``description_page`` to a file, whole or not at all.
 
@@ -72,18 +72,15 @@ def write_description(
         Result of ``dpglm.describe``.
     path : path-like
         The file.
-    title : str, optional
-        Heading.
+    **options
+        Options of ``description_page``.
 
     Raises
     ------
-    ImportError
-        If Jinja2 is not installed (``pip install 'dpglm[report]'``).
     OSError
         If the file cannot be written.
     """
-    titled = {} if title is None else {"title": title}
-    write_text(path, description_page(description, **titled))
+    write_text(path, description_page(description, **options))
 
 
 def shown_description(description: Description) -> dict[str, Any]:

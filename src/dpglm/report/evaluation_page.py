@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from dpglm.pictures import as_data_uri
 from dpglm.report.page import page_of
 from dpglm.tabulate import Number, for_population, rows_interval
 
-__all__ = ["evaluation_page", "shown_evaluation", "write_evaluation"]
+__all__ = ["evaluation_page", "write_evaluation"]
 
 _MOST_CLASSES = 20
 
@@ -78,35 +77,14 @@ def write_evaluation(evaluation: Evaluation, path: str | os.PathLike[str], **opt
 
     Raises
     ------
-    ImportError
-        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report]'``).
     OSError
         If the file cannot be written.
     """
     write_text(path, evaluation_page(evaluation, **options))
 
 
-@checked
 def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str, Any]:
-    """Return the values of the sections about an evaluation.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        Result of ``dpglm.evaluate``.
-    by : str, optional
-        Name of the attribute of ``by_level``; by default ``evaluation.by``.
-
-    Returns
-    -------
-    dict
-        The argument of the macro ``evaluated`` in ``templates/performance.html.j2``.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is not installed (``pip install 'dpglm[report]'``).
-    """
+    """Return the argument of the macro ``evaluated`` in ``templates/performance.html.j2``."""
     rows = evaluation.all_rows
     shown = list(rows.shown())
     pictures = [(PICTURES[name], draw_panel(name, rows)) for name in rows.task.pictures]
@@ -124,7 +102,7 @@ def shown_evaluation(evaluation: Evaluation, by: str | None = None) -> dict[str,
             (picture.title, picture.text, as_data_uri(drawn)) for picture, drawn in pictures
         ],
         "confusion": _confusion(rows),
-        "tables": [*_by_class(rows), *_by_level(evaluation, by or evaluation.by)],
+        "tables": _tables(evaluation, by or evaluation.by),
     }
 
 
@@ -159,23 +137,25 @@ def _confusion(rows: Result) -> dict[str, Any] | None:
     }
 
 
-def _by_class(rows: Result) -> Iterator[dict[str, Any]]:
-    found = rows.by_class(_MOST_CLASSES)
-    if not found:
-        return
-    more = len(rows.task.facts["classes"]) - len(found)
-    yield {
-        "title": "Each class",
-        "about": "Each class against all others, with population intervals."
-        + (f" {more} more classes are not shown." if more else ""),
-        "headings": list(next(iter(found.values()))),
-        "rows": [
-            (str(label), list(map(for_population, of.values()))) for label, of in found.items()
-        ],
-    }
-
-
-def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
+def _tables(evaluation: Evaluation, by: str) -> list[dict[str, Any]]:
+    """Return the tables of the classes, and of the levels of an attribute."""
+    everyone = evaluation.all_rows
+    tables: list[dict[str, Any]] = []
+    of_classes = everyone.by_class(_MOST_CLASSES)
+    if of_classes:
+        more = len(everyone.task.facts["classes"]) - len(of_classes)
+        about = "Each class against all others, with population intervals."
+        tables.append(
+            {
+                "title": "Each class",
+                "about": about + (f" {more} more classes are not shown." if more else ""),
+                "headings": list(next(iter(of_classes.values()))),
+                "rows": [
+                    (str(label), [*map(for_population, of.values())])
+                    for label, of in of_classes.items()
+                ],
+            }
+        )
     # Metrics of levels that may be empty are noise.
     levels = {
         "others" if label is None else str(label): one
@@ -183,10 +163,10 @@ def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
         if one.rows.low > 0.0
     }
     if not levels:
-        return
-    threshold = evaluation.all_rows.task.main_threshold
+        return tables
+    threshold = everyone.task.main_threshold
     headings, table = [], []
-    for label, rows in {**levels, "all": evaluation.all_rows}.items():
+    for label, rows in {**levels, "all": everyone}.items():
         thresholds = () if threshold is None else (threshold,)
         found = [one for one in rows.shown(thresholds) if one.metric.by_level]
         headings = ["rows", *(one.metric.label for one in found)]
@@ -195,10 +175,9 @@ def _by_level(evaluation: Evaluation, by: str) -> Iterator[dict[str, Any]]:
         )
     decided = "" if threshold is None else f" Decisions use threshold {threshold:g}."
     hidden = " Levels that may be empty are not shown."
-    yield {
-        "title": f"By {by}",
-        "about": "With population intervals. All levels together cost as much as one, because each "
-        f"row has one level.{decided}{hidden if len(evaluation.by_level) > len(levels) else ''}",
-        "headings": headings,
-        "rows": table,
-    }
+    about = (
+        "With population intervals. All levels together cost as much as one, because each row has "
+        f"one level.{decided}{hidden if len(evaluation.by_level) > len(levels) else ''}"
+    )
+    tables.append({"title": f"By {by}", "about": about, "headings": headings, "rows": table})
+    return tables

@@ -16,13 +16,11 @@ from dpglm.certificate.certificate import Certificate
 from dpglm.certificate.verify import verify
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.guidance.expectation import CoefficientTable, guidance
-from dpglm.inference.inference import Inference
 from dpglm.inference.summary import loss_in_words
 from dpglm.inference.table import MARKS
 from dpglm.inference.table import table as model_table
 from dpglm.ledger.store import write_text
 from dpglm.pictures import as_data_uri
-from dpglm.problem import ConvexScalarLoss
 from dpglm.report import plots
 from dpglm.report.page import (
     NARROW,
@@ -155,8 +153,7 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
     Parameters
     ----------
     estimator : fitted estimator of dpglm, PrivatePipeline, or Pipeline of scikit-learn
-        A pipeline of scikit-learn must end with one of the others. The page warns of earlier steps
-        that may have learned from the rows.
+        See ``report_page``.
     path : path-like
         The file.
     **options
@@ -164,10 +161,6 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
 
     Raises
     ------
-    ImportError
-        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
-    ValueError
-        If ``estimator`` does not contain a private estimator.
     OSError
         If the file cannot be written.
     """
@@ -175,26 +168,10 @@ def write_report(estimator: Any, path: str | os.PathLike[str], **options: Any) -
 
 
 def _pictures(solution: Solution) -> dict[str, Any]:
-    pictures: dict[str, Any] = {}
     if any(math.isfinite(info.gradient_norm) for info in solution.history):
         text = "Norm of the noisy gradient in each step, compared with noise alone."
-        pictures[text] = tuple(plots.training_history(solution, width=width) for width in _WIDTHS)
-    loss, data = solution.plan.problem.loss, solution.plan.data
-    clip = _clip(solution.plan.document["method"]) / data.augmented_row_norm
-    if isinstance(loss, ConvexScalarLoss) and clip < loss.slope_bound:
-        text = "Loss that clipped gradients minimize, for rows of the largest norm."
-        pictures[text] = tuple(plots.clipped_loss(loss, [clip], width=width) for width in _WIDTHS)
-    return pictures
-
-
-def _clip(method: Mapping[str, Any]) -> float:
-    """Return the clipping threshold of a method; infinite without one."""
-    bounds = (
-        method.get("clip"),
-        method.get("clipping", {}).get("bound"),
-        method.get("objective", {}).get("clip"),
-    )
-    return next((bound for bound in bounds if bound is not None), math.inf)
+        return {text: tuple(plots.training_history(solution, width=width) for width in _WIDTHS)}
+    return {}
 
 
 def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str, Any]]]:
@@ -225,8 +202,13 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
 
 def _tables(table: CoefficientTable) -> list[_Table]:
     """Return tables of the intercepts and the largest coefficients."""
-    if table.inference is not None:
-        return _tables_of_intervals(table, table.inference)
+    inference = table.inference
+    if inference is not None:
+        first = len(inference.names) - len(table.features)
+        which = [*range(first), *(first + table.largest(0, _MOST_COEFFICIENTS))]
+        summary, title = inference.summary(), "" if table.ratio is None else "Coefficients"
+        cells = summary.cells()
+        return [(title, tuple(one.heading for one in summary.columns), [cells[i] for i in which])]
     tables: list[_Table] = []
     for output, name in enumerate(table.outputs[:_MOST_OUTPUTS]):
         names = (*table.features, "intercept")
@@ -240,14 +222,6 @@ def _tables(table: CoefficientTable) -> list[_Table]:
             rows = [_row(names[one], float(values[one]), float(noise[one])) for one in shown]
         tables.append((title, headings, rows))
     return tables
-
-
-def _tables_of_intervals(table: CoefficientTable, inference: Inference) -> list[_Table]:
-    first = len(inference.names) - len(table.features)
-    shown = [*range(first), *(first + table.largest(0, _MOST_COEFFICIENTS))]
-    summary, title = inference.summary(), "" if table.ratio is None else "Coefficients"
-    cells = summary.cells()
-    return [(title, tuple(one.heading for one in summary.columns), [cells[i] for i in shown])]
 
 
 def _ratios(table: CoefficientTable) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, final, get_args
 
@@ -69,46 +69,32 @@ def check_shapes(model: LinearModel) -> None:
         raise ValueError("feature_names are not those of the schema")
 
 
-def disagreements(model: LinearModel) -> tuple[str, ...]:
-    """Return how a model differs from its certificate; empty if it does not."""
-    return tuple(_disagreements(model, model.certificate))
-
-
-def _disagreements(model: LinearModel, certificate: Certificate) -> Iterator[str]:
+def disagreements(model: LinearModel) -> Iterator[str]:
+    """Yield how a model differs from its certificate."""
+    certificate, estimates, names = model.certificate, model.estimates, model.feature_names
     if model_digest(model.coef_, model.intercept_) != certificate.model_digest:
         yield "the coefficients are not those that its certificate was written for"
-    if model.estimates is not None:
-        yield from _other_estimates(model, model.estimates)
-    if model.estimator != _class_fitted(certificate.estimator):
+    if estimates is not None:
+        first = int(estimates.has_intercept)
+        coef, intercept = estimates.params[first:], estimates.params[:first]
+        same = np.array_equal(coef, model.coef_.ravel())
+        if not same or not np.array_equal(intercept, np.atleast_1d(model.intercept_)[:first]):
+            yield "estimates are not about the coefficients of the model"
+        if names is not None and estimates.names[first:] != names:
+            yield "estimates are not about the features of the model"
+    # A search is named ``Search(Class)``.
+    if model.estimator != certificate.estimator.rpartition("(")[2].removesuffix(")"):
         yield f"estimator is {model.estimator!r}, but its certificate's {certificate.estimator!r}"
     if certificate.loss != " ".join(repr(certificate.problem.loss).split()):
         yield f"the loss of its certificate is {certificate.loss}, but the plan has another one"
     labels = None if model.classes_ is None else model.classes_.tolist()
-    names = None if model.feature_names is None else list(model.feature_names)
     schema = None if model.schema is None else model.schema.to_dict()
     if labels is not None or certificate.fact("classes") is not None:
         yield from _differs("classes", labels, certificate)
     if certificate.fact("schema") is not None:
         yield from _differs("schema", schema, certificate)
     elif schema is None:
-        yield from _differs("feature_names", names, certificate)
-
-
-def _other_estimates(model: LinearModel, estimates: Estimates) -> Iterator[str]:
-    first = int(estimates.has_intercept)
-    coef, intercept = estimates.params[first:], estimates.params[:first]
-    if not np.array_equal(coef, model.coef_.ravel()) or not np.array_equal(
-        intercept, np.atleast_1d(model.intercept_)[:first]
-    ):
-        yield "estimates are not about the coefficients of the model"
-    names = model.feature_names
-    if names is not None and estimates.names[first:] != names:
-        yield "estimates are not about the features of the model"
-
-
-def _class_fitted(estimator: str) -> str:
-    """Return the class in ``Class`` or ``Search(Class)``."""
-    return estimator.rpartition("(")[2].removesuffix(")")
+        yield from _differs("feature_names", None if names is None else list(names), certificate)
 
 
 def _differs(name: str, own: Any, certificate: Certificate) -> Iterator[str]:
@@ -372,6 +358,14 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
                 f"schema must have {estimator.coef_.shape[-1]} features, as the model has, got "
                 f"{len(names)}"
             )
+    inference = getattr(estimator, "inference_", None)
+    estimates = noise = None
+    if inference is not None:
+        estimates = inference.of_features.estimates
+        estimates = estimates if names is None else estimates.renamed(names)
+    elif schema is not None and (known := errors_of(estimator)) is not None:
+        is_small = len(known.covariance) <= _MOST_WITH_NOISE
+        noise = known if is_small and np.isfinite(known.covariance).all() else None
     model = LinearModel(
         estimator=type(estimator).__name__,
         coef_=np.asarray(estimator.coef_, dtype=np.float64),
@@ -380,32 +374,15 @@ def save_model(estimator: Any, path: str | os.PathLike[str], schema: Schema | No
         feature_names=None if names is None else tuple(str(name) for name in names),
         schema=schema,
         certificate=estimator.privacy_,
-        estimates=_estimates(estimator, names),
-        noise=None if schema is None else _noise(estimator),
+        estimates=estimates,
+        noise=noise,
     )
     document = FORMAT.write(model)
     if model.noise is None:
         del document["noise"]
-    if found := disagreements(model):
+    if found := [*disagreements(model)]:
         raise ValueError(f"the model cannot be written: {'; '.join(found)}")
     write_json(path, document | {"digest": _digest(document)})
-
-
-def _estimates(estimator: Any, names: Sequence[str] | None) -> Estimates | None:
-    """Return the estimates of a fit with inference, with the names of its columns."""
-    inference = getattr(estimator, "inference_", None)
-    if inference is None:
-        return None
-    estimates: Estimates = inference.of_features.estimates
-    return estimates if names is None else estimates.renamed(names)
-
-
-def _noise(estimator: Any) -> Errors | None:
-    """Return the errors of a fit without inference, if their matrix is finite and not large."""
-    errors = None if hasattr(estimator, "inference_") else errors_of(estimator)
-    if errors is None or len(errors.covariance) > _MOST_WITH_NOISE:
-        return None
-    return errors if np.isfinite(errors.covariance).all() else None
 
 
 def load_model(path: str | os.PathLike[str]) -> LinearModel:
@@ -441,10 +418,10 @@ def read_model(document: Any) -> tuple[LinearModel, tuple[str, ...]]:
     digest = content.pop("digest", None)
     model = FORMAT.read({"noise": None, **content})
     check_shapes(model)
-    found = disagreements(model)
+    found = [*disagreements(model)]
     if digest != _digest(content):
-        found += ("the file was changed after it was written: its digest differs",)
-    return model, found
+        found.append("the file was changed after it was written: its digest differs")
+    return model, tuple(found)
 
 
 def _digest(document: Mapping[str, Any]) -> str:

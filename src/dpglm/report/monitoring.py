@@ -249,10 +249,10 @@ def compare(
 def _pairs(before: Stored, after: Stored) -> list[tuple[Any, Any]]:
     """Return documents to compare."""
     if isinstance(before, str | os.PathLike) and isinstance(after, str | os.PathLike):
-        folders = Path(before), Path(after)
-        if all(one.is_dir() for one in folders):
-            both = [name for name in FILES if all((one / name).is_file() for one in folders)]
-            return [(_document(folders[0] / one), _document(folders[1] / one)) for one in both]
+        one, other = Path(before), Path(after)
+        if one.is_dir() and other.is_dir():
+            names = [name for name in FILES if (one / name).is_file() and (other / name).is_file()]
+            return [(_document(one / name), _document(other / name)) for name in names]
     return [(_document(before), _document(after))]
 
 
@@ -266,7 +266,7 @@ def _document(stored: Stored) -> Any:
 
 
 def _shifts(before: Any, after: Any) -> Iterator[Shift]:
-    z, alpha = _half_width(before), 1.0 - float(after["level"])
+    alpha = 1.0 - float(after["level"])
     columns = after.get("columns", {})
     for name, one in before.get("columns", {}).items():
         if name not in columns:
@@ -278,15 +278,15 @@ def _shifts(before: Any, after: Any) -> Iterator[Shift]:
                 f"column {name!r} must have the same cells before and after: describe the new rows "
                 f"with bins={{{name!r}: {own}}} (--bins {name}={own}), or with the same schema"
             )
-        both = _shares(one, z), _shares(columns[name], _half_width(after))
-        shares, deviations = (np.stack(found) for found in zip(*both, strict=True))
+        both = [
+            (Number(**cell["share"]) for cell in found["cells"]) for found in (one, columns[name])
+        ]
+        pairs = [
+            [(share.estimate, _deviations(share, z)[1]) for share in of_one]
+            for of_one, z in zip(both, (_half_width(before), _half_width(after)), strict=True)
+        ]
+        shares, deviations = np.moveaxis(np.array(pairs), -1, 0)
         yield Shift(name, *stability(shares, deviations, alpha))
-
-
-def _shares(column: Any, z: float) -> tuple[_Floats, _Floats]:
-    shares = [Number(**cell["share"]) for cell in column["cells"]]
-    estimates = np.array([one.estimate for one in shares])
-    return estimates, np.array([_deviations(one, z)[1] for one in shares])
 
 
 def stability(shares: _Floats, deviations: _Floats, alpha: float) -> tuple[Number, int]:

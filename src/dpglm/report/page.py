@@ -19,7 +19,7 @@ from dpglm.certificate.verify import Verification, verdict
 from dpglm.data.prepare import column_scaling, column_units
 from dpglm.estimators._shapes import CURVES, errors_of, released_model
 from dpglm.estimators.additive.models import AdditiveModel
-from dpglm.estimators.composed._composed import Parts, parts_of
+from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed._transformers import (
     check_fixed,
     counts_entries,
@@ -29,7 +29,7 @@ from dpglm.estimators.composed._transformers import (
 from dpglm.guidance.expectation import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.pictures import as_data_uri
-from dpglm.shapes import Shape, shapes_of
+from dpglm.shapes import shapes_of
 from dpglm.shapes.picture import draw_shape, reaches_of, scale_in_words
 from dpglm.solvers.uncertainty import NoiseCovariance
 from dpglm.tables.encoding import LinearUnits
@@ -38,8 +38,24 @@ from dpglm.tables.schema import Schema
 
 def step_cautions(estimator: Any) -> tuple[str, ...]:
     """Return a sentence for each step before a private model that may have learned from rows."""
-    cautions = (_caution(name, step) for name, step in parts_of(estimator).transformers)
-    return tuple(one for one in cautions if one is not None)
+    cautions = []
+    for name, step in parts_of(estimator).transformers:
+        subject = f"NOT COVERED: the step {name!r} ({type(step).__name__})"
+        try:
+            check_fixed(name, step)
+        except ValueError:
+            cautions.append(
+                f"{subject} before the model may have learned from the same rows without a privacy "
+                "budget. The guarantee covers the fit of the model only. A PrivatePipeline covers "
+                "all steps."
+            )
+            continue
+        if counts_entries(step):
+            cautions.append(
+                f"{subject} counted the nonzero entries of all rows to choose between dense and "
+                "sparse. Set sparse_threshold=0, or use a PrivatePipeline."
+            )
+    return tuple(cautions)
 
 
 def title_of(estimator: Any) -> str:
@@ -48,33 +64,6 @@ def title_of(estimator: Any) -> str:
         return type(estimator).__name__
     name: str = parts_of(estimator).model.privacy_.estimator
     return name
-
-
-def _table_units(parts: Parts) -> LinearUnits | None:
-    """Return the map from a fitted model's coefficients to the units of the user's table."""
-    if parts.transformers:
-        return units_after(parts.transformers)
-    table = parts.model.privacy_.fact("schema")
-    return None if table is None else Schema.from_dict(table.value).units
-
-
-def _caution(name: str, step: Any) -> str | None:
-    """Return a caution about a step that learns, or may learn, from the rows."""
-    try:
-        check_fixed(name, step)
-    except ValueError:
-        return (
-            f"NOT COVERED: the step {name!r} ({type(step).__name__}) before the model may have "
-            "learned from the same rows without a privacy budget. The guarantee covers the fit of "
-            "the model only. A PrivatePipeline covers all steps."
-        )
-    if counts_entries(step):
-        return (
-            f"NOT COVERED: the step {name!r} ({type(step).__name__}) counted the nonzero entries "
-            "of all rows to choose between dense and sparse. Set sparse_threshold=0, or use a "
-            "PrivatePipeline."
-        )
-    return None
 
 
 TARGET = "target"
@@ -93,7 +82,11 @@ def coefficient_table(
     parts = parts_of(estimator)
     estimator = parts.model
     check_is_fitted(estimator, "privacy_")
-    table_units = _table_units(parts) if schema is None else schema.units
+    fact = None if parts.transformers else estimator.privacy_.fact("schema")
+    if schema is None and fact is not None:
+        schema = Schema.from_dict(fact.value)
+    encoded = units_after(parts.transformers) if parts.transformers else None
+    table_units = encoded if schema is None else schema.units
     values = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64))
     intercepts = np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64))
     n_features = values.shape[1]
@@ -116,22 +109,20 @@ def coefficient_table(
     if len(names) != n_effects:
         raise ValueError(f"feature_names must have {n_effects} names, got {len(names)}")
     effects = units.coefficients(np.vstack([values.T, intercepts]))
+    noise: NoiseCovariance | None = vars(estimator).get("_noise_covariance")
+    labels = getattr(estimator, "classes_", None)
+    # The one output for two classes is that of the second class.
+    outputs = (TARGET,) if labels is None else tuple(map(str, labels[-len(values) :].tolist()))
     return CoefficientTable(
         features=names,
-        outputs=_output_names(estimator, len(values)),
+        outputs=outputs,
         values=np.ascontiguousarray(effects[:-1].T),
-        noise=_noise(estimator, units),
+        noise=None if noise is None else noise.in_units(units).deviations.T,
         reach=_reach(estimator, units),
         of_table=table_units is not None,
         intercepts=effects[-1],
         inference=_inference(estimator, table_units, names),
     )
-
-
-def _noise(estimator: Any, units: LinearUnits) -> NDArray[np.float64] | None:
-    """Return standard deviations of the noise in effects and intercept, if they are known."""
-    known: NoiseCovariance | None = vars(estimator).get("_noise_covariance")
-    return None if known is None else known.in_units(units).deviations.T
 
 
 def _inference(estimator: Any, units: LinearUnits | None, names: Sequence[str]) -> Inference | None:
@@ -158,14 +149,6 @@ def _reach(estimator: Any, units: LinearUnits) -> NDArray[np.float64]:
     return reach
 
 
-def _output_names(estimator: Any, n_outputs: int) -> tuple[str, ...]:
-    labels = getattr(estimator, "classes_", None)
-    if labels is None:
-        return (TARGET,)
-    # The one output for two classes is that of the second class.
-    return tuple(str(label) for label in labels[-n_outputs:].tolist())
-
-
 _MOST_OPEN, _MOST = 12, 36
 
 
@@ -179,7 +162,11 @@ def shapes_view(estimator: Any, *, common_scale: bool = False) -> dict[str, Any]
     largest = shapes.by_importance
     reaches = reaches_of(largest, common=common_scale)
     panels = [
-        (_in_words(one), as_data_uri(draw_shape(one, reaches[one.term]))) for one in largest[:_MOST]
+        (
+            f"{one.term}: effects from {one.values.min():.3g} to {one.values.max():.3g}",
+            as_data_uri(draw_shape(one, reaches[one.term])),
+        )
+        for one in largest[:_MOST]
     ]
     curves = estimator.privacy_.fact(CURVES)
     made = "" if curves is None else f" Curves: {curves.value}."
@@ -203,11 +190,6 @@ def _has_curves(schema: Schema) -> bool:
     splines = (one for one in terms if len(one.columns) == 1 and not one.levels)
     few = all(len(one.columns) <= 2 for one in terms)
     return few and any(len(one.coefficients) > 1 for one in splines)
-
-
-def _in_words(shape: Shape) -> str:
-    low, high = float(shape.values.min()), float(shape.values.max())
-    return f"{shape.term}: effects from {low:.3g} to {high:.3g}"
 
 
 NARROW = 4.4

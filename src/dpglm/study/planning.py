@@ -436,7 +436,7 @@ def _set_target(estimator: Any, schema: Schema) -> None:
 
 
 def evaluation_of(
-    part: ModelPart, thresholds: Sequence[float] | None, by: str | None, level: float
+    part: ModelPart, thresholds: Sequence[float] | None, by: Any, level: float
 ) -> EvaluationPart:
     """Return the evaluation of a model that ``Study.evaluate`` declares."""
     schema, model = part.schema, part.model

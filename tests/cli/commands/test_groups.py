@@ -115,9 +115,9 @@ def test_looks_and_evaluations_need_a_limit(fit, run, visits, fails):
         assert "this column is used for something else" in fails(done)
 
 
-def test_a_plan_of_persons(run, fails):
-    sizes = ("plan", "--n-rows", 5000, "--n-features", 4)
+def test_a_plan_of_persons(run, fails, files):
+    sizes = ("plan", "--n-rows", 5000, "--schema", "schema.json")
     done = run(*sizes, "--n-groups", 1000, "--max-rows-per-group", 3)
     assert done.exit_code == 0, done.output
-    assert "5000 rows of 1000 groups, 4 features" in done.stdout
+    assert "5000 rows of 1000 groups, 3 features" in done.stdout
     assert "--n-groups must be given" in fails(run(*sizes, "--max-rows-per-group", 3))

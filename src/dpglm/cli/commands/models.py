@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 
@@ -17,20 +16,15 @@ from dpglm.cli.console import InputError, note, plain, print_pairs, print_sectio
 from dpglm.cli.files import SpendingWatch, all_or_none, require_report, reserved
 from dpglm.cli.fitting import (
     ModelOptions,
-    estimator_class,
     fit_with_progress,
-    make_estimator,
-    planned,
     write_release,
 )
 from dpglm.cli.options import (
     CHECKPOINT,
-    COUNT,
     INPUT_DATA,
     INPUT_FOLDER,
     INPUT_TABLE,
     OUTPUT_FILE,
-    TWO_OR_MORE,
     Account,
     CsvForm,
     Protected,
@@ -42,9 +36,6 @@ from dpglm.cli.rows import read_rows
 from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect, StorageType, separator_cure, storage_types
 from dpglm.tables.schema import HELP_KEY
-
-if TYPE_CHECKING:
-    from dpglm.solvers.base import Plan
 
 _HELP = [
     "Write down public knowledge: from a law, a questionnaire, documentation, common sense.",
@@ -124,7 +115,14 @@ def schema(
             f"--target {target}: not a column of {data}; choose among {', '.join(types)}"
             f"{separator_cure(list(types))}"
         )
-    text = _dumps(template(types, target, dialect))
+    made = template(types, target, dialect)
+    # One line for each column and each line of help.
+    parts = {key: _json(value) for key, value in made.items()}
+    parts[HELP_KEY] = "[\n" + ",\n".join(f"    {_json(one)}" for one in made[HELP_KEY]) + "\n  ]"
+    columns = (f"    {_json(name)}: {_json(entry)}" for name, entry in made["columns"].items())
+    parts["columns"] = "{\n" + ",\n".join(columns) + "\n  }"
+    lines = ",\n".join(f"  {_json(key)}: {value}" for key, value in parts.items())
+    text = f"{{\n{lines}\n}}\n"
     if output is None:
         # An escaped character stands for itself in JSON, too.
         click.echo(plain(text), nl=False)
@@ -147,21 +145,6 @@ def template(
     }
 
 
-def _dumps(document: Mapping[str, Any]) -> str:
-    """Write JSON with one line for each column and each line of help."""
-    help_lines = ",\n".join(f"    {_json(line)}" for line in document[HELP_KEY])
-    columns = ",\n".join(
-        f"    {_json(name)}: {_json(entry)}" for name, entry in document["columns"].items()
-    )
-    form = f',\n  "csv": {_json(document["csv"])}' if "csv" in document else ""
-    return (
-        f"{{\n  {_json(HELP_KEY)}: [\n{help_lines}\n  ],\n"
-        f'  "columns": {{\n{columns}\n  }},\n'
-        f'  "target": {_json(document["target"])},\n'
-        f'  "provenance": {_json(document["provenance"])}{form}\n}}\n'
-    )
-
-
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -169,27 +152,20 @@ def _json(value: Any) -> str:
 @command(
     "Show the releases and cost of a fit; needs no data.",
     "dpglm plan --schema schema.json --n-rows 30000 --epsilon 0.5",
-    "dpglm plan --n-rows 5000 --n-features 20 --n-classes 3",
 )
 def plan(
-    described: ModelOptions,
+    described: Annotated[ModelOptions, defaults(schema_file=...)],
     protected: Annotated[Protected, defaults(epsilon=1.0, n_rows=...)],
-    n_features: Annotated[int | None, COUNT] = None,
-    n_classes: Annotated[int | None, TWO_OR_MORE] = None,
 ) -> None:
     """Show the releases, cost and expected accuracy of a fit, without any data.
 
-    `dpglm fit` carries out exactly this plan. With --n-features instead of --schema, features are
-    taken to lie in [-1, 1] and a numeric target in [0, 1]; one column with k categories counts as
-    k features.
-
-    Parameters
-    ----------
-    n_features
-        Number of features, without --schema.
-    n_classes
-        Number of classes, without --schema.  [default: 2]
+    `dpglm fit` carries out exactly this plan.
     """
+    from dpglm._words import rounded_up
+    from dpglm.certificate.statement import SCOPE
+    from dpglm.guidance.expectation import guidance
+    from dpglm.privacy.events import describe_event
+
     n_rows = protected.n_rows
     assert n_rows is not None
     if protected.n_groups is None and (protected.groups or protected.max_rows_per_group):
@@ -198,76 +174,28 @@ def plan(
     given = protected.keywords
     if protected.adjacency != "add_remove":
         del given["n_rows"]
-    facts: dict[str, Any] = {} if described.exposure is None else {"offset": True}
-    if described.schema_file is None:
-        of_columns = ("reference", "formula", "additive", "target", "exposure", "trials")
-        for name in of_columns:
-            if getattr(described, name):
-                raise InputError(f"--{name} needs --schema, which describes the columns")
-        made, n_features, n_classes = _from_sizes(n_features, n_classes, described, given)
-    else:
-        if n_features is not None or n_classes is not None:
-            raise InputError("--schema already states how many features and classes there are")
-        schema = described.schema()
-        made = described.make(schema, **given)
-        n_features, n_classes = len(schema.feature_names), schema.target.n_classes
+    schema = described.schema()
+    made = described.make(schema, **given)
     with shown():
-        if described.additive:
-            decided = made.plan(n_rows, **facts)
-            note(f"Curves: {made.resolve(n_rows)}")
-        else:
-            decided = planned(made, n_rows, n_features, n_classes, **facts)
-    _print(decided, type(made).__name__)
-
-
-def _from_sizes(
-    n_features: int | None, n_classes: int | None, described: ModelOptions, given: dict[str, Any]
-) -> tuple[Any, int, int | None]:
-    """Make the estimator for a table of known size and unknown columns."""
-    from sklearn.base import is_classifier
-
-    if n_features is None:
-        raise InputError("--n-features or --schema must be given")
-    name = described.estimator or "logistic"
-    neutral = estimator_class(name)()
-    given["row_norm"] = math.sqrt(n_features)
-    if is_classifier(neutral):
-        n_classes = n_classes or 2
-    elif n_classes is not None:
-        raise InputError(f"--n-classes is for classifiers, and --estimator {name} fits numbers")
-    else:
-        # A gamma regression admits no zero.
-        least = 0.0 if neutral._loss(1.0).target.admits(0.0) else 1e-3
-        given["target_bounds"] = (least, 1.0)
-    made = make_estimator(name, described.settings, described.inference, **given)
-    return made, n_features, n_classes
-
-
-def _print(plan: Plan, estimator: str) -> None:
-    from dpglm._words import rounded_up
-    from dpglm.certificate.statement import SCOPE
-    from dpglm.guidance.expectation import guidance
-    from dpglm.privacy.events import describe_event
-
-    spent = plan.privacy()
-    data = plan.data
+        decided = described.plan(made, schema, n_rows)
+    spent, data = decided.privacy(), decided.data
     of_groups = "" if data.groups is None else f" of {data.groups.n_groups} groups"
     sizes = f"{data.n_rows} rows{of_groups}, {data.n_features} features"
     sizes += f", {data.n_outputs} classes" if data.n_outputs > 1 else ""
     print_pairs(
-        f"Plan for {estimator}: {sizes}",
+        f"Plan for {type(made).__name__}: {sizes}",
         {
             "Privacy": f"epsilon {rounded_up(spent['epsilon'])}, delta {spent['delta']:g}, "
-            f"relation {plan.adjacency.value}",
-            "Releases": "; ".join(describe_event(plan.event)),
-            "Steps": str(plan.n_steps),
+            f"relation {decided.adjacency.value}",
+            "Releases": "; ".join(describe_event(decided.event)),
+            "Steps": str(decided.n_steps),
             "Noise": "; ".join(
-                f"{one.mechanism.in_words} ({one.quantity})" for one in plan.method.releases
+                f"{one.mechanism.in_words} ({one.quantity})" for one in decided.method.releases
             ),
         },
     )
     say()
-    print_sections([*guidance(plan).sections(), ("Limits of certificates", (SCOPE,))])
+    print_sections([*guidance(decided).sections(), ("Limits of certificates", (SCOPE,))])
 
 
 REPORT_FOLDER = output_folder("certificate.json", "report.html")
@@ -376,22 +304,17 @@ def fit(
             fitted.set_params(solver=Auto(may_copy=False))
         elif cache is not None and not rows.is_streamed:
             note(f"--cache {cache} is not used, as the rows are read into memory")
-        facts: dict[str, Any] = {} if exposure is None else {"offset": True}
         used = None
         if rows.groups is not None:
             n_groups, used = rows.used(protected.max_rows_per_group)
             fitted.set_params(n_groups=protected.n_groups or n_groups)
-        if described.additive:
-            n_rows = rows.X.shape[0] if rows.is_streamed else schema.count(rows.X)
-            n_rows = protected.n_rows or used or n_rows
-            if protected.max_rows_per_group is not None:
-                fitted.set_params(n_rows=n_rows)
-            plan = fitted.plan(n_rows, **facts)
-            note(f"Curves: {fitted.resolve(n_rows)}")
-        else:
-            n_rows, n_features = protected.n_rows or used or rows.X.shape[0], rows.X.shape[1]
-            facts["dtype"] = str(rows.X.dtype)
-            plan = planned(fitted, n_rows, n_features, schema.target.n_classes, **facts)
+        is_table = described.additive and not rows.is_streamed
+        n_rows = schema.count(rows.X) if is_table else rows.X.shape[0]
+        n_rows = protected.n_rows or used or n_rows
+        if described.additive and protected.max_rows_per_group is not None:
+            fitted.set_params(n_rows=n_rows)
+        facts = {} if described.additive else {"dtype": str(rows.X.dtype)}
+        plan = described.plan(fitted, schema, n_rows, **facts)
         # A number that the relation makes public need not be declared.
         fitted.set_params(n_groups=protected.n_groups)
         for caution in guidance(plan).cautions:

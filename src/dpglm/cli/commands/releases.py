@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import click
+from typing import Annotated, Any, Literal
 
 from dpglm.cli.console import InputError, note, say
 from dpglm.cli.files import all_or_none, publish_numbers, require_report
@@ -22,6 +20,7 @@ from dpglm.cli.options import (
 )
 from dpglm.cli.rows import Condition, selected
 from dpglm.tables.databases import Address
+from dpglm.tables.schema import Schema
 
 REPORT_FOLDER = output_folder("certificate.json", "description.html", "description.json")
 
@@ -84,12 +83,11 @@ def describe(
     from dpglm.exploration import describe as described
     from dpglm.report.description_page import write_description
     from dpglm.tables.files import storage_types
-    from dpglm.tables.schema import Schema
     from dpglm.tabulate import check_quantiles
 
     ends: list[tuple[float, float]] = []
 
-    def make(account: Any) -> Any:
+    def make(ledger: Any) -> Any:
         if (bounds is None) != (bounded_schema is None):
             raise InputError("--bounds and --bounded-schema must be given together")
         if bounds is not None:
@@ -97,8 +95,7 @@ def describe(
                 raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
             given = numbers("--bounds", bounds, "0.005,0.995")
             ends.append(check_quantiles("--bounds", given))
-        schema = form.of(Schema.from_json(schema_file))
-        protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
+        schema = form.of(_schema(schema_file, protected))
         counts = None
         if where:
             conditions = [Condition.read(one, storage_types(data, schema.csv)) for one in where]
@@ -109,13 +106,13 @@ def describe(
             schema,
             where=counts,
             columns=columns or None,
-            two_way=[_two("--two-way", pair) for pair in two_way],
+            two_way=list(map(_pair, two_way)),
             correlations=correlations,
             by=by,
-            bins=dict(_bins(one) for one in bins),
+            bins=dict(map(_bins, bins)),
             groups=protected.groups,
             **protected.keywords,
-            ledger=account,
+            ledger=ledger,
         )
 
     others = {}
@@ -126,11 +123,18 @@ def describe(
     )
 
 
-def _two(flag: str, text: str) -> tuple[str, str]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(parts):
-        raise InputError(f"{flag} {text}: give two, with a comma between them")
-    return parts[0], parts[1]
+def _schema(path: Path, protected: Protected) -> Schema:
+    """Read a schema for a release that requires a limit on the rows of each group."""
+    schema = Schema.from_json(path)
+    protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
+    return schema
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, comma, second = text.partition(",")
+    if not comma or "," in second or not first.strip() or not second.strip():
+        raise InputError(f"--two-way {text}: give two, with a comma between them")
+    return first.strip(), second.strip()
 
 
 def _bins(text: str) -> tuple[str, int]:
@@ -138,9 +142,6 @@ def _bins(text: str) -> tuple[str, int]:
     if not equals or not count.isdigit():
         raise InputError(f"--bins {text}: give COLUMN=NUMBER, such as age=10")
     return name, int(count)
-
-
-_TERM = "Further term of formulas, such as 'bs(age, df=5)' or 'age:sex'."
 
 
 @command(
@@ -156,7 +157,7 @@ def moments(
     output: Annotated[Path, OUTPUT_FILE],
     columns: tuple[str, ...] = (),
     terms: tuple[str, ...] = (),
-    weighting: Annotated[str, click.Choice(["auto", "none"])] = "auto",
+    weighting: Literal["auto", "none"] = "auto",
     account: Account = Account(),  # noqa: B008
     force: bool = False,
 ) -> None:
@@ -177,17 +178,14 @@ def moments(
         'none': all rows count fully, with more noise.
     """
     from dpglm.moments import release_moments
-    from dpglm.tables.schema import Schema
 
     def make(ledger: Any) -> Any:
-        schema = Schema.from_json(schema_file)
-        protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
         return release_moments(
             data,
-            schema,
+            _schema(schema_file, protected),
             columns=columns or None,
             terms=terms,
-            weighting="none" if weighting == "none" else "auto",
+            weighting=weighting,
             groups=protected.groups,
             **protected.keywords,
             ledger=ledger,
@@ -233,17 +231,14 @@ def ate(
         Propensities are clipped to [overlap, 1 - overlap].
     """
     from dpglm.effects import ate as estimated
-    from dpglm.tables.schema import Schema
 
     def make(ledger: Any) -> Any:
-        schema = Schema.from_json(schema_file)
-        protected.check_groups((*schema.column_names, schema.target.name), is_limited=True)
         return estimated(
             data,
             treatment=treatment,
             outcome=outcome,
             adjust=adjust,
-            schema=schema,
+            schema=_schema(schema_file, protected),
             overlap=overlap,
             groups=protected.groups,
             **protected.keywords,
@@ -273,15 +268,11 @@ def regress(
     """
     from dpglm.moments import load_moments
 
-    chosen: Any = penalty if penalty in ("auto", "terms") else _number(penalty)
-    say(str(load_moments(file).regress(formula, penalty=chosen).summary(level)))
-
-
-def _number(text: str) -> float:
     try:
-        return float(text)
+        chosen: Any = penalty if penalty in ("auto", "terms") else float(penalty)
     except ValueError:
-        raise InputError(f"--penalty {text}: give a number, 'auto' or 'terms'") from None
+        raise InputError(f"--penalty {penalty}: give a number, 'auto' or 'terms'") from None
+    say(str(load_moments(file).regress(formula, penalty=chosen).summary(level)))
 
 
 @command(

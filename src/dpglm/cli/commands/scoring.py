@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.cli.console import InputError, note
 from dpglm.cli.files import all_or_none, publish_numbers
@@ -29,15 +28,17 @@ from dpglm.cli.options import (
 )
 from dpglm.cli.rows import (
     Condition,
-    GivenOffset,
+    columns_in,
     columns_of,
     dialect_of,
     encoded_target,
     features_of,
     numbers_of,
+    offset_of,
     selected,
+    values_of,
 )
-from dpglm.tables.cells import Entry, Vocabulary, as_cells
+from dpglm.tables.cells import Vocabulary, as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.databases import Address
 from dpglm.tables.files import (
@@ -107,25 +108,26 @@ def predict(
     loaded = load_model(model)
     dialect = dialect_of(loaded, form)
     own = columns_of(loaded)
-    made = [_PREDICTION, *_probability_names(loaded)]
+    labels = loaded.classes_.tolist() if loaded.classes_ is not None else []
+    labels = labels if loaded.has_probabilities else []
+    made = [_PREDICTION, *(f"probability of {label}" for label in labels)]
     for name in keep:
         if name in made:
             raise ValueError(
                 f"--keep {name}: must name another column than those of the predictions, "
                 f"{', '.join(sorted(made))}"
             )
-    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(source, dialect))
+    offsets = offset_of(loaded, exposure, offset, storage_types(source, dialect))
     with all_or_none([] if to_stream else [output], force=force) as drafts:
-        names = list(dict.fromkeys([*own, *keep, *offsets.columns]))
-        numbers = [*numbers_of(loaded), *offsets.columns]
+        names = list(dict.fromkeys([*own, *keep, *columns_in(offsets)]))
+        numbers = [*numbers_of(loaded), *columns_in(offsets)]
         table = read_table(source, names, dialect, numbers)
         with named_errors(source):
             rows = features_of(loaded, {name: table[name] for name in own})
             columns = {name: table[name] for name in keep}
-            columns[_PREDICTION] = loaded.predict(rows, **offsets.values(table))
-            if loaded.has_probabilities:
-                probabilities = loaded.predict_proba(rows)
-                columns |= zip(made[1:], probabilities.T, strict=True)
+            columns[_PREDICTION] = loaded.predict(rows, **values_of(offsets, table))
+            if labels:
+                columns |= zip(made[1:], loaded.predict_proba(rows).T, strict=True)
         with named_errors(output):
             for draft in drafts.values():
                 write_table(columns, draft)
@@ -133,12 +135,6 @@ def predict(
                 click.echo(csv_text(columns), nl=False)
                 return
     note(f"Wrote {len(columns[_PREDICTION])} predictions to {output}")
-
-
-def _probability_names(model: LinearModel) -> list[str]:
-    if model.classes_ is None or not model.has_probabilities:
-        return []
-    return [f"probability of {label}" for label in model.classes_.tolist()]
 
 
 REPORT_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation.json")
@@ -208,14 +204,14 @@ def evaluate(
     answer = _target(loaded, target, bounds or None)
     _check_trials(loaded, answer, trials)
     listed = None if by is None else _vocabulary(loaded, by, levels)
-    offsets = GivenOffset.of(loaded, exposure, offset, storage_types(data, dialect))
-    own = columns_of(loaded)
-    protected.check_groups((*own, answer.name, *offsets.columns), is_limited=True)
+    offsets = offset_of(loaded, exposure, offset, storage_types(data, dialect))
+    own, of_offsets = columns_of(loaded), columns_in(offsets)
+    protected.check_groups((*own, answer.name, *of_offsets), is_limited=True)
     others = [name for name in (answer.name, by, trials) if name is not None]
 
     def make(account: Any) -> Any:
-        needed = [*own, *others, *protected.columns, *offsets.columns]
-        in_numbers = numbers_of(loaded) + [one for one in (trials, *offsets.columns) if one]
+        needed = [*own, *others, *protected.columns, *of_offsets]
+        in_numbers = numbers_of(loaded) + [one for one in (trials, *of_offsets) if one]
         in_numbers += [answer.name] if answer.n_classes is None else []
         conditions = [Condition.read(one, storage_types(data, dialect)) for one in where]
         needed += [one.column for one in conditions]
@@ -226,10 +222,15 @@ def evaluate(
         with named_errors(data):
             y, _ = encoded_target(answer, table, trials)
             rows = features_of(loaded, {name: table[name] for name in own})
-            places = None if by is None or listed is None else _places(listed, by, table[by])
+            places = None
+            if by is not None and listed is not None:
+                # None for other categories.
+                none = len(listed.entries)
+                found = listed.positions(table[by], f"column {by!r}", "", other=none)
+                places = np.array([*listed.entries, None], dtype=object)[found]
             groups = protected.groups
             ids = None if groups is None else as_cells(table[groups], groups)
-            given = offsets.values(table)
+            given = values_of(offsets, table)
         return evaluated(
             loaded,
             rows,
@@ -290,22 +291,12 @@ def _vocabulary(model: LinearModel, by: str, levels: Sequence[str]) -> Vocabular
             f"--by {by}: give at least two public categories of this column with --level; the "
             f"model's schema has those of {', '.join(listed) or 'no column'}"
         )
-    entries: Sequence[Entry] = _numbers(levels) if levels else listed[by]
-    return Vocabulary(tuple(entries))
-
-
-def _numbers(levels: Sequence[str]) -> Sequence[Entry]:
+    if not levels:
+        return Vocabulary(tuple(listed[by]))
     try:
-        return [float(level) for level in levels]
+        return Vocabulary(tuple(map(float, levels)))
     except ValueError:
-        return list(levels)
-
-
-def _places(levels: Vocabulary, by: str, cells: Any) -> NDArray[np.object_]:
-    """Return the category of each row; None for other categories."""
-    none = len(levels.entries)
-    places = levels.positions(cells, f"column {by!r}", "", other=none)
-    return np.array([*levels.entries, None], dtype=object)[places]
+        return Vocabulary(tuple(levels))
 
 
 @command(

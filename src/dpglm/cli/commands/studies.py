@@ -32,13 +32,11 @@ from dpglm.tables.databases import Address
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpglm.estimators import AdditiveClassifier
     from dpglm.evaluation import Evaluation
-    from dpglm.study import Study, StudyResult
+    from dpglm.study import StudyResult
 
-_OUT = output_folder(
-    "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json"
-)
+_FILES = ("report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json")
+_OUT = output_folder(*_FILES, "effects.json")
 
 
 @command(
@@ -156,9 +154,7 @@ def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProx
 
 FOLDER = Path("dpglm-demo")
 _LEDGER = "ledger.json"
-OUT = output_folder(
-    "report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json", _LEDGER
-)
+OUT = output_folder(*_FILES, _LEDGER)
 QUESTION = "Who earns more than 50000 dollars a year?"
 # A survey weight, a duplicate of education-num, and a column of 42 mostly rare countries.
 _LEFTOUT = ("fnlwgt", "education", "native-country")
@@ -211,6 +207,9 @@ def study_adult(
     ``compare`` makes a comparison with models that are not private, for public rows only.
     """
     from dpglm.datasets import load_adult
+    from dpglm.ledger import PrivacyLedger
+    from dpglm.ledger.store import write_json
+    from dpglm.study import Study
     from dpglm.study.writing import write_study
 
     require_report()
@@ -220,9 +219,16 @@ def study_adult(
         adult = load_adult()
         schema = {**adult.schema, "columns": without_some(adult.schema["columns"])}
         table = {**without_some(adult.data), "income": adult.target}
-        study = _declared(schema, epsilon, delta, len(adult.target))
-        say(f"Adult (census income): {len(adult.target)} rows, {len(schema['columns'])} columns.")
-        result = _run(study, table, outputs.drafts[folder / _LEDGER])
+        title, n_rows = f"Adult: {QUESTION.lower()}", len(adult.target)
+        study = Study(schema, epsilon, delta, n_rows=n_rows, title=title)
+        study = study.explore(two_way=[("sex", "income")])
+        study = study.fit("additive", inference=True).evaluate(by="sex")
+        say(f"Adult (census income): {n_rows} rows, {len(schema['columns'])} columns.")
+        export, budget = outputs.drafts[folder / _LEDGER], study.plan().protection.budget
+        ledger = PrivacyLedger.create(export.with_suffix(".sqlite"), data="Adult", budget=budget)
+        with shown():
+            result = study.run(table, ledger=ledger)
+        write_json(export, ledger.contents().to_dict())
         compared = None if compare is None else compare(result)
         figures = None if compared is None else compared[1]
         write_study(result, outputs.drafts[targets[0]].parent, figures)
@@ -233,7 +239,13 @@ def study_adult(
     else:
         print_table((QUESTION, "accuracy", "AUC"), compared[0])
     say()
-    _print_effects(result.model)
+    print_table(
+        ("Strongest effects", "lowest log-odds", "highest"),
+        [
+            (one.term, f"{one.values.min():.2f}", f"{one.values.max():.2f}")
+            for one in result.model.shapes_.by_importance[:_MOST]
+        ],
+    )
     say()
     print_promise(result)
     print_written(targets, {_LEDGER: "the spending on Adult, for dpglm ledger verify"})
@@ -242,35 +254,3 @@ def study_adult(
 def without_some(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that the study uses."""
     return {name: one for name, one in columns.items() if name not in _LEFTOUT}
-
-
-def _declared(schema: Mapping[str, Any], epsilon: float, delta: float, n_rows: int) -> Study:
-    """Declare the study."""
-    from dpglm.study import Study
-
-    explored = Study(
-        schema, epsilon, delta, n_rows=n_rows, title=f"Adult: {QUESTION.lower()}"
-    ).explore(two_way=[("sex", "income")])
-    return explored.fit("additive", inference=True).evaluate(by="sex")
-
-
-def _run(study: Study, table: Mapping[str, Any], export: Path) -> StudyResult:
-    """Run the study on a new ledger, which is exported."""
-    from dpglm.ledger import PrivacyLedger
-    from dpglm.ledger.store import write_json
-
-    budget = study.plan().protection.budget
-    ledger = PrivacyLedger.create(export.with_suffix(".sqlite"), data="Adult", budget=budget)
-    with shown():
-        result = study.run(table, ledger=ledger)
-    write_json(export, ledger.contents().to_dict())
-    return result
-
-
-def _print_effects(model: AdditiveClassifier) -> None:
-    """Print which columns matter most."""
-    shapes = model.shapes_.by_importance[:_MOST]
-    print_table(
-        ("Strongest effects", "lowest log-odds", "highest"),
-        [(one.term, f"{one.values.min():.2f}", f"{one.values.max():.2f}") for one in shapes],
-    )
