@@ -58,15 +58,6 @@ def _logit(z: BoundedScore) -> Score:
     return 1.0 / (_exp(-z) + 1.0)
 
 
-def _cloglog(z: BoundedScore) -> Score:
-    # At log(700) the mean is 1 in double precision.
-    return 1.0 - function("exp", 0.0 - _exp(z, float(np.log(_MOST))))
-
-
-def _tangent(z: BoundedScore) -> Score:
-    return (function("arctan", z.score) + 0.5).named(lambda p: p.clipped(0.0, 1.0))
-
-
 # Hart's rational approximation of the normal distribution function, *Computer Approximations*
 # (1968), algorithm 5666, as in West, "Better approximations to cumulative normal functions" (2005);
 # errors are below 1e-15 up to 7.07, and tails beyond are below 1e-12.
@@ -102,43 +93,19 @@ _MEANS: Mapping[type[Link], Callable[[BoundedScore], Score]] = MappingProxyType(
         LogLink: lambda z: _exp(z, _LARGEST_EXPONENT),
         LogitLink: _logit,
         ProbitLink: _probit,
-        ComplementaryLogLogLink: _cloglog,
-        TangentLink: _tangent,
+        # At log(700) the mean is 1 in double precision.
+        ComplementaryLogLogLink: lambda z: (
+            1.0 - function("exp", 0.0 - _exp(z, float(np.log(_MOST))))
+        ),
+        TangentLink: lambda z: (function("arctan", z.score) + 0.5).named(
+            lambda p: p.clipped(0.0, 1.0)
+        ),
     }
 )
 """The mean of a target, or the probability of the second class, by the link."""
 
 Linear: TypeAlias = Callable[[NDArray[np.float64], float], BoundedScore]
 """From coefficients and an intercept to the score of a row."""
-
-
-def _softmax(link: Link, linear: Linear, coef: Any, intercept: Any) -> list[Score]:
-    def share(k: int) -> Score:
-        others = [j for j in range(len(coef)) if j != k]
-        ratios = (_exp(linear(coef[j] - coef[k], intercept[j] - intercept[k])) for j in others)
-        return 1.0 / total([as_score(1.0), *ratios])
-
-    return [share(k) for k in range(len(coef))]
-
-
-def _one_vs_rest(link: Any, linear: Linear, coef: Any, intercept: Any) -> list[Score]:
-    if not isinstance(link.link, LogitLink):
-        raise ValueError(
-            f"model must have one score per class with logistic probabilities, got {link!r}, "
-            "which can exclude every class: fit with the loss 'logistic'"
-        )
-    scores = [linear(*one) for one in zip(coef, intercept, strict=True)]
-    if max(one.most for one in scores) > _MOST:
-        raise ValueError(
-            f"scores must be within +-{_MOST:g} for an export of one model per class: declare "
-            "bounds of the features, as in a schema"
-        )
-    own = [_logit(one) for one in scores]
-    return [one / total(own) for one in own]
-
-
-_OF_CLASSES: Mapping[type[Link], Callable[[Link, Linear, Any, Any], list[Score]]]
-_OF_CLASSES = MappingProxyType({SoftmaxLink: _softmax, OneVsRestLink: _one_vs_rest})
 
 
 @final
@@ -173,16 +140,21 @@ def scoring_of(
             f"{len(schema.feature_names)}"
         )
     limits = None if bounds is None else [np.broadcast_to(b, coef.shape[1]) for b in bounds]
+    linear: Linear
     if schema is None:
         known = [f"x{i}" for i in range(coef.shape[1])] if names is None else list(names)
-        linear: Linear = functools.partial(_of_matrix, known, limits)
+        linear = functools.partial(_of_matrix, known, limits)
     else:
         if limits is not None and (np.any(limits[0] > -1.0) or np.any(limits[1] < 1.0)):
             raise ValueError(
                 "feature_bounds must be None for an export of a model with a schema, which bounds "
                 "the features itself"
             )
-        linear = functools.partial(_of_schema, schema)
+
+        def linear(w: NDArray[np.float64], intercept: float) -> BoundedScore:
+            most = schema.row_norm * float(np.linalg.norm(w)) + abs(intercept)
+            return BoundedScore(total([as_score(float(intercept)), schema.score(w)]), most)
+
     found = _outputs(linear, coef, intercept, classes, link, largest_score)
     if schema is None:
         return found
@@ -201,7 +173,9 @@ def _outputs(
 ) -> Scoring:
     labels = None if classes is None else [str(one) for one in np.asarray(classes).tolist()]
     if labels is not None and len(coef) > 1:
-        return _of_classes(link, linear, coef, intercept, labels)
+        found = _of_classes(link, linear, coef, intercept)
+        what = "linear score" if link is None else "probability"
+        return Scoring(f"{what} of each class", tuple(zip(labels, found, strict=True)))
     z = linear(coef[0], float(intercept[0]))
     if link is None:
         return Scoring("linear score, positive for " + (labels or ["?"])[-1], (("score", z.score),))
@@ -215,21 +189,30 @@ def _outputs(
     return Scoring(f"probability of {labels[1]}", (("probability", mean),))
 
 
-def _of_classes(
-    link: Link | None, linear: Linear, coef: Any, intercept: Any, labels: list[str]
-) -> Scoring:
+def _of_classes(link: Link | None, linear: Linear, coef: Any, intercept: Any) -> list[Score]:
+    if isinstance(link, SoftmaxLink):
+        ratios = (
+            [_exp(linear(coef[j] - w, intercept[j] - b)) for j in range(len(coef)) if j != k]
+            for k, (w, b) in enumerate(zip(coef, intercept, strict=True))
+        )
+        return [1.0 / total([as_score(1.0), *others]) for others in ratios]
+    scores = [linear(*one) for one in zip(coef, intercept, strict=True)]
     if link is None:
-        scores = [linear(*one).score for one in zip(coef, intercept, strict=True)]
-        return Scoring("linear score of each class", tuple(zip(labels, scores, strict=True)))
-    if type(link) not in _OF_CLASSES:
+        return [one.score for one in scores]
+    if not isinstance(link, OneVsRestLink):
         raise ValueError(f"link must be one of softmax and one-vs-rest, got {link!r}")
-    found = _OF_CLASSES[type(link)](link, linear, coef, intercept)
-    return Scoring("probability of each class", tuple(zip(labels, found, strict=True)))
-
-
-def _of_schema(schema: Schema, w: NDArray[np.float64], intercept: float) -> BoundedScore:
-    most = schema.row_norm * float(np.linalg.norm(w)) + abs(intercept)
-    return BoundedScore(total([as_score(float(intercept)), schema.score(w)]), most)
+    if not isinstance(link.link, LogitLink):
+        raise ValueError(
+            f"model must have one score per class with logistic probabilities, got {link!r}, "
+            "which can exclude every class: fit with the loss 'logistic'"
+        )
+    if max(one.most for one in scores) > _MOST:
+        raise ValueError(
+            f"scores must be within +-{_MOST:g} for an export of one model per class: declare "
+            "bounds of the features, as in a schema"
+        )
+    own = [_logit(one) for one in scores]
+    return [one / total(own) for one in own]
 
 
 def _of_matrix(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis
 if TYPE_CHECKING:
     from dpglm.shapes.collection import Shapes
 
+_Floats: TypeAlias = NDArray[np.float64]
+_Ticks: TypeAlias = tuple[list[float], list[str]]
+"""Positions and labels."""
 _MOST = 12
 _MOST_LEVELS = 12
 _MOST_OUTPUTS = len(draw.CYCLE)
@@ -178,18 +181,16 @@ def _draw_curve(
     for output, color in colors.items():
         values = shape.values[output]
         if shape.band is not None:
-            low, high = _drawn_ends(shape.band[output, : len(x)], reach)
+            low, high = _ends(axes, x, shape.band[output, : len(x)], color, reach)
             axes.fill_between(x, low, high, color=color, alpha=_BAND, linewidth=0)
-            _mark_beyond(axes, x, low, high, color, reach)
         axes.plot(x, values[: len(x)], color=color, linewidth=_LINE)
         if len(x) <= _MOST_DOTS:
             axes.plot(x, values[: len(x)], "o", color=color, markersize=2.6)
         if len(values) > len(x):
             apart = np.array([_MISSING])
             if shape.band is not None:
-                low, high = _drawn_ends(shape.band[output, -1:], reach)
+                low, high = _ends(axes, apart, shape.band[output, -1:], color, reach)
                 axes.vlines(apart, low, high, color=color)
-                _mark_beyond(axes, apart, low, high, color, reach)
             axes.plot(apart, values[-1:], "D", color=color, markersize=4)
     if len(shape.points[0]) > len(x):
         axes.axvline(_GAP, color=draw.LIGHT, linewidth=0.8)
@@ -214,9 +215,9 @@ def _draw_levels(axes: Any, shape: Shape, reach: float, colors: Mapping[int, str
         at = rows + (place - 0.5 * (len(colors) - 1)) * height
         axes.barh(at, values[output, order], height=height, color=color, alpha=0.75)
         if shape.band is not None:
-            low, high = _drawn_ends(shape.band[output, order], reach)
+            band = shape.band[output, order]
+            low, high = _ends(axes, at, band, draw.INK, reach, upright=False)
             axes.hlines(at, low, high, color=draw.INK, linewidth=0.9)
-            _mark_beyond(axes, at, low, high, draw.INK, reach, upright=False)
     names = _levels([shape.points[0][one] for one in order])
     axes.set_yticks(rows, names, parse_math=False)
     axes.set_xlim(-_EDGE * reach, _EDGE * reach)
@@ -238,9 +239,9 @@ def _draw_map(axes: Any, shape: Shape) -> None:
     # A map shows the output with the largest range.
     output = int(np.argmax(np.ptp(shape.values.reshape(len(shape.outputs), -1), axis=1)))
     values = shape.values[output]
-    rows, columns = (_shown(values, axis, place) for place, axis in enumerate(shape.axes))
-    chosen = np.ix_(rows, columns)
-    values, x, y = values[chosen], _places(first, rows), _places(second, columns)
+    sides = [_side(values, axis, place) for place, axis in enumerate(shape.axes)]
+    chosen = np.ix_(*(shown for shown, *_ in sides))
+    values, (_, x, x_ticks), (_, y, y_ticks) = values[chosen], *sides
     smooth = isinstance(first, NumericAxis) and isinstance(second, NumericAxis)
     # Maps have their own scale: interactions are often much smaller than main effects.
     reach = float(np.abs(values).max(initial=0.0)) or 1.0
@@ -260,11 +261,11 @@ def _draw_map(axes: Any, shape: Shape) -> None:
         i, j = np.nonzero((low <= 0.0) & (high >= 0.0))
         axes.plot(x[i], y[j], ".", color=draw.GREY, markersize=2.0)
         notes.append("dots: the band contains zero")
-    axes.set_xticks(*_ticks(first, rows), parse_math=False)
-    axes.set_yticks(*_ticks(second, columns), parse_math=False)
+    axes.set_xticks(*x_ticks, parse_math=False)
+    axes.set_yticks(*y_ticks, parse_math=False)
     draw.quiet(axes)
     axes.grid(visible=False)
-    axes.tick_params(labelsize=_TICK if len(columns) < 9 else 7.0)
+    axes.tick_params(labelsize=_TICK if len(y) < 9 else 7.0)
     if isinstance(first, CategoricalAxis):
         steep = sum(width_of(one.get_text(), _TICK) for one in axes.get_xticklabels()) > _ACROSS
         axes.tick_params(axis="x", labelsize=7.0, labelrotation=90 if steep else 0)
@@ -282,12 +283,14 @@ def _named(axis: Axis, most: float) -> str:
     return shortened(axis.name if unit is None else f"{axis.name} ({unit})", 7.5, most)
 
 
-def _shown(values: NDArray[np.float64], axis: Axis, place: int) -> NDArray[np.intp]:
-    """Return the knots, or the levels with the largest effects, to show on a map."""
+def _side(values: _Floats, axis: Axis, place: int) -> tuple[NDArray[np.intp], _Floats, _Ticks]:
+    """Return the knots, or the largest levels, to show on a map, their places, and the ticks."""
     if isinstance(axis, NumericAxis):
-        return np.arange(len(axis.knots))
+        return np.arange(len(axis.knots)), axis.line, _number_ticks(axis, missing=False)
     largest = np.argsort(-np.abs(values).max(axis=1 - place), kind="stable")
-    return np.sort(largest[:_MOST_LEVELS])
+    shown = np.sort(largest[:_MOST_LEVELS])
+    places, cells = np.arange(len(shown), dtype=np.float64), axis.grid(0).tolist()
+    return shown, places, (places.tolist(), _levels([cells[one] for one in shown]))
 
 
 def _upright(shape: Shape) -> Shape:
@@ -305,22 +308,11 @@ def _upright(shape: Shape) -> Shape:
     )
 
 
-def _drawn_ends(band: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
-    """Return the ends of a band, with finite numbers for infinite ones."""
-    return np.asarray(np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T)
-
-
-def _mark_beyond(
-    axes: Any,
-    at: NDArray[np.float64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    color: str,
-    reach: float,
-    *,
-    upright: bool = True,
-) -> None:
-    """Put an arrow at the edge of the panel wherever a band continues beyond it."""
+def _ends(
+    axes: Any, at: _Floats, band: _Floats, color: str, reach: float, *, upright: bool = True
+) -> _Floats:
+    """Return finite ends of a band; put an arrow at the edge wherever it continues beyond."""
+    low, high = ends = np.clip(band, -_ENDLESS * reach, _ENDLESS * reach).T
     edge = _EDGE * reach
     for beyond, place, arrow in (
         (high > edge, edge, "^" if upright else ">"),
@@ -331,23 +323,10 @@ def _mark_beyond(
             edges = np.full(int(beyond.sum()), place)
             pair = (at[beyond], edges) if upright else (edges, at[beyond])
             axes.plot(*pair, arrow, color=color, markersize=3.5, clip_on=False, zorder=3)
+    return np.asarray(ends)
 
 
-def _places(axis: Axis, shown: NDArray[np.intp]) -> NDArray[np.float64]:
-    if isinstance(axis, NumericAxis):
-        return axis.line
-    return np.arange(len(shown), dtype=np.float64)
-
-
-def _ticks(axis: Axis, shown: NDArray[np.intp]) -> tuple[list[float], list[str]]:
-    """Return positions and labels of ticks: round numbers, or levels."""
-    if isinstance(axis, NumericAxis):
-        return _number_ticks(axis, missing=False)
-    cells = axis.grid(0).tolist()
-    return list(range(len(shown))), _levels([cells[one] for one in shown])
-
-
-def _number_ticks(axis: NumericAxis, *, missing: bool = True) -> tuple[list[float], list[str]]:
+def _number_ticks(axis: NumericAxis, *, missing: bool = True) -> _Ticks:
     """Return positions and labels of round numbers that do not overlap."""
     column, kept = axis.column, list[tuple[float, str]]()
     if missing and column.missing is not None:

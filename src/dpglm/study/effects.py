@@ -47,25 +47,12 @@ _SCORES = np.linspace(-40.0, 40.0, 8001)
 class StandardizedMeans:
     """Mean predictions over the rows of a study, with one column set to each of some values.
 
-    Parameters
-    ----------
-    column, values, level
-        See ``Study.effects``.
-    means : ndarray of shape (n_values,)
-        Mean predictions, in the units of the target (probabilities for two classes).
-    covariance : ndarray of shape (n_values, n_values)
-        Covariance of the means for fixed coefficients: noise, and sampling of the rows.
-    gradients : ndarray of shape (n_values, n_coefficients)
-        Noisy derivatives of the means by the coefficients.
-    errors : ndarray of shape (n_values, n_sets)
-        Noisy mean standard errors due to the 1, 2, 4, ... directions in which the coefficients are
-        least certain: of predictions for the first value, and of differences from them.
-    noise : tuple of float
-        Standard deviations of the noise in a gradient and in an error.
-    inference : Inference
-        The coefficients and their covariance.
-    privacy_ : Certificate
-        Certificate of this release.
+    ``means``, of shape (n_values,), are in the units of the target (probabilities for two classes);
+    ``covariance`` is theirs for fixed coefficients: noise, and sampling of the rows. ``gradients``,
+    of shape (n_values, n_coefficients), are noisy derivatives of the means by the coefficients.
+    ``errors``, of shape (n_values, n_sets), are noisy mean standard errors due to the 1, 2, 4, ...
+    directions in which the coefficients are least certain: of predictions for the first value, and
+    of differences from them. ``noise`` has the standard deviations in a gradient and an error.
 
     Notes
     -----
@@ -271,8 +258,8 @@ class EffectsPart(StudyPart):
     def bounds(self) -> tuple[float, float]:
         """Public range of predictions."""
         known = self.model.schema.target.estimator_parameters()
-        low, high = known.get("target_bounds", (0.0, 1.0))
-        return float(low), float(high)
+        low, high = map(float, known.get("target_bounds", (0.0, 1.0)))
+        return low, high
 
     def _cells(self, n_columns: int) -> tuple[Cells, ...]:
         size = len(self.values)
