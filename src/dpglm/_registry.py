@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -30,21 +30,18 @@ def makers_in(namespace: Mapping[str, Any], kind: type) -> dict[str, Callable[[]
     These are concrete subclasses, under their names in snake case, and functions annotated to
     return the kind.
     """
-    return dict(sorted(_makers(namespace.values(), kind)))
-
-
-def _makers(values: Any, kind: type) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for value in values:
+    found: dict[str, Callable[[], Any]] = {}
+    for value in namespace.values():
         if inspect.isclass(value):
             made: Any = value
         elif inspect.isfunction(value) and _needs_nothing(value):
             made = typing.get_type_hints(value).get("return")
         else:
             continue
-        if not (inspect.isclass(made) and issubclass(made, kind) and not inspect.isabstract(made)):
-            continue
-        if made is not value or _needs_nothing(value):
-            yield snake_case(value.__name__), value
+        is_kind = inspect.isclass(made) and issubclass(made, kind) and not inspect.isabstract(made)
+        if is_kind and (made is not value or _needs_nothing(value)):
+            found[snake_case(value.__name__)] = value
+    return dict(sorted(found.items()))
 
 
 def _needs_nothing(make: Callable[..., Any]) -> bool:

@@ -56,7 +56,11 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(" " if one.isspace() else _shown(one) for one in text)
+    # Category C: control, format (such as direction), surrogate, private and unassigned.
+    return "".join(
+        " " if one.isspace() else _UNKNOWN if unicodedata.category(one)[0] == "C" else one
+        for one in text
+    )
 
 
 def card(
@@ -90,8 +94,3 @@ def card(
 
 def _text(value: object) -> str:
     return html.escape(visible(str(value)))
-
-
-def _shown(character: str) -> str:
-    # Category C: control, format (such as direction), surrogate, private and unassigned.
-    return _UNKNOWN if unicodedata.category(character)[0] == "C" else character

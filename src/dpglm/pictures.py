@@ -206,12 +206,6 @@ def ratios_of_logarithms(axes: Any) -> None:
     axes.set_xticks(shown, [plain_number(math.exp(one), 2) for one in shown])
 
 
-def whole_numbers(axes: Any) -> None:
-    """Set ticks of the x axis at integers only."""
-    ticker = require("matplotlib.ticker", "plot")
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
-
-
 def as_data_uri(figure: Any) -> str:
     """Return a figure as a reproducible SVG data URI, with text as outlines."""
     matplotlib = require("matplotlib", "plot")

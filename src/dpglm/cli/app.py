@@ -10,8 +10,8 @@ from dpglm._version import __version__
 from dpglm.cli.commands.checks import audit, verify
 from dpglm.cli.commands.ledger import ledger
 from dpglm.cli.commands.models import fit, plan, schema
-from dpglm.cli.commands.releases import ate, describe, moments, monitor, regress
-from dpglm.cli.commands.scoring import evaluate, export, predict
+from dpglm.cli.commands.releases import ate, describe, evaluate, moments
+from dpglm.cli.commands.scoring import export, monitor, predict, regress
 from dpglm.cli.commands.studies import demo, study
 from dpglm.cli.console import Interrupted
 from dpglm.cli.options import examples

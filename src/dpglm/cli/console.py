@@ -141,12 +141,11 @@ _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u
 
 @final
 class InputError(click.ClickException):
-    """Invalid input; ends the program with exit code 2."""
+    """Ends the program: invalid input with exit code 2, an error after spending with 3."""
 
-    exit_code = 2
-
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(plain(message))
+        vars(self)["exit_code"] = exit_code
 
 
 @final
@@ -160,13 +159,6 @@ class Interrupted(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message without the word "Error"."""
         click.echo(plain(self.message), file=file, err=True)
-
-
-@final
-class PaidError(click.ClickException):
-    """An error after privacy budget was spent; ends the program with exit code 3."""
-
-    exit_code = 3
 
 
 def plain(text: str) -> str:
@@ -261,7 +253,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         context = click.get_current_context()
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: note(f"Warning: {message}")
             try:
                 refuse_twice_named(context)
                 result = command(*args, **kwargs)
@@ -280,7 +272,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
                 watch = context.meta.get(_WATCH)
                 spent = "" if watch is None else watch.failed()
                 if spent:
-                    raise PaidError(plain(f"{_message(error)}\n{spent}")) from error
+                    raise InputError(f"{_message(error)}\n{spent}", 3) from error
                 if isinstance(error, click.ClickException):
                     raise
                 raise InputError(_message(error)) from error
@@ -380,7 +372,3 @@ def _of_system(error: OSError) -> str:
     if error.filename is None or error.strerror is None:
         return error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    note(f"Warning: {message}")

@@ -344,11 +344,6 @@ class Protected:
             if field.name != "groups"
         }
 
-    @property
-    def columns(self) -> list[str]:
-        """The column of group ids, if there is one."""
-        return [] if self.groups is None else [self.groups]
-
     def check_groups(self, taken: Iterable[str | None], *, is_limited: bool) -> None:
         """Refuse incomplete options, and a column that is ``taken``.
 

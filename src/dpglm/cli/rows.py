@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from dpglm.cli.console import InputError, note
 from dpglm.tables.cells import as_cells, as_numbers
 from dpglm.tables.databases import Address
-from dpglm.tables.files import Dialect, named_errors, storage_types
+from dpglm.tables.files import named_errors, storage_types
 from dpglm.tables.targets import CountTarget, TargetColumn
 
 if TYPE_CHECKING:
-    from dpglm.cli.options import CsvForm
     from dpglm.report.model_file import LinearModel
     from dpglm.tables.schema import Schema
 
@@ -244,11 +243,6 @@ def columns_of(model: LinearModel) -> Sequence[str]:
             "DataFrame or save the model with its schema"
         )
     return model.feature_names
-
-
-def dialect_of(model: LinearModel, form: CsvForm) -> Dialect | None:
-    """Return the form of CSV files: that of the options, else that of the model's schema."""
-    return form.dialect(None if model.schema is None else model.schema.csv)
 
 
 def numbers_of(model: LinearModel) -> list[str]:

@@ -8,12 +8,7 @@ from typing import Any
 
 from dpglm._calls import checked
 from dpglm.certificate.verify import verify
-from dpglm.exploration.description import (
-    Description,
-    rest_in_words,
-    shown_cells,
-    two_digits,
-)
+from dpglm.exploration.description import Description, rest_in_words, shown_cells, two_digits
 from dpglm.exploration.estimation import ColumnDescription, RowsDescription, TwoWayTable
 from dpglm.ledger.store import write_text
 from dpglm.report.page import page_of
@@ -40,11 +35,6 @@ def description_page(description: Description, *, title: str = "A first look at 
     -------
     str
         Self-contained HTML.
-
-    Raises
-    ------
-    ImportError
-        If Jinja2 is not installed (``pip install 'dpglm[report]'``).
 
     Notes
     -----

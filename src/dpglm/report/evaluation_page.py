@@ -43,11 +43,6 @@ def evaluation_page(
     str
         Self-contained HTML.
 
-    Raises
-    ------
-    ImportError
-        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report]'``).
-
     Notes
     -----
     Privacy: the page shows released values and public facts.

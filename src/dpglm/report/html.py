@@ -87,8 +87,6 @@ def report_page(
 
     Raises
     ------
-    ImportError
-        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report,plot]'``).
     ValueError
         If ``estimator`` does not contain a private estimator.
 

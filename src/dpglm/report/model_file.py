@@ -393,10 +393,6 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     path : path-like
         File that ``save_model`` wrote.
 
-    Returns
-    -------
-    LinearModel
-
     Raises
     ------
     ValueError

@@ -207,10 +207,6 @@ def compare(
         Two results of the same kind: as they are, their ``to_dict()``, a JSON file of it, or a
         folder with ``description.json``, ``evaluation.json``, or both. Their rows must be disjoint.
 
-    Returns
-    -------
-    Monitoring
-
     Raises
     ------
     ValueError

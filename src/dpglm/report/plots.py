@@ -10,6 +10,7 @@ import numpy as np
 
 from dpglm import pictures as draw
 from dpglm._calls import checked
+from dpglm._registry import require
 from dpglm._validation import check_bool, check_integer
 from dpglm._words import plain_number
 from dpglm.guidance.expectation import CoefficientTable
@@ -62,8 +63,6 @@ def coefficients(
 
     Raises
     ------
-    ImportError
-        If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
         If names do not match the features, ``most`` is invalid, or the fit does not have ratios.
 
@@ -129,33 +128,17 @@ def draw_table(
             room = (1.0 - _SHARE_OF_NAMES) * panel - width_of(lead, _PANEL_TITLE, bold=True)
             name = lead + shortened(table.outputs[output], _PANEL_TITLE, room, bold=True)
             axes.set_title(
-                name,
-                loc="left",
-                size=_PANEL_TITLE,
-                weight="bold",
-                color=draw.INK,
-                parse_math=False,
+                name, loc="left", size=_PANEL_TITLE, weight="bold", color=draw.INK, parse_math=False
             )
     for axes in grid[n_outputs:]:
         axes.set_visible(False)
     # One label for all panels: each panel is too narrow for its own.
-    figure.supxlabel(
-        _unit(table, ratio or "coefficient", width), size=_AXIS, color=draw.INK, parse_math=False
-    )
+    unit = ratio or "coefficient"
+    if n_outputs == 1 and table.outputs != (TARGET,):
+        room = 0.9 * width - width_of(f"{unit} (right: towards '')", _AXIS)
+        unit += f" (right: towards '{shortened(table.outputs[0], _AXIS, room)}')"
+    figure.supxlabel(unit, size=_AXIS, color=draw.INK, parse_math=False)
     return figure
-
-
-def _unit(table: CoefficientTable, unit: str, width: float) -> str:
-    if len(table.outputs) > 1 or table.outputs == (TARGET,):
-        return unit
-    room = 0.9 * width - width_of(f"{unit} (right: towards '')", _AXIS)
-    return f"{unit} (right: towards '{shortened(table.outputs[0], _AXIS, room)}')"
-
-
-def _named(feature: str, step: float, room: float) -> str:
-    """Return the name of a feature with its step, at most ``room`` inches wide."""
-    per = "" if step == 1.0 else f", per {step:g}"
-    return shortened(feature, _TICK, room - width_of(per, _TICK)) + per
 
 
 def _draw_coefficients(
@@ -187,10 +170,10 @@ def _draw_coefficients(
             elinewidth=2.6,
             ecolor=(color, 0.35),
         )
-    names = [
-        _named(table.features[column], step, room)
-        for column, step in zip(which, steps, strict=True)
-    ]
+    names = []
+    for column, step in zip(which, steps, strict=True):
+        per = "" if step == 1.0 else f", per {step:g}"
+        names.append(shortened(table.features[column], _TICK, room - width_of(per, _TICK)) + per)
     axes.set_yticks(rows, names, parse_math=False)
     axes.set_ylim(-0.7, len(which) - 0.3)
     draw.quiet(axes, grid="x")
@@ -223,8 +206,6 @@ def training_history(solution: Solution, *, width: float = 7.2) -> Any:
 
     Raises
     ------
-    ImportError
-        If Matplotlib is not installed (``pip install 'dpglm[plot]'``).
     ValueError
         If no gradient was released, as with solvers that release the last iterate only.
 
@@ -245,31 +226,15 @@ def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
     norms = [info.gradient_norm for info in history]
     floors = [info.noise_norm for info in history]
     figure = draw.new_figure(
-        width,
-        4.4,
-        _TITLE,
-        "Steps follow the data as long as the norm exceeds that of noise alone.",
+        width, 4.4, _TITLE, "Steps follow the data as long as the norm exceeds that of noise alone."
     )
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 1.0])
     few = len(steps) <= _FEW
     marker = "o" if few else None
     upper.plot(
-        steps,
-        norms,
-        color=draw.BLUE,
-        linewidth=1.6,
-        marker=marker,
-        markersize=4,
-        label=_BARS[1],
+        steps, norms, color=draw.BLUE, linewidth=1.6, marker=marker, markersize=4, label=_BARS[1]
     )
-    upper.plot(
-        steps,
-        floors,
-        color=draw.INK,
-        linewidth=1.4,
-        dashes=(6, 3),
-        label=_BARS[0],
-    )
+    upper.plot(steps, floors, color=draw.INK, linewidth=1.4, dashes=(6, 3), label=_BARS[0])
     least, most = min(*norms, *floors), max(*norms, *floors)
     if 0.0 < least * _WIDE_RANGE < most:
         draw.log_scale(upper)
@@ -296,7 +261,8 @@ def _several_steps(history: Sequence[StepInfo], width: float) -> Any:
     for axes in (upper, lower):
         draw.quiet(axes)
         axes.margins(x=0.01)
-    draw.whole_numbers(lower)
+    ticker = require("matplotlib.ticker", "plot")
+    lower.xaxis.set_major_locator(ticker.MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
     figure.align_ylabels([upper, lower])
     return figure
 

@@ -195,10 +195,6 @@ class Shape:
             points (on the column's scale), constant beyond, and evaluated at the knots. Effects of
             levels, and of None for missing values, replace single values.
 
-        Returns
-        -------
-        Shape
-
         Raises
         ------
         ValueError
@@ -240,10 +236,6 @@ class Shape:
         *between : two numbers, or levels
             The ends of an interval of knots, or levels; by default all values.
 
-        Returns
-        -------
-        Shape
-
         Raises
         ------
         ValueError
@@ -275,10 +267,6 @@ class Shape:
         ----------
         direction : {1, -1}
             1: never falls; -1: never rises.
-
-        Returns
-        -------
-        Shape
 
         Raises
         ------

@@ -168,12 +168,7 @@ class StudyPlan:
         return size_of_part(name, self.protection.n_rows, self.split)
 
     def expected(self) -> tuple[Expected, ...]:
-        """Return the precision to expect of each part, from public facts alone.
-
-        Returns
-        -------
-        tuple of Expected
-        """
+        """Return the precision to expect of each part, from public facts alone."""
         return tuple(one for _, part in self.parts for one in part.expected())
 
     def costs(self) -> tuple[tuple[str, int, float], ...]:

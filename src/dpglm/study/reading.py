@@ -30,10 +30,6 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         file, and a table ``[explore]``, ``[fit]``, ``[effects]`` or ``[evaluate]`` for each part,
         with the parameters of that method.
 
-    Returns
-    -------
-    Study
-
     Raises
     ------
     ValueError

@@ -153,10 +153,6 @@ class Study:
         columns, two_way, correlations, by, bins, level
             See ``dpglm.exploration.describe``.
 
-        Returns
-        -------
-        Study
-
         Raises
         ------
         ValueError
@@ -184,10 +180,6 @@ class Study:
         **settings
             Further parameters of the estimator, such as ``inference=True`` or
             ``interactions=[("age", "sex")]``.
-
-        Returns
-        -------
-        Study
 
         Raises
         ------
@@ -225,10 +217,6 @@ class Study:
             Categorical column with subgroups to evaluate as well, at no further cost.
         level : float, default=0.95
             Confidence level of intervals, in (0, 1).
-
-        Returns
-        -------
-        Study
 
         Raises
         ------
@@ -366,12 +354,7 @@ class Study:
         if not self.parts:
             raise ValueError("a study must explore or fit, got neither: declare a part first")
         return plan_study(
-            self.title,
-            self._schema,
-            self.parts,
-            self.split,
-            self._protection(total),
-            self.groups,
+            self.title, self._schema, self.parts, self.split, self._protection(total), self.groups
         )
 
     @checked
@@ -401,10 +384,6 @@ class Study:
             publish it: it contains the rows that were held out.
         random_state : int or NoiseSource, optional
             An integer makes the study reproducible and NOT private.
-
-        Returns
-        -------
-        StudyResult
 
         Raises
         ------

@@ -33,10 +33,7 @@ FILES: Mapping[str, str] = {
 
 @checked
 def study_page(
-    result: StudyResult,
-    *,
-    figures: Mapping[str, Any] | None = None,
-    common_scale: bool = False,
+    result: StudyResult, *, figures: Mapping[str, Any] | None = None, common_scale: bool = False
 ) -> str:
     """Return one page with all results of a study, and their cost.
 
@@ -55,16 +52,13 @@ def study_page(
     str
         A self-contained HTML page.
 
-    Raises
-    ------
-    ImportError
-        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report]'``).
-
     Notes
     -----
     Privacy: the page shows released values, public facts, and ``figures``.
     """
     explored, model, evaluated = result.exploration, result.model, result.evaluation
+    column = None if evaluated is None else evaluated.part.column
+    by = None if column is None else column.name
     shown_model = None
     if model is not None:
         shown_model = model_view(
@@ -79,14 +73,9 @@ def study_page(
         described=None if explored is None else shown_description(explored),
         model=shown_model,
         effects=[] if result.effects is None else result.effects.tables,
-        evaluated=None if evaluated is None else _evaluated(result),
+        evaluated=None if evaluated is None else shown_evaluation(evaluated, by),
         figures=shown_figures(figures or {}),
     )
-
-
-def _evaluated(result: StudyResult) -> dict[str, Any]:
-    column = result.evaluation.part.column
-    return shown_evaluation(result.evaluation, *(() if column is None else (column.name,)))
 
 
 @checked
@@ -97,10 +86,6 @@ def files_of_study(parts: Mapping[str, Any]) -> tuple[str, ...]:
     ----------
     parts : mapping from str
         The parts by name.
-
-    Returns
-    -------
-    tuple of str
     """
     absent = {
         f"{name}.json" for name in (EXPLORATION, MODEL, EFFECTS, EVALUATION) if name not in parts
@@ -130,8 +115,6 @@ def write_study(
 
     Raises
     ------
-    ImportError
-        If Jinja2 or Matplotlib is not installed (``pip install 'dpglm[report]'``).
     OSError
         If a file cannot be written.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import click
 
 from dpglm._calls import shown
+from dpglm._words import plain_number, rounded_up
 from dpglm.cli.console import InputError, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
 from dpglm.cli.fitting import make_estimator, read_settings, settings_of
@@ -52,22 +53,16 @@ def verify(certificate: Annotated[Path, INPUT_FILE]) -> None:
     say(found.summary())
     if found.ok:
         say()
-        _print_spending(claim)
+        rows = []
+        for one in claim.spending():
+            mu = "-" if one.mu is None else plain_number(one.mu)
+            share = "-" if one.share is None else f"{plain_number(100.0 * one.share, 3)} %"
+            rows.append((one.stage, rounded_up(one.epsilon), mu, share))
+        heading = f"Budget by stage (delta {rounded_up(claim.delta)})"
+        print_table((heading, "epsilon alone", "mu", "mu^2"), rows)
     undecided = found.too_costly is not None and len(found.findings) == 1
     is_right = found.ok and not problems
     click.get_current_context().exit(0 if is_right else 2 if undecided and not problems else 1)
-
-
-def _print_spending(claim: Certificate) -> None:
-    from dpglm._words import plain_number, rounded_up
-
-    rows = []
-    for one in claim.spending():
-        mu = "-" if one.mu is None else plain_number(one.mu)
-        share = "-" if one.share is None else f"{plain_number(100.0 * one.share, 3)} %"
-        rows.append((one.stage, rounded_up(one.epsilon), mu, share))
-    heading = f"Budget by stage (delta {rounded_up(claim.delta)})"
-    print_table((heading, "epsilon alone", "mu", "mu^2"), rows)
 
 
 def read_claim(path: Path) -> tuple[Certificate, tuple[str, ...]]:

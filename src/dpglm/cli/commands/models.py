@@ -14,11 +14,7 @@ from dpglm._calls import shown
 from dpglm._codec import encode
 from dpglm.cli.console import InputError, note, plain, print_pairs, print_sections, say, spending
 from dpglm.cli.files import SpendingWatch, all_or_none, require_report, reserved
-from dpglm.cli.fitting import (
-    ModelOptions,
-    fit_with_progress,
-    write_release,
-)
+from dpglm.cli.fitting import ModelOptions, fit_with_progress, write_release
 from dpglm.cli.options import (
     CHECKPOINT,
     INPUT_DATA,

@@ -1,15 +1,16 @@
-"""`dpglm describe`, `moments`, `regress` and `monitor`: numbers about tables."""
+"""`dpglm describe`, `evaluate`, `moments` and `ate`: private numbers about tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dpglm.cli.console import InputError, note, say
-from dpglm.cli.files import all_or_none, publish_numbers, require_report
+from dpglm.cli.console import InputError
+from dpglm.cli.files import publish_numbers
 from dpglm.cli.options import (
     INPUT_DATA,
     INPUT_FILE,
+    INPUT_TABLE,
     OUTPUT_FILE,
     Account,
     CsvForm,
@@ -18,9 +19,26 @@ from dpglm.cli.options import (
     numbers,
     output_folder,
 )
-from dpglm.cli.rows import Condition, selected
+from dpglm.cli.rows import (
+    Condition,
+    columns_in,
+    columns_of,
+    encoded_target,
+    features_of,
+    numbers_of,
+    offset_of,
+    selected,
+    values_of,
+)
+from dpglm.tables.cells import as_cells
+from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.databases import Address
+from dpglm.tables.files import named_errors, read_table, storage_types
 from dpglm.tables.schema import Schema
+from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarget, TargetColumn
+
+if TYPE_CHECKING:
+    from dpglm.report.model_file import LinearModel
 
 REPORT_FOLDER = output_folder("certificate.json", "description.html", "description.json")
 
@@ -82,7 +100,6 @@ def describe(
     """
     from dpglm.exploration import describe as described
     from dpglm.report.description_page import write_description
-    from dpglm.tables.files import storage_types
     from dpglm.tabulate import check_quantiles
 
     ends: list[tuple[float, float]] = []
@@ -142,6 +159,141 @@ def _bins(text: str) -> tuple[str, int]:
     if not equals or not count.isdigit():
         raise InputError(f"--bins {text}: give COLUMN=NUMBER, such as age=10")
     return name, int(count)
+
+
+EVALUATION_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation.json")
+
+
+@command(
+    "Evaluate a model on private rows.",
+    "dpglm evaluate held_out.csv --model model.json --epsilon 0.5 --report performance",
+    "dpglm evaluate held_out.csv --model model.json --epsilon 0.5 --by sex \\",
+    "    --threshold 0.2 --threshold 0.5 --ledger people.ledger --report performance",
+)
+def evaluate(
+    data: Annotated[Path | Address, INPUT_TABLE],
+    model: Annotated[Path, INPUT_FILE],
+    protected: Protected,
+    form: CsvForm,
+    exposure: str | None = None,
+    offset: str | None = None,
+    trials: str | None = None,
+    target: str | None = None,
+    thresholds: tuple[float, ...] = (),
+    by: str | None = None,
+    account: Account = Account(),  # noqa: B008
+    report: Annotated[Path | None, EVALUATION_FOLDER] = None,
+    where: tuple[str, ...] = (),
+    force: bool = False,
+) -> None:
+    """Evaluate a model on the private table DATA, with rows that it was not fitted on.
+
+    DATA is a CSV or Parquet file, or the address of a table in a database, with the columns of the
+    model, its target and, if it was fitted with exposures, those. All numbers come from noisy
+    releases within the budget that you give. Each has an interval for these rows and one for the
+    population that they were sampled from. Output and files may be published.
+
+    An error before anything is spent leaves no file. After that, the message states the spending
+    and where the numbers are, and the exit code is 3.
+
+    Parameters
+    ----------
+    model
+        Model file, written by `dpglm fit`.
+    target : COLUMN
+        Column that is predicted; by default the schema's target.
+    thresholds : --threshold
+        With two classes: rows with at least this score are predicted positive. By default 0.5 for
+        probabilities and 0 for decision values.
+    by : COLUMN
+        Evaluate the rows of each category of this column of the schema, too, at no further cost.
+    report : FOLDER
+        Folder for certificate.json, evaluation.html and evaluation.json.
+    """
+    from dpglm.evaluation import evaluate as evaluated
+    from dpglm.report.evaluation_page import write_evaluation
+    from dpglm.report.model_file import load_model
+
+    loaded = load_model(model)
+    dialect = form.dialect(None if loaded.schema is None else loaded.schema.csv)
+    answer = _target(loaded, target)
+    _check_trials(loaded, answer, trials)
+    known = () if loaded.schema is None else loaded.schema.columns
+    listed = [one.name for one in known if isinstance(one, CategoricalColumn)]
+    if by is not None and by not in listed:
+        raise InputError(
+            f"--by {by}: must be a categorical column of the model's schema, one of "
+            f"{', '.join(listed) or 'none'}"
+        )
+    offsets = offset_of(loaded, exposure, offset, storage_types(data, dialect))
+    own, of_offsets = columns_of(loaded), columns_in(offsets)
+    protected.check_groups((*own, answer.name, *of_offsets), is_limited=True)
+
+    def make(ledger: Any) -> Any:
+        conditions = [Condition.read(one, storage_types(data, dialect)) for one in where]
+        needed = [*own, answer.name, by, trials, protected.groups, *of_offsets]
+        needed += [one.column for one in conditions]
+        in_numbers = [*numbers_of(loaded), trials, *of_offsets]
+        in_numbers += [answer.name] if answer.n_classes is None else []
+        table = read_table(
+            data,
+            list(dict.fromkeys(one for one in needed if one is not None)),
+            dialect,
+            [one for one in in_numbers if one is not None],
+        )
+        counts = None
+        if conditions:
+            counts, table = selected(conditions, table, protected.groups, loaded.schema)
+        with named_errors(data):
+            y, _ = encoded_target(answer, table, trials)
+            used = own if by is None else [*own, by]
+            rows = features_of(loaded, {name: table[name] for name in used})
+            groups = protected.groups
+            ids = None if groups is None else as_cells(table[groups], groups)
+            given = values_of(offsets, table)
+        return evaluated(
+            loaded,
+            rows,
+            y,
+            **given,
+            thresholds=thresholds or None,
+            by=by,
+            groups=ids,
+            where=counts,
+            **protected.keywords,
+            ledger=ledger,
+        )
+
+    publish_numbers(make, "evaluation", write_evaluation, report, account.opened(), force=force)
+
+
+def _target(model: LinearModel, name: str | None) -> TargetColumn:
+    """Return the target column: the schema's, or one made from the model's classes or bounds."""
+    known = None if model.schema is None else model.schema.target
+    if known is not None and not isinstance(known, NoTarget) and name in (None, known.name):
+        return known
+    if name is None:
+        raise InputError("--target COLUMN must be given: the model file does not name the target")
+    if model.classes_ is not None:
+        return ClassTarget(name, tuple(model.classes_.tolist()))
+    if model.target_bounds is None:
+        raise InputError(f"--target {name}: the model file has no bounds on the target")
+    return NumericTarget(name, *model.target_bounds)
+
+
+def _check_trials(model: LinearModel, target: TargetColumn, trials: str | None) -> None:
+    """Refuse successes without their trials, and trials of other targets."""
+    from dpglm.problem import Target
+
+    of_shares = model.certificate.problem.loss.target is Target.PROPORTION
+    counts = isinstance(target, CountTarget)
+    if of_shares and counts and trials is None:
+        raise InputError(
+            f"--trials COLUMN must be given: the model predicts shares of successes, and "
+            f"{target.name!r} counts these"
+        )
+    if trials is not None and not (of_shares and counts):
+        raise InputError(f"--trials {trials}: the model was fitted without them")
 
 
 @command(
@@ -247,62 +399,3 @@ def ate(
 
     others = {output: lambda found: found.to_dict()}
     publish_numbers(make, "effect", None, None, account.opened(), force=force, others=others)
-
-
-@command(
-    "Fit a linear model from released moments.",
-    'dpglm regress moments.json "income ~ age + sex"',
-    'dpglm regress moments.json "income ~ bs(age, df=5) + sex" --penalty terms',
-)
-def regress(
-    file: Annotated[Path, INPUT_FILE], formula: str, penalty: str = "0", level: float = 0.95
-) -> None:
-    """Fit FORMULA by least squares from the moments in FILE, at no privacy cost.
-
-    Parameters
-    ----------
-    penalty : PENALTY
-        A ridge penalty, 'auto' or 'terms': by marginal likelihood.
-    level
-        Confidence level of the intervals.
-    """
-    from dpglm.moments import load_moments
-
-    try:
-        chosen: Any = penalty if penalty in ("auto", "terms") else float(penalty)
-    except ValueError:
-        raise InputError(f"--penalty {penalty}: give a number, 'auto' or 'terms'") from None
-    say(str(load_moments(file).regress(formula, penalty=chosen).summary(level)))
-
-
-@command(
-    "Compare new private results with stored ones.",
-    "dpglm monitor october november",
-    "dpglm monitor october/evaluation.json november/evaluation.json --page drift.html",
-)
-def monitor(
-    before: Annotated[Path, INPUT_DATA],
-    after: Annotated[Path, INPUT_DATA],
-    page: Annotated[Path | None, OUTPUT_FILE] = None,
-    force: bool = False,
-) -> None:
-    """Compare the private results AFTER with BEFORE, at no privacy cost.
-
-    Both are folders that `dpglm describe --report` or `dpglm evaluate --report` wrote, or their
-    JSON files, about different rows. Prints the population stability index of each column, and the
-    change of calibration and performance. Intervals include the noise of both results.
-
-    Parameters
-    ----------
-    page
-        HTML page to write.
-    """
-    from dpglm.report.monitoring import compare
-
-    found = compare(before, after)
-    if page is not None:
-        require_report()
-        with all_or_none([page], force=force) as drafts:
-            found.to_html(drafts[page])
-        note(f"Wrote {page}")
-    say(found.summary())

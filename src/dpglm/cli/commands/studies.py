@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from dpglm._calls import shown
 from dpglm._words import rounded_up
-from dpglm.cli.console import (
-    InputError,
-    print_pairs,
-    print_sections,
-    print_table,
-    say,
-    spending,
-)
+from dpglm.cli.console import InputError, print_pairs, print_sections, print_table, say, spending
 from dpglm.cli.files import SpendingWatch, require_report, reserved
 from dpglm.cli.options import (
     COUNT,
