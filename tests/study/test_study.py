@@ -113,7 +113,7 @@ class TestRows:
         persons = [{whose[age] for age in parts[name].seen[1]} for name in PARTS[1:]]
         assert persons[0] & persons[1]
         assert result.verify().ok
-        assert "30 % of the persons" in result.statement()
+        assert "30 % of the persons" in result.privacy_.statement()
 
     def test_persons_are_told_or_refused(self):
         made = (

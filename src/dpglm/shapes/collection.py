@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from dpglm.ledger.store import write_text
 from dpglm.shapes.shape import Errors, Shape, ValuedTerm, public_weights, terms_of
 from dpglm.tables.additive_terms import as_dense
 from dpglm.tables.schema import Schema
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _NO_BANDS = (
     "No bands: this solver does not estimate its remaining privacy noise (inference=True gives "
@@ -163,22 +160,6 @@ class Shapes(Mapping[str, Shape]):
         """
         tables = [one.to_dict() for one in self.shapes]
         return {name: [cell for one in tables for cell in one[name]] for name in tables[0]}
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return ``table()`` as a data frame.
-
-        Returns
-        -------
-        pandas.DataFrame
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        """
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
 
     @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from dpglm._calls import stage
 from dpglm._codec import Format
 from dpglm._json import in_file, parse
-from dpglm._words import card, rounded_up
 from dpglm.certificate.certificate import Certificate, certify_study
 from dpglm.certificate.execution import PartInput
 from dpglm.certificate.statement import WHERE_IN_WORDS
@@ -177,10 +176,6 @@ class StudyResult:
         """The results by the names of their parts."""
         yield from self.results.items()
 
-    def statement(self) -> str:
-        """Return the guarantee in plain words, as text of several paragraphs."""
-        return self.privacy_.statement()
-
     def methods(self) -> str:
         """Return a paragraph for the methods section of a paper; see ``Certificate.methods``."""
         return self.privacy_.methods()
@@ -188,17 +183,6 @@ class StudyResult:
     def verify(self) -> Verification:
         """Check that the claim of the certificate follows from its record."""
         return verify(self.privacy_)
-
-    def _repr_html_(self) -> str:
-        return card(
-            "Results of a study",
-            [
-                ("parts", ", ".join(name for name, _ in self.parts)),
-                ("epsilon", rounded_up(self.privacy_.epsilon)),
-                ("delta", rounded_up(self.privacy_.delta)),
-            ],
-            warnings=self.privacy_.caveats(),
-        )
 
 
 def read_columns(
