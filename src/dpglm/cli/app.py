@@ -7,8 +7,7 @@ from typing import Any, final
 import click
 
 from dpglm._version import __version__
-from dpglm.cli.commands.checks import audit, verify
-from dpglm.cli.commands.ledger import ledger
+from dpglm.cli.commands.checks import audit, ledger, verify
 from dpglm.cli.commands.models import fit, plan, schema
 from dpglm.cli.commands.releases import ate, describe, evaluate, moments
 from dpglm.cli.commands.scoring import export, monitor, predict, regress

@@ -12,7 +12,6 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 import click
@@ -25,7 +24,7 @@ from dpglm.tables.files import Dialect
 # A command is a function: names, defaults, types and choices of its options are those of its
 # parameters, and their help is in its docstring, after flags and placeholder where these are not
 # the usual ones. A parameter without help is an argument, and one that is a dataclass stands for a
-# group of options, its fields.
+# group of options, its fields, with other defaults where a dict annotates it (``...``: required).
 
 _SHARED = """Options with the same help in several commands.
 
@@ -59,13 +58,8 @@ force
 """
 
 
-def defaults(**values: Any) -> Mapping[str, Any]:
-    """Annotate a group of options with other defaults; ``...`` makes an option required."""
-    return MappingProxyType(values)
-
-
 def command(
-    short_help: str, *lines: str, group: click.Group | None = None
+    short_help: str, *lines: str, group: click.Group | None = None, name: str | None = None
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a function; ``lines`` are examples for the end of its help."""
 
@@ -83,7 +77,7 @@ def command(
             function(**given)
 
         made = click.Command(
-            function.__name__,
+            name or function.__name__,
             callback=guarded(run),
             params=list(_parameters(function, {})),
             help=_documented(function.__doc__)[0],

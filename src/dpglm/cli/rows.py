@@ -153,14 +153,6 @@ class TrainingRows:
     columns: tuple[str, ...]
     is_streamed: bool
 
-    def used(self, most: int | None) -> tuple[int, int]:
-        """Return the numbers of groups, and of the rows of them that are used. Private."""
-        from dpglm.data.groups import Groups
-
-        groups = Groups.of(self.groups, len(self.groups))
-        sizes = np.bincount(groups.codes, minlength=groups.n_groups)
-        return groups.n_groups, int(sizes.sum() if most is None else np.minimum(sizes, most).sum())
-
 
 def read_rows(
     data: Path | Address,

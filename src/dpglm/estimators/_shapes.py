@@ -82,7 +82,9 @@ class HasShapes(abc.ABC):
 
         ``shapes_.table()`` returns the same without pandas; ``shapes_.to_csv`` writes it.
         """
-        return self.shapes_.to_frame()
+        import pandas as pd
+
+        return pd.DataFrame(self.shapes_.table())
 
     def plot_shapes(
         self, most: int | None = None, *, common_scale: bool = False, **options: Any

@@ -25,7 +25,6 @@ from dpglm.cli.options import (
     CsvForm,
     Protected,
     command,
-    defaults,
     output_folder,
 )
 from dpglm.cli.rows import read_rows
@@ -150,8 +149,8 @@ def _json(value: Any) -> str:
     "dpglm plan --schema schema.json --n-rows 30000 --epsilon 0.5",
 )
 def plan(
-    described: Annotated[ModelOptions, defaults(schema_file=...)],
-    protected: Annotated[Protected, defaults(epsilon=1.0, n_rows=...)],
+    described: Annotated[ModelOptions, {"schema_file": ...}],
+    protected: Annotated[Protected, {"epsilon": 1.0, "n_rows": ...}],
 ) -> None:
     """Show the releases, cost and expected accuracy of a fit, without any data.
 
@@ -214,7 +213,7 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
 )
 def fit(
     data: Annotated[Path | Address, INPUT_DATA],
-    described: Annotated[ModelOptions, defaults(schema_file=...)],
+    described: Annotated[ModelOptions, {"schema_file": ...}],
     protected: Protected,
     form: CsvForm,
     model: Annotated[Path, OUTPUT_FILE],
@@ -264,6 +263,9 @@ def fit(
         File for the state after each step. After an interruption the same command continues from
         there and spends nothing twice.
     """
+    import numpy as np
+
+    from dpglm.data.groups import Groups
     from dpglm.guidance.expectation import guidance
     from dpglm.report.page import coefficient_table
     from dpglm.solvers.auto import Auto
@@ -302,8 +304,11 @@ def fit(
             note(f"--cache {cache} is not used, as the rows are read into memory")
         used = None
         if rows.groups is not None:
-            n_groups, used = rows.used(protected.max_rows_per_group)
-            fitted.set_params(n_groups=protected.n_groups or n_groups)
+            # Private numbers of groups, and of their rows that are used.
+            whose = Groups.of(rows.groups, len(rows.groups))
+            most = protected.max_rows_per_group or np.inf
+            used = int(np.minimum(np.bincount(whose.codes), most).sum())
+            fitted.set_params(n_groups=protected.n_groups or whose.n_groups)
         is_table = described.additive and not rows.is_streamed
         n_rows = schema.count(rows.X) if is_table else rows.X.shape[0]
         n_rows = protected.n_rows or used or n_rows
