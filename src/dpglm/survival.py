@@ -469,14 +469,7 @@ def kaplan_meier(
     by : str, optional
         Column of categories: a curve for each.
     epsilon, delta, budget, adjacency, n_rows, where, ledger, random_state
-        See ``describe``.
-
-    Raises
-    ------
-    ValueError
-        If an argument or a cell of the table is invalid; nothing is spent then.
-    LedgerError
-        If the ledger refuses the charge; nothing is spent then.
+        See ``describe``, also for errors.
 
     Notes
     -----

@@ -100,7 +100,7 @@ def ate(
     schema : Schema or mapping
         Public facts about the columns, or their JSON form.
     epsilon, delta, budget, adjacency, n_rows, ledger, random_state
-        See ``dpglm.describe``.
+        See ``dpglm.describe``, also for errors.
     overlap : float, default=0.1
         Estimated propensities are clipped to [overlap, 1 - overlap]; in (0, 0.5).
     groups : str, optional
@@ -116,13 +116,6 @@ def ate(
         Private condition: only rows with True count.
     checkpoint : path-like, optional
         Folder to resume in at no further cost; see ``Study.run``.
-
-    Raises
-    ------
-    ValueError
-        If an argument or a cell of the table is invalid; nothing is spent then.
-    LedgerError
-        If the ledger refuses the charge; nothing is spent then.
 
     Notes
     -----

@@ -99,7 +99,11 @@ class Family:
         warned = "fits" in self._said
         # By identity, as equal plans are different fits.
         earlier = {id(one): one for one in (*self._plans, *of_rows)}.values()
-        alike = [one for one in earlier if _comparable(one, plan)]
+        # Costs of plans can be added up in the budget of one if they protect alike.
+        protects = (plan.adjacency, plan.data.unit, type(plan.budget))
+        alike = [
+            one for one in earlier if (one.adjacency, one.data.unit, type(one.budget)) == protects
+        ]
         if alike and not warned:
             self._warn("fits", _of_fits([*alike, plan]))
         # Records stay bounded in a simulation with any number of fits.
@@ -133,15 +137,6 @@ _ARRIVED = Family()
 
 def _arrived() -> Family:
     return _ARRIVED
-
-
-def _comparable(one: Plan, other: Plan) -> bool:
-    """Whether the costs of two plans can be added up in the budget of the second."""
-    return (
-        one.adjacency is other.adjacency
-        and one.data.unit is other.data.unit
-        and type(one.budget) is type(other.budget)
-    )
 
 
 def _of_fits(plans: list[Plan]) -> str:

@@ -250,11 +250,6 @@ class BinaryResult(Result):
     z: float
 
     @property
-    def classes(self) -> tuple[Any, ...]:
-        """The negative and the positive class."""
-        return self.task.classes
-
-    @property
     def probabilities(self) -> bool:
         """Whether scores are probabilities."""
         return self.task.probabilities

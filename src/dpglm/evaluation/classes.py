@@ -188,11 +188,6 @@ class ClassesResult(Result):
     z: float
 
     @property
-    def classes(self) -> tuple[Any, ...]:
-        """The classes."""
-        return self.task.classes
-
-    @property
     def rows(self) -> Number:
         return self.confusion.total(self.z)
 

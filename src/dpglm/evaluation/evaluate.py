@@ -113,7 +113,7 @@ def evaluate(
     offset, exposure : array_like of shape (n,) or float, optional
         Arguments of ``predict``, required for a model that was fitted with them.
     epsilon, delta, budget, adjacency, n_rows, level, ledger, random_state
-        See ``dpglm.describe``.
+        See ``dpglm.describe``, also for errors.
     target_bounds : pair of float, optional
         Public bounds on numeric targets; by default those of the model.
     thresholds : sequence of float, optional
@@ -132,13 +132,6 @@ def evaluate(
     where : array_like of bool of shape (n,), optional
         Private condition: only rows with True count. The others are not predicted or read. The
         number of rows that count stays private, and is estimated.
-
-    Raises
-    ------
-    ValueError
-        If an argument, a target or a prediction is invalid; nothing is spent then.
-    LedgerError
-        If the ledger refuses the charge; nothing is spent then.
 
     Notes
     -----

@@ -205,6 +205,11 @@ class Result(abc.ABC):
         """Number of rows, without a population interval."""
 
     @property
+    def classes(self) -> tuple[Any, ...]:
+        """The classes, the negative one of two first; none for numbers."""
+        return tuple(self.task.facts.get("classes", ()))
+
+    @property
     def measures(self) -> Mapping[str, Callable[[], Number]]:
         """Functions that return the metrics without a threshold, by name."""
         return {

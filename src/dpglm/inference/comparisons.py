@@ -124,7 +124,11 @@ class NamedEstimates:
                 restrictions.append(joint)
                 values.append(np.zeros(len(joint)))
                 continue
-            sides = [self._side(side, by_place, text) for side in part.split("=")]
+            try:
+                trees = [ast.parse(one.strip(), mode="eval").body for one in part.split("=")]
+            except (SyntaxError, ValueError, MemoryError, RecursionError):
+                raise self._unread(text) from None
+            sides = [self._linear(one, by_place, text) for one in trees]
             if len(sides) == 1:
                 sides.append(np.zeros_like(sides[0]))
             gaps = np.array([left - right for left, right in itertools.pairwise(sides)])
@@ -178,14 +182,6 @@ class NamedEstimates:
         """Return a row for each coefficient of a term, or for the one coefficient."""
         chosen = [name] if name in self.names else list(self.terms[name].coefficients)
         return np.eye(len(self.names))[[self.names.index(one) for one in chosen]]
-
-    def _side(self, text: str, by_place: Mapping[str, str], whole: str) -> Floats:
-        """Read one side of an equation: weights of the coefficients, and a constant."""
-        try:
-            tree = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            raise self._unread(whole) from None
-        return self._linear(tree, by_place, whole)
 
     def _linear(self, node: ast.AST, by_place: Mapping[str, str], whole: str) -> Floats:
         size = len(self.names)

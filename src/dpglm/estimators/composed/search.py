@@ -44,12 +44,20 @@ _SHARED = {one.name for one in dataclasses.fields(PrivateEstimator)} | {
     "verbose",
     "weight_bound",
 }
-_UNPAID = (
-    "{} does not exist, as scores of private rows are not released; score best_estimator_ on "
-    "public rows"
-)
 _SCORE_SHARE = 0.1
 _TRIES_PER_CANDIDATE = 3.0
+
+
+def _unpaid(name: str) -> Any:
+    """Return a property that does not exist."""
+
+    def missing(search: Any) -> Any:
+        raise AttributeError(
+            f"{name} does not exist, as scores of private rows are not released; score "
+            "best_estimator_ on public rows"
+        )
+
+    return property(missing, doc="Not available: scores of private rows are not released.")
 
 
 class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
@@ -274,15 +282,8 @@ class _PrivateSearch(MetaEstimatorMixin, FittedModel, BudgetParameters):
             )
         return Candidate(parameters, model._solver(), problem)
 
-    @property
-    def cv_results_(self) -> Any:
-        """Not available: scores of private rows are not released."""
-        raise AttributeError(_UNPAID.format("cv_results_"))
-
-    @property
-    def best_score_(self) -> Any:
-        """Not available: the score of the winner is not released."""
-        raise AttributeError(_UNPAID.format("best_score_"))
+    cv_results_ = _unpaid("cv_results_")
+    best_score_ = _unpaid("best_score_")
 
     def _inner(self) -> Any:
         return vars(self).get("best_estimator_", self.estimator)

@@ -528,15 +528,17 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
         Privacy: it is not called if only the last iterate is released.
         """
-        has_lines = self.verbose > 1 or (self.verbose and not is_watched())
-        wanted = (self.callback, _print_step if has_lines else None)
-        listeners = [one for one in wanted if one is not None]
-        if not listeners:
-            return None
+        callback = self.callback
+        if not (self.verbose > 1 or (self.verbose and not is_watched())):
+            return callback
 
         def listen(info: StepInfo) -> None:
-            for one in listeners:
-                one(info)
+            if callback is not None:
+                callback(info)
+            sys.stderr.write(
+                f"step {info.step}: step size {info.step_size:.3g}, "
+                f"noisy gradient norm {info.gradient_norm:.3g}\n"
+            )
 
         return listen
 
@@ -571,19 +573,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         function = self._row_prediction(output)
         rows = as_collection(X)
         if rows is None:
-            return function(self._features(X))
+
+            def read(**options: Any) -> tuple[Matrix, None]:
+                return validate_data(self, X, reset=False, **options), None
+
+            return function(finite_matrix(X, read)[0])
         self._check_features(rows)
         if rows.has_offset and self._classifies():
             raise ValueError(NO_OFFSET)
         return rows.apply(function)
-
-    def _features(self, X: Any) -> Matrix:
-        """Check that rows in memory match those of the fit."""
-
-        def read(**options: Any) -> tuple[Matrix, None]:
-            return validate_data(self, X, reset=False, **options), None
-
-        return finite_matrix(X, read)[0]  # type: ignore[no-any-return]
 
     def _check_rows(self, rows: Collection) -> None:
         """Check that a collection has rows."""
@@ -606,13 +604,6 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             raise ValueError(
                 f"X must have the features that were fitted, {list(fitted)}, got {list(names)}"
             )
-
-
-def _print_step(info: StepInfo) -> None:
-    sys.stderr.write(
-        f"step {info.step}: step size {info.step_size:.3g}, "
-        f"noisy gradient norm {info.gradient_norm:.3g}\n"
-    )
 
 
 def pooling(model: PrivateLinearModel, solver: Any, schema: Schema) -> Any:

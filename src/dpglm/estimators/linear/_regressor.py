@@ -31,6 +31,7 @@ from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators.linear._base import PrivateLinearModel
 from dpglm.estimators.linear.classifiers import r_squared, squared_errors
 from dpglm.problem import (
+    L2,
     ConvexScalarLoss,
     IdentityLink,
     Link,
@@ -276,3 +277,6 @@ class PenalizedRegressor(PrivateRegressor):
 
     def _strength(self) -> float:
         return check_real("alpha", self.alpha, least=0.0)
+
+    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
+        return L2(self._strength())

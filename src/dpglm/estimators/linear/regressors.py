@@ -173,9 +173,6 @@ class GammaRegressor(PenalizedRegressor):
     def _loss(self, scale: float) -> Loss:
         return Gamma()
 
-    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
-        return L2(self._strength())
-
 
 @final
 class TweedieRegressor(PenalizedRegressor):
@@ -295,9 +292,6 @@ class BinomialRegressor(PenalizedRegressor):
         if labels is not None:
             facts.declared(LABELS, list(labels))
         return task
-
-    def _penalty(self, n_rows: int, scale: float) -> Regularizer:
-        return L2(self._strength())
 
 
 @final
