@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     schema = encoder.schema_
     rows = np.column_stack([X, np.ones(len(X))])
     y = (table["income"] == sorted(set(table["income"].tolist()))[1]).astype(float)
-    scales = np.append(np.minimum(2.5 / X.std(axis=0), schema.prior_scales), 10.0)
+    scales = np.append(np.minimum(2.5 / X.std(axis=0), schema.encoding.prior_scales), 10.0)
     truth, _ = fitted(rows, y, scales)
     chances = 1.0 / (1.0 + np.exp(-rows @ truth))
     for epsilon in options.epsilons:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 delta=DELTA,
                 epsilon=epsilon,
                 inference=True,
-                prior_scales=schema.prior_scales,
+                prior_scales=schema.encoding.prior_scales,
                 random_state=run,
                 row_norm=schema.row_norm,
             )

@@ -61,6 +61,6 @@ def test_pipelines_state_the_prior_of_their_schema():
         "group": {"type": "categorical", "categories": ["a", "b", "c"], "reference": "a"},
     }
     encoder = SchemaEncoder({"columns": columns, "provenance": "public knowledge"})
-    assert encoder.stated_schema().prior_scales == (np.inf, 2.5, 2.5)
+    assert encoder.stated_schema().encoding.prior_scales == (np.inf, 2.5, 2.5)
     steps = [encoder, LogisticRegression(classes=[0, 1], inference=True)]
     assert PrivatePipeline(steps).plan(4000).method.prior_scales == (np.inf, 2.5, 2.5)

@@ -91,7 +91,7 @@ def test_files_and_reports_map_them_once(streamed, tmp_path):
 def test_scikit_learn_pipeline_states_the_units(of_pipeline):
     data = table()
     encoder = SchemaEncoder(SCHEMA)
-    prior = {"prior_scales": SCHEMA.prior_scales}
+    prior = {"prior_scales": SCHEMA.encoding.prior_scales}
     model = make_pipeline(encoder, LogisticRegression(**OPTIONS, **told(), **FREE, **prior))
     inference = model.fit(data, data["ill"])[-1].inference_
     assert inference.names[1] == "x0"

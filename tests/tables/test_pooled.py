@@ -36,7 +36,7 @@ INDICATORS = [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]
 def test_pooled_column_has_an_indicator_for_each_level(formula):
     made = schema_of(**({"pooled": True} if formula is None else {}))
     schema = Schema.from_dict(made).with_formula(formula)
-    ((_, (start, stop)),) = schema.pooled.items()
+    ((_, (start, stop)),) = schema.encoding.pooled.items()
     encoded = schema.encode(TABLE)
     assert encoded[:, start:stop].tolist() == INDICATORS
     np.testing.assert_array_equal(schema.encode_sparse(TABLE).toarray(), encoded)
@@ -51,8 +51,8 @@ def test_pooled_column_has_an_indicator_for_each_level(formula):
 
 def test_pooled_name_in_a_formula_is_a_random_intercept():
     schema = Schema.from_dict(schema_of(pooled=True))
-    assert list(schema.with_formula("age + ward").pooled) == ["(1 | ward)"]
-    assert not schema.with_formula("age + C(ward)").pooled
+    assert list(schema.with_formula("age + ward").encoding.pooled) == ["(1 | ward)"]
+    assert not schema.with_formula("age + C(ward)").encoding.pooled
 
 
 def test_unlisted_levels_stay_errors_where_they_have_no_place():

@@ -123,13 +123,13 @@ class ModelOptions:
         if counts:
             # There are no more trials than the bound on successes.
             known = {"weight_bound": known["target_bounds"][1]}
-        if not schema.has_intercept:
+        if not schema.encoding.has_intercept:
             known["fit_intercept"] = False
         parameters |= {"row_norm": schema.row_norm, **known}
         made = make_estimator(name, self.settings, self.inference, **parameters)
-        if made.fit_intercept and not schema.has_intercept:
+        if made.fit_intercept and not schema.encoding.has_intercept:
             raise InputError(f"--set fit_intercept=true: the formula {schema.formula!r} has none")
-        if schema.has_intercept and not made.fit_intercept:
+        if schema.encoding.has_intercept and not made.fit_intercept:
             raise InputError(
                 "--set fit_intercept=false: the columns are centred, which needs an intercept. For "
                 "a model without one write '0 +' into the formula, as in --formula '0 + .', which "

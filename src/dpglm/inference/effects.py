@@ -224,7 +224,7 @@ class HasEffects:
         if fact is None:
             return (), ()
         schema = Schema.from_dict(fact.value)
-        return schema.columns, schema.named_terms
+        return schema.columns, schema.encoding.named_terms
 
     def _columns(self, what: str) -> dict[str, Column]:
         """Return the columns that the model reads."""

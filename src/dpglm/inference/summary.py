@@ -267,7 +267,7 @@ def components(
 ) -> dict[str, tuple[float, float, float]]:
     """Return the standard deviations of pooled factors with their intervals, by name."""
     fact = certificate.fact("schema")
-    names = None if fact is None else Schema.from_dict(fact.value).pooled
+    names = None if fact is None else Schema.from_dict(fact.value).encoding.pooled
     return {
         name: (one.scale, one.low, one.high)
         for name, one in zip(

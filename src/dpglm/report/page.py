@@ -186,7 +186,7 @@ def _has_curves(schema: Schema) -> bool:
         return True
     if schema.formula is None:
         return False
-    terms = schema.named_terms
+    terms = schema.encoding.named_terms
     splines = (one for one in terms if len(one.columns) == 1 and not one.levels)
     few = all(len(one.columns) <= 2 for one in terms)
     return few and any(len(one.coefficients) > 1 for one in splines)

@@ -95,7 +95,7 @@ def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
 
 def _terms_of_formula(schema: Schema) -> Iterator[ValuedTerm]:
     places: dict[tuple[str, ...], list[int]] = {}
-    for term in schema.named_terms:
+    for term in schema.encoding.named_terms:
         if len(term.columns) > 2:
             raise ValueError(
                 f"shapes are of one or two columns, and the formula's term {term.name!r} reads "

@@ -377,7 +377,7 @@ def effects_of(
             "effects require a linear model of the table with inference=True or 'robust'"
         )
     schema = encoder.stated_schema()
-    read = {column for term in schema.named_terms for column in term.columns}
+    read = {column for term in schema.encoding.named_terms for column in term.columns}
     known = {one.name: one for one in schema.columns if one.name in read}
     column = known[check_one_of("column", name, tuple(known))]
     if column.source != column.name:

@@ -396,7 +396,7 @@ def model_of(
         _set_target(found, schema)
         if formula is not None:
             return from_formula(formula, schema, found)
-        if not schema.has_intercept:
+        if not schema.encoding.has_intercept:
             found.set_params(fit_intercept=False)
         return PrivatePipeline([SchemaEncoder(schema), found])
     if formula is not None:

@@ -21,7 +21,7 @@ from dpglm._validation import check_one_of, in_one_line
 from dpglm.tables.additive import Additive, AdditiveEncoding
 from dpglm.tables.cells import Entry, check_unique, composed
 from dpglm.tables.columns import Column, PaidFor
-from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, NamedTerm, Reader
+from dpglm.tables.encoding import ColumnEncoding, Encoding, LinearUnits, Reader
 from dpglm.tables.files import Dialect, read_table
 from dpglm.tables.named import Table, columns_in_words, named_columns, read_columns
 from dpglm.tables.targets import (
@@ -245,7 +245,7 @@ class Schema:
     def column_names(self) -> tuple[str, ...]:
         """Names of the used feature columns, in order."""
         plain = {one.name: one.source for one in self.columns}
-        return tuple(dict.fromkeys(plain[name] for name in self._encoding.column_names))
+        return tuple(dict.fromkeys(plain[name] for name in self.encoding.column_names))
 
     @functools.cached_property
     def plain_columns(self) -> tuple[Column, ...]:
@@ -270,7 +270,7 @@ class Schema:
         ``column=category`` for each category except a reference; with a formula the names of its
         columns.
         """
-        return self._encoding.feature_names
+        return self.encoding.feature_names
 
     @property
     def row_norm(self) -> float:
@@ -279,32 +279,7 @@ class Schema:
         At most the square root of the number of columns (with a formula, of terms). The indicators
         of n categories and a reference are centred and add 1 - 1/n to its square, or 1/4 for n = 1.
         """
-        return self._encoding.row_norm
-
-    @property
-    def prior_scales(self) -> tuple[float, ...]:
-        """Largest prior standard deviation of each feature's coefficient: 2.5 for a category."""
-        return self._encoding.prior_scales
-
-    @property
-    def pooled(self) -> Mapping[str, tuple[int, int]]:
-        """First feature of each pooled factor, and the one after its last, by name."""
-        return self._encoding.pooled
-
-    @property
-    def named_terms(self) -> tuple[NamedTerm, ...]:
-        """The terms of the model: columns, pairs of columns, or terms of the formula."""
-        return self._encoding.named_terms
-
-    @property
-    def large(self) -> Mapping[str, tuple[int, int]]:
-        """The same for pooled factors and those of more than 200 levels without a reference."""
-        return self._encoding.large
-
-    @property
-    def has_intercept(self) -> bool:
-        """Whether the model has an intercept, which the formula may remove by ``0 +``."""
-        return self._encoding.has_intercept
+        return self.encoding.row_norm
 
     @property
     def units(self) -> LinearUnits:
@@ -316,10 +291,11 @@ class Schema:
         are, for example, ``"age"``, ``"region=south vs north"`` and ``"job=clerk vs mean"``. With a
         formula, effects are named as in formulaic and statsmodels.
         """
-        return self._encoding.units
+        return self.encoding.units
 
     @functools.cached_property
-    def _encoding(self) -> Encoding:
+    def encoding(self) -> Encoding:
+        """The map from cells to features, with its terms, factors and prior scales."""
         if self.additive is not None:
             return self.additive_encoding
         if self.formula is None:
@@ -467,7 +443,7 @@ class Schema:
         check_one_of("dtype", dtype, ("float64", "float32"))
         cells, n_rows = self._reader(table)
         encoded = np.zeros((n_rows, len(self.feature_names)), dtype=dtype)
-        self._encoding.encode(cells, encoded)
+        self.encoding.encode(cells, encoded)
         return encoded
 
     def encode_sparse(self, table: Table, dtype: str = "float64") -> sparse.csr_array:
@@ -491,12 +467,12 @@ class Schema:
             See ``encode``.
         """
         check_one_of("dtype", dtype, ("float64", "float32"))
-        return self._encoding.encode_sparse(*self._reader(table), dtype)
+        return self.encoding.encode_sparse(*self._reader(table), dtype)
 
     @property
     def is_wide(self) -> bool:
         """Whether features, of an additive model or pooled, are stored as a sparse array."""
-        is_sparse = self.additive is not None or bool(self.large)
+        is_sparse = self.additive is not None or bool(self.encoding.large)
         return is_sparse and len(self.feature_names) > _MOST_DENSE
 
     @checked
@@ -568,7 +544,7 @@ class Schema:
         """
         if getattr(weights, "shape", None) != (len(self.feature_names),):
             raise ValueError(f"weights must have shape ({len(self.feature_names)},)")
-        return self._encoding.score(np.asarray(weights, dtype=np.float64))
+        return self.encoding.score(np.asarray(weights, dtype=np.float64))
 
     def check_columns(self, table: Table) -> None:
         """Check that a table has every feature column.

@@ -119,7 +119,7 @@ def coverage(runs, forget=False):
             classes=[0, 1],
             row_norm=encoder.row_norm_,
             inference=True,
-            prior_scales=encoder.schema_.prior_scales,
+            prior_scales=encoder.schema_.encoding.prior_scales,
             random_state=seed,
         )
         with warnings.catch_warnings():

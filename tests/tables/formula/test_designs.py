@@ -27,10 +27,10 @@ def test_columns_and_names_are_those_of_formulaic(formula):
     expected = formulaic.model_matrix(formula.split("~")[1], TABLE)
     names = [name for name in expected.columns if name != "Intercept"]
     assert list(schema.feature_names) == names
-    assert schema.has_intercept == ("Intercept" in expected.columns)
+    assert schema.encoding.has_intercept == ("Intercept" in expected.columns)
     # Scores tell all columns apart, and say that units are right.
     w = np.random.default_rng(1).normal(size=(len(names) + 1, 3))
-    w[-1] *= schema.has_intercept
+    w[-1] *= schema.encoding.has_intercept
     effects = schema.units.coefficients(w)
     scores = expected[names].to_numpy(dtype=float) @ effects[:-1] + effects[-1]
     encoded = schema.encode(TABLE)

@@ -254,7 +254,7 @@ class AdditiveModel(ComposedModel, own_first=False):
         )
         measured = isinstance(linear, LogisticRegression | Ridge) or has_log_link
         gaussian = not is_pure(self._budget(1))
-        large = parts(resolution.settings).transformers[0][1].stated_schema().large
+        large = parts(resolution.settings).transformers[0][1].stated_schema().encoding.large
         is_open = self.solver == "auto" and not large
         if is_open and measured and gaussian and in_memory:
             linear.set_params(solver=resolution.solver or self.solver)

@@ -209,7 +209,7 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
             if isinstance(last, TableEncoder):
                 schema = last.stated_schema()
                 if model.prior_scales is None:
-                    changes["prior_scales"] = schema.prior_scales
+                    changes["prior_scales"] = schema.encoding.prior_scales
                 changes["solver"] = pooling(model, changes.get("solver", model.solver), schema)
         return clone(model).set_params(**changes)
 

@@ -333,7 +333,7 @@ def from_formula(
         )
     own = {name: value for name, value in parameters.items() if name not in OF_THE_FIT}
     configured = clone(estimator).set_params(**facts | own)
-    if not design.has_intercept:
+    if not design.encoding.has_intercept:
         configured.set_params(fit_intercept=False)
     elif not configured.fit_intercept:
         raise ValueError(

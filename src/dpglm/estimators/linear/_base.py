@@ -258,7 +258,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
     def _prior_scales(self, spec: DataSpec, schema: Schema | None) -> tuple[float, ...] | None:
         """Return the prior's scales for prepared columns, declared or by the rows' schema."""
         if self.prior_scales is None:
-            return None if schema is None else schema.prior_scales
+            return None if schema is None else schema.encoding.prior_scales
         try:
             scales = np.broadcast_to(np.asarray(self.prior_scales, np.float64), spec.n_features)
         except (TypeError, ValueError) as error:
@@ -283,7 +283,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         schema: Schema | None = None,
     ) -> Plan:
         solver, problem = self._solver(), self._stated(problem)
-        if schema is not None and schema.pooled:
+        if schema is not None and schema.encoding.pooled:
             solver = pooling(self, self.solver, schema)
         elif self.solver == "auto" and not may_copy:
             solver = Auto(may_copy=False)
@@ -611,14 +611,14 @@ def pooling(model: PrivateLinearModel, solver: Any, schema: Schema) -> Any:
 
     Factors with many levels are pooled, too, where the solver is open and the loss allows it.
     """
-    blocks = tuple(schema.large.values())
+    blocks = tuple(schema.encoding.large.values())
     if not blocks or isinstance(solver, RandomIntercepts):
         return solver
-    if schema.pooled:
+    if schema.encoding.pooled:
         if solver != "auto":
             raise ValueError(
-                f"solver must be 'auto' for the pooled columns {', '.join(schema.pooled)}, got "
-                f"{solver!r}"
+                "solver must be 'auto' for the pooled columns "
+                f"{', '.join(schema.encoding.pooled)}, got {solver!r}"
             )
         return RandomIntercepts(blocks)
     is_open = solver == "auto" and model._covariance() is None and model._pools(schema)

@@ -398,7 +398,7 @@ class LogisticRegression(PrivateMarginClassifier):
     multi_class: Literal["multinomial", "ovr"] = "multinomial"
 
     def _pools(self, schema: Schema) -> bool:
-        n_fixed = len(schema.feature_names) - sum(b - a for a, b in schema.large.values())
+        n_fixed = len(schema.feature_names) - sum(b - a for a, b in schema.encoding.large.values())
         is_plain = self.regularizer is None and self.constraint is None and self.l1_ratio == 0.0
         is_binary = schema.has_target and schema.target.n_classes == 2 and bool(self.fit_intercept)
         few = n_fixed <= MOST_FIXED and not is_pure(self._budget(1))
