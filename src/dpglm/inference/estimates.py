@@ -31,7 +31,9 @@ INTERCEPT = "intercept"
 
 Quadratic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Quadratic forms of a matrix."""
-_MOSTLY, _BEYOND = 4.0 / 9.0, 2.0  # Share of the prior's variance; prior standard deviations.
+# Share of the prior's variance; prior standard deviations. Chosen by
+# ``python -m experiments.adult_coverage``.
+_MOSTLY, _BEYOND = (2.0 / 3.0) ** 2, 2.0
 
 
 def quadratic_of(rows: NDArray[np.float64]) -> Quadratic:
@@ -301,7 +303,7 @@ def scale_of_dispersions(certificate: Certificate) -> float:
     return float(scale**2 * variances[0] / variances[1])
 
 
-_GROUPS_PER_COLUMN = 10
+_GROUPS_PER_COLUMN = 10  # Chosen by ``python -m experiments.groups``.
 
 
 def check_inference(

@@ -30,6 +30,7 @@ from dpglm.shapes.shape import cells_of
 from dpglm.solvers.base import present
 from dpglm.solvers.second_order.likelihood import normal_nodes
 from dpglm.solvers.second_order.newton_noise import Response
+from dpglm.solvers.second_order.newton_raphson_settings import NEGLIGIBLE
 from dpglm.solvers.second_order.posterior import (
     PRIOR,
     PRIOR_INTERCEPT,
@@ -42,8 +43,8 @@ from dpglm.tables.additive_terms import NumericAxis, Term, as_dense
 from dpglm.tables.schema import Schema
 
 _ROUNDS, _CALIBRATIONS, _TINY = 20, 3, 1e-9
-# Least spread of scores within values, least share of a value, and the farthest score.
-_LEAST_WITHIN, _LEAST_SHARE, _FARTHEST = 0.1, 2e-5, 30.0
+# Least share of a value, and the farthest score.
+_LEAST_SHARE, _FARTHEST = 2e-5, 30.0
 
 
 def uncertainty_of_effects(
@@ -288,7 +289,7 @@ class TermValues:
         nodes, chances = normal_nodes()
         for own in self.groups:
             between = float(self.shares[own] @ deviations[own] ** 2)
-            spread = np.sqrt(max(total - between, _LEAST_WITHIN * total, _TINY))
+            spread = np.sqrt(max(total - between, NEGLIGIBLE * total, _TINY))
             scores = mean + deviations[own, np.newaxis] + spread * nodes
             scores = scores.clip(-_FARTHEST, _FARTHEST).ravel()
             targets = np.ones_like(scores)

@@ -13,46 +13,49 @@ from dpglm.data.rows import DataSpec
 from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, is_pure
 from dpglm.solvers.base import Solver
 from dpglm.solvers.composite.calibrated import Calibrated
-from dpglm.solvers.second_order.newton import Newton
-from dpglm.solvers.second_order.newton_raphson_settings import hessian_noise
+from dpglm.solvers.second_order.newton import LEAST_CLIP, USUAL_CLIP, Newton
+from dpglm.solvers.second_order.newton_raphson_settings import (
+    HARMLESS,
+    NEGLIGIBLE,
+    hessian_noise,
+)
 from dpglm.tables.additive import MOST_SEGMENTS, Additive, AdditiveEncoding
 from dpglm.tables.columns import NumericColumn
 from dpglm.tables.schema import Schema
 
-MOST_FEATURES, AMPLE = 299, 300.0
-"""Features and signal per feature up to which Newton's method is used."""
+MOST_FEATURES = 299
+"""Features up to which Newton's method is used, whatever the signal."""
 
 
 @final
 @dataclass(frozen=True)
 class _Constants:
-    """Constants of the rule, chosen by ``python -m experiments.additive --grid``.
+    """Constants of the rule.
 
     The wanted number of segments is ``2 (signal / unit)^power``, at most ``per_rows`` times the
-    cube root of the rows per curve. ``line_share`` and ``per_signal`` bound the number of features
+    cube root of the rows per curve. ``_LINE_SHARE`` and ``per_signal`` bound the number of features
     that curves add: the square of all features minus the square of linear ones is at most
-    ``line_share`` times the latter plus ``(per_signal * rows * mu)^2``.
+    ``_LINE_SHARE`` times the latter plus ``(per_signal * rows * mu)^2``.
     """
 
     unit: float
     power: float
     per_rows: float
-    choices: tuple[int, ...]
-    line_share: float
     per_signal: float
 
 
-# Even numbers of segments have a knot in the middle.
-_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, (1, 2, *range(4, 21, 2)), 0.55, 1.0 / 122.0)
-_SQUARED = _Constants(100.0, 0.85, 1.6, (1, 2, 3, *range(4, 21, 2)), 0.6, 1.0 / 42.0)
-# Signal per curve below which a curve is a straight line.
-_LEAST_SIGNAL = 15.0
+# Chosen by ``python -m experiments.additive --grid``.
+_LIKELIHOOD = _Constants(60.0, 0.5, 0.43, 1.0 / 122.0)
+_SQUARED = _Constants(100.0, 0.85, 1.6, 1.0 / 42.0)
+_LINE_SHARE = 0.6
+# Signal per curve below which a curve is a straight line, from which it is less smooth, and per
+# feature above which Newton's method is not used.
+_LEAST_SIGNAL, _SMOOTH_SIGNAL, AMPLE = 15.0, 200.0, 300.0
 _MOST_OF_A_PAIR, _PAIR_SHARE = 12, 1.2
 # Amounts of money bunch at round values, which only a fine grid resolves.
-_SIGNAL_OF_LOGS, _POWER_OF_LOGS, _MOST_OF_LOGS = 470.0, 4, 80
-_SMOOTH_SIGNAL, _LEAST_SMOOTHNESS = 200.0, 0.1
-# Noise in Hessians up to which Newton-Raphson, the default of linear models, is the better method.
-_MOST_HESSIAN_NOISE = 0.3
+_SIGNAL_OF_LOGS, _MOST_OF_LOGS = 470.0, 80
+# Even numbers of segments have a knot in the middle.
+_CHOICES = (1, 2, *range(4, 21, 2))
 _AS_DECLARED, _NOISE = "as declared", "as more would be noise"
 _BY_SIGNAL, _BY_ROWS = "by rows times mu", "by the number of rows"
 _LINES = "as more would add noise to straight effects"
@@ -92,11 +95,11 @@ class ResolutionRule:
     def resolves_hessians(self, settings: Additive) -> bool:
         """Whether the noise in Hessians is a small share of them."""
         data = DataSpec(self.n_rows, self.n_features(settings), intercept=1.0)
-        return hessian_noise(self.mu, data) <= _MOST_HESSIAN_NOISE
+        return hessian_noise(self.mu, data) <= HARMLESS
 
     def with_curves(self, segments: int) -> Additive:
         """Return settings with this number of segments per curve, and the rest by the rule."""
-        by_rule = max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), _LEAST_SMOOTHNESS)
+        by_rule = max(_SMOOTH_SIGNAL / max(self.signal, _SMOOTH_SIGNAL), NEGLIGIBLE)
         smoothness = by_rule if self.smoothness == "auto" else self.smoothness
         usual = min(max(round(_PAIR_SHARE * segments), 1), _MOST_OF_A_PAIR)
         pairs = usual if self.pair_segments == "auto" else self.pair_segments
@@ -105,7 +108,7 @@ class ResolutionRule:
     def chosen(self) -> tuple[Additive, str]:
         """Return the finest settings that are worth their noise, and the reason for the limit."""
         wanted, reason = self._wanted()
-        choices = [one for one in self._constants.choices if one <= wanted]
+        choices = [one for one in _CHOICES if one <= wanted]
         for is_within, words in self._bounds():
             left = [one for one in choices if one == 1 or is_within(one)]
             if left[-1] < choices[-1]:
@@ -138,7 +141,7 @@ class ResolutionRule:
         if self.signal < _LEAST_SIGNAL:
             return 1, _NOISE
         found = 2.0 * (self.signal / known.unit) ** known.power
-        found = next((one for one in known.choices if one >= found), known.choices[-1])
+        found = next((one for one in _CHOICES if one >= found), _CHOICES[-1])
         most = known.per_rows * math.cbrt(rows)
         if most < found:
             return max(2, 2 * int(most / 2.0)), _BY_ROWS
@@ -161,7 +164,7 @@ class ResolutionRule:
         curves = [axis.line for term in encoding.terms for axis in term.axes]
         bends = sum(len(line) - 2 for line in curves if line is not None)
         lines = encoding.n_features - bends
-        most = (known.per_signal * self.n_rows * self.mu) ** 2 + known.line_share * lines**2
+        most = (known.per_signal * self.n_rows * self.mu) ** 2 + _LINE_SHARE * lines**2
         return encoding.n_features**2 - lines**2 <= most
 
     def _is_small(self, segments: int) -> bool:
@@ -177,7 +180,7 @@ class ResolutionRule:
         if not fine or segments == 1:
             return settings
         room = max(MOST_FEATURES - self.n_features(settings), 0) // len(fine)
-        wanted = round(min(signal**_POWER_OF_LOGS, _MOST_OF_LOGS))
+        wanted = round(min(signal**4, _MOST_OF_LOGS))
         logs = min(wanted, segments + room)
         return dataclasses.replace(settings, log_segments=logs) if logs > segments else settings
 
@@ -198,9 +201,7 @@ class ResolutionRule:
 # Newton's clipping threshold grows with the signal beyond sampling errors, mu times the root of
 # rows per feature; for squared errors with the signal. A weak signal gets a larger threshold, which
 # shrinks less.
-_LEAST_CLIP, _CLIP_GROWTH, _MOST_CLIP = 0.15, 0.04, 0.5
-_CLIP_GROWTH_OF_SQUARES, _MOST_CLIP_OF_SQUARES = 0.002, 0.75
-_WEAK_SIGNAL, _MOST_CLIP_OF_WEAK = 3.0, 0.5
+_CLIP_GROWTH, _CLIP_GROWTH_OF_SQUARES, _WEAK_SIGNAL, _MOST_CLIP = 0.04, 0.002, 3.0, 0.5
 _MOST_ENTRIES = 2**28
 # For log links Newton is better up to larger signals: they multiply the noise in directions with
 # few rows, such as the end of a curve.
@@ -333,6 +334,6 @@ def _solver(
         return Newton()
     if not is_squared:
         over_sampling = signal * math.sqrt((n_features + 1) / n_rows)
-        return Calibrated(Newton(clip=min(_LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))
-    least = max(_LEAST_CLIP, min(_WEAK_SIGNAL / signal, _MOST_CLIP_OF_WEAK))
-    return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * signal, least), _MOST_CLIP_OF_SQUARES))
+        return Calibrated(Newton(clip=min(LEAST_CLIP + _CLIP_GROWTH * over_sampling, _MOST_CLIP)))
+    least = max(LEAST_CLIP, min(_WEAK_SIGNAL / signal, _MOST_CLIP))
+    return Newton(clip=min(max(_CLIP_GROWTH_OF_SQUARES * signal, least), USUAL_CLIP))

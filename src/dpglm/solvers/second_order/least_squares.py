@@ -18,7 +18,9 @@ from dpglm.oracle.moments import constant_column
 from dpglm.oracle.targets import TargetSums
 from dpglm.privacy.budget import Adjacency
 from dpglm.solvers.second_order.likelihood import known_weight
+from dpglm.solvers.second_order.newton_raphson_settings import NEGLIGIBLE
 from dpglm.solvers.second_order.posterior import (
+    FAR,
     LEAST_SQUARE,
     PRIOR_INTERCEPT,
     Posterior,
@@ -29,19 +31,16 @@ from dpglm.solvers.second_order.posterior import (
 from dpglm.solvers.second_order.preconditioner import Basis, Columns
 from dpglm.solvers.uncertainty import Covariance, Floats, Uncertainty, eigen, solved
 
-# Largest share of targets outside the narrowed range, besides noise.
-_LEFT_OUT = 0.02
+# Chosen by ``python -m experiments.least_squares``.
 BY_CHANCE = 0.03
-"""Probability of taking noise for a signal."""
-LEVEL = 1.0 / 3.0
-"""Squared constant coordinate over the cap on the squared length of the others."""
+"""Probability of taking noise for a signal; and of targets outside the narrowed range."""
 MOST_SQUARES = 3.0
 """Squared length of the longest row in centred coordinates over the mean, were columns even."""
+LEVEL = 1.0 / MOST_SQUARES
+"""Squared constant coordinate over the cap on the squared length of the others."""
 HUGE = 1e50
 """Bound on released values, so that products of a few do not overflow."""
-_LEAST_WEIGHT = 0.3
-# Deviations of a noisy difference beyond noise.
-_NEVER_NOISE = 5.0
+_LEAST_WEIGHT = 0.5
 
 
 @final
@@ -67,7 +66,7 @@ def with_biased(fair: NoisyValue, others: Sequence[NoisyValue]) -> NoisyValue:
     found = [fair]
     for one in others:
         in_difference = fair.noise**2 + one.noise**2
-        least = _NEVER_NOISE**2 * in_difference
+        least = FAR**2 * in_difference
         bias = math.sqrt(max((one.value - fair.value) ** 2 - least, 0.0))
         found.append(one.less(0.0, bias))
     return pooled(found)
@@ -95,7 +94,7 @@ class Targets:
 def targets_of(sums: TargetSums, data: DataSpec, adjacency: Adjacency, slack: float) -> Targets:
     """Derive weight, mean and range of the targets from their released sums.
 
-    The range is the shortest run of bins with all but 2 % of the weight, up to noise, extended by
+    The range is the shortest run of bins with all but 3 % of the weight, up to noise, extended by
     ``slack`` times half of its length on both sides, within the bounds of the targets.
     """
     weight, in_weight = known_weight(sums.weight, sums.weight_noise, data, adjacency)
@@ -122,7 +121,7 @@ def _shortest(counts: Floats, noise: float, weight: float) -> tuple[int, int]:
     for length in range(1, len(counts)):
         masses = below[length:] - below[:-length]
         first = int(np.argmax(masses))
-        if masses[first] >= (1.0 - _LEFT_OUT) * weight - noise * math.sqrt(length):
+        if masses[first] >= (1.0 - BY_CHANCE) * weight - noise * math.sqrt(length):
             return first, first + length
     return 0, len(counts)
 
@@ -377,10 +376,8 @@ def first_empty(shells: Shells, counts: Floats, noise: float) -> float:
 
 # Slopes and mean of least squares from scores at successive estimates. Post-processing.
 
-# Least residual variance of a better fit, relative to a worse one.
-_LEAST_LEFT = 0.1
 # Largest sampling variance that is added to the noise variance of scores, relative to it.
-_MOST_SAMPLING = 6.0
+_MOST_SAMPLING = FAR
 
 
 @final
@@ -450,7 +447,7 @@ class PooledScores:
             chance,
             _MOST_SAMPLING,
         )
-        left = max(sums.squares / targets.weight, _LEAST_LEFT * self.fit.variance)
+        left = max(sums.squares / targets.weight, NEGLIGIBLE * self.fit.variance)
         left = min(max(left, sums.squares_noise / targets.weight), self.fit.variance)
         fit = Fit(
             slopes.beside_level(shrunk.v, mean.value, view.level),

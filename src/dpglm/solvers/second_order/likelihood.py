@@ -30,6 +30,7 @@ from dpglm.problem import Problem, Squared, Unconstrained
 from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import present
 from dpglm.solvers.parts.defaults import curvature, is_neutral, slope_unit
+from dpglm.solvers.second_order.posterior import FAR, LEAST
 from dpglm.solvers.second_order.preconditioner import Basis
 from dpglm.solvers.uncertainty import Floats, eigen, feasible, n_penalized, solved
 
@@ -102,7 +103,7 @@ def _solved_along(
     return np.asarray(directions @ along.T)
 
 
-_FARTHEST_SCORE, _LEAST_BEND, _LEAST_SHARE = 30.0, 1e-12, 1e-3
+_FARTHEST_SCORE, _LEAST_BEND = 30.0, 1e-12
 
 
 def check_likelihood(problem: Problem, data: DataSpec) -> None:
@@ -173,13 +174,13 @@ def stabilized(matrix: Floats, noise: float, v: Floats, level: Floats) -> Floats
     if not (np.isfinite(values).all() and np.isfinite(span).all()):
         return np.full(matrix.shape, np.nan)
     left, lengths, _ = np.linalg.svd(span / np.linalg.norm(span, axis=0).clip(1e-300), False)
-    left = left[:, lengths > _LEAST_SHARE * lengths[0]]
+    left = left[:, lengths > LEAST * lengths[0]]
     regular = left @ (left.T @ values)
     rest = values - regular
     expected = noise**2 * (len(values) - left.shape[1])
     kept = max(0.0, 1.0 - expected / max(float(rest @ rest), 1e-300))
     typical = max(float(np.trace(matrix)) / size, noise / math.sqrt(size))
-    least = max(kept * noise * math.sqrt(size), _LEAST_SHARE * typical)
+    least = max(kept * noise * math.sqrt(size), LEAST * typical)
     return _raised(unpack_symmetric(regular + kept * rest, size), least)
 
 
@@ -205,9 +206,11 @@ def _raised(matrix: Floats, least: float) -> Floats:
 
 # Numbers of nodes of quadratures, and the bound on scores in them.
 _NODES, _FEW, _MANY, _FARTHEST = 40, 20, 80, 30.0
+# Chosen by ``python -m experiments.newton_raphson``.
 USUAL_ERROR = 0.2
 """Guess of the root-mean-square residual of real targets, relative to the largest."""
-# Guess of the mean of targets above 0 other than counts, relative to the largest.
+# Guess of the mean of targets above 0 other than counts, relative to the largest; and the clipping
+# threshold of targets if no count of them is significant.
 _USUAL_PROBABILITY = 0.1
 
 
@@ -320,16 +323,9 @@ def normal_nodes(count: int = _NODES) -> tuple[Floats, Floats]:
 
 # The start of Newton steps, with the units of slopes, curvature and weights.
 
-# Least significant count of targets, in standard deviations of noise (by chance in one fit of
-# five hundred), and the clipping threshold without any, relative to the upper bound.
-_SURE_OF_SIZE, _USUAL_SIZE = 4.0, 1.0 / 32.0
-# Clipping threshold of slopes for their spread, in standard deviations without excess, and a large
-# slope, in released standard deviations.
-_FAR_SLOPE, _LARGE_SLOPE = 6.0, 4.0
-# Largest ratio of curvature to that at the start.
-_GROWTH = 2.0
-# Largest noise in weights, in standard deviations.
-_SURE = 3.0
+# A large slope, in released standard deviations, and the largest ratio of curvature to that at the
+# start.
+_LARGE_SLOPE, _GROWTH = 4.0, 2.0
 
 
 @final
@@ -384,16 +380,12 @@ def noises_of(
     )
 
 
-# Deviations of a noisy count from the number of rows that noise explains.
-_NOISE_OF_COUNT = 4.0
-
-
 def known_weight(
     found: float, noise: float, data: DataSpec, adjacency: Adjacency
 ) -> tuple[float, float]:
     """Return the sum of weights and its noise; the sum without weights unless noise excludes it."""
     nominal = data.n_rows * min(1.0, data.weight_bound)
-    if abs(found - nominal) > _NOISE_OF_COUNT * noise:
+    if abs(found - nominal) > FAR * noise:
         return found, noise
     return nominal, 0.0 if adjacency.n_is_public else noise
 
@@ -437,10 +429,10 @@ def means_of_sizes(
     data, sizes = oracle.rows.spec, releases["sizes"]
     low, high = data.target_range(loss.target.bounds)
     high = max(high, -low)
-    usual = min(loss.dispersion or _USUAL_SIZE * high, high)
+    usual = min(loss.dispersion or _USUAL_PROBABILITY * high, high)
     tops = []
     for counts in noisy_target_sizes(oracle, sizes, high):
-        sure = np.flatnonzero(counts > _SURE_OF_SIZE * sizes.noise_std)
+        sure = np.flatnonzero(counts > FAR * sizes.noise_std)
         tops.append(max(high * 2.0 ** -float(sure[0]) if sure.size else usual, low))
     low = max(low, -tops[0])
     mean, without_offset, weight = noisy_target_means(oracle, releases["targets"], low, *tops)
@@ -454,7 +446,7 @@ def at_private_mean(oracle: Oracle, releases: Mapping[str, SumRelease], problem:
     mean, without_offset, weight, top = means_of_sizes(oracle, releases, loss)
     _, bend = constant_model(loss, mean, low, high)
     score, _ = constant_model(loss, without_offset, low, high)
-    far = farthest_slope(loss, _FAR_SLOPE, score, bend, top)
+    far = farthest_slope(loss, FAR, score, bend, top)
     square = noisy_squared_slope(oracle, releases["slopes"], score, far, weight)
     w = np.zeros(data.coefficient_shape)
     w[-1] = score / data.intercept
@@ -486,7 +478,7 @@ def expected_mean(w: Floats, loss: Loss, data: DataSpec, noise_of_square: float)
     ``noise_of_square`` is that of the released mean of squares, in units of their bound.
     """
     _, bend = expected_constant(loss, data)
-    square = bend * (loss.dispersion or 1.0) * (1.0 + _FAR_SLOPE**2 * min(noise_of_square, 1.0))
+    square = bend * (loss.dispersion or 1.0) * (1.0 + FAR**2 * min(noise_of_square, 1.0))
     return _at_mean(w, square, bend, loss)
 
 
@@ -503,7 +495,7 @@ def mean_weight(moments: Floats, noise_std: float, data: DataSpec) -> float:
     the largest that the noise allows, up to the declared bound. If the trace is below the noise, as
     when all rows are erased, it is that bound: noise must not be divided by noise.
     """
-    noise, total = _SURE * noise_std * math.sqrt(len(moments)), float(np.trace(moments))
+    noise, total = FAR * noise_std * math.sqrt(len(moments)), float(np.trace(moments))
     if total <= noise:
         return data.weight_bound
     return min((total + noise) / data.n_rows, data.weight_bound)

@@ -33,6 +33,12 @@ from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.second_order import likelihood, newton_noise
+from dpglm.solvers.second_order.newton_raphson_settings import (
+    ENOUGH_FOR_MEAN,
+    MEDIUM,
+    NEGLIGIBLE,
+    SMALL,
+)
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     basis_from_moments,
@@ -42,29 +48,26 @@ from dpglm.solvers.second_order.preconditioner import (
 from dpglm.solvers.uncertainty import Floats, NoiseCovariance, feasible, n_penalized
 
 # Chosen on validation parts of the training rows of Adult, ACS employment and California housing,
-# and on generated rows; see docs/solvers/newton.md.
-_TRAVEL, _SAFE_SIGNAL = 0.4, 5.0
-_SAFE_FOR_INTERCEPT = 0.75
-_LEAST_STEPS, _MOST_STEPS, _MOST_STEPS_WITHOUT_NOISE = 10, 60, 400
-_LEAST_CLIP, _USUAL_CLIP, _AMPLE_CLIP, _CLIP_GROWTH = 0.15, 0.75, 1.5, 0.15
+# and on generated rows, by ``python -m experiments.newton_raphson --splits FOLDER``; see
+# docs/solvers/newton.md.
+_FIRST_SHARE, _TRAVEL, _SAFE_SIGNAL, _SAFE_FOR_INTERCEPT = 0.2, 0.4, 5.0, 0.75
+_LEAST_STEPS, _MOST_STEPS = 10, 60
+_MOST_STEPS_WITHOUT_NOISE = 400
+# Clips while noise exceeds sampling errors, and once it does not; and the number of steps for the
+# way, if the clip is between.
+LEAST_CLIP, USUAL_CLIP, _STEPS = 0.15, 0.75, 25.0
 _LARGEST_STEP = 2.0
-# Share of the curvature bound that damps noise, if the clip is twice the slopes at zero; none if it
-# is below them, as the clipped loss is linear there.
-_DAMPING = 0.25
-# The same for squared errors: at most this, the share of unclipped rows if errors are uniform.
+# Share of the curvature bound that damps noise, at most: that of unclipped rows if squared errors
+# are uniform.
 _MOST_DAMPING, _LITTLE = 0.5, 0.5
-# Harmless noise in a prediction, relative to the range in which slopes change.
-_VISIBLE = 0.05
-# Shares of mu squared with a private mean as the start: for the spread of slopes, and the least and
-# most for the mean, with the rows times mu at which the squared ratio suffices. Counts have few but
-# informative large slopes, which a smaller clip would lose.
-_SLOPE_SHARE, _LEAST_MEAN, _MOST_MEAN, _ENOUGH_FOR_MEAN = 0.05, 0.02, 0.5, 75.0
+# The same for other losses, if the clip is twice the slopes at zero; none if it is below them, as
+# the clipped loss is linear there.
+_DAMPING = 0.5 * _MOST_DAMPING
+# Counts have few but informative large slopes, which a smaller clip would lose.
 _LEAST_CLIP_OF_COUNTS = 0.5
-# The same for real targets, where a rough spread suffices.
-_SPREAD_SHARE, _ENOUGH = 0.02, 25.0
-# With a private mean as the start: the largest root-mean-square change of scores in a step, the
-# largest noise in the result, and the share of the curvature that damps noise.
-_LONGEST_STEP, _MOST_NOISE, _DAMPING_AT_MEAN = 1.0, 0.5, 0.35
+# With a private mean as the start: the largest root-mean-square change of scores in a step, and the
+# largest noise in the result.
+_LONGEST_STEP, _MOST_NOISE = 1.0, 0.5
 # Relative difference for the derivative of a share.
 _LONGER = 1e-3
 # Standard deviations of scores, before a row is seen.
@@ -126,7 +129,7 @@ class Newton(Solver):
     n_steps: int | None = None
     step_size: float | None = None
     clip: float | None = None
-    first_share: float = 0.2
+    first_share: float = _FIRST_SHARE
 
     def __post_init__(self) -> None:
         defaults.check_given(self)
@@ -144,14 +147,9 @@ class Newton(Solver):
         unit = 1.0 if has_mean else defaults.slope_unit(problem.loss, data)
         shares = {"moments": self.first_share, "gradients": 1.0 - self.first_share}
         if has_mean:
-            of_slopes, enough = (
-                (_SLOPE_SHARE, _ENOUGH_FOR_MEAN) if are_factors else (_SPREAD_SHARE, _ENOUGH)
-            )
-            shares = {name: share * (1.0 - of_slopes) for name, share in shares.items()}
-            shares["slopes"] = of_slopes
-            of_mean = min(max((enough / (mu * data.n_rows)) ** 2, _LEAST_MEAN), _MOST_MEAN)
-            shares = {name: share * (1.0 - of_mean) for name, share in shares.items()}
+            of_mean = min(max((ENOUGH_FOR_MEAN / (mu * data.n_rows)) ** 2, SMALL), 1.0)
             shares |= {"sizes": 0.5 * of_mean, "targets": 0.5 * of_mean}
+            shares["slopes"] = MEDIUM if are_factors else SMALL
 
         def with_noise(scale: float) -> NewtonMethod:
             return NewtonMethod(
@@ -183,11 +181,11 @@ class Newton(Solver):
         clip = self.clip
         if clip is None:
             # Sampling moves gradients as well; a small clip does not help where that is more.
-            sampling = _CLIP_GROWTH * mu * math.sqrt(data.n_rows / data.n_columns)
-            clip = min(max(travel / 25.0, sampling, _LEAST_CLIP), _USUAL_CLIP)
+            least = LEAST_CLIP * max(mu * math.sqrt(data.n_rows / data.n_columns), 1.0)
+            clip = min(max(travel / _STEPS, least), USUAL_CLIP)
             # Once nothing is clipped, noise must fall as budget or rows grow.
-            ample = travel / 100.0
-            ample = ample if ample < _AMPLE_CLIP else math.sqrt(_AMPLE_CLIP * ample)
+            ample, most = 0.5**2 * travel / _STEPS, 2.0 * USUAL_CLIP
+            ample = ample if ample < most else math.sqrt(most * ample)
             clip = max(clip, ample) * _steepness(loss, data)
             if likelihood.needs_mean(loss, data):
                 clip = max(clip, _LEAST_CLIP_OF_COUNTS)
@@ -197,7 +195,7 @@ class Newton(Solver):
         if n_steps is None:
             wanted = math.ceil(2.0 * travel / (clip * (self.step_size or _LARGEST_STEP)))
             # With negligible noise steps may go far along directions of small curvature.
-            most = min(max(_MOST_STEPS, math.ceil(travel / 25.0)), _MOST_STEPS_WITHOUT_NOISE)
+            most = min(max(_MOST_STEPS, math.ceil(travel / _STEPS)), _MOST_STEPS_WITHOUT_NOISE)
             n_steps = min(max(wanted, _LEAST_STEPS), most)
         step_size = self.step_size or min(_LARGEST_STEP, 2.0 * travel / (clip * n_steps))
         return clip, n_steps, step_size
@@ -373,7 +371,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
         reach, unit = self._reach(state), self._unit(state) / state.curvature
         relative = reach / largest if largest else 1.0
         if self._are_factors:
-            return self._noise_damped_by(_DAMPING_AT_MEAN * min(relative, 1.0), unit)
+            return self._noise_damped_by(_DAMPING * min(relative, 1.0), unit)
         if isinstance(loss, Squared):
             left = self._noise_damped_by(min(relative, _MOST_DAMPING), unit)
             # With little noise few rows reach the linear part of the clipped loss.
@@ -551,8 +549,8 @@ class NewtonMethod(FitMethod["NewtonState"]):
         """Whether the noise may be so large that the parameter is shrunk towards its start."""
         in_predictions = self._noise_left(state) * self._usual_length
         if self._are_factors:
-            return in_predictions >= _VISIBLE
-        visible = _VISIBLE * state.start.slope / state.start.curvature
+            return in_predictions >= NEGLIGIBLE
+        visible = NEGLIGIBLE * state.start.slope / state.start.curvature
         return in_predictions >= visible and defaults.is_neutral(self.problem.loss, self.data)
 
     def _kept(self, state: NewtonState, way: Floats) -> tuple[float, float]:

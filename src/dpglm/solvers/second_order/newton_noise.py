@@ -20,12 +20,9 @@ import numpy as np
 from dpglm.data.rows import DataSpec
 from dpglm.problem.loss import Loss
 from dpglm.solvers.second_order.likelihood import NormalScores
-from dpglm.solvers.second_order.preconditioner import Basis
+from dpglm.solvers.second_order.preconditioner import FEW, Basis
 from dpglm.solvers.uncertainty import Floats, NoiseCovariance
 
-# Prior probability that a column with small second moments is sparse, and not dense with small
-# values; second moments are the same for both.
-_FEW_ROWS = 0.25
 # Draws and difference for the curvature of several outputs.
 _DRAWS, _DIFFERENCE, _FARTHEST = 256, 1e-3, 30.0
 _LEAST_RATIO = 1e-12
@@ -166,7 +163,7 @@ def noise_left(
     if len(rare):
         own = basis.inverse[:, rare] / lengths[rare]
         flatter = hessian - own * (even - found[0, 1:]) @ own.T
-        noise += _FEW_ROWS * (steps.noise(flatter) - noise)
+        noise += FEW * (steps.noise(flatter) - noise)
     return NoiseCovariance(noise)
 
 

@@ -17,16 +17,9 @@ from dpglm.solvers.second_order.likelihood import check_likelihood, noises_of
 from dpglm.solvers.second_order.newton_raphson_method import NewtonRaphsonMethod
 from dpglm.solvers.uncertainty import Covariance, check_intervals, check_normal, check_scales
 
-# Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
-_SCORE_MOMENTS = 0.15
 # Numbers of gradients with the first matrix and with each Hessian but the last. If Hessians have
-# little noise there are this over the noise of them, one for each gradient.
-_APPROACH, _FRESH, _MOST_FRESH = (2, 2, 2), 0.27, 7
-# Numbers of pooled gradients, for bounded slopes and others.
-_POOLED, _POOLED_OF_COUNTS = 4, 8
-# Largest relative noise in Hessians for intervals, and the least curvature in one direction in
-# standard deviations of its noise.
-_MOST_HESSIAN_NOISE, _LEAST_CURVATURE = 1.5, 4.0
+# little noise there are more of them, one for each gradient.
+_APPROACH = (2, 2, 2)
 
 
 @checked
@@ -38,14 +31,14 @@ class NewtonRaphson(Solver):
     The mean of the targets gives a start; second moments of rows scaled to one length give a basis
     in which rows look alike in every direction. There each row's score is weighted by the row's
     length alone. Two steps use the curvature at the start, two each use a first and a second
-    released Hessian (with less noise: one each for up to seven), and the last ones, with pooled
+    released Hessian (with less noise: one each for up to eight), and the last ones, with pooled
     scores, use a last Hessian, which also serves the covariance. For smooth convex losses with one
     output, but not for squared errors.
 
     Parameters
     ----------
     n_pooled : int, optional
-        Number of pooled gradients, at least 1, after six to nine others. By default 4, or 8 for
+        Number of pooled gradients, at least 1, after six to ten others. By default 4, or 8 for
         counts and other targets without a small bound on slopes, where curvature changes more on
         the way.
     inference : {"model", "robust"}, optional
@@ -77,7 +70,7 @@ class NewtonRaphson(Solver):
     moments, and at most ``prior_scales``; without these at most 5 for half of a column's range.
 
     Privacy: Gaussian releases of sums of targets and weights, of counts of targets by size and of
-    squared slopes if these are unbounded, of second moments, of scores, of three to eight Hessians,
+    squared slopes if these are unbounded, of second moments, of scores, of three to nine Hessians,
     of second moments of scores for the robust covariance or an unknown dispersion; accounted
     exactly. With a covariance the last score has counts of long rows and clipped residuals in the
     slack of its contributions, which cost nothing more (``RowSum.with_slack``).
@@ -124,7 +117,7 @@ class NewtonRaphson(Solver):
         )
 
     def decide(self, facts: Facts) -> Plan:
-        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
         loss = problem.loss
         check_likelihood(problem, data)
         if self.inference is not None:
@@ -136,18 +129,18 @@ class NewtonRaphson(Solver):
         bounded = math.isfinite(
             loss.slope_bound_on(math.inf, *data.target_range(loss.target.bounds))
         )
-        n_pooled = self.n_pooled or _POOLED_OF_COUNTS
+        n_pooled = self.n_pooled or settings.MOST_POOLED
         # Few slopes of counts come near their bound.
         cuts_slopes = not bounded or loss.target is Target.COUNT
         if not cuts_slopes:
             del shares["slopes"]
-            n_pooled = self.n_pooled or _POOLED
+            n_pooled = self.n_pooled or settings.POOLED
         if loss.target in (Target.COUNT, Target.POSITIVE):
-            shares["sizes"] = settings.SIZES
+            shares["sizes"] = settings.SMALL
         if data.groups is not None and data.groups.rows > 1.0:
-            shares["lengths"] = settings.LENGTHS
+            shares["lengths"] = settings.SMALL
         if self.inference == "robust" or (self.inference and loss.dispersion is None):
-            shares["score moments"] = _SCORE_MOMENTS
+            shares["score moments"] = settings.LARGE
         counts = {"final": n_pooled}
         if self.inference is not None:
             # The last of the pooled scores has more numbers.
@@ -159,7 +152,7 @@ class NewtonRaphson(Solver):
             shares |= settings.COLUMNS
         n_first_rows = settings.rows_enough(mu, data, adjacency)
         noise = settings.hessian_noise(mu, data, self.inference, n_first_rows)
-        n_fresh = min(int(_FRESH / noise), _MOST_FRESH)
+        n_fresh = min(int(settings.HARMLESS / noise), settings.MOST_POOLED)
         approach = _APPROACH if n_fresh < len(_APPROACH) else (2, *[1] * n_fresh)
         counts |= {"approach": sum(approach), "first Hessians": len(approach) - 1}
 
@@ -181,13 +174,4 @@ class NewtonRaphson(Solver):
                 full_weights=self.full_weights,
             )
 
-        # Noise in one direction is smaller than in all by the root of twice their number.
-        most = min(_MOST_HESSIAN_NOISE, math.sqrt(2.0 * data.n_columns) / _LEAST_CURVATURE)
-        if self.inference is not None and noise > most:
-            raise ValueError(
-                "budget must be larger, or rows more, or columns fewer, for intervals that cover: "
-                f"noise in the Hessian would be {noise:.2g} times as large as the Hessian itself, "
-                f"and may be {most:.2g} times; got {budget!r} for {data.n_rows} rows and "
-                f"{data.n_columns} columns"
-            )
         return facts.calibrated(with_noise)

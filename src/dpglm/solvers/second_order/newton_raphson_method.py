@@ -52,13 +52,10 @@ from dpglm.solvers.uncertainty import (
     solved,
 )
 
-# Least standard deviation of a standardised column, relative to its usual bound.
-_LEAST_COLUMN = 1e-3
 _DRIFT = 2.0  # In standard deviations of its noise.
 # Clipping threshold of slopes when their standard deviation is released, in units of that of the
-# constant model.
+# constant model; chosen by ``python -m experiments.newton_raphson``.
 _FAR_SLOPE = 16.0
-_LEAST_KNOWN = 1e-3  # Relative to the curvature.
 _REQUIRED = frozenset({"targets", "moments", "approach", "first Hessians", "Hessian"})
 
 
@@ -309,7 +306,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         moved = min(length, self.longest_step)
         state = dataclasses.replace(state, step=state.step + 1, w=w, moved=moved)
         if state.step == self.n_steps and "score moments" in self.declared:
-            v, at = basis.inverse @ w, self._squared(scores)
+            v, at = basis.inverse @ w, scores
             products = at.mean_score_products(oracle, self.declared["score moments"], v)
             noise = self.declared["score moments"].noise_std * (at.slope * at.squares_within) ** 2
             noise /= self.data.n_rows
@@ -368,13 +365,6 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             hessian = present(state.hessian).with_secant(v - before, g - score, noise + other)
             state = dataclasses.replace(state, hessian=hessian, matrix=hessian.mean)
         return dataclasses.replace(state, last=(v, g, noise))
-
-    def _squared(self, scores: ClippedScores) -> ClippedScores:
-        """Return the limits of scores in a sum of squares, where long slopes cost more noise."""
-        if "slopes" not in self.declared:
-            return scores
-        share = self.limits.squared_slope / self.limits.slope
-        return dataclasses.replace(scores, slope=min(share, 1.0) * scores.slope)
 
     def _with_hessian(
         self,
@@ -537,7 +527,7 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             return np.asarray((basis.inverse * scales**2) @ basis.inverse.T)
 
         means = found.mean[-1, features] * constant / total
-        columns = basis.columns(means, np.maximum(seen, _LEAST_COLUMN * usual_bound), data)
+        columns = basis.columns(means, np.maximum(seen, posterior.LEAST * usual_bound), data)
         return basis, own, posterior.Prior(in_basis(declared), in_basis(usual)), columns
 
     def finish(self, state: NewtonRaphsonState) -> Outcome:
@@ -574,6 +564,6 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         basis, (curvature, _) = present(state.basis), self._curvature(state)
         values, turn = np.linalg.eigh(curvature)
         noise = math.sqrt(2.0 * len(values)) * self._noise_of_hessian(present(state.scores))
-        kept = turn * np.maximum(1.0 - noise / values, _LEAST_KNOWN)
+        kept = turn * np.maximum(1.0 - noise / values, posterior.LEAST)
         share = basis.vectors @ kept @ turn.T @ basis.inverse
         return np.asarray(share.T @ precision @ share)

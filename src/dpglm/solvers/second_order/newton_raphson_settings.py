@@ -9,50 +9,46 @@ from typing import final
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.scores import curvature_bound
 from dpglm.privacy.budget import Adjacency
+from dpglm.solvers.second_order.posterior import FAR
 from dpglm.solvers.uncertainty import Covariance
 
-# Chosen on generated rows by experiments/newton_raphson.py; docs/solvers/newton_raphson.md.
+# Chosen on generated rows by ``python -m experiments.newton_raphson`` and
+# ``python -m experiments.coverage``; docs/solvers/newton_raphson.md.
+SMALL, MEDIUM, LARGE = 0.02, 0.06, 0.15
+"""Shares of mu squared: of a few numbers, of a rough matrix, of a matrix; scores have the rest."""
 SHARES = {
-    "targets": 0.02,
-    "slopes": 0.02,
-    "moments": 0.1,
-    "approach": 0.16,
-    "first Hessians": 0.06,
-    "Hessian": 0.15,
-    "final": 0.49,
+    "targets": SMALL,
+    "slopes": SMALL,
+    "moments": LARGE,
+    "approach": LARGE,
+    "first Hessians": MEDIUM,
+    "Hessian": LARGE,
+    "final": 0.5,
 }
-"""Shares of mu squared."""
-LENGTHS = SIZES = 0.02
-"""Shares for the lengths of groups' scores, and for the sizes of targets without an upper bound."""
-
-COLUMNS = {"columns": 0.03, "near": 0.02, "moments": 0.06}
+COLUMNS = {"columns": SMALL, "near": SMALL, "moments": MEDIUM}
 """Shares of fits with intervals for second moments of columns, counts near means, and moments."""
+ENOUGH_FOR_MEAN = 45.0
+"""Rows times mu from which a small share suffices for the mean of the targets."""
+POOLED = 4
+MOST_POOLED = 2 * POOLED
+"""Numbers of pooled scores, for bounded slopes and others."""
 
-# The approach and all Hessians use a sample of rows, if there are more than twice as many: enough
-# for this relative noise at the least limits, this many per column, and this many in all.
-_ENOUGH_NOISE, _ENOUGH_PER_COLUMN, _ENOUGH_ROWS = 0.02, 2000, 100_000
-# Largest noise in Hessians for full steps.
-_SURE_NOISE = 0.1
-# Least squared limit of f |z|, in units of the mean squared length of rows, and the variance that
-# noise may add beyond it, relative to sampling. Under any model weights change the estimand, so
-# more noise is acceptable there.
-_LEAST_LENGTH = 1.5
-_NEGLIGIBLE = {None: 0.05, "model": 0.05, "robust": 0.25}
-# Powers of that room for the limit of rows, without and with clipped slopes.
-_POWERS = {None: (0.6, 0.2), "model": (0.6, 0.2), "robust": (0.8, 0.6)}
-# Least and usual clipping threshold of slopes, in standard deviations at the start: without
-# intervals, and for intervals under a right model or any, which a clipping bias would shift; and
-# the acceptable noise relative to sampling.
-_SLOPES = {None: (2.0, 8.0), "model": (3.0, 5.0), "robust": (6.0, 8.0)}
-_BEARABLE = 0.6
-# The same for groups' scores, in units of their mean length at the constant model; the largest
-# threshold before squaring, and the root mean square of the lengths.
-_GROUPS = {None: (1.75, 1.75), "model": (2.0, 4.0), "robust": (4.0, 8.0)}
-_FAR_PRODUCT, _SPREAD = 4.0, 1.2
-# Least clipping threshold of curvature, in units of that at the start; harmless noise in a Hessian,
-# and the powers of the remaining room for the limits of f |z|^2 and of curvature.
-_LEAST_CURVATURE, _HESSIAN_NOISE = 3.0, 0.3
-_LONGER, _STEEPER = 0.4, 0.3
+# Variance that noise may add, relative to sampling: under a right model, and under any, where
+# weights change the estimand.
+NEGLIGIBLE, _BEARABLE = 0.05, 0.6
+# Limits of rows grow as this power of the remaining room. Those of slopes and curvature grow as
+# half of it: noise in squared scores still vanishes.
+GROWTH = 0.4
+# Least squared limit of f |z|, in units of the mean squared length of rows, and least clipping
+# threshold of curvature, in units of that at the start; and harmless noise in a Hessian.
+LEAST_LENGTH, LEAST_CURVATURE, HARMLESS = 1.5, 3.0, 0.3
+# Least clipping threshold of slopes, in standard deviations at the start, and of groups'
+# scores, in units of their mean length: without intervals, and under a right model or any, which a
+# clipping bias would shift.
+_SLOPES = {None: 2.0, "model": 3.0, "robust": 6.0}
+# The approach and Hessians use a sample of rows, if there are more than twice as many: enough for
+# negligible noise at the least limits, and this many.
+_ENOUGH_ROWS = 100_000
 
 
 @final
@@ -63,7 +59,6 @@ class Limits:
     clip: float
     square: float
     slope: float
-    squared_slope: float  # The slope limit for squared scores.
     curvature: float
 
     @property
@@ -95,12 +90,8 @@ def rows_enough(mu: float, data: DataSpec, adjacency: Adjacency) -> int | None:
     """Return the number of rows that suffice for all but the last steps; None for all rows."""
     if not adjacency.n_is_public or data.groups is not None:
         return None
-    noise = 2.0 * _LEAST_LENGTH * data.n_columns * _noise_of_hessian(mu, data, data.n_rows)
-    enough = max(
-        math.ceil(data.n_rows * noise / _ENOUGH_NOISE),
-        _ENOUGH_PER_COLUMN * data.n_columns,
-        _ENOUGH_ROWS,
-    )
+    noise = 2.0 * LEAST_LENGTH * data.n_columns * _noise_of_hessian(mu, data, data.n_rows)
+    enough = max(math.ceil(data.n_rows * noise / NEGLIGIBLE), _ENOUGH_ROWS)
     return enough if 2 * enough <= data.n_rows else None
 
 
@@ -109,7 +100,7 @@ def longest_step(noise: float) -> float:
 
     Curvature changes little over that distance, or is released again with little ``noise``.
     """
-    return min(max(_SURE_NOISE / noise, 1.0), 2.0)
+    return min(max(2.0 * NEGLIGIBLE / noise, 1.0), 2.0)
 
 
 def group_reach(
@@ -121,23 +112,20 @@ def group_reach(
     for scores clipped at one unit.
     """
     # Noise over sampling error of a score, for scores clipped at their mean length.
-    sampled = _SPREAD * math.sqrt(data.n_units / data.n_columns) / data.n_rows
-    unit = noise / sampled
-    least, usual = _GROUPS[inference]
-    cut = _cut(unit, least, usual)
-    most = data.reach(1) * cut / _GROUPS[None][0]
-    reach = min(max(cut * length, 1.0), most)
-    return reach, min(reach, max(_FAR_PRODUCT * length, 1.0))
+    sampled = math.sqrt(data.n_units / data.n_columns) / data.n_rows
+    cut = _cut(noise / sampled, _SLOPES[inference])
+    reach = min(max(cut * length, 1.0), data.reach(1) * cut / _SLOPES[None])
+    return reach, min(reach, max(FAR * length, 1.0))
 
 
-def _cut(unit: float, least: float, usual: float, power: float = 0.4) -> float:
-    """Return a clipping threshold: as large as noise allows, growing slowly beyond the usual.
+def _cut(unit: float, least: float) -> float:
+    """Return a clipping threshold: as large as noise allows, growing slowly beyond ``FAR``.
 
     ``unit`` is the noise for a threshold of 1, relative to sampling error. So both the bias of
     clipping and its noise vanish against sampling error as rows or budget grow.
     """
     bearable = max(_BEARABLE / unit, least)
-    return bearable * math.pow(min(usual / bearable, 1.0), 1.0 - power)
+    return bearable * math.pow(min(max(FAR, least) / bearable, 1.0), 1.0 - GROWTH / 2.0)
 
 
 def limits(
@@ -151,17 +139,17 @@ def limits(
     """Return the limits of rows, slopes and curvature.
 
     All limits exceed the least useful ones as long as noise stays negligible; that of rows grows
-    more slowly if slopes are clipped as well.
+    half as fast if slopes are clipped as well.
     """
-    least = _LEAST_LENGTH * data.n_columns
+    least = LEAST_LENGTH * data.n_columns
     noise = 2.0 * least * _noise_of_hessian(mu, data, n_asked or data.n_rows)
-    room = max(_HESSIAN_NOISE / noise, 1.0)
-    square, curvature = least * room**_LONGER, _LEAST_CURVATURE * room**_STEEPER
+    room = max(HARMLESS / noise, 1.0)
+    square, curvature = least * room**GROWTH, LEAST_CURVATURE * room ** (GROWTH / 2.0)
     # Noise over sampling error of a score, for rows of length 1 and slopes of 1.
     unit = 1.0 / (mu * math.sqrt(SHARES["final"] * data.n_rows))
-    # Slopes of a balanced binary target vary as 0.15, in units of their square bound.
-    room = max(_NEGLIGIBLE[inference] * 0.15 / (unit**2 * least), 1.0)
-    clip = math.sqrt(min(least * room ** _POWERS[inference][cuts_slopes], square))
-    least_slope, usual = _SLOPES[inference]
-    slope, squared = (_cut(unit * clip, least_slope, usual, power) for power in (0.4, 0.15))
-    return Limits(clip, square, slope, squared, curvature)
+    # Slopes of a balanced binary target vary as 1/4, in units of their square bound.
+    negligible = 0.5 if inference == "robust" else NEGLIGIBLE
+    room = max(negligible * 0.5**2 / (unit**2 * least), 1.0)
+    power = GROWTH / 2.0 if cuts_slopes else GROWTH
+    clip = math.sqrt(min(least * room**power, square))
+    return Limits(clip, square, _cut(unit * clip, _SLOPES[inference]), curvature)

@@ -26,17 +26,20 @@ from dpglm.solvers.uncertainty import Floats, eigen, solved
 
 # Shrinkage moves an entry by at most this many standard deviations of its noise, so that a few
 # large deviations among many small ones survive: Efron and Morris, "Limiting the risk of Bayes and
-# empirical Bayes estimators", JASA 67 (1972). Chosen by ``experiments.adult_coverage``.
+# empirical Bayes estimators", JASA 67 (1972). Chosen by ``python -m experiments.adult_coverage``.
 _MOST_SHRUNK = 0.5
 # Ridge on second moments, and the least mean square of a column, in standard deviations of noise.
-_RIDGE, LEAST_SQUARE = 1.5, 1.0 / 3.0
+RIDGE, LEAST_SQUARE = 1.5, 0.5
 # Scales of the usual covariance that the marginal likelihood chooses from, and numbers of rounds
 # in which the covariance of the error is refined.
 _SCALES, _ROUNDS, _OWN_ROUNDS = (4.0, 1.0, 0.25, 0.06, 0.015), 2, 5
+LEAST = 1e-3
+"""Least curvature and deviation relative to usual ones, so that noise is not divided by noise."""
+FAR = 5.0
+"""Standard deviations that noise practically never exceeds, and slopes of counts rarely do."""
 # The error of the Hessian along the estimate's own way counts as this many standard deviations, as
 # noise makes the direction of least curvature.
 _DOUBT = 2.0
-_LEAST_CURVATURE = 1e-4  # Relative to the mean curvature.
 SCALE_GRID = np.concatenate([[0.0], np.geomspace(0.02, 5.0, 48)])
 """Grid of scales for the marginal likelihood of a term, in units of the usual scale."""
 SWEEPS = 4
@@ -52,7 +55,7 @@ def least_deviation(scales: tuple[float, ...] | None) -> float:
 
     It is relative to the usual bound of a column.
     """
-    return 0.5 if scales is None else 1e-4
+    return 0.5 if scales is None else LEAST
 
 
 def prior_deviations(
@@ -103,7 +106,7 @@ class NoisyMatrix:
 def _convex(matrix: NoisyMatrix) -> NoisyMatrix:
     """Raise the eigenvalues of the mean to a small positive number."""
     values, directions = eigen(matrix.mean)
-    least = _LEAST_CURVATURE * max(float(values.mean()), _TINY)
+    least = LEAST * max(float(values.mean()), _TINY)
     mean = (directions * np.maximum(values, least)) @ directions.T
     return NoisyMatrix(mean, matrix.variances)
 
@@ -129,7 +132,7 @@ def column_moments(moments: Floats, noise: float) -> NoisyMatrix:
     means = np.clip(moments[last], -most, most)
     means[last] = total
     expected = np.outer(means, means) / total
-    spread = np.maximum(squares - means**2 / total, 1e-2 * squares)
+    spread = np.maximum(squares - means**2 / total, LEAST * squares)
     scale = np.outer(spread, spread) / total
     deviations, rest = _deviations(size, noise), moments - expected
     above = np.triu_indices(last, 1)
@@ -157,7 +160,7 @@ def whitened(moments: NoisyMatrix, noise: float) -> tuple[Floats, Floats, NoisyM
     """
     values, directions = eigen(moments.mean)
     values = np.maximum(values, 0.0)
-    raised = values + _RIDGE * noise
+    raised = values + RIDGE * noise
     roots = np.sqrt(len(values) / max(float((values / raised).sum()), _TINY) / raised)
     vectors = (directions * roots) @ directions.T
     squares = vectors**2

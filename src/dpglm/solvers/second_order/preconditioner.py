@@ -16,12 +16,13 @@ from dpglm.oracle.moments import (
     spectrum,
     unit_of_moments,
 )
+from dpglm.solvers.second_order.posterior import FAR
 from dpglm.solvers.uncertainty import Floats
 
-# A column's variance is seen, and counts are, beyond this many standard deviations of noise. Narrow
-# columns are within a quarter of their usual bound; counts can tell if noise is a quarter of the
-# rows; and a single value is one with nine tenths of them.
-_SURE_VARIANCE, _SURE_COUNT, _NARROW, _FEW, _ONE_VALUE = 3.0, 4.0, 2, 0.25, 0.9
+# Chosen by ``python -m experiments.coverage``: narrow columns are within a quarter of their usual
+# bound, counts can tell if noise is a quarter of the rows, and a single value is one with nine
+# tenths of them.
+_NARROW, FEW, _ONE_VALUE = 2, 0.25, 0.9
 
 
 @final
@@ -102,14 +103,14 @@ class Columns:
         moment = unit_of_moments(moments, noise_std, data)
         variances = moment * np.diag(moments)[: data.n_features] - centers**2
         rows = np.maximum(counts.sum(axis=(0, 1)), count_noise)
-        noise = _SURE_COUNT * count_noise * np.sqrt(2.0 * np.arange(len(counts)))
+        noise = FAR * count_noise * np.sqrt(2.0 * np.arange(len(counts)))
         beyond = np.cumsum(counts.sum(axis=1), axis=0) - counts.sum(axis=1)
         is_empty = np.logical_and.accumulate(beyond <= noise[:, np.newaxis], axis=0)
         level = is_empty.sum(axis=0) - 1
         is_narrow = (
-            (variances <= _SURE_VARIANCE * moment * noise_std)
+            (variances <= FAR * moment * noise_std)
             & (level >= _NARROW)
-            & (noise[-1] <= _FEW * rows)
+            & (noise[-1] <= FEW * rows)
             & (counts.max(axis=(0, 1)) <= _ONE_VALUE * rows)
         )
         scales = np.where(is_narrow, 2.0 ** -level.astype(np.float64), 1.0)

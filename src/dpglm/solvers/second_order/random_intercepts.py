@@ -31,9 +31,12 @@ from dpglm.problem import Problem
 from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.second_order import likelihood
+from dpglm.solvers.second_order import newton_raphson_settings as settings
 from dpglm.solvers.second_order.posterior import (
+    FAR,
     PRIOR,
     PRIOR_INTERCEPT,
+    RIDGE,
     SCALE_GRID,
     SWEEPS,
     ScaleLaw,
@@ -55,29 +58,24 @@ from dpglm.solvers.uncertainty import (
     eigen,
 )
 
-# Shares of mu squared, and numbers of scores before and with the last Hessian.
+# Shares of mu squared, and numbers of scores before and with the last Hessian. Those of
+# Newton-Raphson, by ``python -m experiments.levels``.
 _SHARES = {
-    "targets": 0.02,
-    "sizes": 0.02,
-    "moments": 0.05,
-    "first Hessians": 0.05,
-    "Hessian": 0.09,
-    "approach": 0.24,
-    "final": 0.55,
+    "targets": settings.SMALL,
+    "sizes": settings.SMALL,
+    "moments": settings.MEDIUM,
+    "first Hessians": settings.MEDIUM,
+    "Hessian": settings.LARGE,
+    "approach": settings.LARGE,
+    "final": 0.5,
 }
-_APPROACH, _POOLED, _FRESH = 4, 4, (0, 2)
+_APPROACH, _POOLED, _FRESH = settings.POOLED, settings.POOLED, (0, 2)
 # The usual scale of the effects of levels, the unit of the prior of these scales, and the numbers
 # of nodes of their law.
 _USUAL, _UNIT, _NODES = 0.5, 1.0, 9
-# Least squared limit of rows' lengths and curvature limit, relative to typical ones; and negligible
-# noise relative to sampling: with less noise limits grow.
-_LENGTH, _CURVATURE, _NEGLIGIBLE, _GROWTH = 1.5, 3.0, 0.05, 0.3
-_FAR = 5.0  # Clipping threshold of slopes of counts, in standard deviations.
-_RIDGE = 1.5  # On second moments, in standard deviations of noise.
 # Between scales at which the likelihood is computed; and deviations from chance in the products of
 # levels and fixed columns that count as seen, in standard deviations.
 _SPACING, _SURE = 4, 2.0
-_EVEN = 0.1  # Share of the squared length of rows that is divided evenly.
 MOST_FIXED = 300
 """Largest number of columns besides those of pooled levels."""
 _TINY = 1e-100
@@ -216,7 +214,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             mean, _, weight = noisy_target_means(oracle, self.declared["targets"], low, high)
         score, bend = likelihood.constant_model(loss, mean, low, high)
         basis, prior = self._basis(oracle)
-        unit = LevelScores(self._fixed, self._levels, basis, np.ones(0), data.intercept, reach=_FAR)
+        unit = LevelScores(self._fixed, self._levels, basis, np.ones(0), data.intercept, reach=FAR)
         slope, curvature = unit.bounds(loss, np.array([score]))
         dispersion = loss.dispersion or 1.0
         shares, ratio = self._split(
@@ -228,12 +226,13 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         scores = dataclasses.replace(
             unit, basis=basis, scales=np.repeat(np.sqrt(shares[1:]), sizes)
         )
-        grown = max(1.0, _NEGLIGIBLE / ratio) ** _GROWTH
-        length = math.sqrt(_LENGTH * shares[0] + 1.0 - shares[0])
+        grown = max(1.0, settings.NEGLIGIBLE / ratio) ** (settings.GROWTH / 2.0)
+        length = math.sqrt(settings.LEAST_LENGTH * shares[0] + 1.0 - shares[0])
         slopes, bends = scores.bounds(loss, np.linspace(-20.0, 20.0, 401))
         clip = float(slope[0]) * length * grown
         most = clip * float((bends / slopes).max())
-        square = min(_CURVATURE * float(curvature[0]) * grown * length**2, most * length)
+        square = settings.LEAST_CURVATURE * float(curvature[0]) * grown * length**2
+        square = min(square, most * length)
         clip, square = (float(np.clip(one, _TINY, 1.0 / _TINY)) for one in (clip, square))
         scores = dataclasses.replace(scores, clip=clip, square=square)
         v = np.zeros(basis.shape[1] + len(self._levels))
@@ -246,7 +245,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         """Return the shares of a row's squared length, and the largest noise over sampling.
 
         The first share is that of the fixed coordinates, then follow the factors'. They minimise
-        the expected error of the scores, in units of its curvature, for levels of one size; a tenth
+        the expected error of the scores, in units of its curvature, for levels of one size; a part
         is divided evenly. ``information`` is the curvature of all rows, ``slope`` a large slope.
         """
         noise = (slope * self.declared["final"].noise_std) ** 2 / _POOLED
@@ -254,7 +253,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         each = information / sizes
 
         def divided(logs: Floats) -> Floats:
-            return np.asarray((1.0 - _EVEN) * special.softmax(logs) + _EVEN / len(logs))
+            even = settings.NEGLIGIBLE
+            return np.asarray((1.0 - even) * special.softmax(logs) + even / len(logs))
 
         def error(logs: Floats) -> float:
             shares = divided(logs)
@@ -283,7 +283,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         unit, means = constant**2 / total, constant * found.mean[-1, :-1] / total
         products = unit * found.mean[:-1, :-1] - np.outer(means, means)
         values, directions = eigen(products)
-        values = np.maximum(values, 0.0) + _RIDGE * declared.noise_std * unit
+        values = np.maximum(values, 0.0) + RIDGE * declared.noise_std * unit
         white = (directions / np.sqrt(values)) @ directions.T
         basis = np.zeros((count + 1, count + 1))
         basis[:count, :count], basis[-1, :-1] = white, -means @ white * ones

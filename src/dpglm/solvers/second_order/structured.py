@@ -16,9 +16,8 @@ from typing import final
 import numpy as np
 from scipy import linalg, special
 
+from dpglm.solvers.second_order.posterior import LEAST
 from dpglm.solvers.uncertainty import Floats, solved
-
-_LEAST = 1e-3  # Share of its mean that the curvature of a level has at least.
 
 
 @final
@@ -140,11 +139,11 @@ def curvature_of_levels(seen: Floats, noise: float, mean: float) -> tuple[Floats
     spread = max(float(np.mean((seen - mean) ** 2)) - noise**2, 0.0)
     if spread < mean**2 and len(seen) > 1:
         kept = spread / (spread + noise**2)
-        means = np.maximum(mean + kept * (seen - mean), _LEAST * mean)
+        means = np.maximum(mean + kept * (seen - mean), LEAST * mean)
         return means, np.full_like(means, kept * noise**2)
     center = seen - noise**2 / mean
     at = -center / noise
     hazard = np.exp(-0.5 * at**2 - 0.5 * np.log(2.0 * np.pi) - special.log_ndtr(-at))
     means = center + noise * hazard
     variances = noise**2 * np.clip(1.0 + at * hazard - hazard**2, 0.0, 1.0)
-    return np.maximum(means, _LEAST * mean), variances
+    return np.maximum(means, LEAST * mean), variances

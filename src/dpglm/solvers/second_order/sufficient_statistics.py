@@ -17,6 +17,14 @@ from dpglm.oracle.targets import TargetShares
 from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated, calibrate
 from dpglm.problem import Problem, Squared
 from dpglm.solvers.base import Facts, Plan, Solver
+from dpglm.solvers.second_order.newton_raphson_settings import (
+    ENOUGH_FOR_MEAN,
+    HARMLESS,
+    LARGE,
+    MEDIUM,
+    MOST_POOLED,
+    SMALL,
+)
 from dpglm.solvers.second_order.sufficient_statistics_method import (
     SufficientStatisticsMethod,
 )
@@ -29,24 +37,17 @@ from dpglm.solvers.uncertainty import (
     n_penalized,
 )
 
-# ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
-_TARGET_SHARE, _MOST_TARGET_SHARE = 0.08, 0.99
-# Slopes are released if n mu exceeds the first, times the number of columns, or the second.
-_PER_COLUMN, _ENOUGH, _FALL = 12.0, 45.0, 3
-# Shares of the equations, the counts of scores, and the scores.
-_OF_REST, _OF_REST_FOR_INTERVALS = (0.2, 0.03, 0.77), (0.2, 0.13, 0.67)
+# Chosen by ``python -m experiments.least_squares``; docs/solvers has its tables.
+# Shares of the equations, the counts of scores, and the scores. Intervals need good counts: scores
+# that are clipped by a bound that noise made too small do not show in their variance.
+_OF_REST = LARGE, SMALL, 1.0 - LARGE - SMALL
+_OF_REST_FOR_INTERVALS = LARGE, LARGE, 1.0 - LARGE - LARGE
 # Shares of second moments within the declared bounds, counts near means, and second moments.
-_OF_MOMENTS = (0.25, 0.125, 0.625)
-_SCORES = 8
-_BIN_NOISE, _MOST_SIDE = 0.3, 16
-# The mu sqrt(n / d) where noise equals sampling error, for rows of mean squared norm.
-_EVEN = 5.4
-# Growth of the bounds on rows and residuals with mu sqrt(n / d): so slow that noise, which grows
-# with both, still vanishes against sampling error.
-_CLIP_GROWTH, _REACH_GROWTH = 0.9, 0.3
-_LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 0.25, 0.015
-# Noise in second moments up to which longer rows count in full.
-_NOISE_OF_LONG_ROWS = 0.15
+_OF_MOMENTS = LARGE, LARGE, 1.0 - LARGE - LARGE
+_MOST_SIDE = 16
+# The mu sqrt(n / d) where noise equals sampling error, for rows of mean squared norm; and the
+# bound on scores, and that per mu n / d, while noise exceeds sampling error.
+_EVEN, _LEAST_SCORE_CLIP, _SCORE_CLIP_GROWTH = 5.4, 0.25, 0.015
 
 
 @checked
@@ -63,7 +64,7 @@ class SufficientStatistics(Solver):
 
     Parameters
     ----------
-    first_share : float, default=0.16
+    first_share : float, default=0.15
         Share of the budget (of mu squared) for the second moments of scaled rows, in (0, 1), after
         the targets' share.
     clip : float, optional
@@ -119,7 +120,7 @@ class SufficientStatistics(Solver):
     clipped score and squared residuals 22
     """
 
-    first_share: float = 0.16
+    first_share: float = LARGE
     clip: float | None = None
     inference: Covariance | None = None
     prior_scales: tuple[float, ...] | None = None
@@ -172,7 +173,7 @@ class SufficientStatistics(Solver):
         check_data(data, adjacency)
         mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
         shares, target_shares = self._shares(data.n_rows * mu, data)
-        n_scores = _SCORES if len(shares) > 1 and self.inference is None else 1
+        n_scores = MOST_POOLED if len(shares) > 1 and self.inference is None else 1
         sigma = _calibrated(shares, budget, adjacency, n_scores)
         growth = mu * math.sqrt(data.n_rows / data.n_columns)
         clip = score_clip = self._clip(growth)
@@ -186,7 +187,7 @@ class SufficientStatistics(Solver):
             target_shares=target_shares,
             clip=clip,
             score_clip=score_clip,
-            slack=max(1.0, _REACH_GROWTH * growth ** (1.0 / 3.0)),
+            slack=max(1.0, (growth / _EVEN**2) ** (1.0 / 3.0)),
             inference=self.inference,
             noise_multipliers=(
                 *(sigma / math.sqrt(one) for one in shares[:-1]),
@@ -198,7 +199,7 @@ class SufficientStatistics(Solver):
         )
         if self.clip is None and self.inference is not None:
             # Longer rows count in full as far as noise in their second moments is small.
-            longest = max(clip, clip * _NOISE_OF_LONG_ROWS / method.moment_noise)
+            longest = max(clip, clip * HARMLESS / method.moment_noise)
             method = dataclasses.replace(method, score_clip=min(longest, LARGEST))
         return method
 
@@ -208,32 +209,28 @@ class SufficientStatistics(Solver):
         if clip is None:
             clip = 1.0
             if self.inference is None:
-                slow = _CLIP_GROWTH * growth ** (2.0 / 3.0)
-                clip = max(clip, min((growth / _EVEN) ** 2, slow))
+                # So slow that noise still vanishes against sampling error.
+                clip = max(clip, min((growth / _EVEN) ** 2, growth ** (2.0 / 3.0)))
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         return clip
 
     def _shares(self, signal: float, data: DataSpec) -> tuple[tuple[float, ...], TargetShares]:
         """Return the shares of the releases, and of the parts of the first; ``signal`` is n mu."""
-        columns, targets = data.n_columns, 0.5 * _TARGET_SHARE
+        targets, counts = 0.5 * MEDIUM, 1.0 - MEDIUM
         if data.intercept > 0.0:
-            few = min(_PER_COLUMN * columns, _ENOUGH)
-            if signal <= few and self.inference is None:
-                return (1.0,), TargetShares(_MOST_TARGET_SHARE, 1.0 - _MOST_TARGET_SHARE, 0.0, 0)
-            fade = min((few / signal) ** _FALL, 1.0)
-            targets = max(_TARGET_SHARE, _MOST_TARGET_SHARE * fade)
-            mean, weight = 0.5 + 0.4 * fade, 0.1 - 0.05 * fade
-        else:
-            mean, weight = 0.0, 0.1
-        counts = 1.0 - mean - weight
-        side = int(min(max(_BIN_NOISE * signal * math.sqrt(targets * counts), 2.0), _MOST_SIDE))
+            if signal <= ENOUGH_FOR_MEAN and self.inference is None:
+                return (1.0,), TargetShares(1.0 - SMALL, SMALL, 0.0, 0)
+            fade = min((ENOUGH_FOR_MEAN / signal) ** 3, 1.0)
+            targets = max(MEDIUM, (1.0 - SMALL) * fade)
+            counts = max((0.5 - MEDIUM) * (1.0 - fade), MEDIUM)
+        side = int(min(max(HARMLESS * signal * math.sqrt(targets * counts), 2.0), _MOST_SIDE))
         first = (1.0 - targets) * self.first_share
         of_rest = _OF_REST if self.inference is None else _OF_REST_FOR_INTERVALS
         last = (one * (1.0 - targets - first) for one in of_rest)
         moments = (1.0,) if self.inference is None else _OF_MOMENTS
         return (targets, *(first * one for one in moments), *last), TargetShares(
-            mean, weight, counts, side
+            1.0 - counts - MEDIUM, MEDIUM, counts, side
         )
 
 

@@ -57,6 +57,7 @@ from dpglm.solvers.second_order.least_squares import (
     with_biased,
 )
 from dpglm.solvers.second_order.likelihood import USUAL_ERROR, is_quadratic, minimize_quadratic
+from dpglm.solvers.second_order.newton_raphson_settings import LARGE, MEDIUM, NEGLIGIBLE
 from dpglm.solvers.second_order.preconditioner import (
     Basis,
     Columns,
@@ -74,18 +75,18 @@ from dpglm.solvers.uncertainty import (
     n_penalized,
 )
 
-# ``python -m experiments.least_squares`` measures their effects; docs/solvers has its tables.
-_EQUATIONS, _SCORE = MomentShares(0.5, 0.25, 0.25), MomentShares(0.0, 0.9, 0.1)
+# Chosen by ``python -m experiments.least_squares``; docs/solvers has its tables.
+_EQUATIONS = MomentShares(1.0 - LARGE - LARGE, LARGE, LARGE)
+_SCORE = MomentShares(0.0, 1.0 - MEDIUM, MEDIUM)
 _FINAL: Mapping[Covariance, ScoreShares] = {
-    "model": ScoreShares(0.25, 0.70, 0.05),
-    "robust": ScoreShares(0.20, 0.55, 0.05, 0.20),
+    "model": ScoreShares(LARGE + MEDIUM, 1.0 - LARGE - 2.0 * MEDIUM, MEDIUM),
+    "robust": ScoreShares(LARGE + MEDIUM, 1.0 - 2.0 * (LARGE + MEDIUM), MEDIUM, LARGE),
 }
-"""Division of the release that intervals follow from."""
-_REACH = 2.5
+"""Division of the release that intervals follow from; its matrix comes from no other release."""
+_REACH = 2.5  # Standard deviations of residuals that are not clipped.
 # Noise variance of scores over sampling variance: up to the first few scores are clipped, for all
 # counts; beyond the second, without intervals, counts do not widen the bound.
 _SMALL, _LARGE = 0.01, 0.5
-_LEAST_VARIANCE = 0.05
 
 
 @final
@@ -324,7 +325,7 @@ class SufficientStatisticsMethod(FitMethod["SufficientStatisticsState"]):
         g = sums.vector[: self.data.n_features] - slopes.weight * mean.value * slopes.mean
         v = shrunk_slopes(slopes.matrix, g, noise, variance, weight).v
         explained = mean.value**2 + float(v @ slopes.matrix @ v) / weight
-        left = max(variance - explained, _LEAST_VARIANCE * variance, 0.5 * in_variance)
+        left = max(variance - explained, NEGLIGIBLE * variance, 0.5 * in_variance)
         reach = state.extent * math.sqrt(left) + 2.0 * mean.noise
         width = self.data.target_high - self.data.target_low
         reach = min(reach, 2.0 * self.slack * view.reach, width or 1.0)
