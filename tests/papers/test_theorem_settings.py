@@ -30,6 +30,7 @@ from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import L2, Hinge, L1Ball, L2Ball, Logistic, Problem, SmoothedHinge, Squared
 from dpglm.selection import NormGridSearch
+from dpglm.selection.search import excess_risk
 from dpglm.solvers import (
     AcceleratedMirrorDescent,
     InverseSqrt,
@@ -137,8 +138,7 @@ def test_penalty_of_the_grid_bounds_the_risk(share, most):
     """Losses are ``most`` with a small probability, which has the largest variance there is."""
     failure, n_rows, at_zero = 0.2, 100, 1.0
     risk = share * most
-    search = NormGridSearch(bounds=(1.0,), failure=failure, penalized=True)
-    (penalty,) = search._penalties((most,), at_zero, n_rows)
+    penalty = excess_risk(most, at_zero, math.log(1.0 / failure) / n_rows)
     counts = np.arange(n_rows + 1)
     law = stats.binom.pmf(counts, n_rows, share)
     assert law[counts / n_rows * most + penalty < risk].sum() <= failure

@@ -34,20 +34,11 @@ class Arora2022Smooth(theorems.TheoremSettings):
 
     Notes
     -----
-    With B the largest norm in the set, H the smoothness of a row's loss, Y^2 the largest loss
-    at zero, d the number of coefficients and sigma the noise in each coordinate of a mean
-    gradient, the step size is
+    ``docs/solvers/paper_settings.md`` has the step size. For ``n >= H B^2 / Y^2`` independent rows
+    the excess population risk is of order ``sqrt(H) B Y / sqrt(n) + G B sqrt(d) / (n mu)``, with G
+    the supremum of the slope on the predictions that the set allows.
 
-        eta = min( B / (sqrt(T) max(sqrt(H) Y, sigma sqrt(d))), 1 / (4 H) ).
-
-    For n rows drawn independently and ``n >= H B^2 / Y^2`` the excess population risk is then of
-    order ``sqrt(H) B Y / sqrt(n) + G B sqrt(d) / (n mu)``, with mu the budget and G the bound on
-    row gradients: the supremum of the slope on the predictions that the set allows, which is below
-    the paper's generic ``2 Y sqrt(H) + 2 H B`` (Lemma 2). An L2 penalty is allowed; it enters by
-    its prox.
-
-    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem. The
-    theorem's variance is too small for epsilon above 8 or so.
+    Privacy: that of ``NoisyGD``; it does not rest on the theorem.
 
     References
     ----------
@@ -93,7 +84,8 @@ class Arora2022Smooth(theorems.TheoremSettings):
 class Arora2022Lipschitz(theorems.TheoremSettings):
     """Projected noisy gradient descent for losses with bounded slopes, smooth or not.
 
-    As ``Arora2022Smooth``, with number and size of the steps from the bound below.
+    As ``Arora2022Smooth``, with number and size of the steps from the bound of ``Song2021``, with
+    the dimension for the rank: a projection mixes noise from every direction.
 
     Parameters
     ----------
@@ -103,29 +95,13 @@ class Arora2022Lipschitz(theorems.TheoremSettings):
 
     Notes
     -----
-    The bounds, and the choice of T and of the step, are those of ``Song2021`` with B the largest
-    norm in the set. They have the dimension and not the rank, since a projection mixes noise from
-    every direction into those of the rows. Where the gradient does not vanish at the minimiser in
-    the set, the bound for ``eta <= 1/H`` has twice the noise term.
-
-    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem.
+    Privacy: that of ``NoisyGD``; it does not rest on the theorem.
 
     References
     ----------
-    Arora, Bassily, Guzmán, Menart and Ullah, "Differentially Private Generalized Linear Models
-    Revisited", NeurIPS 2022, Algorithm 1, which section 4 and appendix B run in the projected
-    space for Lipschitz losses; Bassily, Smith and Thakurta, "Private Empirical Risk
-    Minimization", FOCS 2014, for the bound, which is Theorem 2.7 of Song et al. 2021.
-
-    Examples
-    --------
-    >>> from dpglm.data.rows import DataSpec
-    >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Hinge, L2Ball
-    >>> problem = Problem(Hinge(), constraint=L2Ball(2.0))
-    >>> data = DataSpec(n_rows=1000, n_features=50)
-    >>> Arora2022Lipschitz().plan(problem, ApproximateDP(1.0, 1e-5), data).n_steps
-    1438
+    Arora et al. 2022, Algorithm 1, which section 4 and appendix B run in the projected space for
+    Lipschitz losses; Bassily, Smith and Thakurta, "Private Empirical Risk Minimization", FOCS 2014,
+    for the bound, which is Theorem 2.7 of Song et al. 2021.
     """
 
     theorem: ClassVar[str] = "song2021, Theorem 2.7"
@@ -158,32 +134,15 @@ class Arora2022OutputPerturbation(theorems.TheoremSettings):
 
     Notes
     -----
-    With G the largest gradient of a row on the ball, H the smoothness of its loss and mu the
-    budget, the strength is ``(2 H)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3) or
-    ``sqrt(2 G^2 / (n mu)) / B`` (Theorem 5): the theorems' up to constants, with mu in place of
-    ``epsilon / sqrt(log(1/delta))``.
+    The strengths are those of ``docs/solvers/output_perturbation.md``. The certificate of the
+    minimiser needs smoothness, so the plain hinge is refused, though Theorem 5 covers it:
+    ``SmoothedHinge(w)`` is at most ``w / 2`` below it, so ``w = B R / sqrt(n)`` keeps the rate.
 
-    The certificate of the minimiser needs smoothness, so the plain hinge is refused, though Theorem
-    5 covers it: ``SmoothedHinge(w)`` is at most ``w / 2`` below it, so ``w = B R / sqrt(n)`` keeps
-    the theorem's rate.
-
-    Privacy: that of ``OutputPerturbation``; privacy does not rest on a theorem.
+    Privacy: that of ``OutputPerturbation``; it does not rest on the theorem.
 
     References
     ----------
     Arora et al. 2022, Algorithm 3, Theorems 3 and 5.
-
-    Examples
-    --------
-    >>> from dpglm.data.rows import DataSpec
-    >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import L2Ball, Squared
-    >>> problem = Problem(Squared(), constraint=L2Ball(2.0))
-    >>> data = DataSpec(n_rows=1000, n_features=5, target_low=-1.0, target_high=1.0)
-    >>> solver = Arora2022OutputPerturbation()
-    >>> plan = solver.plan(problem, ApproximateDP(1.0, 1e-5), data)
-    >>> round(plan.method.objective.clip, 6), plan.theorems
-    (3.0, ('Settings and number of steps are those of arora2022, Theorem 3.',))
     """
 
     lipschitz: bool = False
@@ -230,13 +189,10 @@ class Arora2022GridSearch(theorems.TheoremSettings):
     -----
     Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ..., K, with ``b
     = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, as larger balls have no better
-    bound than zero. In print the radii are ``2^j`` and K has ``Y^2 (n epsilon)^(2/3) / (sqrt(H)
-    R^2)``, and both depend on units. Losses are bounded by the ball alone, and scores have the
-    penalty of line 6, where the root lacks ``Delta(B)`` in print. Boosting takes ``log2(2 /
-    failure)`` models.
+    bound than zero. The printed radii and K depend on units (docs/evidence/errata.md). Boosting
+    takes ``log2(2 / failure)`` models.
 
-    Privacy: that of ``NormGridSearch``: half of the rows pay for K trainings, the others for the
-    choice.
+    Privacy: that of ``NormGridSearch``.
 
     References
     ----------

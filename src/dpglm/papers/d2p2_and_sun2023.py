@@ -34,9 +34,8 @@ def d2p2_theorems(
 
     Notes
     -----
-    The theorems hold for every K; their batch size ``sigma^2 / xi^2`` depends on the rows. Fading
-    noise makes their bound larger, and Theorem 2's has a term that is infinite on an unbounded set
-    (docs/errata.md).
+    Fading noise makes the theorems' bound larger, and Theorem 2's has a term that is infinite on an
+    unbounded set (docs/evidence/errata.md).
 
     Privacy: that of ``D2P2``.
 
@@ -76,23 +75,14 @@ def dpsgd_f_theoretical(
 
     Notes
     -----
-    An instance-optimal mean is subtracted, then rows are divided by a private radius tau around it
-    and clipped to it, next to an intercept column of length tau. So rows have a norm of at most
-    ``sqrt(2) tau``, and gradients one of at most ``sqrt(2) G tau`` for a loss with slopes up to G,
-    where ``Song2021`` clips. The paper clips the whole row, intercept column included; here that
-    column stays, so that coefficients can be mapped back exactly. The radius leaves out ``O(log n /
-    epsilon)`` rows, as in Lemma 4.
+    The paper clips the whole row, intercept column included; here that column stays, so that
+    coefficients can be mapped back exactly. ``docs/solvers/dpsgd_f.md`` has the steps.
 
     Privacy: that of ``Preprocessed``.
 
     References
     ----------
     Sun et al. 2023, Algorithm 2 and Theorem 1.
-
-    Examples
-    --------
-    >>> [type(step).__name__ for step in dpsgd_f_theoretical().steps]
-    ['InstanceOptimalCenter', 'ClipToQuantile']
     """
     steps = [InstanceOptimalCenter(), ClipToQuantile(quantile=None)]
     return Preprocessed(steps, solver or Song2021(), shares=shares)

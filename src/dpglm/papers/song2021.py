@@ -48,30 +48,19 @@ class Song2021(theorems.TheoremSettings):
 
     Notes
     -----
-    Let G be the clip, H the smoothness of the mean loss (inf if there is none) and s the noise
-    in each coordinate of the mean gradient divided by sqrt(T), which does not depend on T. Then
-    the average w of the first T iterates (from the start on) has, for every step size eta,
-
-        E F(w) - F(w*) <= B^2 / (2 eta T) + eta (G^2 + r T s^2) / 2,
-
-    equation 6 of the paper, and for ``eta <= 1/H`` the same without ``G^2`` (from the paper's proof
-    by ``<g, w - w*> >= F(w) - F(w*) + |g|^2 / (2 H)``, which convexity and smoothness give). The
-    step minimises the better bound. Large T make either one ``B s sqrt(r)``, which is independent
-    of the dimension. The paper sets ``T = n^2 epsilon^2`` for every rank; here T is the smaller of
-    ``G^2 / (r s^2)``, where the first bound is sqrt(2) times that, and ``H B / (s sqrt(r))``, at
-    which the second one is reached.
-
-    The average here is of iterates 1 to T; one more step, not taken, turns the bound into one for
-    those, at a cost of ``1/T`` of the second term. An L2 penalty enters by its prox, which keeps
+    The step minimises the bound that ``docs/solvers/paper_settings.md`` states, and T is where
+    either form of it is nearly ``B s sqrt(r)``, which is independent of the dimension. The bound is
+    for the average of the first T iterates from the start on; the average here is of iterates 1 to
+    T, at a cost of ``1/T`` of the second term. An L2 penalty enters by its prox, which keeps
     iterates in the span of the rows (other penalties do not). With K outputs the gradients have
     rank at most ``r K``; clipping below the largest norm is for one output alone (Lemma 5.1). With
     an intercept the rank is ``r + 1``.
 
     For the population the step minimises the first bound plus ``4 G^2 eta (sqrt(T) + T/n)``, a
-    bound on the change of the loss of the result by one row (Bassily, Feldman, Guzmán and Talwar
-    2020); so T must be n^2.
+    bound on the change of the loss of the result by one row (Bassily et al. 2020); so T must be
+    n^2.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy does not rest on a theorem.
+    Privacy: that of ``NoisyGD``; it does not rest on the theorem.
 
     References
     ----------
@@ -145,28 +134,15 @@ class Song2021NonConvex(theorems.TheoremSettings):
 
     Notes
     -----
-    With H the smoothness of the mean loss, s the noise in each coordinate of a mean gradient
-    divided by sqrt(T) and Y^2 a bound on the loss at zero, some of the first T iterates has ::
+    Some of the first T iterates has the bound of ``Wang2017NonConvex`` with r for d, and T makes
+    its terms equal. The paper has ``T >= H Y^2 / s^2``, where the second term no longer falls with
+    the number of rows (docs/evidence/errata.md); ``n_steps`` runs that, too.
 
-        E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + r T s^2,
-
-    and T makes the terms equal. The paper has ``T >= H Y^2 / s^2``, where the second term no
-    longer falls with the number of rows (docs/errata.md); ``n_steps`` runs that, too.
-
-    Privacy: that of ``BestIterate``; privacy does not rest on a theorem.
+    Privacy: that of ``BestIterate``; it does not rest on the theorem.
 
     References
     ----------
     Song, Steinke, Thakkar and Thakurta 2021, Theorem 4.1.
-
-    Examples
-    --------
-    >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Savage
-    >>> data = DataSpec(n_rows=10_000, n_features=20)
-    >>> plan = Song2021NonConvex(rank=5).plan(Problem(Savage()), ApproximateDP(1.0, 1e-5), data)
-    >>> plan.n_steps, plan.theorem.name
-    (1124, 'song2021, Theorem 4.1 (corrected)')
     """
 
     theorem: ClassVar[str] = "song2021, Theorem 4.1 (corrected)"

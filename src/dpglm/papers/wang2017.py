@@ -51,24 +51,12 @@ class Wang2017PolyakLojasiewicz(theorems.TheoremSettings):
     ``(w - eta g) / (1 + eta lambda)`` with ``eta = 1/H`` is exactly a gradient step of size
     ``1 / (H + lambda)`` on the loss and the penalty together.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; privacy rests neither on the theorem nor on the
-    condition. For a convex loss with a ridge on all coefficients the noise is that of releasing the
-    last iterate alone, which does not grow with T.
+    Privacy: that of ``NoisyGD``; it rests neither on the theorem nor on the condition.
 
     References
     ----------
     Wang, Ye and Xu, "Differentially Private Empirical Risk Minimization Revisited: Faster and
     More General", NIPS 2017, Algorithm 4 and Theorem 6.2.
-
-    Examples
-    --------
-    >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import L2, Logistic
-    >>> problem = Problem(Logistic(), L2(0.05))
-    >>> data = DataSpec(n_rows=10_000, n_features=20)
-    >>> plan = Wang2017PolyakLojasiewicz().plan(problem, ApproximateDP(1.0, 1e-5), data)
-    >>> plan.n_steps, plan.method.step_sizes[0]
-    (77, 4.0)
     """
 
     theorem: ClassVar[str] = "wang2017, Theorem 6.2"
@@ -106,33 +94,20 @@ class Wang2017NonConvex(theorems.TheoremSettings):
 
     Notes
     -----
-    Let s be the noise in each coordinate of a mean gradient divided by sqrt(T), d the number of
-    coefficients and Y^2 a bound on the loss at zero, the start. For an iterate drawn uniformly from
-    the first T::
+    With s and d as in ``Wang2017PolyakLojasiewicz`` and Y^2 a bound on the loss at zero, the start,
+    an iterate drawn uniformly from the first T has ::
 
         E |grad F(w)|^2 <= 2 (H + lambda) Y^2 / T + d T s^2,
 
     and T makes the terms equal. The draw is from iterates 1 to T; one more step, not taken,
     turns the bound into one for those, and the first step may raise Y^2 by
-    ``d T s^2 / (2 (H + lambda))``, so that the second term grows by ``1/T`` of itself. The draw
-    is a public random number. A penalty enters as in ``Wang2017PolyakLojasiewicz``.
+    ``d T s^2 / (2 (H + lambda))``, so that the second term grows by ``1/T`` of itself.
 
-    Privacy: ``NoisyGD`` plans, calibrates and runs; all T steps are paid for, and privacy does not
-    rest on a theorem.
+    Privacy: that of ``NoisyGD``; all T steps are paid for.
 
     References
     ----------
-    Wang, Ye and Xu, "Differentially Private Empirical Risk Minimization Revisited: Faster and
-    More General", NIPS 2017, Algorithm 4 and Theorem 6.3.
-
-    Examples
-    --------
-    >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Savage
-    >>> data = DataSpec(n_rows=10_000, n_features=20)
-    >>> plan = Wang2017NonConvex().plan(Problem(Savage()), ApproximateDP(1.0, 1e-5), data)
-    >>> plan.n_steps
-    562
+    Wang, Ye and Xu 2017, Algorithm 4 and Theorem 6.3.
     """
 
     theorem: ClassVar[str] = "wang2017, Theorem 6.3"
@@ -156,9 +131,9 @@ class Wang2017NonConvex(theorems.TheoremSettings):
 @final
 @dataclass(frozen=True)
 class Wang2017MirrorDescent(theorems.TheoremSettings):
-    """Accelerated mirror descent with a step size for which its proof holds.
+    """Accelerated mirror descent with a step size for which its proof holds: ``1/(H + lambda)``.
 
-    Steps of size ``1/(H + lambda)``, row gradients clipped at a bound that they cannot exceed.
+    Row gradients are clipped at a bound that they cannot exceed.
 
     Parameters
     ----------
@@ -209,7 +184,8 @@ class Wang2017SVRG(theorems.TheoremSettings):
     -----
     With ``eta = 1/(48 L)`` and ``200 L/m`` steps the left side of the paper's inequality (4) is
     0.488 and a little, below the required 1/2; at the printed ``1/(12 L)`` it never is
-    (docs/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves ``d s^2 / m``.
+    (docs/evidence/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves ``d s^2 /
+    m``.
 
     Privacy: that of ``SVRG``, the theorem's algorithm corrected.
 

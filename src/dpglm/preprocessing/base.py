@@ -11,7 +11,7 @@ from typing import ClassVar, final
 
 from scipy.special import log_ndtr
 
-from dpglm._validation import check_real
+from dpglm._validation import check_bools, check_real
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.row_map import RowMap
@@ -45,90 +45,44 @@ class Preprocessor(abc.ABC):
     row_norm: float | None = None
     """Row norm after the step; by default the one before."""
 
+    def __post_init__(self) -> None:
+        check_bools(self)
+        if self.row_norm is not None:
+            check_real("row_norm", self.row_norm, least=SMALLEST, most=LARGEST)
+
     @abc.abstractmethod
     def share(self, data: DataSpec, mu: float) -> float:
-        """Default share of the budget (of mu squared) for the step.
+        """Return the default share of the budget (of mu squared), in [0, 1).
 
-        Parameters
-        ----------
-        data : DataSpec
-            Public facts about the input rows.
-        mu : float
-            The whole budget as Gaussian DP, divided by the relation's factor.
-
-        Returns
-        -------
-        float
-            In [0, 1); 0 for a step that releases nothing.
+        ``mu`` is the whole budget as Gaussian DP, divided by the relation's factor; the share is 0
+        for a step that releases nothing.
         """
 
     @abc.abstractmethod
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
-        """All releases of the step, with their sensitivities and noise.
+        """Return all releases of the step, with their sensitivities and noise.
 
-        Parameters
-        ----------
-        data : DataSpec
-            Public facts about the input rows.
-        mu : float
-            Budget of the step.
-        adjacency : Adjacency
-            The neighbouring relation.
-
-        Raises
-        ------
-        ValueError
-            If the step does not support such rows.
+        ``data`` has the facts of the input rows. ValueError if the step does not support such rows.
         """
 
     def output(self, data: DataSpec) -> DataSpec:
-        """Public facts about the rows after the step; by default dense ones with ``row_norm``.
-
-        Parameters
-        ----------
-        data : DataSpec
-            Public facts about the input rows.
-        """
+        """Return facts about the rows after the step; by default dense ones with ``row_norm``."""
         return dense_spec(data, self.row_norm)
 
     def noise_growth(self, data: DataSpec) -> float:
-        """Growth factor of coefficient noise when the map is undone, for rows of maximal norm.
-
-        Parameters
-        ----------
-        data : DataSpec
-            Public facts about the input rows.
-        """
+        """Return the growth of coefficient noise when the map is undone, at most."""
         return 1.0
 
     @abc.abstractmethod
     def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
         """Learn the map from the planned releases of ``oracle`` alone.
 
-        Parameters
-        ----------
-        oracle : Oracle
-            The input rows.
-        planned : PlannedStep
-            The step with its releases.
-        seed : int
-            64 random bits: public randomness, independent of the rows.
+        ``seed`` is public randomness: 64 random bits that are independent of the rows.
         """
 
     @final
     def plan(self, data: DataSpec, mu: float, adjacency: Adjacency) -> PlannedStep:
-        """Decide the noise, from public facts only.
-
-        Parameters
-        ----------
-        data, mu, adjacency
-            As in ``releases``.
-
-        Raises
-        ------
-        ValueError
-            If the step does not support such rows.
-        """
+        """Decide the noise, from public facts only; arguments and errors as in ``releases``."""
         planned = PlannedStep(self, data, adjacency, mu)
         # This refuses rows that the step does not support, or without a bound on rounding.
         _ = planned.releases
@@ -138,7 +92,7 @@ class Preprocessor(abc.ABC):
 @final
 @dataclass(frozen=True)
 class PlannedStep:
-    """A preprocessing step with the budget and the rows that it is for.
+    """A preprocessing step with the budget (``mu``, as Gaussian DP) and the rows that it is for.
 
     Parameters
     ----------
@@ -149,7 +103,7 @@ class PlannedStep:
     adjacency : Adjacency
         The neighbouring relation.
     mu : float
-        Budget of the step as Gaussian DP.
+        Budget of the step.
     """
 
     step: Preprocessor
@@ -178,20 +132,8 @@ class PlannedStep:
         return self.step.noise_growth(self.data)
 
     def learn(self, oracle: Oracle, seed: int) -> RowMap:
-        """Learn the map; see ``Preprocessor.learn``.
-
-        Parameters
-        ----------
-        oracle : Oracle
-            The input rows.
-        seed : int
-            Public randomness.
-        """
+        """Learn the map; see ``Preprocessor.learn``."""
         return self.step.learn(oracle, self, seed)
-
-
-_WANTED_RANK_ERROR = 0.02
-_LOG_CANDIDATES = 10.0
 
 
 def pure_epsilon(mu: float) -> float:
@@ -214,21 +156,9 @@ def bounded_range_epsilon(mu: float) -> float:
     return 2.0 * pure_epsilon(mu)
 
 
-def quantile_share(data: DataSpec, mu: float) -> float:
-    """Return the budget share for a quantile with a rank error of 2 % of the rows."""
-    error = 2.0 * _LOG_CANDIDATES / (bounded_range_epsilon(mu) * data.n_rows)
-    return share_for_error(error, _WANTED_RANK_ERROR, least=0.002)
-
-
 def share_for_error(error: float, wanted: float, least: float = 0.01, most: float = 0.1) -> float:
     """Return the share of mu squared that achieves the wanted error, within limits.
 
     ``error`` is the error at the whole budget; errors are proportional to 1 / mu.
     """
     return min(max((error / wanted) ** 2, least), most)
-
-
-def check_row_norm(row_norm: float | None) -> None:
-    """Check the row norm after a step, or None."""
-    if row_norm is not None:
-        check_real("row_norm", row_norm, least=SMALLEST, most=LARGEST)

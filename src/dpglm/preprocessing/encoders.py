@@ -30,16 +30,11 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
 
     @abc.abstractmethod
     def stated_schema(self) -> Schema:
-        """Return the schema that the parameters state, whether or not the encoder is fitted.
-
-        Returns
-        -------
-        Schema
-        """
+        """Return the schema that the parameters state, whether or not the encoder is fitted."""
 
     @all_or_nothing
     def fit(self, X: Table, y: object = None) -> Self:
-        """Check that the table has the schema's columns.
+        """Check that the table has the schema's columns, or raise ValueError.
 
         Parameters
         ----------
@@ -48,15 +43,6 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
             array has the schema's columns in order.
         y : object
             Not used.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If the schema is wrong or a column is missing.
         """
         schema = self.stated_schema()
         schema.check_columns(X)
@@ -90,22 +76,7 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         return schema.encode_sparse(X, dtype) if schema.is_wide else schema.encode(X, dtype)
 
     def target(self, X: Table) -> NDArray[Any]:
-        """Return the targets of a table in the schema's spelling or bounds.
-
-        Parameters
-        ----------
-        X : mapping or DataFrame
-            A table with the schema's target column.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If the column is missing or a cell does not match the schema.
-        """
+        """Return the targets in the schema's spelling or bounds, from a table with that column."""
         schema = self._schema()
         name, X = schema.target.name, by_name(X)
         if isinstance(X, np.ndarray) or name not in X:
@@ -113,30 +84,17 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
         return schema.encode_target(X[name])
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
-        """Name the encoded features.
+        """Name the encoded features: ``column`` of a number, ``column=category`` of a level.
 
-        Parameters
-        ----------
-        input_features : object
-            Not used.
-
-        Returns
-        -------
-        ndarray of str
-            ``column`` for a numeric column, ``column=category`` for each category of another
-            except its reference.
+        The reference category has no feature. ``input_features`` is not used.
         """
         return np.array(self._schema().feature_names, dtype=object)
 
     def units(self) -> LinearUnits:
         """Return the map from coefficients of encoded features to effects in the table's units.
 
-        Returns
-        -------
-        LinearUnits
-            The intercept is last. An effect is per unit of a numeric column, or the difference of
-            a category from the reference (from the mean of all categories without one); see
-            ``names``.
+        The intercept is last. An effect is per unit of a numeric column, or the difference of a
+        category from the reference (from the mean of all categories without one); see ``names``.
 
         Examples
         --------
@@ -226,8 +184,7 @@ class SchemaEncoder(TableEncoder):
     them, and their covariance matrix, to the units of the table, as reports of pipelines do.
 
     Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
-    tables become neighbouring matrices. Do not combine it with a transformer that learns from data
-    (``StandardScaler``, ``SimpleImputer``), which would not be private.
+    tables become neighbouring matrices.
 
     Examples
     --------
@@ -294,14 +251,10 @@ class SplineEncoder(TableEncoder):
     ----------
     schema_ : Schema
         The schema in use; ``schema_.additive_encoding.terms`` are the terms.
-    dtype_ : str
-        The type in use.
     row_norm_ : float
         Public bound on the L2 norm of every encoded row, for an estimator's ``row_norm``.
-    n_features_in_ : int
-        Number of columns that are used.
-    feature_names_in_ : ndarray of str
-        Their names.
+    dtype_, n_features_in_, feature_names_in_
+        As in ``SchemaEncoder``.
 
     Notes
     -----

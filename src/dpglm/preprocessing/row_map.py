@@ -52,14 +52,14 @@ class RowMap:
         map_blocks: BlockMap = SERIAL,
         overwrite: bool = False,
     ) -> Rows:
-        """Map rows for training.
+        """Map rows for training: dense, in the same order, with the same targets and weights.
 
         Parameters
         ----------
         rows : Rows
             Prepared rows.
         spec : DataSpec
-            Public facts about the mapped rows.
+            Public facts about the mapped rows; longer ones are scaled down to its ``row_norm``.
         row_by_row : bool
             Whether the rounding of a row must not depend on its position, as under ``add_remove``,
             where another row shifts all others; slower for a matrix.
@@ -67,12 +67,6 @@ class RowMap:
             ``map``, or a parallel one that keeps the order.
         overwrite : bool, default=False
             Whether the rows' memory may be overwritten; see ``derived_rows``.
-
-        Returns
-        -------
-        Rows
-            Dense, in the same order, with the same targets and weights; rows longer than
-            ``spec.row_norm`` are scaled down to it.
 
         Notes
         -----
@@ -104,18 +98,10 @@ class RowMap:
     def pull_back(
         self, w: NDArray[np.float64], before: DataSpec, after: DataSpec
     ) -> NDArray[np.float64]:
-        """Return coefficients for rows before the map.
+        """Return coefficients for rows before the map, of shape ``before.coefficient_shape``.
 
-        Parameters
-        ----------
-        w : ndarray of shape ``after.coefficient_shape``
-            Coefficients for rows after the map, the intercept last, if any.
-        before, after : DataSpec
-            Public facts about rows before and after.
-
-        Returns
-        -------
-        ndarray of shape ``before.coefficient_shape``
+        ``w`` has shape ``after.coefficient_shape``, with the intercept last, if any; ``before`` and
+        ``after`` are the facts about rows before and after.
         """
         k = after.n_features
         slopes = (self.matrix * w[:k].T).T if self.matrix.ndim == 1 else self.matrix @ w[:k]
@@ -126,17 +112,7 @@ class RowMap:
         return np.concatenate([slopes, last[np.newaxis]])
 
     def pulling_matrix(self, before: DataSpec, after: DataSpec) -> NDArray[np.float64]:
-        """Return the matrix of ``pull_back``.
-
-        Parameters
-        ----------
-        before, after : DataSpec
-            Public facts about rows before and after.
-
-        Returns
-        -------
-        ndarray of shape (``before.n_columns``, ``after.n_columns``)
-        """
+        """Return the matrix of ``pull_back``, (``before.n_columns``, ``after.n_columns``)."""
         slopes = np.diag(self.matrix) if self.matrix.ndim == 1 else self.matrix
         if not before.intercept:
             return slopes

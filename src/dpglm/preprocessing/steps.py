@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpglm._validation import check_bools, check_integer, check_real
+from dpglm._validation import check_integer, check_real
 from dpglm.data.projection import Embedding, GaussianEmbedding, embedded_spec
 from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle.choices import (
@@ -39,10 +39,8 @@ from dpglm.preprocessing.base import (
     PlannedStep,
     Preprocessor,
     bounded_range_epsilon,
-    check_row_norm,
     dense_spec,
     pure_epsilon,
-    quantile_share,
     share_for_error,
 )
 from dpglm.preprocessing.row_map import RowMap
@@ -50,6 +48,7 @@ from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease
 
+# Of a mean, and of ranks and counts, relative to the number of rows.
 _WANTED_ERROR = 0.02
 
 
@@ -95,9 +94,8 @@ class Center(Preprocessor):
     name = "center"
 
     def __post_init__(self) -> None:
-        check_bools(self)
+        super().__post_init__()
         check_real("intercept", self.intercept, least=SMALLEST, most=1.0)
-        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         error = math.sqrt(data.n_features) / (data.n_rows * mu)
@@ -151,13 +149,10 @@ class InstanceOptimalCenter(Preprocessor):
     -----
     The center is a vector of private medians along the directions of a random basis. A private
     radius around it contains 95 % of the rows; other rows are moved to that distance, and Gaussian
-    noise is added to the mean. With radius r, row norm R, n rows, d columns and budget mu, the
-    error is about ``2 r sqrt(d) / (n mu)``, compared with ``R sqrt(d) / (n mu)`` for ``Center``. It
-    is better for rows that are far from zero relative to their spread and ``n mu`` above about
-    ``60 sqrt(d)``: for a cloud at ten times its radius and d = 100, errors are 2.9 and 1.2
-    (``Center``) at ``n mu = 10 sqrt(d)``, and 0.018 and 0.116 at ``100 sqrt(d)``.
-
-    At most 1000 columns.
+    noise is added to the mean. With radius r, row norm R, n rows, d columns (at most 1000) and
+    budget mu, the error is about ``2 r sqrt(d) / (n mu)``, compared with ``R sqrt(d) / (n mu)`` for
+    ``Center``. It is better for rows that are far from zero relative to their spread and ``n mu``
+    above about ``60 sqrt(d)``.
 
     Privacy: a choice by the exponential mechanism for each direction, another for the radius, and
     one Gaussian release, to which a row contributes at most 1 in units of the radius for any
@@ -179,9 +174,6 @@ class InstanceOptimalCenter(Preprocessor):
     row_norm: float | None = None
 
     name = "instance-optimal center"
-
-    def __post_init__(self) -> None:
-        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         each = bounded_range_epsilon(mu * math.sqrt(_MEDIANS / data.n_features))
@@ -222,6 +214,7 @@ def random_basis(size: int, seed: int) -> NDArray[np.float64]:
 
 
 _QUANTILE, _LEAST_QUANTILE = 0.9, 0.5
+_LOG_CANDIDATES = 10.0
 # Budget share for quantile=None; any fixed share leaves out O(log n / epsilon) rows.
 _SHARE_OF_ALL = 0.1
 
@@ -266,12 +259,15 @@ class ClipToQuantile(Preprocessor):
     name = "clip to quantile"
 
     def __post_init__(self) -> None:
-        check_bools(self)
+        super().__post_init__()
         if self.quantile is not None:
             check_real("quantile", self.quantile, above=0.0, below=1.0)
 
     def share(self, data: DataSpec, mu: float) -> float:
-        return _SHARE_OF_ALL if self.quantile is None else quantile_share(data, mu)
+        if self.quantile is None:
+            return _SHARE_OF_ALL
+        error = 2.0 * _LOG_CANDIDATES / (bounded_range_epsilon(mu) * data.n_rows)
+        return share_for_error(error, _WANTED_ERROR, least=0.002)
 
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         if not self.unbounded:
@@ -307,16 +303,30 @@ class ClipToQuantile(Preprocessor):
 
 # The row norm over the root mean square of row norms.
 _HEADROOM = 1.5
-_WANTED_COUNTS = 0.02
 # Smaller counts, in standard deviations of the noise, are ignored.
 _SIGNIFICANT = 4.0
 # Mean of x^2 between 1/2 and 1.
 _MEAN_SQUARE = 7.0 / 12.0
 
 
+@dataclass(frozen=True)
+class _Stretch(Preprocessor):
+    """A step that divides columns or directions by a power of their mean square."""
+
+    exponent: float = 0.5
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real("exponent", self.exponent, above=0.0, most=0.5)
+
+    def noise_growth(self, data: DataSpec) -> float:
+        return self.output(data).row_norm / data.row_norm
+
+
 @final
 @dataclass(frozen=True)
-class Scale(Preprocessor):
+class Scale(_Stretch):
     """Divide each column by a private estimate of its root mean square.
 
     Parameters
@@ -349,45 +359,28 @@ class Scale(Preprocessor):
     ([('counts of magnitudes', 2.0)], 50.0)
     """
 
-    exponent: float = 0.5
-    row_norm: float | None = None
-
     name = "scale"
-
-    def __post_init__(self) -> None:
-        check_real("exponent", self.exponent, above=0.0, most=0.5)
-        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         error = _SIGNIFICANT * math.sqrt(data.n_features) / (data.n_rows * mu)
-        return share_for_error(error, _WANTED_COUNTS)
+        return share_for_error(error, _WANTED_ERROR)
 
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         return (magnitude_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
 
-    def noise_growth(self, data: DataSpec) -> float:
-        return self.output(data).row_norm / data.row_norm
-
     def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
         data, (declared,) = planned.data, planned.releases
-        squares = mean_squares(noisy_magnitudes(oracle, declared), declared.noise_std, data)
+        # The mean square of each column, above 0, from noisy counts of magnitudes.
+        counts, least = noisy_magnitudes(oracle, declared), _SIGNIFICANT * declared.noise_std
+        shares = np.where(counts > least, np.minimum(counts / data.n_rows, 1.0), 0.0)
+        seen = shares @ (_MEAN_SQUARE * 0.25 ** np.arange(LEVELS))
+        unseen = min(least / data.n_rows, 1.0)
+        squares = data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
         factors = squares**-self.exponent
         # Rows then have a mean squared norm of about 1.
         unit = math.sqrt(float(np.sum(factors**2 * squares)))
         factors *= planned.output.row_norm / (_HEADROOM * unit)
         return RowMap(np.zeros(data.n_features), factors)
-
-
-def mean_squares(
-    counts: NDArray[np.float64], noise_std: float, data: DataSpec
-) -> NDArray[np.float64]:
-    """Estimate the mean square of each column from noisy counts of magnitudes; above 0."""
-    least = _SIGNIFICANT * noise_std
-    squares = _MEAN_SQUARE * 0.25 ** np.arange(LEVELS)
-    shares = np.where(counts > least, np.minimum(counts / data.n_rows, 1.0), 0.0)
-    unseen = min(least / data.n_rows, 1.0)
-    seen = shares @ squares
-    return data.row_norm**2 * np.where(seen > 0.0, seen, unseen)
 
 
 # Chosen on validation rows of MNIST's training set; docs/defaults.md.
@@ -396,7 +389,7 @@ _SHARE = 0.05
 
 @final
 @dataclass(frozen=True)
-class Whiten(Preprocessor):
+class Whiten(_Stretch):
     """Rotate and scale rows by a private second moment, towards equal spread in all directions.
 
     Parameters
@@ -429,14 +422,7 @@ class Whiten(Preprocessor):
     ([('normalised second-moment sum', 10)], 50.0)
     """
 
-    exponent: float = 0.5
-    row_norm: float | None = None
-
     name = "whiten"
-
-    def __post_init__(self) -> None:
-        check_real("exponent", self.exponent, above=0.0, most=0.5)
-        check_row_norm(self.row_norm)
 
     def share(self, data: DataSpec, mu: float) -> float:
         return _SHARE
@@ -444,9 +430,6 @@ class Whiten(Preprocessor):
     def releases(self, data: DataSpec, mu: float, adjacency: Adjacency) -> tuple[AnyRelease, ...]:
         check_data(data, adjacency, MOST_WHITENED)
         return (second_moment_sum(data).release(data, adjacency, GaussianNoise(1.0 / mu)),)
-
-    def noise_growth(self, data: DataSpec) -> float:
-        return self.output(data).row_norm / data.row_norm
 
     def learn(self, oracle: Oracle, planned: PlannedStep, seed: int) -> RowMap:
         data, (declared,) = planned.data, planned.releases

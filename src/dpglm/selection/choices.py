@@ -61,8 +61,7 @@ def largest_at_zero(loss: Loss, data: DataSpec) -> float:
 def default_loss_bound(loss: Loss, data: DataSpec) -> float:
     """Return four times the largest loss at prediction zero.
 
-    A useful model has a mean loss below that at zero, so by Markov's inequality at most a quarter
-    of its rows reach this bound.
+    By Markov's inequality at most a quarter of a useful model's rows reach this bound.
     """
     return _OF_LOSS_AT_ZERO * largest_at_zero(loss, data)
 
@@ -218,9 +217,9 @@ _TRAVEL = 0.7
 class BestIterate(Solver):
     """Noisy gradient descent that returns the iterate with the smallest gradient norm.
 
-    T full-batch steps ``w <- w - eta g`` from zero, with the noisy mean clipped gradient ``g``;
-    then a private choice among all T + 1 iterates by the norm of the mean clipped gradient,
-    penalty included. It is meant for smooth losses that are not convex.
+    T full-batch steps from zero, then a private choice among all T + 1 iterates by the norm of the
+    mean clipped gradient, penalty included. It is meant for smooth losses that are not convex.
+    Constraints and penalties without a gradient are refused.
 
     Parameters
     ----------
@@ -237,10 +236,8 @@ class BestIterate(Solver):
     -----
     Privacy: T Gaussian releases and one choice of pure differential privacy on the same rows,
     composed and calibrated together. All iterates are charged and may be published; gradient
-    norms may not.
-
-    One row changes the norm of a sum of clipped gradients by at most its change of the sum.
-    Constraints and penalties without a gradient are refused, since the gradient norm ignores them.
+    norms may not. One row changes the norm of a sum of clipped gradients by at most its change of
+    the sum.
 
     References
     ----------
@@ -280,9 +277,15 @@ class BestIterate(Solver):
             )
         epsilon = min(self.choice_share * budget.as_approximate_dp().epsilon, MOST_EPSILON)
         clip = defaults.clip(problem.loss, data) if self.clip is None else self.clip
-        step_size = _step_size(problem, data) if self.step_size is None else self.step_size
-        mu = facts.mu
-        n_steps = self.n_steps or _n_steps(problem, data, mu, clip * step_size)
+        bend, step_size = defaults.curvature(problem.loss, data), self.step_size
+        if step_size is None:
+            # 1 over the smoothness of the objective (the slope bound of a kinked loss).
+            curvature = bend * data.augmented_row_norm**2 * data.weight_bound
+            step_size = 1.0 / (curvature + penalty.smoothness)
+        unit = defaults.slope_unit(problem.loss, data)
+        travel = _TRAVEL * unit / bend * facts.mu * data.n_rows / data.row_norm
+        n_steps = min(max(1, math.ceil(travel / (clip * step_size))), _MOST_STEPS)
+        n_steps = self.n_steps or n_steps
         descent = NoisyGD(n_steps, step_size, Constant(), clip, momentum=0.0)
         steps = descent.plan(problem, budget, data, adjacency).method
         assert isinstance(steps, NoisyGDMethod)
@@ -377,20 +380,3 @@ class BestIterateMethod(Method["BestIterateState"]):
     def finish(self, state: BestIterateState) -> Outcome:
         assert state.chosen is not None
         return Outcome(state.chosen)
-
-
-def _step_size(problem: Problem, data: DataSpec) -> float:
-    """Return 1 over the smoothness of the objective (the slope bound of a kinked loss)."""
-    curvature = (
-        defaults.curvature(problem.loss, data) * data.augmented_row_norm**2 * data.weight_bound
-    )
-    return 1.0 / (curvature + problem.regularizer.smoothness)
-
-
-def _n_steps(problem: Problem, data: DataSpec, mu: float, travel_of_step: float) -> int:
-    """Return the default number of steps; see ``dpglm.solvers.parts.defaults.steps``."""
-    unit = defaults.slope_unit(problem.loss, data)
-    travel = (
-        _TRAVEL * unit / defaults.curvature(problem.loss, data) * mu * data.n_rows / data.row_norm
-    )
-    return min(max(1, math.ceil(travel / travel_of_step)), _MOST_STEPS)

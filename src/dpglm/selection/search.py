@@ -86,10 +86,10 @@ class ConfidenceBoosting(Solver):
 
     Notes
     -----
-    Privacy: rows are divided by public randomness, so every training and the choice each spend
-    the whole budget on their own rows: parallel composition. The choice is permute-and-flip on
-    clipped losses. It requires a relation with a public number of rows and an (epsilon, delta)
-    budget. All models may be published; their losses are not released.
+    Privacy: rows are divided by public randomness, so every training and the choice,
+    permute-and-flip on clipped losses, each spend the whole budget on their own rows: parallel
+    composition. It requires a relation with a public number of rows and an (epsilon, delta) budget.
+    All models may be published; their losses are not released.
 
     References
     ----------
@@ -160,8 +160,7 @@ class NormGridSearch(Solver):
     """Train a model for each of several norm bounds and choose one privately.
 
     One part of the rows trains a model on the ball ``|w| <= B`` for each bound B; the other
-    part chooses among these and the zero model by their losses. A small bound limits noise, a
-    large one admits the optimum.
+    part chooses among these and the zero model by their losses.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ class NormGridSearch(Solver):
         Trains each model.
     bounds : sequence of float, optional
         Norm bounds B, ascending, above 0, in the coordinates of the prepared rows. By default
-        six powers of two times the scale of ``default_bounds``.
+        six powers of two times the norm at which predictions begin to matter.
     choice_fraction : float, default=0.2
         Share of the rows for the choice, in (0, 1); the others train.
     loss_bound : float, optional
@@ -186,12 +185,11 @@ class NormGridSearch(Solver):
 
     Notes
     -----
-    Privacy: rows are divided by public randomness, so training and choice each spend the whole
-    budget on their own rows. Trainings share the budget: each gets ``mu / sqrt(K)`` if the solver
-    releases Gaussian sums over all rows; otherwise at most a K-th of epsilon and delta. The choice
-    is the generalised exponential mechanism on losses clipped to ``Delta(B)``. It requires a
-    relation with a public number of rows and an (epsilon, delta) budget. The losses of the models
-    are not released.
+    Privacy: training and choice each spend the whole budget on their own rows. Trainings share the
+    budget: each gets ``mu / sqrt(K)`` if the solver releases Gaussian sums over all rows; otherwise
+    at most a K-th of epsilon and delta. The choice is the generalised exponential mechanism on
+    losses clipped to ``Delta(B)``. It requires a relation with a public number of rows and an
+    (epsilon, delta) budget. The losses of the models are not released.
 
     References
     ----------
@@ -238,14 +236,15 @@ class NormGridSearch(Solver):
             )
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
-        loss_bounds = self._loss_bounds(problem.loss, data, bounds)
-        at_zero = largest_at_zero(problem.loss, data)
+        at_zero, most = largest_at_zero(problem.loss, data), self.loss_bound
+        most = default_loss_bound(problem.loss, data) if most is None else most
+        loss_bounds = tuple(min(most, largest_within(problem.loss, data, one)) for one in bounds)
+        penalties = (0.0,) * len(bounds)
+        if self.penalized:
+            share = math.log(len(bounds) / self.failure) / sizes[-1]
+            penalties = tuple(excess_risk(most, at_zero, share) for most in loss_bounds)
         choice = LeastLossByNorm(
-            loss_bounds,
-            self._penalties(loss_bounds, at_zero, sizes[-1]),
-            at_zero,
-            epsilon_of_choice(budget, adjacency),
-            self.failure,
+            loss_bounds, penalties, at_zero, epsilon_of_choice(budget, adjacency), self.failure
         )
         candidates = [self._candidate(problem, bound) for bound in bounds]
         title = "private grid search over the norm of the coefficients"
@@ -256,22 +255,14 @@ class NormGridSearch(Solver):
         within = dataclasses.replace(problem, constraint=L2Ball(bound))
         return Candidate({"norm": bound}, self.solver, lambda data: within)
 
-    def _loss_bounds(
-        self, loss: Loss, data: DataSpec, bounds: Sequence[float]
-    ) -> tuple[float, ...]:
-        most = default_loss_bound(loss, data) if self.loss_bound is None else self.loss_bound
-        return tuple(min(most, largest_within(loss, data, bound)) for bound in bounds)
 
-    def _penalties(
-        self, loss_bounds: tuple[float, ...], at_zero: float, n_rows: int
-    ) -> tuple[float, ...]:
-        if not self.penalized:
-            return (0.0,) * len(loss_bounds)
-        share = math.log(len(loss_bounds) / self.failure) / n_rows
-        return tuple(
-            2.0 / 3.0 * most * share + math.sqrt(2.0 * at_zero * most * share)
-            for most in loss_bounds
-        )
+def excess_risk(most: float, at_zero: float, share: float) -> float:
+    """Bound a risk of at most ``at_zero`` less its mean loss, by Bernstein's inequality.
+
+    Losses are at most ``most``; ``share`` is the logarithm of the inverse probability of failure,
+    over the number of rows.
+    """
+    return 2.0 / 3.0 * most * share + math.sqrt(2.0 * at_zero * most * share)
 
 
 def default_bounds(loss: Loss, data: DataSpec) -> tuple[float, ...]:

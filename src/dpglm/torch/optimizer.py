@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 
 from dpglm._calls import checked
-from dpglm._validation import check_count
+from dpglm._validation import check_count, check_integer
 from dpglm.certificate.certificate import Certificate, certify, model_digest
 from dpglm.certificate.statement import PublicFact, size_facts
+from dpglm.data.rows import DataSpec
 from dpglm.data.torch.networks import (
     NetworkRows,
     RowGradients,
@@ -26,8 +28,9 @@ from dpglm.privacy.budget import Adjacency, PrivacyBudget
 from dpglm.privacy.events import canonical
 from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.privacy.releases import Curator
-from dpglm.solvers.base import Outcome, Plan, StepInfo, finished
-from dpglm.solvers.gradient.d2p2 import D2P2, network_plan
+from dpglm.problem import Problem
+from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo, finished
+from dpglm.solvers.gradient.d2p2 import D2P2, D2P2Method
 from dpglm.solvers.network import NetworkLoss
 from dpglm.solvers.run import record_plan
 from dpglm.solvers.uncertainty import Solution
@@ -53,22 +56,10 @@ def plan_network(
 
     Parameters
     ----------
-    network : torch.nn.Module
-        The network to train: its float32 or float64 parameters that require gradients.
-    loss : callable
-        See ``D2P2Optimizer``.
-    budget : PrivacyBudget
-        Privacy budget: (epsilon, delta) if gradients are projected or rows sampled.
-    solver : D2P2
-        See ``D2P2Optimizer``.
     n_rows : int
         Public number of rows, or under ``add_remove`` a public stand-in for it, at least 1.
-    adjacency : Adjacency or str, default="zero_out"
-        The neighbouring relation.
-    block_size : int or None, default=256
-        See ``D2P2Optimizer``.
-    momentum : float, default=0.0
-        See ``D2P2Optimizer``.
+    network, loss, budget, solver, adjacency, block_size, momentum
+        As in ``D2P2Optimizer``.
 
     Returns
     -------
@@ -85,15 +76,42 @@ def plan_network(
     -----
     Privacy: nothing is released or spent; ``plan.event`` is within the budget.
     """
-    return network_plan(
-        NetworkLoss(_name(loss)),
-        solver,
-        budget,
-        Adjacency(adjacency),
-        n_rows=check_count("n_rows", n_rows),
-        n_parameters=RowGradients(network, loss).n_parameters,
-        block_size=block_size,
+    check_count("n_rows", n_rows)
+    adjacency = Adjacency(adjacency)
+    n_parameters = RowGradients(network, loss).n_parameters
+    # No public fact bounds the gradients of a network or the distance to go.
+    if solver.n_steps is None or solver.step_size is None or solver.clip is None:
+        raise ValueError(
+            "n_steps, step_size and clip must be given for a network, as no public fact decides "
+            f"them, got {solver.n_steps!r}, {solver.step_size!r} and {solver.clip!r}"
+        )
+    if block_size is not None:
+        check_integer("block_size", block_size, least=2)
+    data = DataSpec(n_rows=n_rows, n_features=n_parameters, row_norm=solver.clip)
+    blocks = 1
+    if solver.projected and block_size is not None:
+        blocks = -(-n_parameters // block_size)
+    dimension = solver.dimension_of(-(-n_parameters // blocks))
+    if dimension is not None:
+        # The shorter blocks.
+        solver.lift.noise_growth(n_parameters // blocks, dimension)
+    method = D2P2Method(
+        problem=Problem(NetworkLoss(getattr(loss, "__name__", type(loss).__name__))),
+        data=data,
+        adjacency=adjacency,
+        clipping=solver.clipping(solver.clip),
+        step_sizes=tuple((solver.step_size * solver.schedule.factors(solver.n_steps)).tolist()),
+        noise_factors=solver.noise_factors(solver.n_steps),
         momentum=momentum,
+        dimension=dimension,
+        blocks=blocks,
+        lift=solver.lift,
+        sampling_rate=solver.sampling_rate,
+        output=solver.output,
+        noise_multiplier=1.0,
+    )
+    return Facts(method.problem, budget, data, adjacency).calibrated(
+        lambda noise: dataclasses.replace(method, noise_multiplier=noise)
     )
 
 
@@ -202,12 +220,18 @@ class D2P2Optimizer:
         self._gradients = RowGradients(network, loss)
         for name, tensor in (("inputs", inputs), ("targets", targets)):
             check_tensor(name, tensor, self._gradients.device)
+        if relation.n_is_public:
+            if n_rows is not None and n_rows != len(inputs):
+                raise ValueError(f"n_rows must be that of inputs, {len(inputs)}, got {n_rows!r}")
+            n_rows = len(inputs)
+        if n_rows is None:
+            raise ValueError("n_rows must be given under 'add_remove', which keeps it private")
         self.plan = plan_network(
             network,
             loss,
             budget,
             solver,
-            n_rows=_public_rows(relation, n_rows, inputs),
+            n_rows=n_rows,
             adjacency=relation,
             block_size=block_size,
             momentum=momentum,
@@ -269,29 +293,15 @@ class D2P2Optimizer:
         return info
 
     def run(self) -> Certificate:
-        """Take all remaining steps.
-
-        Returns
-        -------
-        Certificate
-            See ``certificate``.
-        """
+        """Take all remaining steps, and return the certificate."""
         while not self.done:
             self.step()
         return self.certificate()
 
     def certificate(self) -> Certificate:
-        """Write the certificate of the training, for anyone to check.
+        """Return the certificate of all steps, with ``network_digest`` of the trained network.
 
-        Returns
-        -------
-        Certificate
-            Certificate of all steps; its digest is ``network_digest`` of the trained network.
-
-        Raises
-        ------
-        RuntimeError
-            If steps are left to take.
+        RuntimeError if steps are left to take.
         """
         if self._certificate is None:
             raise RuntimeError(
@@ -313,19 +323,15 @@ class D2P2Optimizer:
             noise=self._noise.name,
             ledger_entry=self._entry,
         )
-        final = flat_parameters(self._network)
-        name = type(self._network).__name__
-        return certify(name, solution, self._noise, self._facts(), final, 0.0)
-
-    def _facts(self) -> tuple[PublicFact, ...]:
-        data = self.plan.data
-        return (
-            *size_facts(data, self.plan.adjacency),
-            PublicFact("row_norm", data.row_norm, "declared"),
+        facts = (
+            *size_facts(plan.data, plan.adjacency),
+            PublicFact("row_norm", plan.data.row_norm, "declared"),
             PublicFact("target_bounds", [-np.inf, np.inf], "declared"),
             PublicFact("network", " ".join(str(self._network).split()), "declared"),
             PublicFact("initial_parameters", model_digest(self._gradients.start, 0.0), "declared"),
         )
+        final, name = flat_parameters(self._network), type(self._network).__name__
+        return certify(name, solution, self._noise, facts, final, 0.0)
 
 
 @checked
@@ -336,26 +342,5 @@ def network_digest(network: Any) -> str:
     ----------
     network : torch.nn.Module
         With the parameters in the order in which ``network.parameters()`` gives them.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
     """
     return model_digest(flat_parameters(network), 0.0)
-
-
-def _public_rows(adjacency: Adjacency, n_rows: int | None, inputs: Any) -> int:
-    if adjacency.n_is_public:
-        if n_rows is not None and n_rows != len(inputs):
-            raise ValueError(f"n_rows must be that of inputs, {len(inputs)}, got {n_rows!r}")
-        return len(inputs)
-    if n_rows is None:
-        raise ValueError("n_rows must be given under 'add_remove', which keeps it private")
-    return n_rows
-
-
-def _name(loss: LossFunction) -> str:
-    """Return the name of a function, or of the class of a module."""
-    name: str = getattr(loss, "__name__", type(loss).__name__)
-    return name

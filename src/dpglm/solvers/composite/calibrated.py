@@ -51,8 +51,7 @@ class Calibrated(Solver):
 
     A small clip saves noise, but biases the size of scores and keeps their ranks. Two numbers
     correct that: the maximum likelihood estimate of a slope and an intercept for the scores, by
-    ``NewtonRaphson`` with a part of the budget. So the mean prediction is the mean outcome, up to
-    noise.
+    ``NewtonRaphson`` with a part of the budget.
 
     Parameters
     ----------
@@ -65,14 +64,11 @@ class Calibrated(Solver):
     Notes
     -----
     For likelihoods with one output. With several, or if a constraint, or a penalty beyond L2 with
-    ``C = 1``, fixes the length of the parameter, the plan is that of ``solver``. Smaller penalties
-    act on the direction alone. Scores of ``Newton`` are winsorized at 6 standard deviations for
-    slope and intercept; those of other solvers are bounded by the row norm. The slope is kept
-    within 0.1 and 1.5 times the direction's own.
+    ``C = 1``, fixes the length of the parameter, the plan is that of ``solver``.
 
     Privacy: the releases of both fits, composed. The direction is released before the rows' scores
     are computed; each score depends on its own row alone, and is clipped at a public bound, for any
-    direction.
+    direction. ``docs/solvers/calibrated.md`` has the bounds.
 
     References
     ----------
@@ -106,7 +102,11 @@ class Calibrated(Solver):
 
     def decide(self, facts: Facts) -> Plan:
         problem, data = facts.problem, facts.data
-        share = self._share(facts.mu * data.typical_weight, data)
+        share = self.share
+        if share is None:
+            needed = (_ENOUGH / (facts.mu * data.typical_weight * data.n_rows)) ** 2
+            # Calibration would not help if it needed more.
+            share = max(needed, _LEAST_SHARE) if needed <= _MOST_SHARE else None
         if data.n_outputs > 1 or share is None or not defaults.is_weakly_regularized(problem, data):
             return self.solver.decide(facts)
         mu = facts.budget.gdp_mu() * defaults.MARGIN
@@ -125,13 +125,6 @@ class Calibrated(Solver):
         )
         assert direction is not None
         return facts.plan(CalibratedMethod(problem, direction, scale))
-
-    def _share(self, mu: float, data: DataSpec) -> float | None:
-        """Return the share for slope and intercept, or None if calibration would not help."""
-        if self.share is not None:
-            return self.share
-        needed = (_ENOUGH / (mu * data.n_rows)) ** 2
-        return max(needed, _LEAST_SHARE) if needed <= _MOST_SHARE else None
 
 
 def _scores(data: DataSpec, reach: float) -> DataSpec:

@@ -39,18 +39,10 @@ _LEAST_DIMENSION, _MOST_DIMENSION = 32, 2048
 def balanced_dimension(loss: Loss, constraint: Constraint, data: DataSpec, mu: float) -> int:
     """Choose the number of columns where embedding costs as much as noise; 32 to 2048.
 
-    ``(2 n mu H B R / (G + H B R))^(2/3)`` for a loss of smoothness H on the ball of radius B, with
-    G its largest slope at zero and R the row norm (without a ball: as B grows,
-    ``(2 n mu)^(2/3)``); ``sqrt(2) n mu`` for a Lipschitz loss that is not smooth. ``mu`` is the
-    budget as Gaussian DP over the relation's factor and the weight bound.
-
-    Embedding to k columns changes a prediction of a ``w`` in the ball by an error of mean zero
-    and variance at most ``2 B^2 R^2 / k``: a smooth loss pays ``H B^2 R^2 / k``, a G-Lipschitz
-    one ``G B R sqrt(2 / k)``. Noise costs about ``(G + H B R) R B sqrt(k) / (n mu)``, ``G R B
-    sqrt(k) / (n mu)`` in the second case. The two are balanced.
-
-    Arora et al. 2022, Theorem 2 and Theorem 10 (Appendix B). Theorem 2's k, as printed, changes
-    with the units of the rows, and has logarithms that make it hold for all rows at once.
+    ``docs/solvers/johnson_lindenstrauss.md`` has the formulas and their reason. ``mu`` is the
+    budget as Gaussian DP over the relation's factor and the weight bound. Arora et al. 2022,
+    Theorem 2 and Theorem 10 (Appendix B); Theorem 2's k, as printed, changes with the units of the
+    rows, and has logarithms that make it hold for all rows at once.
     """
     low, high = data.target_range(loss.target.bounds)
     reach = constraint.norm_bound(data.n_coefficients) * data.row_norm
@@ -76,8 +68,9 @@ class JohnsonLindenstrauss(Solver):
     Parameters
     ----------
     dimension : int, optional
-        Columns k of the embedded rows, at least 1. By default ``balanced_dimension``; if that is
-        not below the number of columns, the plan is that of ``gradient_descent``.
+        Columns k of the embedded rows, at least 1. By default where embedding costs as much as
+        noise; if that is not below the number of columns, the plan is that of
+        ``gradient_descent``.
     embedding : Embedding, default=SparseEmbedding()
         Distribution of ``Phi``.
     gradient_descent : Solver, default=NoisyGD()
@@ -86,8 +79,8 @@ class JohnsonLindenstrauss(Solver):
     Notes
     -----
     An ``L2Ball`` of radius B becomes one of radius 2 B for ``v``. The returned ``Phi^T v`` may lie
-    outside of the first ball: its predictions are those of ``v`` on embedded rows, and scaling it
-    down would change them. An ``L2`` penalty is one on ``v``.
+    outside of the first ball: scaling it down would change its predictions. An ``L2`` penalty is
+    one on ``v``.
 
     Privacy: ``Phi`` is public and independent of rows, and embedded rows are clipped to the row
     norm again, so the run is noisy gradient descent on rows within the declared bounds, with its

@@ -41,6 +41,9 @@ _MODEL = "model"
 class Preprocessed(Solver):
     """Steps that learn a map of the rows from part of the budget, then a solver on mapped rows.
 
+    Coefficients are returned in the coordinates of the rows before all steps. Penalties and
+    constraints act on coefficients of mapped rows.
+
     Parameters
     ----------
     steps : sequence of Preprocessor
@@ -54,13 +57,9 @@ class Preprocessed(Solver):
 
     Notes
     -----
-    Coefficients are returned in the coordinates of the rows before all steps. Penalties and
-    constraints act on coefficients of mapped rows.
-
-    Privacy: all releases compose, and the accountant accounts for all of them together; if they are
-    Gaussian the solver gets exactly the rest. The map is public once its releases are, and mapped
-    rows are bounded again row by row, for any map; so the solver's event holds for rows that differ
-    in one place.
+    Privacy: all releases compose, and the accountant accounts for all of them together. The map is
+    public once its releases are, and mapped rows are bounded again row by row, for any map; so the
+    solver's event holds for rows that differ in one place.
 
     References
     ----------
@@ -257,11 +256,11 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         return Outcome(w, noise, maps=state.maps)
 
 
-# DPSGD-F of Sun et al. (2023) in its practical form: a noisy mean subtracted, then descent.
-
-
 def dpsgd_f(solver: Solver | None = None, share: float | None = None) -> Preprocessed:
     """Make DPSGD-F in its practical form: subtract a noisy mean, then train.
+
+    The paper first scales all rows to one norm, which changes the model; scikit-learn's
+    ``Normalizer`` does that row by row, at no cost.
 
     Parameters
     ----------
@@ -273,10 +272,6 @@ def dpsgd_f(solver: Solver | None = None, share: float | None = None) -> Preproc
 
     Notes
     -----
-    The paper first scales all rows to one norm, which changes the model; scikit-learn's
-    ``Normalizer`` does that row by row, at no cost. The paper always spends 0.02 or 0.05 of epsilon
-    on the mean, after trying five values without counting their cost.
-
     Privacy: that of ``Preprocessed``.
 
     References

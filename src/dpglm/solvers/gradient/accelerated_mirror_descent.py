@@ -210,31 +210,25 @@ _LEAST_STEPS, _MOST_STEPS = 10, 400
 class AcceleratedMirrorDescent(Solver):
     """Accelerated mirror descent with one noisy gradient for each step.
 
-    With ``r = 2 / (k + 2)`` at step k = 0, 1, ..., the noisy mean clipped gradient g is taken at
-    ``x = r z + (1 - r) y``; then ``z`` goes to the minimiser of ``<g, v> + penalty(v) + (r / eta)
-    D(v, z)`` over the constraint, and ``y <- r z + (1 - r) y``; the last y is returned. The
-    divergence D is Euclidean on an `L2Ball` and without a constraint, that of the p-norm on an
-    `L1Ball`, and relative entropy on a `Simplex`. An intercept outside the constraint takes
-    Euclidean steps.
+    Steps are Euclidean on an `L2Ball` and without a constraint, in the geometry of the p-norm on an
+    `L1Ball`, and in that of relative entropy on a `Simplex`. An intercept outside the constraint
+    takes Euclidean steps.
 
     Parameters
     ----------
     n_steps : int, optional
         Number of steps T, at least 1.
     step_size : float, optional
-        The eta above, above 0. By default twice the largest for which the bound below holds, which
-        is the step of ``dpglm.papers.Wang2017MirrorDescent``.
+        Step size eta, above 0. By default twice the largest for which there is a proof, which is
+        the step of ``dpglm.papers.Wang2017MirrorDescent``.
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
 
     Notes
     -----
-    Privacy: T Gaussian releases, accounted exactly; ``x``, ``y`` and ``z`` are functions of them.
-    As printed, the algorithm takes its y-step with the exact gradient and returns y, which is not
-    private even at T = 1; here every y is an average of noisy z.
-
-    Without noise the risk is at most ``4 D(w, z_0) / (eta (T + 1)**2)`` above that of any w in
-    the constraint, for convex losses and eta of at most one over the smoothness.
+    Privacy: T Gaussian releases, accounted exactly; all iterates are functions of them. As printed,
+    the algorithm takes a step with the exact gradient, which is not private even at T = 1.
+    ``docs/solvers/accelerated_mirror_descent.md`` has the algorithm and the bound on its error.
 
     References
     ----------

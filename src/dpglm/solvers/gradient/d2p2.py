@@ -19,10 +19,8 @@ from dpglm.oracle.projection import (
     noisy_projected_gradient,
     projected_gradient_release,
 )
-from dpglm.privacy import Adjacency, PrivacyBudget
 from dpglm.privacy.noise.additive import GaussianNoise, ProjectedGaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
-from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd_method import Descent, DescentState
 from dpglm.solvers.network import NetworkLoss, network_gradient, network_rows
@@ -71,21 +69,17 @@ class D2P2(Solver):
         Scale each row's gradient to ``C g / (|g| + stability C)``; False: clip it at C.
     stability : float, default=0.1
         The constant gamma over C, above 0.
-    clip : float, optional
-        C, above 0, in units of the prepared rows.
-    n_steps : int, optional
-        Number of steps T, at least 1.
     schedule : Schedule, default=Constant()
         Factors on the step size.
-    step_size, sampling_rate, output
+    n_steps, clip, step_size, sampling_rate, output
         As in ``NoisyGD``.
 
     Notes
     -----
     Privacy: T releases of bounded sums through public matrices, each a ``ProjectedGaussian``,
-    Poisson-sampled below rate 1; ``Gaussian`` without projection. Calibration scales all noises
-    together. The norm of a projected row is random and unbounded; the accounting uses its
-    distribution.
+    Poisson-sampled below rate 1; ``Gaussian`` without projection. The norm of a projected row is
+    random and unbounded; the accounting uses its distribution. ``docs/solvers/d2p2.md`` has the
+    proof.
 
     References
     ----------
@@ -344,57 +338,3 @@ class D2P2Method(FitMethod[DescentState]):
 
     def finish(self, state: DescentState) -> Outcome:
         return Outcome(state.returned)
-
-
-# Plans for networks, from the settings of D2P2-SGD and public facts.
-
-
-def network_plan(
-    loss: NetworkLoss,
-    solver: D2P2,
-    budget: PrivacyBudget,
-    adjacency: Adjacency,
-    *,
-    n_rows: int,
-    n_parameters: int,
-    block_size: int | None,
-    momentum: float,
-) -> Plan:
-    """Decide every setting and the noise of a network's training.
-
-    No public fact bounds the gradients of a network or the distance to go, so the settings that
-    depend on them must be given.
-    """
-    if solver.n_steps is None or solver.step_size is None or solver.clip is None:
-        raise ValueError(
-            "n_steps, step_size and clip must be given for a network, as no public fact decides "
-            f"them, got {solver.n_steps!r}, {solver.step_size!r} and {solver.clip!r}"
-        )
-    if block_size is not None:
-        check_integer("block_size", block_size, least=2)
-    data = DataSpec(n_rows=n_rows, n_features=n_parameters, row_norm=solver.clip)
-    blocks = 1
-    if solver.projected and block_size is not None:
-        blocks = -(-n_parameters // block_size)
-    dimension = solver.dimension_of(-(-n_parameters // blocks))
-    if dimension is not None:
-        # The shorter blocks.
-        solver.lift.noise_growth(n_parameters // blocks, dimension)
-    method = D2P2Method(
-        problem=Problem(loss),
-        data=data,
-        adjacency=adjacency,
-        clipping=solver.clipping(solver.clip),
-        step_sizes=tuple((solver.step_size * solver.schedule.factors(solver.n_steps)).tolist()),
-        noise_factors=solver.noise_factors(solver.n_steps),
-        momentum=momentum,
-        dimension=dimension,
-        blocks=blocks,
-        lift=solver.lift,
-        sampling_rate=solver.sampling_rate,
-        output=solver.output,
-        noise_multiplier=1.0,
-    )
-    return Facts(method.problem, budget, data, adjacency).calibrated(
-        lambda noise: dataclasses.replace(method, noise_multiplier=noise)
-    )

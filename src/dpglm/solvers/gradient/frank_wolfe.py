@@ -39,10 +39,9 @@ _LEAST_EPSILON = 2.0**-30
 class FrankWolfe(Solver):
     """Frank-Wolfe on the L1 ball with vertices chosen by the exponential mechanism.
 
-    Step k chooses a vertex v of the ball with a small inner product with the gradient sum and moves
-    ``w <- (1 - g) w + g v`` with ``g = 2 / (k + 1)``. After T steps at most T coefficients are not
-    zero. The noise grows with the logarithm of the number of columns, and with the largest entry of
-    a row in place of its norm: declare ``feature_bounds``, or ``DataSpec.entry_bound``.
+    After T steps at most T coefficients are not zero. The noise grows with the logarithm of the
+    number of columns, and with the largest entry of a row in place of its norm: declare
+    ``feature_bounds``, or ``DataSpec.entry_bound``.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ class FrankWolfe(Solver):
     -----
     An intercept that the constraint does not cover shares the ball, in units in which its column is
     as large as the bound on the other entries. So the set that is searched is smaller than the
-    problem's; with ``penalize_intercept`` it is the problem's.
+    problem's.
 
     Privacy: T choices by the exponential mechanism, each ``BoundedRange(e)``. A row moves every
     entry of the gradient sum by at most ``slope_clip * largest_entry``, because slopes and entries
@@ -68,9 +67,8 @@ class FrankWolfe(Solver):
     References
     ----------
     Talwar, Thakurta and Zhang, "Nearly optimal private LASSO", NIPS 2015, Algorithm 2 (with
-    Laplace noise in place of the exponential mechanism); compared in Wang, Ye and Xu 2017,
-    Table 3. Cesar and Rogers, "Bounding, concentrating, and truncating", ALT 2021, for the
-    composition.
+    Laplace noise in place of the exponential mechanism). Cesar and Rogers, "Bounding,
+    concentrating, and truncating", ALT 2021, for the composition.
 
     Examples
     --------

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import (
@@ -38,8 +37,9 @@ _NOISE_SHARE = 0.4
 class LocalSGD(Solver):
     """One pass over the rows, in blocks; each row adds noise to its own clipped gradient.
 
-    The rows are divided at random into blocks. The rows of a block evaluate their gradients at the
-    same iterate, which then moves along the mean of their messages. Every row is used once.
+    The rows of a random block evaluate their gradients at the same iterate, which then moves along
+    the mean of their messages. Every row is used once. The noise in each coefficient is ``sqrt(n)``
+    times that of ``NoisyGD``: local privacy is for very many rows, or a large epsilon.
 
     Parameters
     ----------
@@ -53,18 +53,11 @@ class LocalSGD(Solver):
 
     Notes
     -----
-    The noise in each coefficient is ``sqrt(n)`` times that of ``NoisyGD``: local privacy is for
-    very many rows, or a large epsilon.
-
-    Privacy: local. Each message is a Gaussian release about one row, at the same multiplier, so it
-    is private against everyone, including the curator. Blocks are disjoint, so they are accounted
-    for in parallel: a row pays for one message. ``replace_one`` is local differential privacy: any
-    two values of a row give similar messages. ``zero_out`` compares a message to noise alone, which
-    needs half of the noise and protects less. ``add_remove`` is refused, since parts would not be
-    disjoint.
-
-    This is a simulation: rows are in one process, and the noises of a block are drawn as one vector
-    with the distribution of their sum. In a deployment every device clips and draws by itself.
+    Privacy: local. Each message is a Gaussian release about one row, at the same multiplier. Blocks
+    are disjoint, so they are accounted for in parallel: a row pays for one message. ``replace_one``
+    is local differential privacy; ``zero_out`` compares a message to noise alone. ``add_remove`` is
+    refused, since parts would not be disjoint. This is a simulation: rows are in one process, and
+    the noises of a block are drawn as one vector with the distribution of their sum.
 
     References
     ----------
@@ -101,13 +94,20 @@ class LocalSGD(Solver):
                 "adjacency must be 'zero_out' or 'replace_one' for LocalSGD, got "
                 f"{adjacency.value!r}"
             )
-        n_blocks = self._n_blocks(data.n_rows)
+        least = math.ceil(data.n_rows / MOST_SENDERS)
+        n_blocks = max(min(_BLOCKS, data.n_rows), least)
+        if self.n_blocks is not None:
+            if not least <= self.n_blocks <= data.n_rows:
+                raise ValueError(
+                    f"n_blocks must be {least} to {data.n_rows} for {data.n_rows} rows, so that a "
+                    f"block has 1 to {MOST_SENDERS}, got {self.n_blocks}"
+                )
+            n_blocks = self.n_blocks
         clipping = FlatClipping(defaults.checked_clip(problem.loss, data, self.clip))
-        mu = facts.mu
         _, step_size = defaults.steps(
             problem,
             data,
-            mu=_NOISE_SHARE * mu / math.sqrt(data.n_rows),
+            mu=_NOISE_SHARE * facts.mu / math.sqrt(data.n_rows),
             clip=clipping.bound,
             momentum=0.0,
             schedule=self.schedule,
@@ -123,17 +123,6 @@ class LocalSGD(Solver):
             problem, descent, adjacency, clipping, calibrate(Gaussian, budget, adjacency)
         )
         return facts.plan(method)
-
-    def _n_blocks(self, n_rows: int) -> int:
-        least = math.ceil(n_rows / MOST_SENDERS)
-        if self.n_blocks is None:
-            return max(min(_BLOCKS, n_rows), least)
-        if not least <= self.n_blocks <= n_rows:
-            raise ValueError(
-                f"n_blocks must be {least} to {n_rows} for {n_rows} rows, so that a block has 1 "
-                f"to {MOST_SENDERS}, got {self.n_blocks}"
-            )
-        return self.n_blocks
 
 
 @final
@@ -199,16 +188,14 @@ class LocalSGDMethod(Method[DescentState]):
 
     def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
         if "parts" not in oracle.kept:
-            oracle.kept["parts"] = part_oracles(oracle, self._blocks(state.seed))
+            order = np.random.default_rng(state.seed).permutation(self.descent.data.n_rows)
+            blocks = np.split(order, np.cumsum(self.block_sizes)[:-1])
+            # In ascending order rows are read sequentially from memory.
+            oracle.kept["parts"] = part_oracles(oracle, [np.sort(block) for block in blocks])
         part = oracle.kept["parts"][state.step]
         g = locally_noised_gradient(part, self.messages, state.w, self.clipping)
         noise_std = self.messages.noise_std / math.sqrt(part.rows.spec.n_rows)
         return self.descent.step(state, g, noise_std)
-
-    def _blocks(self, seed: int) -> list[NDArray[np.intp]]:
-        order = np.random.default_rng(seed).permutation(self.descent.data.n_rows)
-        # In ascending order rows are read sequentially from memory.
-        return [np.sort(block) for block in np.split(order, np.cumsum(self.block_sizes)[:-1])]
 
     def finish(self, state: DescentState) -> Outcome:
         return Outcome(state.returned)

@@ -11,7 +11,7 @@ from typing import Literal, final
 from dpglm._validation import check_bools, check_count, check_real
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
-from dpglm.privacy.budget import PrivacyBudget, is_pure
+from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Plan, Solver
@@ -36,9 +36,7 @@ _COMPARISON_NOISE_UNBOUNDED, _MOST_COMPARISON_SHARE_UNBOUNDED = 5e-4, 0.05
 class NoisyGD(Solver):
     """Gradient descent on clipped gradients with Gaussian noise.
 
-    Each step is ``v <- m v + (1 - m) g``, ``w <- project(prox(w - eta v))`` with the noisy mean
-    clipped gradient ``g``, from zero. Settings left at None are decided by
-    ``dpglm.solvers.parts.defaults`` from public facts.
+    Settings left at None are decided by ``dpglm.solvers.parts.defaults`` from public facts.
 
     Parameters
     ----------
@@ -53,42 +51,32 @@ class NoisyGD(Solver):
     automatic_clipping : bool, default=False
         Normalise gradients to ``C g / (|g| + 0.01 C)`` rather than clip them at C.
     momentum : float, default=0.9
-        The m above, in [0, 1).
+        Weight of earlier gradients in a step, in [0, 1).
     sampling_rate : float, default=1.0
-        Probability q with which each row enters each batch, in (0, 1]; 1 is the full batch.
+        Probability with which each row enters each batch, in (0, 1]; 1 is the full batch.
     output : Output, default=Last()
         The returned iterate, or average of iterates.
     shrink : bool, default=False
-        Whether a result that is not much longer than noise alone is shrunk towards its start
-        (``dpglm.solvers.parts.defaults``), if ``mu n`` is below five times the columns, so that
-        data damp little of the noise.
+        Whether a result that is not much longer than noise alone is shrunk towards its start, if
+        ``mu n`` is below five times the columns, so that data damp little of the noise.
     compare : bool, default=False
-        Whether part of the budget, at most 2 % of mu squared (5 % if slopes are unbounded) and less
-        for many rows, goes to a noisy comparison of the result with its start by their clipped
-        losses. A result that does not seem better is shrunk towards the start.
+        Whether a small part of the budget, at most 2 % of mu squared (5 % if slopes are unbounded),
+        goes to a noisy comparison of the result with its start by their clipped losses. A result
+        that does not seem better is shrunk towards the start.
     noise : {"gaussian", "l2"}, optional
         Distribution of the noise in gradients. By default Gaussian, and L2 noise, with a density
         proportional to ``exp(-|b| / s)``, if the budget has a delta of 0.
 
     Notes
     -----
-    Privacy: full batch is T Gaussian releases, accounted exactly; with ``sampling_rate`` below 1
-    they are Poisson-sampled, accounted by privacy-loss distributions. The comparison is one more
-    Gaussian release, of one number. With no momentum, the full batch, the last iterate returned and
-    a strongly convex, smooth objective, the smaller bound for releasing only the last iterate is
-    used (``dpglm.solvers.gradient.noisy_gd_method``).
-
-    With L2 noise there are T releases, each ``Pure(e)``, exactly, amplified by sampling
-    (``dpglm.privacy.events.poisson_sampled``). Each costs ``epsilon / T`` at a delta of 0, so noise
-    grows with T, and its standard deviation in each coordinate is ``s sqrt(m + 1)`` for m
-    coefficients: the default is few steps, and few columns are better. ``ObjectivePerturbation`` is
-    better for the problems that it takes.
+    Privacy: T releases, Gaussian or ``Pure(e)``, Poisson-sampled below rate 1, and one of the
+    comparison. Only the last iterate is charged where the conditions of ``contraction`` hold.
+    ``docs/solvers/noisy_gd.md`` has the algorithm and the accounting.
 
     References
     ----------
-    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1; Arora et al. 2022, Algorithm 1 (which
-    prints the loss for the gradient); Wang, Ye and Xu 2017, Algorithm 4. L2 noise: Chaudhuri,
-    Monteleoni and Sarwate, "Differentially private empirical risk minimization", JMLR 2011.
+    Song, Steinke, Thakkar and Thakurta 2021, Algorithm 1. L2 noise: Chaudhuri, Monteleoni and
+    Sarwate, "Differentially private empirical risk minimization", JMLR 2011.
 
     Examples
     --------
@@ -127,7 +115,9 @@ class NoisyGD(Solver):
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         loss, factor = problem.loss, adjacency.sum_sensitivity(data.unit_weight)
         clip = defaults.checked_clip(loss, data, self.clip)
-        pure = self._is_l2(budget)
+        pure = self.noise == "l2"
+        if self.noise is None and not self.compare:
+            pure = is_pure(budget)
         mu = math.inf if pure else budget.gdp_mu() / factor
         comparison = None
         if self.compare:
@@ -165,11 +155,6 @@ class NoisyGD(Solver):
         method = dataclasses.replace(method, last_only=method.contraction is not None)
         return facts.calibrated(method.with_multiplier)
 
-    def _is_l2(self, budget: PrivacyBudget) -> bool:
-        if self.noise is None and not self.compare:
-            return is_pure(budget)
-        return self.noise == "l2"
-
 
 def pure_gd(
     n_steps: int | None = None,
@@ -184,12 +169,10 @@ def pure_gd(
 
     Parameters
     ----------
-    n_steps, step_size, clip : optional
+    n_steps, step_size, clip, output : optional
         As in ``NoisyGD``.
     schedule : Schedule, optional
         By default ``LinearDecay()``.
-    output : Output, optional
-        By default ``Last()``.
 
     Examples
     --------
@@ -223,8 +206,6 @@ def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
     return clip * scale, min(enough, most)
 
 
-# Noisy stochastic gradient descent: noisy gradient descent on Poisson samples of the rows.
-
 # Chosen on validation parts of the training rows of Adult and ACS employment: half of it costs
 # accuracy at epsilon 4, twice of it gains nothing.
 _RATE = 1.1
@@ -233,18 +214,16 @@ _RATE = 1.1
 @final
 @dataclass(frozen=True)
 class NoisySGD(Solver):
-    """Gradient descent on clipped gradients of Poisson samples, with Gaussian noise.
-
-    ``NoisyGD`` with its step size and clip, but more and cheaper steps: each row enters each batch
-    with probability ``sampling_rate``, independently.
+    """``NoisyGD`` with more and cheaper steps, on Poisson samples of the rows.
 
     Parameters
     ----------
     n_steps : int, default=500
         Number of steps T, at least 1.
     sampling_rate : float, optional
-        Probability q with which each row enters each batch, in (0, 1]. By default
-        ``min(1, 1.1 sqrt(mu / T))`` with the budget's mu.
+        Probability with which each row enters each batch, in (0, 1]. By default ``min(1, 1.1
+        sqrt(mu / T))`` with the budget's mu, at which the noise multiplier is about ``1.1 /
+        sqrt(mu)``.
     schedule : Schedule, default=LinearDecay()
         Factors on the step size.
     step_size, clip, automatic_clipping, momentum, output
@@ -252,13 +231,8 @@ class NoisySGD(Solver):
 
     Notes
     -----
-    While the noise multiplier is well above 1, it is about ``q sqrt(T) / mu``, so the noise in a
-    mean gradient does not depend on q, and smaller batches save time. Near 1 that ends, and noise
-    grows as batches shrink. The default rate is at that edge: the multiplier is about ``1.1 /
-    sqrt(mu)``, and a run computes ``1.1 sqrt(mu T) n`` row gradients.
-
     Privacy: T Poisson-sampled Gaussian releases, accounted by privacy-loss distributions, which
-    needs an (epsilon, delta) budget. The rate depends on the budget and T alone.
+    needs an (epsilon, delta) budget. ``docs/solvers/noisy_sgd.md`` derives the default rate.
 
     References
     ----------

@@ -47,12 +47,9 @@ def decide_steps(
 ) -> tuple[int, float]:
     """Decide the inner steps of the first epoch and the step size, if they are not given.
 
-    All epochs together are ``units`` times as long as the first.
-
-    As in ``defaults.steps``, the budget decides the distance that clipped gradients may carry the
-    parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and their noise
-    adds to that of anchors. Steps are up to 4 times the inverse of the worst curvature (2 times for
-    unbounded slopes, 0.5 times for non-convex losses), and their number is about 50 to 500.
+    All epochs together are ``units`` times as long as the first. As in ``defaults.steps``, the
+    budget decides the distance that clipped gradients may carry the parameter: 0.1 in place of 0.7
+    units, as differences have twice the sensitivity and their noise adds to that of anchors.
     """
     loss = problem.loss
     unit, curvature = defaults.slope_unit(loss, data), defaults.smoothness(loss, data)
@@ -72,9 +69,6 @@ def decide_steps(
 def row_smoothness(problem: Problem, data: DataSpec) -> float:
     """Return the Lipschitz constant of a row's gradient."""
     return defaults.smoothness(problem.loss, data) * data.augmented_row_norm**2
-
-
-# Epochs of noisy differences around noisy anchors, for both variance-reduced methods.
 
 
 @dataclass(frozen=True)
@@ -143,24 +137,24 @@ class VarianceReduction(Solver):
             anchor_noise_multiplier=1.0,
             difference_noise_multiplier=1.0,
         )
-        at = functools.partial(self._with_noise, method)
-        return facts.calibrated(at)
-
-    def _with_noise(self, method: VarianceReducedMethod, scale: float) -> VarianceReducedMethod:
-        """Split the budget, about 1 / scale in Gaussian DP: both multipliers grow with it."""
         count = method.n_differences
         share = self.anchor_share if count else 1.0
-        anchors = scale * math.sqrt(method.n_epochs / share)
-        differences = 1.0
-        if count:
-            each = (1.0 - share) / (scale**2 * count)
-            # Solves min(q^2 (exp(1/sigma^2) - 1), 1/sigma^2) = each: the limiting cost of a sampled
-            # Gaussian (Bu, Dong, Long and Su 2020), and the cost without sampling.
-            sampled = math.log1p(each / method.sampling_rate**2)
-            differences = 1.0 / math.sqrt(max(sampled, each))
-        return dataclasses.replace(
-            method, anchor_noise_multiplier=anchors, difference_noise_multiplier=differences
-        )
+
+        def with_noise(scale: float) -> VarianceReducedMethod:
+            # The budget, about 1 / scale in Gaussian DP, is split: both multipliers grow with it.
+            anchors = scale * math.sqrt(method.n_epochs / share)
+            differences = 1.0
+            if count:
+                each = (1.0 - share) / (scale**2 * count)
+                # Solves min(q^2 (exp(1/sigma^2) - 1), 1/sigma^2) = each: the limiting cost of a
+                # sampled Gaussian (Bu, Dong, Long and Su 2020), and the cost without sampling.
+                sampled = math.log1p(each / method.sampling_rate**2)
+                differences = 1.0 / math.sqrt(max(sampled, each))
+            return dataclasses.replace(
+                method, anchor_noise_multiplier=anchors, difference_noise_multiplier=differences
+            )
+
+        return facts.calibrated(with_noise)
 
 
 @final
@@ -385,12 +379,9 @@ class VarianceReducedMethod(FitMethod["VarianceReducedState"]):
 class SVRG(VarianceReduction):
     """Stochastic variance-reduced gradient descent with noisy anchors and noisy differences.
 
-    Each epoch releases the mean clipped gradient ``g`` of all rows at its anchor ``a``, starts at
-    ``w = a``, and takes inner steps ``w <- project(prox(w - eta (g + h)))``. Here ``h`` is the
-    noisy mean over a Poisson batch of each row's gradient at ``w`` minus that at ``a``, clipped to
-    ``min(2 C, L |w - a|)``, so that its noise shrinks as ``w`` approaches ``a``. At the first step
-    of an epoch ``h`` is zero and nothing is released. The epoch's iterates make the next anchor;
-    the last anchor is returned.
+    Each epoch releases the mean gradient of all rows at its anchor, then noisy means over Poisson
+    batches of the differences between a row's gradients at the iterate and at the anchor. Their
+    clip, and so their noise, shrinks with the distance from the anchor.
 
     Parameters
     ----------
@@ -403,7 +394,7 @@ class SVRG(VarianceReduction):
     clip : float, optional
         Clip norm C of a row's gradient, above 0, in units of the prepared rows.
     sampling_rate : float, optional
-        Probability q with which each row enters each batch of differences, in (0, 1].
+        Probability with which each row enters each batch of differences, in (0, 1].
     anchor_share : float, default=0.6
         Share of the budget for the anchors, in (0, 1); differences get the rest.
     averaging : Output, default=Last()
@@ -411,15 +402,14 @@ class SVRG(VarianceReduction):
         ``UniformAverage()``.
     momentum : float, default=0.0
         The b of accelerated SVRG, in [0, 1): gradients are taken at ``w + b (w - w')``, with w' the
-        iterate before w, in each epoch anew. With m the strong convexity, and steps ``eta``, the
-        accelerated method has ``b = (1 - s) / (1 + s)`` for ``s = sqrt(eta m)``.
+        iterate before w, in each epoch anew.
 
     Notes
     -----
     Privacy: T Gaussian releases of full gradients, and ``T (m - 1)`` Poisson-sampled ones of
-    differences, composed exactly by privacy-loss distributions (in closed form for
-    ``sampling_rate=1``). As printed, the algorithm adds the exact anchor gradient in every step,
-    which subsampling does not protect; here it is released once, with noise of its own.
+    differences. As printed, the algorithm adds the exact anchor gradient in every step, which
+    subsampling does not protect; here it is released once. ``docs/solvers/svrg.md`` has the
+    algorithm and the proof.
 
     References
     ----------
@@ -437,8 +427,6 @@ class SVRG(VarianceReduction):
     >>> plan = solver.plan(Problem(Logistic(), L2(0.01)), ApproximateDP(1.0, 1e-5), data)
     >>> [release.count for release in plan.method.releases]
     [3, 30]
-    >>> plan.method.gradient_evaluations / data.n_rows
-    6.0
     """
 
     growth: ClassVar[int] = 1
@@ -448,16 +436,13 @@ class SVRG(VarianceReduction):
     n_epochs: int = 5
 
 
-# DP-SVRG++: epochs of doubling length that go on from the last iterate.
-
-
 @final
 @dataclass(frozen=True)
 class SVRGPlusPlus(VarianceReduction):
     """SVRG for objectives that need not be strongly convex: every epoch is twice as long.
 
-    Steps are those of ``SVRG``. An epoch starts at the last iterate of the one before, and its
-    anchor is the average of that epoch's iterates; the last average is returned.
+    An epoch starts at the last iterate of the one before, and its anchor is the average of that
+    epoch's iterates; the last average is returned.
 
     Parameters
     ----------
@@ -465,18 +450,15 @@ class SVRGPlusPlus(VarianceReduction):
         Number of epochs T, at least 1.
     inner_steps : int, optional
         Number of steps m of the first epoch, at least 2; epoch s has ``2**(s - 1) m``.
-    step_size, clip, sampling_rate, anchor_share
-        As in ``SVRG``.
     averaging : Output, default=UniformAverage()
         Average of an epoch's iterates that is the next anchor.
-    momentum : float, default=0.0
+    step_size, clip, sampling_rate, anchor_share, momentum
         As in ``SVRG``.
 
     Notes
     -----
     Privacy: as with ``SVRG``, with ``(2**T - 1) m - 1`` releases of differences: only the very
-    first step is at its anchor by construction. A later one that is there by chance (all iterates
-    at a corner of the constraint) is released and counted all the same.
+    first step is at its anchor by construction.
 
     References
     ----------

@@ -60,7 +60,8 @@ class ObjectivePerturbation(Solver):
 
     The objective is ``sum of clipped losses + n penalty + n strength/2 |w|^2 + <b, w>``; the random
     b makes its minimiser private. It is Gaussian, or L2 noise for budgets with a delta of 0.
-    ``OneVsRest`` losses give one objective, with a b of its own, for each class.
+    ``OneVsRest`` losses give one objective, with a b of its own, for each class. The penalty must
+    be a ridge or none, without constraint. The time of a fit depends on the rows.
 
     Parameters
     ----------
@@ -78,30 +79,13 @@ class ObjectivePerturbation(Solver):
 
     Notes
     -----
-    The penalty must be a ridge or none, without constraint. Losses need a slope that is bounded or
-    clipped, and a bounded curvature where it is not clipped. The time of a fit depends on the rows.
-
-    Privacy, delta above 0: each exact minimiser, one for each class, is paid for by
-    ``ObjectivePerturbation(noise_multiplier, curvature_ratio)``; given a class, rows are binary.
-    The ratio is a row's curvature ``weight * curvature * |x|^2``, with the SQUARE of the row norm,
-    over the strength in all coefficients (``privacy.events.ObjectivePerturbation`` has the proof;
-    slopes with kinks are enough for its change of variables, Federer 1969, Theorem 3.2.5). Released
-    is a computed minimiser, for a b rounded to a grid. Given the exact one and the rows, b is
-    known, so it is a function of these; it differs by at most ``tolerance + rounding / strength``
-    for each class, and Gaussian noise for twice that, far below that of b, covers it. The
-    tolerance is promised for ``|b| <= std (sqrt(d) + 20)``, which fails with probability below
-    1e-86.
-
-    With n private, n in the penalties is the public stand-in, and the number of rows is released
-    first, by ``Gaussian(20 noise_multiplier)``: rows far more than 16 times the stand-in count with
-    a share below 1, so that rounding is bounded. Such a row has smaller slopes and less curvature,
-    in its own direction still, so the event stays as it is.
-
-    Privacy, delta 0: b has a density proportional to ``exp(-|b| / s)``, and each exact minimiser
-    costs ``Pure(D / s + log(1 + ratio))``, with D the relation's sensitivity of the gradient sum.
-    L2 noise covers its error in the same way, after projection onto a public ball, and for EVERY b:
-    certificates are checked in the run (``docs/proofs/objective-perturbation.md``, Theorem 2 and
-    Lemma 5).
+    Privacy: each exact minimiser is paid for by ``PerturbedObjective(noise_multiplier,
+    curvature_ratio)``, or by ``Pure(D / s + log(1 + ratio))`` with a delta of 0. The ratio is a
+    row's curvature, with the SQUARE of the row norm, over the strength. Released is a computed
+    minimiser; noise far below that of b covers its error. With n private, the number of rows is
+    released first; with a delta of 0, Theorem 3 replaces that.
+    ``docs/proofs/objective-perturbation.md`` has the proofs,
+    ``docs/solvers/objective_perturbation.md`` the algorithm.
 
     References
     ----------

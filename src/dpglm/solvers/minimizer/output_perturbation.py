@@ -42,13 +42,15 @@ class OutputPerturbation(Solver):
     """Gaussian noise on the minimiser of the mean clipped loss plus penalty plus quadratic.
 
     The quadratic ``strength/2 |w|^2`` acts on all coefficients, the intercept included. The
-    minimiser is computed until a certificate bounds its distance from the exact one.
+    minimiser is computed until a certificate bounds its distance from the exact one. The time of a
+    fit depends on the rows.
 
     Parameters
     ----------
     strength : float, optional
         Strength of the added quadratic, at least 0; above 0 unless the problem's own penalty is
-        strongly convex in all coefficients. By default see Notes.
+        strongly convex in all coefficients. By default that of Arora et al. with exact accounting
+        in place of their closed form.
     clip : float, optional
         Bound C on a row's gradient, above 0; each row's loss continues along its tangent beyond it.
         At most the largest gradient that the loss and an L2 ball as constraint allow. By default
@@ -60,26 +62,11 @@ class OutputPerturbation(Solver):
 
     Notes
     -----
-    The default strength is that of Arora et al. with exact accounting in place of their closed
-    form: with G the sensitivity of the gradient sum, q the curvature of a row's loss,
-    mu the budget as Gaussian DP and B the radius of the L2 ball that is the constraint, ``(2
-    q)^(1/3) (G / (n mu B))^(2/3)`` (Theorem 3, smooth losses) or ``sqrt(2 C G / (n mu)) / B``
-    (Theorem 5, bounded slopes), whichever adds less to the risk. Without a ball it is the former
-    with ``B = 4 slope / curvature / row norm``: for the logistic loss and rows of norm R that is 16
-    / R. At the default clip that is neither theorem: ``dpglm.papers.Arora2022OutputPerturbation``
-    runs them.
-
-    Privacy: ``Gaussian(noise_multiplier)`` for the minimiser. Let F and F' be the sums with and
-    without a row of weight v, m-strongly convex, with minimisers w and w'. Then ``F(w') - F(w) >= m
-    |w - w'|^2 / 2``, likewise for F', and F - F' is v times the row's clipped loss, with gradients
-    of norm at most C: adding up, ``m |w - w'|^2 <= v C |w - w'|`` (Bousquet and Elisseeff, JMLR
-    2002, Theorem 22). A constraint and a penalty change nothing, being the same in F and F'. The
-    computed minimisers are within the tolerance of the exact ones, so erasing a row moves them by
-    at most ``C v / m + 2 tolerance``; under replace-one by twice that. Under add_remove n in the
-    mean is the public stand-in, and the number of rows is released first, by another ``Gaussian(20
-    noise_multiplier)``: given it, rows that are far more than 16 times the stand-in count with a
-    share below 1, so that rounding is bounded for any number of rows. The time of a fit depends on
-    the rows.
+    Privacy: ``Gaussian(noise_multiplier)`` for the minimiser; under add_remove the number of rows
+    is released first, by another ``Gaussian(20 noise_multiplier)``. Erasing a row moves the
+    computed minimiser by at most ``C v / m + 2 tolerance``, for a weight v and an m-strongly convex
+    sum (Bousquet and Elisseeff, JMLR 2002, Theorem 22). ``docs/solvers/output_perturbation.md`` has
+    the proof and the default strength.
 
     References
     ----------
