@@ -24,7 +24,7 @@ def snake_case(name: str) -> str:
     return _WORDS.sub("_", name).lower()
 
 
-def makers_in(namespace: Mapping[str, Any], kind: type) -> dict[str, Callable[[], Any]]:
+def makers_in(namespace: Mapping[str, Any], kind: type) -> Mapping[str, Callable[[], Any]]:
     """Return the callables of a module that make an object of a kind without arguments.
 
     These are concrete subclasses, under their names in snake case, and functions annotated to
@@ -41,7 +41,7 @@ def makers_in(namespace: Mapping[str, Any], kind: type) -> dict[str, Callable[[]
         is_kind = inspect.isclass(made) and issubclass(made, kind) and not inspect.isabstract(made)
         if is_kind and (made is not value or _needs_nothing(value)):
             found[snake_case(value.__name__)] = value
-    return dict(sorted(found.items()))
+    return MappingProxyType(dict(sorted(found.items())))
 
 
 def _needs_nothing(make: Callable[..., Any]) -> bool:

@@ -10,6 +10,7 @@ import pytest
 import dpglm.estimators
 import dpglm.preprocessing
 import dpglm.selection
+from docs._site import api_pages
 from dpglm.solvers import SOLVERS
 from experiments.audits import __main__ as command
 from experiments.audits import local, table
@@ -28,8 +29,8 @@ BUGS = [case for case in CAMPAIGN if case.bug]
     "names",
     [
         SOLVERS,
-        dpglm.preprocessing.__all__,
-        dpglm.selection.__all__,
+        api_pages.public_names(dpglm.preprocessing),
+        api_pages.public_names(dpglm.selection),
         dpglm.estimators.__all__,
         [
             "exponential_mechanism",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
+from docs._site import api_pages
 from dpglm import (
     AdditiveClassifier,
     AdditiveRegressor,
@@ -41,7 +42,7 @@ needed = {
 def public():
     for name in MODULES:
         module = importlib.import_module(f"dpglm.{name}")
-        for exported in module.__all__:
+        for exported in api_pages.public_names(module):
             yield getattr(module, exported)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import dpglm.problem
 from dpglm.problem import (
     L1,
     L2,
@@ -65,7 +64,3 @@ def test_defaults_and_value_semantics() -> None:
     assert hash(problem) == hash(Problem(Logistic()))
     with pytest.raises(AttributeError):
         problem.loss = Logistic()  # type: ignore[misc]
-
-
-def test_public_names_are_sorted_and_exist() -> None:
-    assert all(hasattr(dpglm.problem, name) for name in dpglm.problem.__all__)

@@ -23,6 +23,7 @@ from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan
 
 _ROUNDING = 1e-9
+_TITLE = "Expectation (a rule of thumb, not a promise)"
 
 
 @final
@@ -33,8 +34,7 @@ class CoefficientTable:
     ``values`` has shape (n_outputs, n_features). ``noise``, of shape (n_outputs, n_features + 1),
     ends with the intercepts. ``reach``, of shape (n_features,), is half the width of each feature's
     declared bounds, or 1: values times reach are comparable. ``of_table`` states whether units are
-    those of the user's table, rather than of the estimator's columns. ``inference`` has the same
-    units and names.
+    those of the user's table, rather than of the estimator's columns.
     """
 
     features: tuple[str, ...]
@@ -240,10 +240,7 @@ class Guidance:
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return headings with their sentences."""
         parts = (
-            (
-                "Expectation (a rule of thumb, not a promise)",
-                (self.sizes, self.verdict, self.noise),
-            ),
+            (_TITLE, (self.sizes, self.verdict, self.noise)),
             ("Remedies", tuple(f"{cure[0].upper()}{cure[1:]}." for cure in self.cures)),
             ("Which theorem the settings follow", self.theorems),
             ("Caution", self.cautions),
@@ -253,19 +250,13 @@ class Guidance:
     def _repr_html_(self) -> str:
         cures = [("Remedies", self.cures)] if self.cures else []
         pairs = (("for", self.sizes), ("expect", self.verdict), ("noise", self.noise))
-        return card(
-            "Expectation (a rule of thumb, not a promise)",
-            pairs,
-            warnings=self.cautions,
-            sections=cures,
-        )
+        return card(_TITLE, pairs, warnings=self.cautions, sections=cures)
 
     def __str__(self) -> str:
-        return "\n".join(
-            line
-            for heading, sentences in self.sections()
-            for line in (f"{heading}:", *(f"  {sentence}" for sentence in sentences))
-        )
+        lines = []
+        for heading, sentences in self.sections():
+            lines += [f"{heading}:", *(f"  {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
 
 
 @checked
@@ -278,10 +269,6 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         From ``estimator.plan(...)``, or ``solution_.plan`` of a fitted estimator.
     coefficients : CoefficientTable, optional
         Coefficients of the fitted model, to describe their precision.
-
-    Returns
-    -------
-    Guidance
 
     Notes
     -----
@@ -311,13 +298,18 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         for name, value in plan.budget.to_dict().items()
         if name not in ("type", "delta")
     )
+    data, cures = plan.data, _cures(plan, _GOOD / signal) if signal < _GOOD else ()
+    wide = data.n_outputs > 1 and not data.sparse and data.n_features > _MANY_COLUMNS
+    if signal >= _GOOD and wide and math.isfinite(data.entry_bound):
+        # A good model has improvements at no cost.
+        cures = (_LENGTHS,)
     return Guidance(
         f"{plan.data.n_rows} rows and {spent} for {plan.data.n_coefficients} coefficients.",
         signal,
         _verdict(plan, share),
         share,
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients.inference),
-        _cures(plan, _GOOD / signal) if signal < _GOOD else _gains(plan),
+        cures,
         plan.cautions() if coefficients is None else (),
         plan.theorems,
     )
@@ -379,7 +371,8 @@ def _noise_in_plan(plan: Plan) -> str:
     per = "half of the declared range of its column"
     if math.isinf(plan.data.entry_bound):
         per = "unit of its column (half of the range of one that a schema encoded)"
-    target = "in half ranges of the target " if _has_range(plan) else ""
+    has_range = plan.problem.loss.target is Target.REAL and math.isfinite(plan.data.target_high)
+    target = "in half ranges of the target " if has_range else ""
     price = plan.method.price_of_full_weights
     full = (
         f" Full weights of all rows (weighting='none') make it {price:.2g} times that of the "
@@ -392,12 +385,22 @@ def _noise_in_plan(plan: Plan) -> str:
 
 
 def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
-    data, pure = plan.data, is_pure(plan.budget)
+    data, budget, pure = plan.data, plan.budget, is_pure(plan.budget)
     fewer = data.n_features / (lack if pure else lack**2)
-    found = [
-        f"about {_round_up(data.n_rows * lack)} rows instead of {data.n_rows}",
-        *_larger_budget(plan, lack),
-    ]
+    rows = data.n_rows * lack
+    # Two significant digits, rounded up.
+    unit = 10 ** max(0, math.floor(math.log10(rows)) - 1)
+    found = [f"about {unit * math.ceil(rows / unit)} rows instead of {data.n_rows}"]
+    if isinstance(budget, ApproximateDP):
+        mu = budget.gdp_mu() * lack
+        epsilon = budget.epsilon * lack if pure else gdp.epsilon(budget.delta, mu)
+        said = f"epsilon {epsilon:.2g} instead of {plain_number(budget.epsilon)}"
+    else:
+        mu = budget.gdp_mu() * lack
+        epsilon = gdp.epsilon(default_delta(data.n_units), mu)
+        said = f"a mu of {mu:.2g}"
+    if epsilon <= LARGEST_EPSILON:
+        found.append(f"{said}, which protects less")
     if fewer >= 1.0:
         found.append(
             f"about {int(fewer)} columns instead of {data.n_features}: leave some out, or merge "
@@ -407,35 +410,3 @@ def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
     if pure:
         found.append("a delta above 0, which allows Gaussian noise and needs less of it")
     return tuple(found)
-
-
-def _gains(plan: Plan) -> tuple[str, ...]:
-    """Return improvements of a good model at no cost."""
-    data = plan.data
-    wide = data.n_outputs > 1 and not data.sparse and data.n_features > _MANY_COLUMNS
-    return (_LENGTHS,) if wide and math.isfinite(data.entry_bound) else ()
-
-
-def _larger_budget(plan: Plan, lack: float) -> list[str]:
-    budget = plan.budget
-    if isinstance(budget, ApproximateDP):
-        pure = is_pure(plan.budget)
-        epsilon = (
-            budget.epsilon * lack if pure else gdp.epsilon(budget.delta, budget.gdp_mu() * lack)
-        )
-        said = f"epsilon {epsilon:.2g} instead of {plain_number(budget.epsilon)}"
-    else:
-        mu = budget.gdp_mu() * lack
-        epsilon = gdp.epsilon(default_delta(plan.data.n_units), mu)
-        said = f"a mu of {mu:.2g}"
-    return [f"{said}, which protects less"] if epsilon <= LARGEST_EPSILON else []
-
-
-def _has_range(plan: Plan) -> bool:
-    return plan.problem.loss.target is Target.REAL and math.isfinite(plan.data.target_high)
-
-
-def _round_up(value: float) -> int:
-    """Two significant digits, rounded up."""
-    unit: int = 10 ** max(0, math.floor(math.log10(value)) - 1)
-    return unit * math.ceil(value / unit)

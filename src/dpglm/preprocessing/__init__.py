@@ -1,29 +1,14 @@
 """Data-independent transformers, and private preprocessing steps."""
 
-from dpglm.preprocessing.base import PlannedStep, Preprocessor
-from dpglm.preprocessing.encoders import SchemaEncoder, SplineEncoder
-from dpglm.preprocessing.row_map import RowMap
-from dpglm.preprocessing.steps import (
-    Center,
-    ClipToQuantile,
-    InstanceOptimalCenter,
-    RandomProjection,
-    Scale,
-    Whiten,
-)
-from dpglm.tables.encoding import LinearUnits
-
-__all__ = [
-    "Center",
-    "ClipToQuantile",
-    "InstanceOptimalCenter",
-    "LinearUnits",
-    "PlannedStep",
-    "Preprocessor",
-    "RandomProjection",
-    "RowMap",
-    "Scale",
-    "SchemaEncoder",
-    "SplineEncoder",
-    "Whiten",
-]
+from dpglm.preprocessing.base import PlannedStep as PlannedStep
+from dpglm.preprocessing.base import Preprocessor as Preprocessor
+from dpglm.preprocessing.encoders import SchemaEncoder as SchemaEncoder
+from dpglm.preprocessing.encoders import SplineEncoder as SplineEncoder
+from dpglm.preprocessing.row_map import RowMap as RowMap
+from dpglm.preprocessing.steps import Center as Center
+from dpglm.preprocessing.steps import ClipToQuantile as ClipToQuantile
+from dpglm.preprocessing.steps import InstanceOptimalCenter as InstanceOptimalCenter
+from dpglm.preprocessing.steps import RandomProjection as RandomProjection
+from dpglm.preprocessing.steps import Scale as Scale
+from dpglm.preprocessing.steps import Whiten as Whiten
+from dpglm.tables.encoding import LinearUnits as LinearUnits

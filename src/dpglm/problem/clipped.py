@@ -15,9 +15,28 @@ from dpglm.problem.links import FloatArray, Link, LogLink, as_float, limited_exp
 from dpglm.problem.loss import ConvexScalarLoss, Loss, Target
 
 
+@dataclass(frozen=True)
+class _OfLoss(ConvexScalarLoss):
+    """A loss made of another convex loss of one output."""
+
+    loss: ConvexScalarLoss
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, ConvexScalarLoss):
+            raise ValueError(f"loss must be a convex loss of one output, got {self.loss!r}")
+
+    @property
+    def target(self) -> Target:
+        return self.loss.target
+
+    @property
+    def link(self) -> Link | None:
+        return self.loss.link
+
+
 @final
 @dataclass(frozen=True)
-class ClippedLoss(ConvexScalarLoss):
+class ClippedLoss(_OfLoss):
     """The convex loss with the slope of ``loss`` clipped to ``[-c, c]``.
 
     It is ``loss`` where its slope is within the clip, and continues along the tangent elsewhere, as
@@ -31,11 +50,6 @@ class ClippedLoss(ConvexScalarLoss):
     clip_slope : float
         The clip c, positive. A row of norm ``|x|`` with a gradient clipped to norm C has
         ``c = C / |x|``; for rows of different norms see `clipped_value`.
-
-    Raises
-    ------
-    ValueError
-        If ``loss`` is not convex or has more than one output, or ``clip_slope`` is not positive.
 
     Notes
     -----
@@ -60,25 +74,15 @@ class ClippedLoss(ConvexScalarLoss):
     2.0
     """
 
-    loss: ConvexScalarLoss
     clip_slope: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, ConvexScalarLoss):
-            raise ValueError(f"loss must be a convex loss of one output, got {self.loss!r}")
+        super().__post_init__()
         check_real("clip_slope", self.clip_slope, above=0.0)
-
-    @property
-    def target(self) -> Target:
-        return self.loss.target
 
     @property
     def nonnegative(self) -> bool:
         return self.loss.nonnegative
-
-    @property
-    def link(self) -> Link | None:
-        return self.loss.link
 
     @property
     def offset_bound(self) -> float:
@@ -123,14 +127,11 @@ def clipped_slope(
     Parameters
     ----------
     loss : ConvexScalarLoss
+        Any convex loss of one output.
     z, y : array_like of float, shape (n,)
         Predictions and targets.
     clip_slope : float or array_like of float, shape (n,)
         Clip of each row, positive; inf (a row of zeros) leaves the slope as it is.
-
-    Returns
-    -------
-    ndarray of float, shape (n,)
     """
     g = loss.slope(z, y)
     c = like(g, clip_slope, g.dtype)
@@ -145,24 +146,12 @@ def clipped_value(
     """Evaluate each row's clipped loss, with a clip of its own.
 
     The mean over rows, with ``clip_slope = C / |x_i|``, is the objective that gradient descent with
-    row gradients clipped to norm C minimises.
+    row gradients clipped to norm C minimises (Song et al. 2021, Lemma 5.1).
 
     Parameters
     ----------
-    loss : ConvexScalarLoss
-    z, y : array_like of float, shape (n,)
-        Predictions and targets.
-    clip_slope : float or array_like of float, shape (n,)
-        Clip of each row, positive; inf (a row of zeros) leaves the loss as it is.
-
-    Returns
-    -------
-    ndarray of float, shape (n,)
-
-    References
-    ----------
-    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
-       Unconstrained Private GLMs", AISTATS 2021, Lemma 5.1.
+    loss, z, y, clip_slope
+        As in ``clipped_slope``.
     """
     value, slope = loss.value(z, y), loss.slope(z, y)
     c = np.broadcast_to(np.asarray(clip_slope, dtype=slope.dtype), slope.shape)
@@ -179,7 +168,7 @@ def clipped_value(
 
 @final
 @dataclass(frozen=True)
-class WithOffset(ConvexScalarLoss):
+class WithOffset(_OfLoss):
     """The loss of the score plus the row's offset: ``loss(z + o, y)``.
 
     Parameters
@@ -188,11 +177,6 @@ class WithOffset(ConvexScalarLoss):
         Any convex loss of one output.
     bound : float, optional
         Bound on the offsets' magnitude, at least 0; none by default.
-
-    Raises
-    ------
-    ValueError
-        If ``loss`` is not convex or has more than one output, or ``bound`` is negative.
 
     Notes
     -----
@@ -212,14 +196,12 @@ class WithOffset(ConvexScalarLoss):
     True
     """
 
-    loss: ConvexScalarLoss
     bound: float = math.inf
 
     nonnegative = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, ConvexScalarLoss):
-            raise ValueError(f"loss must be a convex loss of one output, got {self.loss!r}")
+        super().__post_init__()
         if self.bound != math.inf:
             check_real("bound", self.bound, least=0.0)
 
@@ -230,14 +212,6 @@ class WithOffset(ConvexScalarLoss):
     @property
     def without_offset(self) -> Loss:
         return self.loss
-
-    @property
-    def target(self) -> Target:
-        return self.loss.target
-
-    @property
-    def link(self) -> Link | None:
-        return self.loss.link
 
     @property
     def dispersion(self) -> float | None:

@@ -375,12 +375,20 @@ class NegativeBinomial(ConvexScalarLoss):
         return result
 
 
-# Losses of proportions, labels 0 and 1 among them: logit, probit, complementary log-log.
+class _OfProportions(ConvexScalarLoss):
+    """A loss of proportions, labels 0 and 1 among them."""
+
+    target = Target.PROPORTION
+    nonnegative = True
+    dispersion = 1.0
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return mean * (1 - mean)
 
 
 @final
 @dataclass(frozen=True)
-class Binomial(ConvexScalarLoss):
+class Binomial(_OfProportions):
     """``log(1 + exp(z)) - y z`` for proportions y, with mean ``1 / (1 + exp(-z))``.
 
     The negative log-likelihood of a share y of successes, per trial: a row of m trials has the
@@ -392,14 +400,8 @@ class Binomial(ConvexScalarLoss):
     [0.25, -0.5]
     """
 
-    target = Target.PROPORTION
     link = LogitLink()
-    nonnegative = True
     canonical = True
-    dispersion = 1.0
-
-    def variance(self, mean: FloatArray) -> FloatArray:
-        return mean * (1 - mean)
 
     def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return np.logaddexp(0, z) - y * z
@@ -426,7 +428,7 @@ class Binomial(ConvexScalarLoss):
 
 @final
 @dataclass(frozen=True)
-class Probit(ConvexScalarLoss):
+class Probit(_OfProportions):
     """``-y log Phi(z) - (1 - y) log Phi(-z)`` for proportions y, with mean ``Phi(z)``.
 
     The negative log-likelihood, per trial, where a trial succeeds if a standard normal variable is
@@ -439,13 +441,7 @@ class Probit(ConvexScalarLoss):
     [-0.798, -40.025]
     """
 
-    target = Target.PROPORTION
     link = ProbitLink()
-    nonnegative = True
-    dispersion = 1.0
-
-    def variance(self, mean: FloatArray) -> FloatArray:
-        return mean * (1 - mean)
 
     def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         return -y * log_ndtr(z) - (1 - y) * log_ndtr(-z)
@@ -479,7 +475,7 @@ class Probit(ConvexScalarLoss):
 
 @final
 @dataclass(frozen=True)
-class ComplementaryLogLog(ConvexScalarLoss):
+class ComplementaryLogLog(_OfProportions):
     """``-y log(1 - exp(-exp(z))) + (1 - y) exp(z)`` for proportions y.
 
     The mean is ``1 - exp(-exp(z))``: the chance that a Poisson number with mean ``exp(z)`` is not
@@ -497,13 +493,7 @@ class ComplementaryLogLog(ConvexScalarLoss):
     [1.0, -0.582]
     """
 
-    target = Target.PROPORTION
     link = ComplementaryLogLogLink()
-    nonnegative = True
-    dispersion = 1.0
-
-    def variance(self, mean: FloatArray) -> FloatArray:
-        return mean * (1 - mean)
 
     def _value(self, z: FloatArray, y: FloatArray) -> FloatArray:
         u = limited_exp(z)

@@ -140,18 +140,9 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     def inverse(self, z: ArrayLike) -> FloatArray:
-        """Return the mean of the target at the scores.
+        """Return the mean of the target at scores of shape (n,) or (n, K); it may be ``z`` itself.
 
-        Parameters
-        ----------
-        z : array_like of float, shape (n,) or (n, K)
-            Linear scores.
-
-        Returns
-        -------
-        ndarray of float, shape of z
-            May be ``z`` itself. For binary targets the probability of +1, for classes those of all
-            K.
+        For binary targets the probability of +1, for classes those of all K.
         """
 
     def standardization(
@@ -159,29 +150,13 @@ class Link(abc.ABC):
     ) -> tuple[float, float]:
         """Return a shift and a scale of targets that ``original_scores`` can undo.
 
-        Parameters
-        ----------
-        low, high : float
-            Range of the targets.
-        intercept : bool, default=True
-            Whether scores have an intercept; without one, nothing can be added to them.
-
-        Returns
-        -------
-        shift, scale : float
-            Subtracted from targets, and the divisor afterwards: 0 and 1 if scores cannot undo
-            anything else.
+        Targets lie in ``low`` to ``high``; the shift is subtracted first. 0 and 1 if scores cannot
+        undo anything else. Without an ``intercept`` nothing can be added to them.
         """
         return 0.0, 1.0
 
     def original_scores(self, shift: float, scale: float) -> tuple[float, float]:
-        """Return factor and offset from scores of standardized targets to those of the targets.
-
-        Parameters
-        ----------
-        shift, scale : float
-            As returned by ``standardization``.
-        """
+        """Return factor and offset from scores of standardized targets to those of the targets."""
         return 1.0, 0.0
 
     @property
@@ -195,17 +170,9 @@ class ClassLink(Link):
 
     @abc.abstractmethod
     def probabilities(self, z: ArrayLike) -> FloatArray:
-        """Return the probabilities of all classes.
+        """Return the probabilities of all classes, (n, 2) or (n, K); rows add up to 1.
 
-        Parameters
-        ----------
-        z : array_like of float, shape (n,) for two classes or (n, K)
-            Linear scores.
-
-        Returns
-        -------
-        ndarray of float, shape (n, 2) or (n, K)
-            Rows add up to 1.
+        Scores have shape (n,) for two classes or (n, K).
         """
 
     @abc.abstractmethod

@@ -67,17 +67,6 @@ class Target(enum.StrEnum):
     def admits(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Check each target.
 
-        Parameters
-        ----------
-        y : array_like, any shape
-            Numeric targets.
-
-        Returns
-        -------
-        ndarray of bool, shape of y
-
-        Notes
-        -----
         Privacy: ``slope_bound`` and other constants hold for admitted targets only, so every row is
         checked once before they are used. The losses do not repeat the check.
         """
@@ -146,7 +135,7 @@ class Loss(abc.ABC):
         """Whether the loss is at least 0 for every z and every admitted y."""
 
     def value(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Return the loss of each row.
+        """Return the loss of each row, of shape (n,); ValueError if the shapes do not match.
 
         Parameters
         ----------
@@ -154,72 +143,37 @@ class Loss(abc.ABC):
             Predictions.
         y : array_like, shape (n,)
             Targets of the kind ``target``.
-
-        Returns
-        -------
-        ndarray of float, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If the shapes do not match.
         """
         return self._value(*self._inputs(np.asarray(z), np.asarray(y)))
 
     def slope(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Return the derivative of the loss in z; at a kink one subgradient.
+        """Return the derivative of the loss in z, of its shape; at a kink one subgradient.
 
-        Arguments and errors are those of ``value``.
-
-        Returns
-        -------
-        ndarray of float, shape of z
-            A new array, which the caller may overwrite.
+        Arguments and errors are those of ``value``. The caller may overwrite the result.
         """
         return self._slope(*self._inputs(z, y))
 
     def curvature(self, z: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Return the second derivative of the loss in z; at a kink of the slope one limit.
+        """Return the second derivative in z, of its shape; at a kink of the slope one limit.
 
-        Arguments and errors are those of ``value``.
-
-        Returns
-        -------
-        ndarray of float, shape of z
-            For K outputs the diagonal of the Hessian.
+        Arguments and errors are those of ``value``. For K outputs it is the diagonal of the
+        Hessian.
         """
         return self._curvature(*self._inputs(np.asarray(z), np.asarray(y)))
 
     def for_scaled_targets(self, scale: float) -> Loss | None:
-        """Return the loss with the same minimisers for standardized targets.
+        """Return the loss with the same minimisers for standardized targets, divided by ``scale``.
 
-        Parameters
-        ----------
-        scale : float
-            Divisor of the targets, after the shift that ``link.standardization`` allows.
-
-        Returns
-        -------
-        Loss or None
-            A loss with a slope that is a multiple of this one's, at standardized targets and the
-            scores that ``link.original_scores`` maps to ``z``; None if there is none and targets
-            must stay as they are.
+        Its slope is a multiple of this one's, at standardized targets and the scores that
+        ``link.original_scores`` maps to ``z``. None if targets must stay as they are.
         """
         return None
 
     def variance(self, mean: FloatArray) -> FloatArray | None:
-        """Return the variance function of the exponential family, if the loss is its deviance.
+        """Return the variance of targets with these means at a dispersion of 1.
 
-        Parameters
-        ----------
-        mean : ndarray of float, any shape
-            Means of the target, within the range of ``link.inverse``.
-
-        Returns
-        -------
-        ndarray of float, shape of mean, or None
-            Variance of targets at a dispersion of 1; for binary targets that of the indicator of
-            +1. None if the loss is not the deviance of such a family.
+        For binary targets it is that of the indicator of +1. None if the loss is not the deviance
+        of an exponential family.
         """
         return None
 
@@ -291,16 +245,6 @@ class Loss(abc.ABC):
         y_low, y_high : float
             Range of the targets, within ``target.bounds``; infinite ends are allowed. Binary and
             class losses do not depend on it.
-
-        Returns
-        -------
-        float
-            Possibly inf.
-
-        Raises
-        ------
-        ValueError
-            If ``z_bound`` is negative, or the range is empty or not admitted.
         """
         self._check_range(z_bound, y_low, y_high)
         return self._slope_bound_on(z_bound, y_low, y_high)
@@ -357,32 +301,19 @@ class ConvexScalarLoss(Loss):
 
     @abc.abstractmethod
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
-        """Find a point z where ``slope`` is a subgradient.
+        """Find a point z where ``slope`` is a subgradient, for targets ``y``, both of shape (n,).
 
-        Parameters
-        ----------
-        slope : ndarray of float, shape (n,)
-            Values strictly between the infimum and the supremum of the slope at that y. Clipping
-            needs slopes within the clip, which every loss here has (song2021, Lemma 5.1 does not
-            say so).
-        y : ndarray of float, shape (n,)
-            Targets of the kind ``target``.
+        Slopes are strictly between the infimum and the supremum at that y. Clipping needs slopes
+        within the clip, which every loss here has (song2021, Lemma 5.1 does not say so).
         """
 
     def smoothness_below(
         self, slope_limit: float, z_bound: float, y_low: float, y_high: float
     ) -> float:
-        """Return the supremum of the curvature where ``|slope| <= slope_limit``.
+        """Return the supremum of the curvature where ``|slope| <= slope_limit``, above 0.
 
         This is the smoothness of the clipped loss; it can be finite where ``smoothness_on`` is not,
         which is the default. The other arguments and errors are those of ``smoothness_on``.
-
-        Parameters
-        ----------
-        slope_limit : float
-            Positive; inf is allowed.
-        z_bound, y_low, y_high : float
-            As in ``smoothness_on``.
         """
         if not slope_limit > 0:
             raise ValueError(f"slope_limit must be greater than 0, got {slope_limit!r}")

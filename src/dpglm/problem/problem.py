@@ -13,7 +13,7 @@ from scipy.special import erf, gammaln, ndtr
 
 from dpglm._calls import checked
 from dpglm._validation import check_bools, check_integer, check_real
-from dpglm.problem.links import FloatArray
+from dpglm.problem.links import FloatArray, product
 from dpglm.problem.loss import Loss
 
 
@@ -31,29 +31,16 @@ class Constraint(abc.ABC):
 
     @abc.abstractmethod
     def project(self, w: FloatArray) -> FloatArray:
-        """Return the point of the set that is nearest to w in the L2 norm.
+        """Return the point of the set nearest to w, of shape (d,) or (d, K), in the L2 norm.
 
-        Parameters
-        ----------
-        w : ndarray of float, shape (d,) or (d, K)
-            Finite weights, float32 or float64.
-
-        Returns
-        -------
-        ndarray of float, shape and dtype of w
-            A new array, in the set up to rounding.
+        A new array of the shape and dtype of w, float32 or float64, in the set up to rounding.
         """
 
     @abc.abstractmethod
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
-        """Check whether w is in the set.
+        """Check whether w, of shape (d,) or (d, K), is in the set.
 
-        Parameters
-        ----------
-        w : ndarray of float, shape (d,) or (d, K)
-            Weights.
-        tolerance : float, default 1e-6
-            Allowance for rounding, relative to the radius of the set (of a box: to its bounds).
+        ``tolerance`` for rounding is relative to the radius of the set (of a box: to its bounds).
         """
 
     def norm_bound(self, dimension: int) -> float:
@@ -67,8 +54,7 @@ class Constraint(abc.ABC):
     def gaussian_width(self, dimension: int) -> float:
         """Return the mean of ``sup <g, w>`` over the set for standard Gaussian g; possibly inf.
 
-        Wang, Ye and Xu, "Differentially Private Empirical Risk Minimization Revisited: Faster and
-        More General", NIPS 2017, Definition 5.2.
+        Wang, Ye and Xu, NIPS 2017, Definition 5.2.
         """
         check_integer("dimension", dimension, least=1)
         return self._gaussian_width(dimension)
@@ -105,13 +91,25 @@ class Unconstrained(Constraint):
     def _norm_bound(self, dimension: int) -> float:
         return math.inf
 
-    def _gaussian_width(self, dimension: int) -> float:
-        return math.inf
+    _gaussian_width = _norm_bound
+
+
+@dataclass(frozen=True)
+class _Ball(Constraint):
+    """A set with a radius, which bounds the norm of its points."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        check_real("radius", self.radius, above=0.0)
+
+    def _norm_bound(self, dimension: int) -> float:
+        return self.radius
 
 
 @final
 @dataclass(frozen=True)
-class L2Ball(Constraint):
+class L2Ball(_Ball):
     """``|w|_2 <= radius`` (Frobenius norm for a matrix).
 
     Parameters
@@ -125,20 +123,12 @@ class L2Ball(Constraint):
     [0.6, 0.8]
     """
 
-    radius: float
-
-    def __post_init__(self) -> None:
-        check_real("radius", self.radius, above=0.0)
-
     def project(self, w: FloatArray) -> FloatArray:
         norm = float(np.linalg.norm(w.ravel().astype(np.float64)))
         return w / (norm / self.radius) if norm > self.radius else w.copy()
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         return float(np.linalg.norm(w.ravel().astype(np.float64))) <= self.radius * (1 + tolerance)
-
-    def _norm_bound(self, dimension: int) -> float:
-        return self.radius
 
     def _gaussian_width(self, dimension: int) -> float:
         log_ratio = gammaln((dimension + 1) / 2) - gammaln(dimension / 2)
@@ -147,7 +137,7 @@ class L2Ball(Constraint):
 
 @final
 @dataclass(frozen=True)
-class L1Ball(Constraint):
+class L1Ball(_Ball):
     """``|w|_1 <= radius`` (over all entries of a matrix).
 
     Parameters
@@ -166,11 +156,6 @@ class L1Ball(Constraint):
     [1.0, 0.0]
     """
 
-    radius: float
-
-    def __post_init__(self) -> None:
-        check_real("radius", self.radius, above=0.0)
-
     def project(self, w: FloatArray) -> FloatArray:
         magnitudes = np.abs(w).astype(np.float64)
         if magnitudes.sum() <= self.radius:
@@ -180,9 +165,6 @@ class L1Ball(Constraint):
 
     def contains(self, w: FloatArray, tolerance: float = 1e-6) -> bool:
         return float(np.abs(w).sum(dtype=np.float64)) <= self.radius * (1 + tolerance)
-
-    def _norm_bound(self, dimension: int) -> float:
-        return self.radius
 
     def _gaussian_width(self, dimension: int) -> float:
         # The mean of max |g_j|, as the integral of its tail.
@@ -235,7 +217,7 @@ class Box(Constraint):
 
 @final
 @dataclass(frozen=True)
-class Simplex(Constraint):
+class Simplex(_Ball):
     """``w_j >= 0`` with ``sum_j w_j = radius`` (over all entries of a matrix).
 
     Parameters
@@ -255,9 +237,6 @@ class Simplex(Constraint):
 
     radius: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_real("radius", self.radius, above=0.0)
-
     def project(self, w: FloatArray) -> FloatArray:
         return _onto_simplex(w.astype(np.float64), self.radius).astype(w.dtype)
 
@@ -265,9 +244,6 @@ class Simplex(Constraint):
         slack = tolerance * self.radius
         sum_error = abs(float(w.sum(dtype=np.float64)) - self.radius)
         return bool(np.all(w >= -slack)) and sum_error <= slack
-
-    def _norm_bound(self, dimension: int) -> float:
-        return self.radius
 
     def _gaussian_width(self, dimension: int) -> float:
         # The mean of max g_j, from its two tails.
@@ -321,24 +297,9 @@ class Regularizer(abc.ABC):
         """Return ``r(w)``."""
 
     def prox(self, w: FloatArray, step: float) -> FloatArray:
-        """Minimise ``step * r(v) + |v - w|^2 / 2`` over v.
+        """Minimise ``step * r(v) + |v - w|^2 / 2`` over v: a new array of the shape and dtype of w.
 
-        Parameters
-        ----------
-        w : ndarray of float, shape (d,) or (d, K)
-            Weights.
-        step : float
-            Step size, finite and at least 0.
-
-        Returns
-        -------
-        ndarray of float, shape and dtype of w
-            A new array.
-
-        Raises
-        ------
-        ValueError
-            If ``step`` is negative or not finite.
+        ``step`` is finite and at least 0, or a ValueError is raised.
         """
         check_real("step", step, least=0.0)
         return self._prox(w, step)
@@ -347,24 +308,39 @@ class Regularizer(abc.ABC):
     def _prox(self, w: FloatArray, step: float) -> FloatArray: ...
 
 
-@final
-@dataclass(frozen=True)
-class NoPenalty(Regularizer):
-    """``r(w) = 0``."""
+class _Elastic(Regularizer):
+    """``l1 |w|_1 + l2 / 2 |w|^2``, with strengths that are 0 unless a subclass sets them."""
 
-    strong_convexity = 0.0
-    smoothness = 0.0
-
-    def value(self, w: FloatArray) -> float:
+    @property
+    def _l1(self) -> float:
         return 0.0
 
+    @property
+    def strong_convexity(self) -> float:
+        return 0.0
+
+    @property
+    def smoothness(self) -> float:
+        return math.inf if self._l1 > 0 else self.strong_convexity
+
+    def value(self, w: FloatArray) -> float:
+        l1 = product(self._l1, float(np.abs(w).sum(dtype=np.float64)))
+        return l1 + product(self.strong_convexity / 2, _sum_of_squares(w))
+
     def _prox(self, w: FloatArray, step: float) -> FloatArray:
-        return w.copy()
+        threshold = step * self._l1
+        return (w - np.clip(w, -threshold, threshold)) / (1 + step * self.strong_convexity)
 
 
 @final
 @dataclass(frozen=True)
-class L2(Regularizer):
+class NoPenalty(_Elastic):
+    """``r(w) = 0``."""
+
+
+@final
+@dataclass(frozen=True)
+class L2(_Elastic):
     """``r(w) = strength / 2 * |w|^2`` (Frobenius norm for a matrix).
 
     Parameters
@@ -387,20 +363,10 @@ class L2(Regularizer):
     def strong_convexity(self) -> float:
         return self.strength
 
-    @property
-    def smoothness(self) -> float:
-        return self.strength
-
-    def value(self, w: FloatArray) -> float:
-        return self.strength / 2 * _sum_of_squares(w)
-
-    def _prox(self, w: FloatArray, step: float) -> FloatArray:
-        return w / (1 + step * self.strength)
-
 
 @final
 @dataclass(frozen=True)
-class L1(Regularizer):
+class L1(_Elastic):
     """``r(w) = strength * sum |w_j|`` (over all entries of a matrix).
 
     Parameters
@@ -416,26 +382,18 @@ class L1(Regularizer):
 
     strength: float
 
-    strong_convexity = 0.0
-
     def __post_init__(self) -> None:
         check_real("strength", self.strength, least=0.0)
 
     @property
-    def smoothness(self) -> float:
-        return math.inf if self.strength > 0 else 0.0
-
-    def value(self, w: FloatArray) -> float:
-        return self.strength * float(np.abs(w).sum(dtype=np.float64))
-
-    def _prox(self, w: FloatArray, step: float) -> FloatArray:
-        return _soft_threshold(w, step * self.strength)
+    def _l1(self) -> float:
+        return self.strength
 
 
 @checked
 @final
 @dataclass(frozen=True)
-class ElasticNetPenalty(Regularizer):
+class ElasticNetPenalty(_Elastic):
     """``r(w) = strength * (l1_ratio * |w|_1 + (1 - l1_ratio) / 2 * |w|^2)``.
 
     Parameters
@@ -462,20 +420,12 @@ class ElasticNetPenalty(Regularizer):
             raise ValueError(f"l1_ratio must lie in [0, 1], got {self.l1_ratio!r}")
 
     @property
-    def strong_convexity(self) -> float:
-        return self.strength * (1 - self.l1_ratio)
+    def _l1(self) -> float:
+        return self.strength * self.l1_ratio
 
     @property
-    def smoothness(self) -> float:
-        return math.inf if self.strength * self.l1_ratio > 0 else self.strong_convexity
-
-    def value(self, w: FloatArray) -> float:
-        l1 = self.strength * self.l1_ratio * float(np.abs(w).sum(dtype=np.float64))
-        return l1 + self.strong_convexity / 2 * _sum_of_squares(w)
-
-    def _prox(self, w: FloatArray, step: float) -> FloatArray:
-        kept = _soft_threshold(w, step * self.strength * self.l1_ratio)
-        return kept / (1 + step * self.strong_convexity)
+    def strong_convexity(self) -> float:
+        return self.strength * (1 - self.l1_ratio)
 
 
 @checked
@@ -546,10 +496,6 @@ class GroupLasso(Regularizer):
         if largest >= w.shape[0]:
             raise ValueError(f"groups name feature {largest}, but w has {w.shape[0]} features")
         return self.groups
-
-
-def _soft_threshold(w: FloatArray, threshold: float) -> FloatArray:
-    return w - np.clip(w, -threshold, threshold)
 
 
 def _sum_of_squares(w: FloatArray) -> float:

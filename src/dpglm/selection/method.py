@@ -95,17 +95,9 @@ class SelectionState:
     step: int = 0
     models: tuple[Array, ...] = ()
     noises: tuple[NoiseCovariance | None, ...] = ()
-    stage: _Stage | None = None
+    trained: int = 0  # Steps of the training in progress, and its method's state.
+    training: AnyState | None = None
     chosen: Array | None = None
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Stage:
-    """A training in progress: steps taken, and its method's state."""
-
-    step: int
-    state: AnyState | None
 
 
 @final
@@ -191,17 +183,19 @@ class SelectionMethod(Composite["SelectionState"]):
     ) -> tuple[SelectionState, StepInfo]:
         training = self.trainings[len(state.models)]
         method, seed = training.plan.method, stage_seed(state.seed, len(state.models))
-        stage = state.stage or _Stage(0, method.init(seed))
-        if stage.step == 0:
+        inner = state.training if state.trained else method.init(seed)
+        if state.trained == 0:
             oracle.kept["prepared"] = prepared(training.plan, parts[training.part], seed)
-        inner, info = method.step(stage.state, oracle.kept["prepared"])
+        inner, info = method.step(inner, oracle.kept["prepared"])
         info = dataclasses.replace(info, step=state.step)
-        if stage.step + 1 < method.n_steps:
-            return dataclasses.replace(state, stage=_Stage(stage.step + 1, inner)), info
+        state = dataclasses.replace(state, trained=state.trained + 1, training=inner)
+        if state.trained < method.n_steps:
+            return state, info
         outcome = finished(method, inner)
         models = (*state.models, outcome.w)
         noises = (*state.noises, outcome.noise_covariance)
-        return dataclasses.replace(state, stage=None, models=models, noises=noises), info
+        after = SelectionState(state.seed, state.step, models, noises)
+        return after, info
 
     def finish(self, state: SelectionState) -> Outcome:
         assert state.chosen is not None

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from dpglm._calls import checked, silent
-from dpglm._validation import Array, check_bools, check_integer, check_real
+from dpglm._validation import check_bools, check_integer, check_real
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
@@ -56,7 +56,6 @@ from dpglm.solvers.base import (
 )
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
-from dpglm.solvers.uncertainty import NoiseCovariance
 
 _MARGIN = 1.0 - 1e-12
 
@@ -333,70 +332,42 @@ class RepeatedSearch(Solver):
             lambda sigma: RandomlyRepeated((Gaussian(sigma),), self.repetitions), budget, adjacency
         )
         training = GaussianDP(math.sqrt(1.0 - self.score_share) * _MARGIN / noise)
+
+        def with_budget(training: PrivacyBudget, noise: float) -> RepeatedSearchMethod:
+            return RepeatedSearchMethod(
+                problem=problem,
+                data=data,
+                adjacency=adjacency,
+                trainings=trainings_of(self.candidates, training, data, adjacency),
+                repetitions=self.repetitions,
+                score=score_for(problem.loss, data),
+                score_noise_multiplier=noise / (math.sqrt(self.score_share) * _MARGIN),
+            )
+
         if are_gaussian(self.candidates, budget, data, adjacency):
-            method = self._method(problem, data, adjacency, training, noise)
-            return facts.plan(method)
-        return self._largest(problem, budget, data, adjacency, training.mu)
-
-    def _method(
-        self,
-        problem: Problem,
-        data: DataSpec,
-        adjacency: Adjacency,
-        training: PrivacyBudget,
-        noise_multiplier: float,
-    ) -> RepeatedSearchMethod:
-        """Return the method with this budget for each training."""
-        return RepeatedSearchMethod(
-            problem=problem,
-            data=data,
-            adjacency=adjacency,
-            trainings=trainings_of(self.candidates, training, data, adjacency),
-            repetitions=self.repetitions,
-            score=score_for(problem.loss, data),
-            score_noise_multiplier=noise_multiplier / (math.sqrt(self.score_share) * _MARGIN),
-        )
-
-    def _largest(
-        self,
-        problem: Problem,
-        budget: PrivacyBudget,
-        data: DataSpec,
-        adjacency: Adjacency,
-        mu: float,
-    ) -> Plan:
-        """Find the largest budget of a training, starting from that of Gaussian trainings."""
+            return facts.plan(with_budget(training, noise))
+        # The largest budget of a training, starting from that of Gaussian trainings.
         limit = budget.as_approximate_dp()
         delta = (1.0 - self.score_share) * limit.delta / self.repetitions.mean
 
-        def method_for(share: float) -> RepeatedSearchMethod:
+        def with_share(share: float) -> RepeatedSearchMethod:
             training = ApproximateDP(share * limit.epsilon, delta)
             noise = math.sqrt(1.0 - self.score_share) / training.gdp_mu()
-            return self._method(problem, data, adjacency, training, noise)
+            return with_budget(training, noise)
 
         best = largest_share(
-            method_for,
+            with_share,
             lambda method: excess(method.event, adjacency, limit),
-            start=gdp.epsilon(delta, mu) / limit.epsilon,
+            start=gdp.epsilon(delta, training.mu) / limit.epsilon,
         )
         if best is None:
             raise ValueError(f"budget must allow for {self.repetitions!r}, got {budget!r}")
-        return Plan(data, budget, adjacency, best)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class RepeatedSearchState:
-    """The best model so far, the number of its candidate, and its noise covariance."""
-
-    w: Array | None = None
-    chosen: int | None = None
-    noise: NoiseCovariance | None = None
+        return facts.plan(best)
 
 
 @final
 @dataclass(frozen=True)
-class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
+class RepeatedSearchMethod(Composite[Outcome]):
     """Random repetition with every setting decided."""
 
     problem: Problem
@@ -445,12 +416,11 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
         single = super().gradient_evaluations / len(self.trainings) + self.data.n_rows
         return self.repetitions.mean * single
 
-    def init(self, seed: int) -> RepeatedSearchState:
-        return RepeatedSearchState()
+    def init(self, seed: int) -> Outcome:
+        # Without any try, which some distributions allow, the zero model is returned.
+        return Outcome(np.zeros(self.data.coefficient_shape))
 
-    def step(
-        self, state: RepeatedSearchState, oracle: Oracle
-    ) -> tuple[RepeatedSearchState, StepInfo]:
+    def step(self, state: Outcome, oracle: Oracle) -> tuple[Outcome, StepInfo]:
         least = math.inf
         tries = self.combined([one.mechanisms for one in self.stages])
         for curator in oracle.curator.tries(tries):
@@ -458,23 +428,16 @@ class RepeatedSearchMethod(Composite["RepeatedSearchState"]):
             asked = dataclasses.replace(oracle, curator=curator)
             # A progress bar of passes would reveal the secret number of tries.
             with silent():
-                found = _train(self.trainings[number].plan, asked)
+                plan, seed = self.trainings[number].plan, int(curator.noise.words(1)[0])
+                method = plan.method
+                trained = take_steps(method, method.init(seed), prepared(plan, asked, seed))
+                found = finished(method, trained)
                 score = noisy_loss(asked, self.scores, found.w, self.score, self.score.bound)
             # The first of equal scores wins; the order does not depend on the rows.
             if score < least:
                 least = score
-                state = RepeatedSearchState(found.w, number, found.noise_covariance)
+                state = Outcome(found.w, found.noise_covariance, chosen=number)
         return state, StepInfo(1, math.nan)
 
-    def finish(self, state: RepeatedSearchState) -> Outcome:
-        # Without any try, which some distributions allow, the zero model is returned.
-        w = np.zeros(self.data.coefficient_shape) if state.w is None else state.w
-        return Outcome(w, state.noise, chosen=state.chosen)
-
-
-def _train(plan: Plan, oracle: Oracle) -> Outcome:
-    """Run a plan; ``oracle.curator`` records the releases."""
-    method = plan.method
-    seed = int(oracle.curator.noise.words(1)[0])
-    state = take_steps(method, method.init(seed), prepared(plan, oracle, seed))
-    return finished(method, state)
+    def finish(self, state: Outcome) -> Outcome:
+        return state

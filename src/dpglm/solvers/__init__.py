@@ -1,110 +1,65 @@
 """Solvers: plans made before data, one loop that runs them, and one file per algorithm."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
-from dpglm._registry import makers_in
-from dpglm.data.projection import Embedding, GaussianEmbedding, SparseEmbedding
-from dpglm.solvers.auto import Auto, choose
-from dpglm.solvers.base import (
-    Facts,
-    Method,
-    Outcome,
-    Plan,
-    Solver,
-    StepInfo,
-    Theorem,
+from dpglm._registry import makers_in as _makers_in
+from dpglm.data.projection import Embedding as Embedding
+from dpglm.data.projection import GaussianEmbedding as GaussianEmbedding
+from dpglm.data.projection import SparseEmbedding as SparseEmbedding
+from dpglm.solvers.auto import Auto as Auto
+from dpglm.solvers.auto import choose as choose
+from dpglm.solvers.base import Facts as Facts
+from dpglm.solvers.base import Method as Method
+from dpglm.solvers.base import Outcome as Outcome
+from dpglm.solvers.base import Plan as Plan
+from dpglm.solvers.base import Solver as Solver
+from dpglm.solvers.base import StepInfo as StepInfo
+from dpglm.solvers.base import Theorem as Theorem
+from dpglm.solvers.checkpoint import CheckpointFile as CheckpointFile
+from dpglm.solvers.composite.calibrated import Calibrated as Calibrated
+from dpglm.solvers.composite.johnson_lindenstrauss import (
+    JohnsonLindenstrauss as JohnsonLindenstrauss,
 )
-from dpglm.solvers.checkpoint import CheckpointFile
-from dpglm.solvers.composite.calibrated import Calibrated
-from dpglm.solvers.composite.johnson_lindenstrauss import JohnsonLindenstrauss
-from dpglm.solvers.composite.preprocessed import Preprocessed, dpsgd_f
-from dpglm.solvers.gradient.accelerated_mirror_descent import AcceleratedMirrorDescent
-from dpglm.solvers.gradient.d2p2 import D2P2
-from dpglm.solvers.gradient.frank_wolfe import FrankWolfe
-from dpglm.solvers.gradient.local_sgd import LocalSGD
-from dpglm.solvers.gradient.noisy_gd import NoisyGD, NoisySGD, pure_gd
-from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
-from dpglm.solvers.minimizer.objective_perturbation import ObjectivePerturbation
-from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation
-from dpglm.solvers.parts.schedules import (
-    Constant,
-    Exponential,
-    Given,
-    InverseSqrt,
-    Last,
-    LeastSquares,
-    Lift,
-    LinearDecay,
-    Output,
-    RandomIterate,
-    Schedule,
-    TailAverage,
-    Transpose,
-    UniformAverage,
+from dpglm.solvers.composite.preprocessed import Preprocessed as Preprocessed
+from dpglm.solvers.composite.preprocessed import dpsgd_f as dpsgd_f
+from dpglm.solvers.gradient.accelerated_mirror_descent import (
+    AcceleratedMirrorDescent as AcceleratedMirrorDescent,
 )
-from dpglm.solvers.run import run
-from dpglm.solvers.second_order.newton import Newton
-from dpglm.solvers.second_order.newton_raphson import NewtonRaphson
-from dpglm.solvers.second_order.prototypes import Prototypes
-from dpglm.solvers.second_order.random_intercepts import RandomIntercepts
-from dpglm.solvers.second_order.sufficient_statistics import SufficientStatistics
-from dpglm.solvers.uncertainty import NoiseCovariance, Solution, Uncertainty
+from dpglm.solvers.gradient.d2p2 import D2P2 as D2P2
+from dpglm.solvers.gradient.frank_wolfe import FrankWolfe as FrankWolfe
+from dpglm.solvers.gradient.local_sgd import LocalSGD as LocalSGD
+from dpglm.solvers.gradient.noisy_gd import NoisyGD as NoisyGD
+from dpglm.solvers.gradient.noisy_gd import NoisySGD as NoisySGD
+from dpglm.solvers.gradient.noisy_gd import pure_gd as pure_gd
+from dpglm.solvers.gradient.svrg import SVRG as SVRG
+from dpglm.solvers.gradient.svrg import SVRGPlusPlus as SVRGPlusPlus
+from dpglm.solvers.minimizer.objective_perturbation import (
+    ObjectivePerturbation as ObjectivePerturbation,
+)
+from dpglm.solvers.minimizer.output_perturbation import OutputPerturbation as OutputPerturbation
+from dpglm.solvers.parts.schedules import Constant as Constant
+from dpglm.solvers.parts.schedules import Exponential as Exponential
+from dpglm.solvers.parts.schedules import Given as Given
+from dpglm.solvers.parts.schedules import InverseSqrt as InverseSqrt
+from dpglm.solvers.parts.schedules import Last as Last
+from dpglm.solvers.parts.schedules import LeastSquares as LeastSquares
+from dpglm.solvers.parts.schedules import Lift as Lift
+from dpglm.solvers.parts.schedules import LinearDecay as LinearDecay
+from dpglm.solvers.parts.schedules import Output as Output
+from dpglm.solvers.parts.schedules import RandomIterate as RandomIterate
+from dpglm.solvers.parts.schedules import Schedule as Schedule
+from dpglm.solvers.parts.schedules import TailAverage as TailAverage
+from dpglm.solvers.parts.schedules import Transpose as Transpose
+from dpglm.solvers.parts.schedules import UniformAverage as UniformAverage
+from dpglm.solvers.run import run as run
+from dpglm.solvers.second_order.newton import Newton as Newton
+from dpglm.solvers.second_order.newton_raphson import NewtonRaphson as NewtonRaphson
+from dpglm.solvers.second_order.prototypes import Prototypes as Prototypes
+from dpglm.solvers.second_order.random_intercepts import RandomIntercepts as RandomIntercepts
+from dpglm.solvers.second_order.sufficient_statistics import (
+    SufficientStatistics as SufficientStatistics,
+)
+from dpglm.solvers.uncertainty import NoiseCovariance as NoiseCovariance
+from dpglm.solvers.uncertainty import Solution as Solution
+from dpglm.solvers.uncertainty import Uncertainty as Uncertainty
 
-__all__ = [
-    "D2P2",
-    "SOLVERS",
-    "SVRG",
-    "AcceleratedMirrorDescent",
-    "Auto",
-    "Calibrated",
-    "CheckpointFile",
-    "Constant",
-    "Embedding",
-    "Exponential",
-    "Facts",
-    "FrankWolfe",
-    "GaussianEmbedding",
-    "Given",
-    "InverseSqrt",
-    "JohnsonLindenstrauss",
-    "Last",
-    "LeastSquares",
-    "Lift",
-    "LinearDecay",
-    "LocalSGD",
-    "Method",
-    "Newton",
-    "NewtonRaphson",
-    "NoiseCovariance",
-    "NoisyGD",
-    "NoisySGD",
-    "ObjectivePerturbation",
-    "Outcome",
-    "Output",
-    "OutputPerturbation",
-    "Plan",
-    "Preprocessed",
-    "Prototypes",
-    "RandomIntercepts",
-    "RandomIterate",
-    "SVRGPlusPlus",
-    "Schedule",
-    "Solution",
-    "Solver",
-    "SparseEmbedding",
-    "StepInfo",
-    "SufficientStatistics",
-    "TailAverage",
-    "Theorem",
-    "Transpose",
-    "Uncertainty",
-    "UniformAverage",
-    "choose",
-    "dpsgd_f",
-    "pure_gd",
-    "run",
-]
-
-SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(makers_in(globals(), Solver))
+SOLVERS = _makers_in(globals(), Solver)
 """A solver with its default settings for each name that estimators accept."""

@@ -14,7 +14,7 @@ from dpglm.oracle.moments import MOST_COLUMNS, MOST_WHITENED
 from dpglm.preprocessing import Center, Whiten
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, is_pure
 from dpglm.problem import LogLink, Problem, Squared
-from dpglm.problem.loss import Loss, Target
+from dpglm.problem.loss import Target
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.composite.calibrated import Calibrated
 from dpglm.solvers.composite.preprocessed import Preprocessed
@@ -76,21 +76,15 @@ def choose(
 
     Parameters
     ----------
-    problem : Problem
-        Loss, regularizer and constraint.
-    budget : PrivacyBudget
-        Privacy budget.
-    data : DataSpec
-        Public facts about the data.
-    adjacency : Adjacency, default=Adjacency.ZERO_OUT
-        Neighbouring relation.
+    problem, budget, data, adjacency
+        As in ``Facts``.
     may_copy : bool, default=True
         Whether solvers that copy all rows into memory are eligible.
 
     Returns
     -------
     Solver
-        The page on choosing a solver states the rule.
+        ``docs/solvers/index.md`` states the rule.
 
     Examples
     --------
@@ -103,10 +97,22 @@ def choose(
     NewtonRaphson(n_pooled=None, inference=None, prior_scales=None, full_weights=False)
     """
     if is_pure(budget):
-        return _without_delta(problem, budget, data, adjacency, may_copy)
+        if problem.loss.of_codes:
+            return Prototypes()
+        small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
+        if small and may_copy:
+            perturbed = ObjectivePerturbation()
+            # It refuses some losses, penalties and constraints, single precision, and numbers of
+            # rows for which rounding cannot be bounded.
+            with contextlib.suppress(ValueError):
+                perturbed.plan(problem, budget, data, adjacency)
+                return perturbed
+        return pure_gd()
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
-    if _is_likelihood(problem, data, mu):
-        return NewtonRaphson()
+    if data.n_columns <= _MOST_COLUMNS and has_likelihood(problem, data):
+        most = _MOST_HESSIAN_NOISE if data.groups is None else _MOST_OF_GROUPS
+        if hessian_noise(mu, data) <= most:
+            return NewtonRaphson()
     entries, wide = data.n_rows * data.n_columns, _is_wide(problem, data, mu)
     ample = defaults.is_ample(mu, data)
     if not problem.loss.convex:
@@ -123,11 +129,19 @@ def choose(
         if isinstance(problem.loss, Squared) and (few or not may_copy):
             return SufficientStatistics()
         return Newton() if may_copy else NoisyGD(compare=True)
-    clip = _clip_of_codes(problem.loss, data, mu) if codes else None
+    clip = None
+    if codes and (growth := mu * data.n_rows / (_CLIP_GROWS_FROM * data.n_columns)) > 1.0:
+        clip = min(math.sqrt(growth), _MOST_CLIP_GROWTH) * defaults.clip(problem.loss, data)
     # Whether scores of two classes have a maximum-likelihood slope and intercept.
     calibrated = problem.loss.target is Target.BINARY and data.intercept > 0.0
     calibrated = calibrated and wide and may_copy and has_likelihood(problem, data)
-    if not (may_copy and (wide or codes) and data.intercept and _can_center(data, adjacency)):
+    # A dense copy of the rows must be small enough, next to the sparse rows if they are sparse. The
+    # rounding of sums of dense float32 rows is unbounded if the number of rows is private.
+    small = entries <= _MOST_COPIED
+    if data.sparse:
+        small = data.n_columns <= _MOST_SPARSE_COLUMNS and entries <= _MOST_ENTRIES
+    can_center = small and (data.dtype != "float32" or adjacency.n_is_public)
+    if not (may_copy and (wide or codes) and data.intercept and can_center):
         descent = NoisyGD(clip=clip, compare=True)
         return Calibrated(descent) if calibrated else descent
     center = Center() if problem.penalize_intercept else Center(intercept=_INTERCEPT)
@@ -146,12 +160,6 @@ def choose(
     return Preprocessed([center], NoisyGD(shrink=True))
 
 
-def _clip_of_codes(loss: Loss, data: DataSpec, mu: float) -> float | None:
-    """Return a larger clip than the usual one for many rows and a large budget."""
-    growth = math.sqrt(mu * data.n_rows / (_CLIP_GROWS_FROM * data.n_columns))
-    return min(growth, _MOST_CLIP_GROWTH) * defaults.clip(loss, data) if growth > 1.0 else None
-
-
 def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
     """Whether there are too many columns for steps in all of their directions."""
     if data.n_columns <= _MOST_COLUMNS:
@@ -161,45 +169,6 @@ def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
     small = data.n_columns <= MOST_COLUMNS and data.n_rows * data.n_columns <= _MOST_ENTRIES
     # Descent would start at the targets' upper bound, with noise to match.
     return not (small and (resolved or needs_mean(problem.loss, data)))
-
-
-def _can_center(data: DataSpec, adjacency: Adjacency) -> bool:
-    """Whether a dense copy of the rows is small enough, next to the sparse rows if they are sparse.
-
-    The rounding of sums of dense float32 rows is unbounded if the number of rows is private
-    (``sum_rounding``).
-    """
-    entries = data.n_rows * data.n_columns
-    if data.dtype == "float32" and not adjacency.n_is_public:
-        return False
-    if data.sparse:
-        return data.n_columns <= _MOST_SPARSE_COLUMNS and entries <= _MOST_ENTRIES
-    return entries <= _MOST_COPIED
-
-
-def _without_delta(
-    problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency, may_copy: bool
-) -> Solver:
-    """Choose a solver for a delta of 0."""
-    if problem.loss.of_codes:
-        return Prototypes()
-    small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
-    if small and may_copy:
-        perturbed = ObjectivePerturbation()
-        # It refuses some losses, penalties and constraints, single precision, and numbers of rows
-        # for which rounding cannot be bounded.
-        with contextlib.suppress(ValueError):
-            perturbed.plan(problem, budget, data, adjacency)
-            return perturbed
-    return pure_gd()
-
-
-def _is_likelihood(problem: Problem, data: DataSpec, mu: float) -> bool:
-    """Whether there is a likelihood with Hessians above their noise."""
-    if data.n_columns > _MOST_COLUMNS or not has_likelihood(problem, data):
-        return False
-    most = _MOST_HESSIAN_NOISE if data.groups is None else _MOST_OF_GROUPS
-    return hessian_noise(mu, data) <= most
 
 
 def _can_whiten(
@@ -272,16 +241,12 @@ class Auto(Solver):
         return perturbed and self.may_copy and self.inference is None
 
     def decide(self, facts: Facts) -> Plan:
-        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         if self.inference is None:
-            chosen = choose(problem, budget, data, adjacency, may_copy=self.may_copy)
-        else:
-            is_squared = isinstance(problem.loss, Squared)
-            able = SufficientStatistics() if is_squared else NewtonRaphson()
-            chosen = able.with_inference(
-                self.inference, self.prior_scales, full_weights=self.full_weights
-            )
-        return chosen.plan(problem, budget, data, adjacency)
+            return choose(**vars(facts), may_copy=self.may_copy).decide(facts)
+        is_squared = isinstance(facts.problem.loss, Squared)
+        able = SufficientStatistics() if is_squared else NewtonRaphson()
+        scales, full = self.prior_scales, self.full_weights
+        return able.with_inference(self.inference, scales, full_weights=full).decide(facts)
 
 
 # Factor for real targets: R squared is quadratic in the signal.

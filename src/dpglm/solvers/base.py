@@ -138,19 +138,13 @@ class Theorem:
         check_count("n_steps", self.n_steps)
 
     def in_words(self, n_steps: int) -> str:
-        """Return a sentence on whether this many steps suffice.
-
-        Parameters
-        ----------
-        n_steps : int
-            Number of steps that are run.
-        """
-        if n_steps < self.n_steps:
-            return (
-                f"The bound of {self.name} needs {self.n_steps} steps; {n_steps} are run, so it is "
-                "not claimed."
-            )
-        return f"Settings and number of steps are those of {self.name}."
+        """Return a sentence on whether this many steps suffice."""
+        if n_steps >= self.n_steps:
+            return f"Settings and number of steps are those of {self.name}."
+        return (
+            f"The bound of {self.name} needs {self.n_steps} steps; {n_steps} are run, so it is not "
+            "claimed."
+        )
 
 
 @final
@@ -272,18 +266,7 @@ class Method(abc.ABC, Generic[S]):
         return ()
 
     def check(self, plan: Plan) -> None:
-        """Check that the method, with its parts, was made for the facts of a plan.
-
-        Parameters
-        ----------
-        plan : Plan
-            A plan that holds this method.
-
-        Raises
-        ------
-        ValueError
-            If it was made for another plan.
-        """
+        """Check that the method was made for the facts of a plan, or raise ValueError."""
         check_same(self, plan)
 
     @abc.abstractmethod
@@ -455,28 +438,16 @@ class Plan:
     def document(self) -> Mapping[str, Any]:
         """The plan as JSON, from which ``from_document`` makes an equal one.
 
-        Raises
-        ------
-        ValueError
-            If a part is not a dataclass of numbers, text, enumerations and tuples; the message
-            names the place.
+        ValueError if a part is not a dataclass of numbers, text, enumerations and tuples.
         """
         return _FORMAT.write(self)
 
     @staticmethod
     def from_document(document: Any) -> Plan:
-        """Rebuild the plan of a document, with all checks.
+        """Rebuild the plan of a document, which is not trusted, with all checks.
 
-        Parameters
-        ----------
-        document : JSON value
-            A plan's ``document``; it is not trusted.
-
-        Raises
-        ------
-        ValueError
-            If it is not the document of a plan; the message names the place. Classes from outside
-            this library must have been imported.
+        ValueError if it is not the document of a plan; the message names the place. Classes from
+        outside this library must have been imported.
         """
         return _FORMAT.read(document)
 
@@ -485,7 +456,7 @@ class Plan:
         return weak_budget(self.budget, self.data.n_units)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
-        data = self.data
+        data, noise = self.data, f"{self.coefficient_noise:.3g}, of prepared columns"
         sizes = f"{data.n_rows} rows, {data.n_features} columns"
         sizes += f", {data.n_outputs} outputs" if data.n_outputs > 1 else ""
         return (
@@ -495,34 +466,29 @@ class Plan:
             ("relation", self.adjacency.value),
             ("by", self.method.algorithm),
             ("steps", self.n_steps),
-            (
-                "noise in a coefficient, about",
-                f"{self.coefficient_noise:.3g}, of prepared columns",
-            ),
+            ("noise in a coefficient, about", noise),
         )
 
     def _sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        released = tuple(map(_in_words, self.method.releases))
+        released = []
+        for one in self.method.releases:
+            times = "" if one.count == 1 else f", {one.count} times"
+            released.append(
+                f"{one.quantity}{times}: {one.mechanism.in_words} on {one.coordinates} values"
+            )
         followed = ("Theorem that the settings follow", self.theorems)
-        return ("Releases", released), *([followed] if self.theorems else [])
+        return ("Releases", tuple(released)), *([followed] if self.theorems else [])
 
     def __str__(self) -> str:
-        facts = (f"  {name + ':':<34}{value}" for name, value in self._facts())
-        parts = (
-            line
-            for heading, sentences in self._sections()
-            for line in (f"{heading}:", *(f"  {sentence}" for sentence in sentences))
-        )
-        cautions = (f"Caution: {one}" for one in self.cautions())
-        return "\n".join(["Plan of a private fit", *facts, *parts, *cautions])
+        lines = ["Plan of a private fit"]
+        lines += [f"  {name + ':':<34}{value}" for name, value in self._facts()]
+        for heading, sentences in self._sections():
+            lines += [f"{heading}:", *(f"  {sentence}" for sentence in sentences)]
+        return "\n".join(lines + [f"Caution: {one}" for one in self.cautions()])
 
     def _repr_html_(self) -> str:
-        return card(
-            "Plan of a private fit",
-            self._facts(),
-            warnings=self.cautions(),
-            sections=self._sections(),
-        )
+        title, warned = "Plan of a private fit", self.cautions()
+        return card(title, self._facts(), warnings=warned, sections=self._sections())
 
     def privacy(self) -> dict[str, Any]:
         """Return the cost: epsilon, delta, accountant and its version."""
@@ -546,13 +512,6 @@ def check_same(part: Any, plan: Plan, names: Iterable[str] = _FACTS) -> None:
 def composed(releases: Iterable[AnyRelease]) -> Event:
     """Return the sequential composition of releases."""
     return canonical(Composed(tuple(Repeated(one.event, one.count) for one in releases)))
-
-
-def _in_words(release: AnyRelease) -> str:
-    times = "" if release.count == 1 else f", {release.count} times"
-    return (
-        f"{release.quantity}{times}: {release.mechanism.in_words} on {release.coordinates} values"
-    )
 
 
 def calibrated(
@@ -579,14 +538,14 @@ class Facts:
         Privacy budget.
     data : DataSpec
         Public facts about the data.
-    adjacency : Adjacency
+    adjacency : Adjacency, default=Adjacency.ZERO_OUT
         Neighbouring relation.
     """
 
     problem: Problem
     budget: PrivacyBudget
     data: DataSpec
-    adjacency: Adjacency
+    adjacency: Adjacency = Adjacency.ZERO_OUT
 
     @property
     def mu(self) -> float:
@@ -618,7 +577,7 @@ class Solver(abc.ABC):
         *,
         full_weights: bool = False,
     ) -> Solver:
-        """Return the solver that also releases the covariance for intervals.
+        """Return the solver that also releases the covariance for intervals, or raise ValueError.
 
         Parameters
         ----------
@@ -628,11 +587,6 @@ class Solver(abc.ABC):
             Largest prior standard deviation of the coefficient of each prepared column.
         full_weights : bool, default=False
             Whether every row has its full weight.
-
-        Raises
-        ------
-        ValueError
-            If this solver does not support intervals.
         """
         raise ValueError(
             "solver must be 'auto', 'newton_raphson' or 'sufficient_statistics' for inference, got "
@@ -647,28 +601,9 @@ class Solver(abc.ABC):
         data: DataSpec,
         adjacency: Adjacency = Adjacency.ZERO_OUT,
     ) -> Plan:
-        """Decide every setting and the noise, from public facts only.
+        """Decide every setting and the noise, from public facts only; see ``Facts``.
 
-        Parameters
-        ----------
-        problem : Problem
-            Loss, regularizer and constraint.
-        budget : PrivacyBudget
-            Privacy budget.
-        data : DataSpec
-            Public facts about the data.
-        adjacency : Adjacency, default=Adjacency.ZERO_OUT
-            Neighbouring relation.
-
-        Returns
-        -------
-        Plan
-            Its event is within the budget.
-
-        Raises
-        ------
-        ValueError
-            If a setting is out of range, or the algorithm does not fit the problem.
+        ValueError if a setting is out of range, or the algorithm does not fit the problem.
         """
         return self.decide(Facts(problem, budget, data, adjacency))
 

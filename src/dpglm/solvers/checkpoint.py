@@ -11,7 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, final
 
@@ -19,7 +19,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from dpglm._codec import Format, arrays_apart, decode, encode, named
+from dpglm._codec import APART_FIELD, Format, arrays_apart, decode, encode, named
 from dpglm._json import DocumentError, at, file_identity, in_file, parse
 from dpglm._validation import check_path
 from dpglm._version import __version__
@@ -165,22 +165,6 @@ _NAMED = 4
 
 @final
 @dataclass(frozen=True)
-class _RunHeader:
-    """The part of a checkpoint that is not an array."""
-
-    identity: str
-    seed: int
-    state: Any
-    steps: int
-    event: Event
-    entry: LedgerReference | None
-
-
-_FORMAT = Format("dpglm checkpoint", 5, _RunHeader, {3: "0.1"})
-
-
-@final
-@dataclass(frozen=True)
 class CheckpointFile:
     """A checkpoint file, and the facts that must be the same for a run to resume.
 
@@ -222,14 +206,18 @@ class CheckpointFile:
 @final
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """The progress of a run."""
+    """The progress of a run; in a file the state is encoded, and the history apart."""
 
     seed: int
     state: Any
     steps: int = 0
     event: Event = _NOTHING
-    history: tuple[StepInfo, ...] = ()
     entry: LedgerReference | None = None
+    history: tuple[StepInfo, ...] = field(default=(), metadata=APART_FIELD)
+    identity: str = ""
+
+
+_FORMAT = Format("dpglm checkpoint", 5, Progress, {3: "0.1"})
 
 
 @final
@@ -262,59 +250,44 @@ class RunCheckpoint:
             if "header" not in arrays:
                 raise ValueError("is not a checkpoint of this version of dpglm")
             header = _FORMAT.read(parse(arrays.pop("header").tobytes()))
-            different = self._differences(header.identity)
+            # Infinities are among the facts, so this is not read as the rest is.
+            try:
+                different = differences(json.loads(header.identity), self._identity)
+            except (ValueError, RecursionError) as error:
+                raise DocumentError("identity", str(error)) from error
             if different and header.steps == 0 and header.entry is None:
                 # A fit that was refused, as by a ledger: nothing was released.
                 return None
-            self._require_none(different)
-            progress = self._progress(header, arrays)
-        if progress.steps == self._method.n_steps:
+            if different:
+                more = f"; and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
+                raise PlanMismatchError(
+                    f"{self._path} is the checkpoint of another fit: "
+                    f"{'; '.join(different[:_NAMED])}{more}. Give another file, or delete this one "
+                    "to start again (its budget stays spent)"
+                )
+            columns = [arrays.get(f"info_{name}") for name in _INFO]
+            if not all(one is not None and one.shape == (header.steps,) for one in columns):
+                raise DocumentError(
+                    "steps", f"must be the length of the step arrays, got {header.steps}"
+                )
+            infos = zip(*(one.tolist() for one in columns if one is not None), strict=True)
+            with at("state"), states(self._kinds, dict(arrays)):
+                state: Any = decode(self._kinds[0], header.state)
+                if not same_kind(state, self._method.init(header.seed)):
+                    raise ValueError("is not a state of this fit")
+        if header.steps == self._method.n_steps:
             warnings.warn(
                 f"{self._path} holds a fit that is complete: its model is returned again for any "
                 "rows. Delete the file to fit again",
                 stacklevel=2,
             )
-        return progress
-
-    def _differences(self, written: str) -> list[str]:
-        if written == json.dumps(self._identity):
-            return []
-        # Infinities are among the facts, so this is not read as the rest is.
-        try:
-            return differences(json.loads(written), self._identity)
-        except (ValueError, RecursionError) as error:
-            raise DocumentError("identity", str(error)) from error
-
-    def _require_none(self, different: list[str]) -> None:
-        if different:
-            more = f"; and {len(different) - _NAMED} more" if len(different) > _NAMED else ""
-            raise PlanMismatchError(
-                f"{self._path} is the checkpoint of another fit: {'; '.join(different[:_NAMED])}"
-                f"{more}. Give another file, or delete this one to start again (its budget stays "
-                "spent)"
-            )
-
-    def _progress(self, header: _RunHeader, arrays: Mapping[str, NDArray[Any]]) -> Progress:
-        steps, seed, state = header.steps, header.seed, header.state
-        columns = [arrays.get(f"info_{name}") for name in _INFO]
-        if not all(column is not None and column.shape == (steps,) for column in columns):
-            raise DocumentError("steps", f"must be the length of the step arrays, got {steps}")
-        infos = zip(*(column.tolist() for column in columns if column is not None), strict=True)
-        with at("state"), states(self._kinds, dict(arrays)):
-            found: Any = decode(self._kinds[0], state)
-            if not same_kind(found, self._method.init(seed)):
-                raise ValueError("is not a state of this fit")
-        history = tuple(StepInfo(*values) for values in infos)
-        return Progress(seed, found, steps, header.event, history, header.entry)
+        return replace(header, state=state, history=tuple(StepInfo(*one) for one in infos))
 
     def save(self, progress: Progress) -> None:
         """Replace the file, atomically."""
         arrays: dict[str, NDArray[Any]] = {}
         state = _encoded(progress.state, self._kinds, arrays)
-        identity = json.dumps(self._identity)
-        header = _RunHeader(
-            identity, progress.seed, state, progress.steps, progress.event, progress.entry
-        )
+        header = replace(progress, state=state, identity=json.dumps(self._identity))
         for name in _INFO:
             arrays[f"info_{name}"] = np.array([getattr(info, name) for info in progress.history])
         arrays["header"] = np.frombuffer(json.dumps(_FORMAT.write(header)).encode(), np.uint8)
@@ -344,7 +317,8 @@ def opened(
             f"checkpoint must be None for this plan of {algorithm}: its privacy needs secret "
             "iterates, and a file would hold them"
         )
-    if _in_parallel(plan.method.mechanisms):
+    events = canonical(plan.method.mechanisms).terms()
+    if any(isinstance(basic, DisjointParts) for basic, _ in events):
         raise ValueError(
             f"checkpoint must be None for {algorithm}: releases about disjoint parts of the rows "
             "count once only if one run records all of them"
@@ -364,15 +338,21 @@ def opened(
         "noise": noise.name,
     }
     if ledger is not None:
-        _check_apart(path, Path(ledger))
+        theirs = set(map(file_identity, files_of_ledger(Path(ledger))))
+        if not theirs.isdisjoint(map(file_identity, files_of(path))):
+            raise ValueError(
+                "checkpoint must be another file than those of the ledger, "
+                f"{os.fspath(ledger)!r}, got {os.fspath(path)!r}"
+            )
     with locked(files_of(path)[1]):
         yield RunCheckpoint(path, plan.method, identity)
 
 
 def _kinds(method: Method[Any]) -> tuple[type, ...]:
     """List the classes of a method's states, its own first, and of the methods it consists of."""
+    own: Any = type(method.init(0))
     below = (kind for child in method.children for kind in _kinds(child.method))
-    return (type(method.init(0)), *below)
+    return (tuple[Floats, ...] if own is tuple else own, *below)
 
 
 def _encoded(state: Any, kinds: tuple[type, ...], arrays: dict[str, NDArray[Any]]) -> Any:
@@ -388,19 +368,6 @@ def _encoded(state: Any, kinds: tuple[type, ...], arrays: dict[str, NDArray[Any]
 def files_of(path: Path) -> tuple[Path, Path]:
     """Return the paths of a checkpoint's file and of its lock."""
     return path, path.with_name(f".{path.name}.lock")
-
-
-def _check_apart(path: Path, ledger: Path) -> None:
-    theirs = set(map(file_identity, files_of_ledger(ledger)))
-    if not theirs.isdisjoint(map(file_identity, files_of(path))):
-        raise ValueError(
-            f"checkpoint must be another file than those of the ledger, {os.fspath(ledger)!r}, got "
-            f"{os.fspath(path)!r}"
-        )
-
-
-def _in_parallel(event: Event) -> bool:
-    return any(isinstance(basic, DisjointParts) for basic, _ in canonical(event).terms())
 
 
 @contextlib.contextmanager

@@ -143,7 +143,7 @@ def run(
         def keep(steps: int, state: Any) -> None:
             if kept is not None:
                 event = canonical(Composed((begun.event, curator.event)))
-                kept.save(Progress(begun.seed, state, steps, event, tuple(history), entry))
+                kept.save(Progress(begun.seed, state, steps, event, entry, tuple(history)))
 
         def after(steps: int, state: Any, info: StepInfo) -> None:
             if method.releases_iterates:

@@ -263,9 +263,6 @@ def check_normal(problem: Problem) -> None:
         )
 
 
-# The result of a run, with the uncertainty of its parameter.
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Solution:

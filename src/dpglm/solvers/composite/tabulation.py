@@ -228,15 +228,7 @@ class Refined:
 
 @final
 @dataclass(frozen=True)
-class TablesState:
-    """The releases so far, one array for each."""
-
-    released: tuple[Floats, ...] = ()
-
-
-@final
-@dataclass(frozen=True)
-class Tabulation(Method[TablesState]):
+class Tabulation(Method[tuple[Floats, ...]]):
     """Counts of rows in the cells of several tables, and sums of their numbers there.
 
     The cells of ``refined`` columns depend on data. The result holds the counts of each round of
@@ -327,15 +319,17 @@ class Tabulation(Method[TablesState]):
     def coefficient_noise(self) -> float:
         return self._declared["tables"].noise_std
 
-    def init(self, seed: int) -> TablesState:
-        return TablesState()
+    def init(self, seed: int) -> tuple[Floats, ...]:
+        return ()
 
-    def step(self, state: TablesState, oracle: Oracle) -> tuple[TablesState, StepInfo]:
-        done = len(state.released)
+    def step(
+        self, state: tuple[Floats, ...], oracle: Oracle
+    ) -> tuple[tuple[Floats, ...], StepInfo]:
+        done = len(state)
         name = list(self._asked)[max(done - self.n_rounds + 1, 0) if self.refined else 0]
-        recoded = self._recoding(state.released) if self.refined else None
+        recoded = self._recoding(state) if self.refined else None
         released = noisy_tables(oracle, self._declared[name], self._asked[name], recoded)
-        return TablesState((*state.released, released)), StepInfo(done + 1, math.nan)
+        return (*state, released), StepInfo(done + 1, math.nan)
 
     def _recoding(self, released: Sequence[Floats]) -> Callable[[Floats], Floats]:
         """Return the map from keys of rows to the cells that the releases so far give."""
@@ -358,8 +352,8 @@ class Tabulation(Method[TablesState]):
 
         return recoded
 
-    def finish(self, state: TablesState) -> Outcome:
-        return Outcome(np.concatenate(state.released))
+    def finish(self, state: tuple[Floats, ...]) -> Outcome:
+        return Outcome(np.concatenate(state))
 
     def _grids(self, searched: Sequence[Floats]) -> tuple[Grid, ...]:
         """Return the cells of each refined column after some rounds, from their counts."""

@@ -19,8 +19,6 @@ from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.schedules import Schedule
 from dpglm.solvers.uncertainty import Floats
 
-# Public random bits for each stage of a run.
-
 
 def stage_seed(seed: int, stage: int) -> int:
     """Derive 64 public random bits for one stage from those of the run."""
@@ -40,8 +38,6 @@ def is_weakly_regularized(problem: Problem, data: DataSpec) -> bool:
     return weak and problem.constraint == Unconstrained()
 
 
-# Checks of settings that may be left open.
-
 _COUNTS = frozenset({"n_steps", "n_blocks", "n_epochs", "rank"})
 _SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth"})
 _SHARES = frozenset({"choice_share", "anchor_share", "first_share", "failure"})
@@ -57,8 +53,6 @@ def check_given(settings: object) -> None:
         if name in _SHARES:
             check_real(name, value, above=0.0, below=1.0)
 
-
-# The plan of a fit that shares a budget with other releases about the same rows.
 
 MARGIN = 1.0 - 1e-12
 """Factor on a mu that is divided, for rounding."""
@@ -109,8 +103,6 @@ def plan_beside(
         slope=left,
     )
 
-
-# Shrinkage of a noisy parameter: post-processing of released values.
 
 # Signs and ranks of predictions can be right if their size is lost in noise.
 _LEAST_SHARE = 0.1
@@ -377,7 +369,10 @@ def steps(
     noise *= _damped(problem, mu, data)
     travel = noise * unit / bend * mu * data.n_rows / data.row_norm
     reach = max(1.0 / data.augmented_row_norm**2, 0.375 * unit / (data.row_norm * clip))
-    stable = _largest_step(loss, data) * (1.0 + momentum) / (1.0 - momentum) * reach / bend
+    bounded = has_bounded_slopes(loss, data)
+    largest = _LARGEST_STEP_BOUNDED if bounded else _LARGEST_STEP_UNBOUNDED
+    largest = largest if loss.convex else _LARGEST_STEP_NONCONVEX
+    stable = largest * (1.0 + momentum) / (1.0 - momentum) * reach / bend
     # Gradients, and curvature, are those of weighted rows.
     stable /= data.weight_bound
     if n_steps is None:
@@ -408,20 +403,8 @@ def _damped(problem: Problem, mu: float, data: DataSpec) -> float:
     Several outputs have a small clip, with slopes that damp noise earlier; counts start far from
     the optimum, and non-convex losses where they are flat.
     """
-    loss = problem.loss
-    x = (
-        mu
-        * data.typical_weight
-        * data.n_rows
-        / problem.constraint.effective_dimension(data.n_columns)
-    )
+    loss, columns = problem.loss, problem.constraint.effective_dimension(data.n_columns)
+    x = mu * data.typical_weight * data.n_rows / columns
     if data.n_outputs > 1 or not (loss.convex and is_neutral(loss, data)):
         return min(1.0, math.sqrt(x))
     return min(max(x / _DAMPED_FROM, _UNDAMPED * min(1.0, math.sqrt(math.sqrt(x)))), 1.0)
-
-
-def _largest_step(loss: Loss, data: DataSpec) -> float:
-    if not loss.convex:
-        return _LARGEST_STEP_NONCONVEX
-    bounded = has_bounded_slopes(loss, data)
-    return _LARGEST_STEP_BOUNDED if bounded else _LARGEST_STEP_UNBOUNDED

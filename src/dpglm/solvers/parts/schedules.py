@@ -159,22 +159,14 @@ def in_levels(factors: Floats, levels: int) -> Floats:
     return np.asarray(np.geomspace(low, high, levels)[places])
 
 
-# The returned iterate: the last, an average, or a random one.
-
-
 class Output(abc.ABC):
     """The weights of iterates 1, ..., T in the returned parameter."""
 
     @abc.abstractmethod
     def weights(self, n_steps: int, uniform: float) -> Floats:
-        """Weights that sum to one.
+        """Return weights of the iterates that sum to one.
 
-        Parameters
-        ----------
-        n_steps : int
-            Number of iterates.
-        uniform : float
-            A random number in [0, 1), drawn once for each run from the run's noise source.
+        ``uniform`` is a random number in [0, 1), drawn once for each run from its noise source.
         """
 
 
@@ -264,35 +256,21 @@ class RandomIterate(Output):
         return weights
 
 
-# From a noisy projection of a gradient back to a gradient.
-
-
 class Lift(abc.ABC):
     """An unbiased estimate of a gradient from its random projection."""
 
     @abc.abstractmethod
     def gradient(self, matrix: GaussianMatrix, values: Floats) -> Floats:
-        """Estimate g, without bias, from ``values``: ``A^T g / sqrt(p)`` and noise.
+        """Estimate g, of shape (m,), without bias, from noisy ``A^T g / sqrt(p)``, of shape (p,).
 
-        Parameters
-        ----------
-        matrix : GaussianMatrix
-            A, with m rows and p columns.
-        values : ndarray of shape (p,)
-
-        Returns
-        -------
-        ndarray of shape (m,)
+        ``matrix`` is A, with m rows and p columns.
         """
 
     @abc.abstractmethod
     def noise_growth(self, rows: int, columns: int) -> float:
         """Return the mean square of the estimate's noise over that of the values', per coordinate.
 
-        Raises
-        ------
-        ValueError
-            If the noise is unbounded for this shape of matrix.
+        ValueError if the noise is unbounded for this shape of matrix.
         """
 
 
