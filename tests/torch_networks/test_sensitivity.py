@@ -16,7 +16,7 @@ from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.oracle.projection import projected_rounding
 from dpglm.privacy import Adjacency
 from dpglm.solvers import D2P2
-from dpglm.solvers.network import BlockMatrices
+from dpglm.solvers.network import block_matrices
 from tests.torch_networks.networks import (
     SHORT,
     cross_entropy,
@@ -177,10 +177,11 @@ def test_sums_do_not_depend_on_how_many_rows_fit_in_memory(entries):
 
 
 def lengths_of_projections(change, blocks, columns, draws=600):
-    lengths = [
-        np.linalg.norm(BlockMatrices(blocks, columns, (5, seed)).project(change)) ** 2
-        for seed in range(draws)
-    ]
+    pieces, lengths = np.array_split(change, blocks), []
+    for seed in range(draws):
+        matrices = block_matrices([len(one) for one in pieces], columns, (5, seed))
+        projected = [A.project(one) for A, one in zip(matrices, pieces, strict=True)]
+        lengths.append(np.linalg.norm(np.concatenate(projected)) ** 2)
     return np.array(lengths) / np.linalg.norm(change) ** 2 * blocks * columns
 
 

@@ -1,5 +1,4 @@
 """The accuracy to expect from a plan, before any row is seen."""
 
-from dpglm.guidance.expectation import Guidance, guidance
-
-__all__ = ["Guidance", "guidance"]
+from dpglm.guidance.expectation import Guidance as Guidance
+from dpglm.guidance.expectation import guidance as guidance

@@ -342,12 +342,9 @@ class Scale(_Stretch):
     -----
     The release counts the entries of each column between successive powers of two, down to
     ``2^-40`` of the row norm, since noise in second moments would dominate small columns. Counts
-    below the noise level are ignored, so a few outliers do not make a column large. A column
-    without significant counts gets the largest mean square below the noise level, which is too
-    large if all rows are short.
-
-    Centre rows first if column means are large relative to their spread. Do not scale columns that
-    public bounds have already brought to one scale: rare ones would become large.
+    below the noise level are ignored. A column without significant counts gets the largest mean
+    square below the noise level. Do not scale columns that public bounds have already brought to
+    one scale: rare ones would become large.
 
     Privacy: one Gaussian release of counts.
 

@@ -29,23 +29,15 @@ class Softmax(Loss):
     """Multinomial logistic loss ``log sum_k exp(z_k) - z_y`` for z of shape (n, K), K >= 2.
 
     Slope bound sqrt(2) (the limit where all the mass is on one wrong class), smoothness 1/2.
-    Targets are integers 0, ..., K - 1.
+    Targets are integers 0, ..., K - 1. The constants hold for every K; ``slope_bound_on`` is the
+    upper bound ``min(sqrt(2), 1 + z_bound / 2)``.
 
     Notes
     -----
-    ``z_bound`` bounds the L2 norm of a row of z. As K is not a part of the loss, the constants
-    hold for every K: ``slope_bound_on`` is the upper bound ``min(sqrt(2), 1 + z_bound / 2)``
-    (at z = 0 the norm is ``sqrt(1 - 1/K)``, and the slope is 1/2-Lipschitz), ``smoothness_on``
-    is attained for K = 2.
-
     Privacy: the row gradient, a K x d matrix, has Frobenius norm up to ``sqrt(2) |x|``, not
-    ``|x|``. Rescaled to a clip norm it is, for K >= 3, not the gradient of any function [1]_,
-    so results that need a (convex) objective do not hold for a softmax that is really clipped.
-
-    References
-    ----------
-    .. [1] S. Song, T. Steinke, O. Thakkar, A. Thakurta, "Evading the Curse of Dimensionality in
-       Unconstrained Private GLMs", AISTATS 2021, Theorem 5.3.
+    ``|x|``. Rescaled to a clip norm it is, for K >= 3, not the gradient of any function (Song et
+    al. 2021, Theorem 5.3), so results that need a convex objective do not hold for a softmax that
+    is really clipped.
 
     Examples
     --------
@@ -100,8 +92,7 @@ class Sparsemax(Loss):
     Notes
     -----
     Slope bound sqrt(2), the diameter of the simplex; smoothness 1, as projections do not expand
-    distances. ``z_bound`` bounds the L2 norm of a row of z; ``slope_bound_on`` is the upper bound
-    ``min(sqrt(2), 1 + z_bound)``, for every K: at z = 0 the norm is ``sqrt(1 - 1/K)``.
+    distances; ``slope_bound_on`` is the upper bound ``min(sqrt(2), 1 + z_bound)``, for every K.
 
     Privacy: as with ``Softmax``, clipped gradients are those of no function for K >= 3.
 

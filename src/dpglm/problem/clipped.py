@@ -40,7 +40,8 @@ class ClippedLoss(_OfLoss):
     """The convex loss with the slope of ``loss`` clipped to ``[-c, c]``.
 
     It is ``loss`` where its slope is within the clip, and continues along the tangent elsewhere, as
-    Huber's loss continues the squared loss.
+    Huber's loss continues the squared loss. ``smoothness`` is that of ``loss`` where its slope is
+    within the clip.
 
     Parameters
     ----------
@@ -53,9 +54,6 @@ class ClippedLoss(_OfLoss):
 
     Notes
     -----
-    ``smoothness`` is that of ``loss`` where its slope is within the clip: a clipped Poisson loss is
-    smooth for bounded targets, a clipped logistic loss has ``c (1 - c)`` and not 1/4 for c < 1/2.
-
     Privacy: every row gradient ``slope x`` has norm at most ``clip_slope * |x|``. The loss is
     convex and smooth, as amplification by iteration requires.
 
@@ -70,8 +68,6 @@ class ClippedLoss(_OfLoss):
     >>> clipped = ClippedLoss(Squared(), clip_slope=2.0)
     >>> clipped.value([1.0, 10.0], [0.0, 0.0]).tolist()
     [0.5, 18.0]
-    >>> clipped.slope_bound
-    2.0
     """
 
     clip_slope: float

@@ -121,19 +121,13 @@ class Gamma(ConvexScalarLoss):
     Up to a constant; the variance of a target is proportional to the square of its mean. The
     slope ``1 - y exp(-z)`` is at most 1 and is unbounded below unless z is bounded; the curvature
     is ``1 - slope``, so the loss clipped at slope c is smooth with ``1 + c``, whatever
-    the targets are.
-
-    Notes
-    -----
-    Below z = -40 (float32) or -300 (float64) the exponential is replaced by its tangent, as in
-    ``Poisson``.
+    the targets are. Below z = -40 (float32) or -300 (float64) the exponential is replaced by its
+    tangent, as in ``Poisson``.
 
     Examples
     --------
     >>> Gamma().slope([0.0], [3.0]).tolist()
     [-2.0]
-    >>> Gamma().smoothness_below(2.0, z_bound=float("inf"), y_low=0.0, y_high=10.0)
-    3.0
     """
 
     target = Target.POSITIVE
@@ -183,17 +177,12 @@ class Tweedie(ConvexScalarLoss):
     Half the deviance of Tweedie's family with power p between 1 (Poisson) and 2 (gamma), up to a
     constant: sums of a Poisson number of gamma variables, such as yearly claims. The mean is
     ``exp(z)``, the variance proportional to its p-th power. Neither slope nor curvature is bounded
-    unless z is.
+    unless z is. Large exponentials are replaced by their tangents, as in ``Poisson``.
 
     Parameters
     ----------
     power : float, default 1.5
         Between 1 and 2, both excluded: use ``Poisson`` and ``Gamma`` there.
-
-    Notes
-    -----
-    Where an exponent exceeds 40 (float32) or 300 (float64), its exponential is replaced by its
-    tangent, as in ``Poisson``.
 
     Examples
     --------
@@ -481,11 +470,7 @@ class ComplementaryLogLog(_OfProportions):
     The mean is ``1 - exp(-exp(z))``: the chance that a Poisson number with mean ``exp(z)`` is not
     zero, or that an event under proportional hazards has happened within an interval. The slope
     lies between -1 and ``exp(z)``; where it is clipped at c the curvature is at most ``1 + c``.
-
-    Notes
-    -----
-    Above z = 40 (float32) or 300 (float64) the exponential is replaced by its tangent, as in
-    ``Poisson``.
+    Large exponentials are replaced by their tangents, as in ``Poisson``.
 
     Examples
     --------

@@ -21,12 +21,8 @@ from dpglm.problem.loss import Loss, Target
 class Savage(Loss):
     """``1 / (1 + exp(m))^2`` of the margin ``m = y z``; values in (0, 1).
 
-    Slope bound 8/27, smoothness 0.15406. It is the Brier score of the
-    probability ``1 / (1 + exp(-z))``: ``z`` is the log odds of +1.
-
-    Notes
-    -----
-    [1]_ writes ``exp(2 m)``: there the prediction is half the log odds.
+    Slope bound 8/27, smoothness 0.15406. It is the Brier score of the probability ``1 / (1 +
+    exp(-z))``: ``z`` is the log odds of +1, where [1]_ has half of them.
 
     References
     ----------
@@ -93,13 +89,7 @@ class Tangent(Loss):
     References
     ----------
     .. [1] H. Masnadi-Shirazi, V. Mahadevan, N. Vasconcelos, "On the Design of Robust
-       Classifiers for Computer Vision", CVPR 2010. Private non-convex descent on
-       such losses: S. Song et al., AISTATS 2021, section 4 and Theorem 4.1.
-
-    Examples
-    --------
-    >>> Tangent().value([0.0], [1]).tolist()
-    [1.0]
+       Classifiers for Computer Vision", CVPR 2010.
     """
 
     target = Target.BINARY
@@ -142,24 +132,18 @@ class Tempered(Loss):
     With ``p = 1 / (1 + exp(-m))`` the probability of the true label, ``u = 1 - p`` and
     temperature t, it is ``(1 - p^(1-t)) / (1 - t) - (1 - p^(2-t) - u^(2-t)) / (2 - t)``, and
     its derivative in the margin ``-(u^2 p^(1-t) + p u^(2-t))``. ``t = 0`` is the Savage loss;
-    ``t -> 1`` is the logistic loss. ``z`` is the log odds of +1.
+    ``t -> 1`` is the logistic loss. ``z`` is the log odds of +1. The constants are found
+    numerically and rounded up by 1e-9.
 
     Parameters
     ----------
     temperature : float, default 0.5
         In [0, 1). Smaller is more robust.
 
-    Notes
-    -----
-    This is the binary bi-tempered loss of [1]_ with temperatures ``t1 = temperature`` and
-    ``t2 = 1``, so the transfer function stays the logistic one and the loss a closed form.
-    The slope bound and the smoothness are found numerically and rounded up by 1e-9.
-
     References
     ----------
     .. [1] E. Amid, M. K. Warmuth, R. Anil, T. Koren, "Robust Bi-Tempered Logistic Loss Based on
-       Bregman Divergences", NeurIPS 2019. Private non-convex descent on such losses:
-       S. Song et al., AISTATS 2021, section 4 and Theorem 4.1.
+       Bregman Divergences", NeurIPS 2019, with ``t1 = temperature`` and ``t2 = 1``.
 
     Examples
     --------

@@ -612,6 +612,16 @@ class Solver(abc.ABC):
         """Decide every setting and the noise, as ``plan``; a new solver implements this method."""
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """The state of a descent: an iterate after some steps, and the point of its next step."""
+
+    step: int
+    w: Floats
+    z: Floats | None = None
+
+
 def present(value: _T | None) -> _T:
     """Return a part of a state that earlier steps have set."""
     assert value is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -25,40 +25,20 @@ if TYPE_CHECKING:
     from dpglm.data.torch.networks import NetworkRows
 
 
-@final
-@dataclass(frozen=True)
-class BlockMatrices:
-    """Independent Gaussian matrices of p columns, one for each of k blocks of the coordinates.
+def block_matrices(
+    sizes: Sequence[int], columns: int, seed: tuple[int, ...]
+) -> Iterator[GaussianMatrix]:
+    """Make independent Gaussian matrices of p columns, one for each of k blocks of coordinates.
 
-    Blocks are those of ``numpy.array_split``. One matrix is in memory at a time; each is made from
-    the seed when needed.
+    One matrix is in memory at a time; each is made from the seed when needed.
 
     Privacy: if every row's block has norm at most ``C / sqrt(k)``, the squared norm of a projected
     change is at most ``sum_b (D^2 / k) chi2_p / p = D^2 chi2_kp / (k p)`` in distribution, in any
     direction: as with one matrix of k p columns and a change of norm D. A row that is bounded only
     as a whole could have its norm in one block, with the wider distribution of ``chi2_p / p``.
     """
-
-    blocks: int
-    columns: int
-    seed: tuple[int, ...]
-
-    def project(self, vector: Floats) -> Floats:
-        """Return ``A_b^T v_b / sqrt(p)`` of all blocks in sequence."""
-        pieces = np.array_split(vector, self.blocks)
-        matrices = self._matrices([piece.size for piece in pieces])
-        return np.concatenate([A.project(v) for A, v in zip(matrices, pieces, strict=True)])
-
-    def lift(self, values: Floats, size: int, lift: Lift) -> Floats:
-        """Lift each block's values, to ``size`` coordinates together."""
-        pieces = np.split(values, self.blocks)
-        sizes = [len(part) for part in np.array_split(np.empty(size), self.blocks)]
-        matrices = self._matrices(sizes)
-        return np.concatenate([lift.gradient(A, r) for A, r in zip(matrices, pieces, strict=True)])
-
-    def _matrices(self, sizes: list[int]) -> Iterator[GaussianMatrix]:
-        for block, size in enumerate(sizes):
-            yield GaussianMatrix(size, self.columns, (*self.seed, block))
+    for block, size in enumerate(sizes):
+        yield GaussianMatrix(size, columns, (*seed, block))
 
 
 # The loss of a network's rows, as far as a plan states it.
@@ -127,7 +107,11 @@ def network_gradient(
 
     ``seed`` is public: that of the run, and the step.
     """
-    matrices = None if dimension is None else BlockMatrices(blocks, dimension, (*seed, _MATRICES))
+    # Blocks are those of ``numpy.array_split``.
+    sizes = [len(block) for block in np.array_split(np.empty(w.size), blocks)]
+
+    def matrices(columns: int) -> Iterator[GaussianMatrix]:
+        return block_matrices(sizes, columns, (*seed, _MATRICES))
 
     def kernel(rows: Any) -> Floats:
         network: NetworkRows = rows
@@ -138,7 +122,13 @@ def network_gradient(
             alone=not declared.adjacency.n_is_public,
             seed=(*seed, _SAMPLE),
         )
-        return total if matrices is None else matrices.project(total)
+        if dimension is None:
+            return total
+        pieces = zip(matrices(dimension), np.array_split(total, blocks), strict=True)
+        return np.concatenate([A.project(piece) for A, piece in pieces])
 
     released = oracle.noisy_mean(declared, kernel, clipping.bound)
-    return released if matrices is None else matrices.lift(released, w.size, lift)
+    if dimension is None:
+        return released
+    parts = zip(matrices(dimension), np.split(released, blocks), strict=True)
+    return np.concatenate([lift.gradient(A, part) for A, part in parts])

@@ -1,5 +1,5 @@
 """Networks of torch under differential privacy (extra ``torch``)."""
 
-from dpglm.torch.optimizer import D2P2Optimizer, network_digest, plan_network
-
-__all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
+from dpglm.torch.optimizer import D2P2Optimizer as D2P2Optimizer
+from dpglm.torch.optimizer import network_digest as network_digest
+from dpglm.torch.optimizer import plan_network as plan_network

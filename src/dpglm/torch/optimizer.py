@@ -35,8 +35,6 @@ from dpglm.solvers.network import NetworkLoss
 from dpglm.solvers.run import record_plan
 from dpglm.solvers.uncertainty import Solution
 
-__all__ = ["D2P2Optimizer", "network_digest", "plan_network"]
-
 LossFunction = Callable[[Any, Any], Any]
 
 
@@ -137,16 +135,14 @@ class D2P2Optimizer:
     budget : PrivacyBudget
         Privacy budget: (epsilon, delta) if gradients are projected or rows sampled.
     solver : D2P2
-        Algorithm: ``D2P2.dp_sgd``, ``D2P2.d2p_sgd``, ``D2P2.dp2_sgd``, ``D2P2`` itself or
-        ``D2P2.priv_sgd``; with ``normalize=True``, the default, automatic clipping, with False
-        clipping. ``n_steps``, ``step_size`` and ``clip`` must be given.
+        Algorithm, such as ``D2P2.dp_sgd(...)``. ``n_steps``, ``step_size`` and ``clip`` must be
+        given.
     adjacency : Adjacency or str, default="zero_out"
         The neighbouring relation. Under ``add_remove`` gradients are computed with one row at a
         time, which is slow, and networks may not draw random numbers.
     block_size : int or None, default=256
         Most parameters in a block of projected gradients, at least 2. Each block has a matrix of
-        its own and is clipped to ``clip / sqrt(blocks)``. None for one matrix; drawing it takes
-        time in proportion to the squared number of parameters.
+        its own and is clipped to ``clip / sqrt(blocks)``. None for one matrix.
     momentum : float, default=0.0
         Momentum of ``torch.optim.SGD``, in [0, 1).
     n_rows : int, optional

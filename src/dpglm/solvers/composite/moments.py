@@ -37,6 +37,7 @@ from dpglm.solvers.second_order.posterior import NoisyMatrix, column_moments, wh
 from dpglm.solvers.uncertainty import Floats
 
 State: TypeAlias = tuple[Floats, ...]
+_Coordinates: TypeAlias = tuple[Floats, Floats, float, float]
 
 # Shares of the squared budget for the sums of columns, the first moments, and the counts of large
 # entries and long rows. They only decide coordinates and the cap, on which errors depend to second
@@ -61,22 +62,6 @@ class ColumnBlock:
     def __post_init__(self) -> None:
         check_integer("size", self.size, least=1)
         check_one_of("kind", self.kind, ("numbers", "levels", "products"))
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Coordinates:
-    """Public coordinates ``inner^T (x - center)``, and squared lengths of rows in them."""
-
-    center: Floats
-    inner: Floats
-    typical: float  # Mean.
-    longest: float  # Bound.
-
-    @property
-    def shells(self) -> Shells:
-        """Shells of squared lengths."""
-        return Shells(self.typical, _RATIO)
 
 
 @final
@@ -181,9 +166,7 @@ class SecondMoments(Method[State]):
             # Coordinates with a standard deviation of 1.
             found = noisy_sizes(oracle, declared, self._view(state, scaled=False), own).ravel()
         elif name == "lengths":
-            found = noisy_lengths(
-                oracle, declared, self._view(state), self._coordinates(state).shells
-            )
+            found = noisy_lengths(oracle, declared, self._view(state), self._shells(state))
         else:
             matrix, _ = noisy_moments(oracle, declared, self._view(state))
             found = matrix[np.triu_indices(len(matrix))]
@@ -228,8 +211,9 @@ class SecondMoments(Method[State]):
         return state[place] if place < len(state) else None
 
     def _coordinates(self, state: State, *, scaled: bool = True) -> _Coordinates:
-        """Return the coordinates for the release after ``state``.
+        """Return coordinates ``inner^T (x - center)`` for the release after ``state``.
 
+        The center, the inner matrix, and the mean and a bound of squared lengths of rows in them.
         A row's squared length bounds the noise in all entries, so a coordinate of standard
         deviation s and range r (of nearly all rows) gets the factor ``(r s)^(-1/2)``. With factors
         a the noise of entry ij relative to ``s_i s_j`` is in proportion to ``sum (a r)^2 / (a_i a_j
@@ -256,13 +240,13 @@ class SecondMoments(Method[State]):
             typical, longest = typical + deviation, longest + 1.0 / deviation
         own = np.flatnonzero(self._numbers)
         if len(state) > 1 and len(own) > 1:
-            first = self._coordinates(state[:1])
-            inner[:, own] = first.inner[:, own] @ self._uncorrelated(state, first, own)
+            _, first, _, _ = self._coordinates(state[:1])
+            inner[:, own] = first[:, own] @ self._uncorrelated(state, own)
         bound = (1.0 + np.abs(center)) @ np.abs(inner[:, own])
         reach = np.minimum(bound, self._reach(state)) if scaled else np.ones(len(own))
         inner[:, own] /= np.sqrt(reach)
         typical += float((1.0 / reach).sum())
-        return _Coordinates(center, inner, typical, longest + float((bound**2 / reach).sum()))
+        return center, inner, typical, longest + float((bound**2 / reach).sum())
 
     def _reach(self, state: State) -> Floats:
         """Return the least size that few entries of a coordinate exceed, from released counts."""
@@ -275,7 +259,7 @@ class SecondMoments(Method[State]):
         places = np.where(few.any(axis=1), few.argmax(axis=1), N_ENTRY_SIZES)
         return np.asarray(SIZE_RATIO**places)
 
-    def _uncorrelated(self, state: State, first: _Coordinates, own: NDArray[np.intp]) -> Floats:
+    def _uncorrelated(self, state: State, own: NDArray[np.intp]) -> Floats:
         """Return a map of numbers to uncorrelated ones, as far as moments exceed their noise."""
         size = self.data.n_columns
         matrix = _unpacked(state[1], size)
@@ -288,31 +272,33 @@ class SecondMoments(Method[State]):
 
     def _view(self, state: State, *, scaled: bool = True) -> LinearView:
         """Return the coordinates and the cap for the release after ``state``."""
-        found = self._coordinates(state, scaled=scaled)
-        cap, counts = found.longest, self._released(state, "lengths")
+        center, inner, typical, cap = self._coordinates(state, scaled=scaled)
+        counts = self._released(state, "lengths")
         if counts is not None:
-            cap = min(cap, self._cap(counts, state, found.shells))
+            # The least squared length that few rows exceed.
+            tails = np.cumsum(counts[::-1])[::-1]
+            noise = self._declared["lengths"].noise_std * np.sqrt(np.arange(N_SHELLS, 0.0, -1.0))
+            few = tails <= self.long_rows * max(float(state[0][-1]), 1.0) + noise
+            place = int(few.argmax()) if few.any() else N_SHELLS
+            cap = min(cap, Shells(typical, _RATIO).start(place))
         elif len(state) == 1:
             # Rows of unusual length do not matter for coordinates.
-            cap = min(cap, found.typical)
-        d = len(found.center)
+            cap = min(cap, typical)
+        d = len(center)
         vectors = np.zeros((d + 1, d + 1))
-        vectors[:d, :d] = found.inner
-        vectors[d, :d] = -found.center @ found.inner / self.data.intercept
+        vectors[:d, :d] = inner
+        vectors[d, :d] = -center @ inner / self.data.intercept
         return LinearView(vectors, cap, 1.0, 0.0, np.zeros(d + 1), 1.0)
 
-    def _cap(self, counts: Floats, state: State, shells: Shells) -> float:
-        """Return the least squared length that few rows exceed, from the released counts."""
-        tails = np.cumsum(counts[::-1])[::-1]
-        noise = self._declared["lengths"].noise_std * np.sqrt(np.arange(N_SHELLS, 0.0, -1.0))
-        few = tails <= self.long_rows * max(float(state[0][-1]), 1.0) + noise
-        return shells.start(int(few.argmax()) if few.any() else N_SHELLS)
+    def _shells(self, state: State) -> Shells:
+        """Return shells of squared lengths."""
+        return Shells(self._coordinates(state)[2], _RATIO)
 
     def _long(self, state: State, cap: float) -> tuple[float, float]:
         """Return the share of rows longer than the cap, and its noise."""
         lengths = self._released(state, "lengths")
         assert lengths is not None
-        first = round(math.log(cap / self._coordinates(state).shells.first) / math.log(_RATIO))
+        first = round(math.log(cap / self._shells(state).first) / math.log(_RATIO))
         counts = lengths[first:]
         weight = max(float(state[0][-1]), 1.0)
         noise = self._declared["lengths"].noise_std * math.sqrt(len(counts))

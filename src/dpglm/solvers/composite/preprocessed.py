@@ -160,15 +160,12 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         return tuple(names)
 
     def __post_init__(self) -> None:
-        for name, own, before in zip((*self.names, _MODEL), self._asked, self._left, strict=True):
+        asked = (*(step.data for step in self.steps), self.model.data)
+        for name, own, before in zip((*self.names, _MODEL), asked, self._left, strict=True):
             if own != before:
                 raise ValueError(
                     f"{name} must be for the rows of the step before it, {before!r}, got {own!r}"
                 )
-
-    @property
-    def _asked(self) -> tuple[DataSpec, ...]:
-        return (*(step.data for step in self.steps), self.model.data)
 
     @property
     def _left(self) -> tuple[DataSpec, ...]:
@@ -227,20 +224,16 @@ class PreprocessedMethod(Composite["PreprocessedState"]):
         asked: Oracle
         done, asked = oracle.kept.get("mapped", (0, oracle))
         for number in range(done, len(state.maps)):
-            asked = self._mapped(asked, state.seed, number, state.maps[number])
+            learned, spec = state.maps[number], self.steps[number].output
+            row_by_row = not oracle.places_are_fixed
+            # The rows of an earlier step are copies that only this method uses.
+            own = number > 0
+            rows = learned.apply(asked.rows, spec, row_by_row, asked.map_blocks, overwrite=own)
+            if number + 1 == len(self.steps):
+                rows = self.model.method.prepare(rows, stage_seed(state.seed, len(self.steps)))
+            asked = dataclasses.replace(asked, rows=rows)
         oracle.kept["mapped"] = (len(state.maps), asked)
         return asked
-
-    def _mapped(self, oracle: Oracle, seed: int, number: int, learned: RowMap) -> Oracle:
-        """Return the oracle of rows after the step of this number; after the last the model's."""
-        row_by_row = not oracle.places_are_fixed
-        spec = self.steps[number].output
-        # The rows of an earlier step are copies that only this method uses.
-        own = number > 0
-        rows = learned.apply(oracle.rows, spec, row_by_row, oracle.map_blocks, overwrite=own)
-        if number + 1 == len(self.steps):
-            rows = self.model.method.prepare(rows, stage_seed(seed, len(self.steps)))
-        return dataclasses.replace(oracle, rows=rows)
 
     def finish(self, state: PreprocessedState) -> Outcome:
         found = self.model.method.finish(state.model)

@@ -28,7 +28,7 @@ from dpglm.problem import (
     Simplex,
     Unconstrained,
 )
-from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Iterate, Outcome, Plan, Solver, StepInfo, present
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.uncertainty import Floats, n_penalized
@@ -305,18 +305,8 @@ def balanced_steps(
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class AcceleratedMirrorDescentState:
-    """The average y that will be returned, and the point z of mirror steps."""
-
-    step: int
-    y: Floats
-    z: Floats
-
-
-@final
 @dataclass(frozen=True)
-class AcceleratedMirrorDescentMethod(FitMethod["AcceleratedMirrorDescentState"]):
+class AcceleratedMirrorDescentMethod(FitMethod[Iterate]):
     """Accelerated mirror descent with every setting decided."""
 
     geometry: MirrorMap  # On the rows of the parameter that penalty and constraint act on.
@@ -359,30 +349,29 @@ class AcceleratedMirrorDescentMethod(FitMethod["AcceleratedMirrorDescentState"])
             covariance = transition @ covariance @ transition.T + np.outer(entry, entry)
         return self.noise_std * math.sqrt(covariance[1, 1])
 
-    def init(self, seed: int) -> AcceleratedMirrorDescentState:
+    def init(self, seed: int) -> Iterate:
         zero = np.zeros(self.data.coefficient_shape)
         rows = n_penalized(self.problem, self.data)
         z = np.concatenate([self.geometry.start(zero[:rows].shape), zero[rows:]])
         # A penalty that does not fit the parameter raises here.
         self._mirror_step(z, zero, 0.0)
-        return AcceleratedMirrorDescentState(0, z, z)
+        return Iterate(0, z, z)
 
-    def step(
-        self, state: AcceleratedMirrorDescentState, oracle: Oracle
-    ) -> tuple[AcceleratedMirrorDescentState, StepInfo]:
+    def step(self, state: Iterate, oracle: Oracle) -> tuple[Iterate, StepInfo]:
         r, eta = 2.0 / (state.step + 2.0), self.step_sizes[state.step]
-        x = r * state.z + (1.0 - r) * state.y
+        y, z = state.w, present(state.z)
+        x = r * z + (1.0 - r) * y
         g = oracle.noisy_gradient(self.gradients, x, FlatClipping(self.clip))
-        z = self._mirror_step(state.z, g, eta)
-        y = r * z + (1.0 - r) * state.y
+        z = self._mirror_step(z, g, eta)
+        y = r * z + (1.0 - r) * y
         noise_norm = self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return AcceleratedMirrorDescentState(state.step + 1, y, z), info
+        return Iterate(state.step + 1, y, z), info
 
     def _mirror_step(self, z: Floats, g: Floats, eta: float) -> Floats:
         rows = n_penalized(self.problem, self.data)
         head = self.geometry.step(z[:rows], g[:rows], eta)
         return np.concatenate([head, z[rows:] - eta * g[rows:]])
 
-    def finish(self, state: AcceleratedMirrorDescentState) -> Outcome:
-        return Outcome(state.y)
+    def finish(self, state: Iterate) -> Outcome:
+        return Outcome(state.w)

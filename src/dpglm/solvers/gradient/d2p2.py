@@ -38,7 +38,6 @@ from dpglm.solvers.parts.schedules import (
     Transpose,
     in_levels,
 )
-from dpglm.solvers.uncertainty import Floats
 
 _DIMENSION_SHARE, _MOST_DIMENSION = 0.7, 512
 
@@ -267,7 +266,6 @@ class D2P2Method(FitMethod[DescentState]):
         }
 
     def _release(self, place: int, factor: float, count: int) -> SumRelease:
-        """Declare the gradient sums of a level; ``factor`` multiplies the least noise."""
         multiplier, dimension = self.noise_multiplier * factor, self.dimension
         about = f"gradient sum{' of a network' if self._of_network else ''} at noise level {place}"
         facts: dict[str, Any] = {"count": count, "sampling_rate": self.sampling_rate}
@@ -314,27 +312,19 @@ class D2P2Method(FitMethod[DescentState]):
         return self.descent.init(seed)
 
     def step(self, state: DescentState, oracle: Oracle) -> tuple[DescentState, StepInfo]:
-        g = self._gradient(state.w, (state.seed, state.step), oracle)
-        return self.descent.step(state, g, self.noise_std(state.step))
-
-    def _gradient(self, w: Floats, seed: tuple[int, int], oracle: Oracle) -> Floats:
-        declared, clipping = self.by_level[self.noise_factors[seed[1]]], self.clipping
+        w, seed = state.w, (state.seed, state.step)
+        declared = self.by_level[self.noise_factors[state.step]]
+        asked = oracle, declared, w, self.clipping
         if self._of_network:
-            return network_gradient(
-                oracle,
-                declared,
-                w,
-                clipping,
-                self.lift,
-                seed,
-                blocks=self.blocks,
-                dimension=self.dimension,
-            )
-        if self.dimension is None:
-            return oracle.noisy_gradient(declared, w, clipping)
-        matrix = GaussianMatrix(w.size, self.dimension, seed)
-        r = noisy_projected_gradient(oracle, declared, w, clipping, matrix)
-        return self.lift.gradient(matrix, r).reshape(w.shape)
+            sizes = {"blocks": self.blocks, "dimension": self.dimension}
+            g = network_gradient(*asked, self.lift, seed, **sizes)
+        elif self.dimension is None:
+            g = oracle.noisy_gradient(declared, w, self.clipping)
+        else:
+            matrix = GaussianMatrix(w.size, self.dimension, seed)
+            r = noisy_projected_gradient(*asked, matrix)
+            g = self.lift.gradient(matrix, r).reshape(w.shape)
+        return self.descent.step(state, g, self.noise_std(state.step))
 
     def finish(self, state: DescentState) -> Outcome:
         return Outcome(state.returned)

@@ -18,10 +18,9 @@ from dpglm.oracle.views import View, view_spec
 from dpglm.privacy import Adjacency, ApproximateDP, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
 from dpglm.problem import L1Ball, Problem, Unconstrained
-from dpglm.solvers.base import Facts, FitMethod, Outcome, Plan, Solver, StepInfo
+from dpglm.solvers.base import Facts, FitMethod, Iterate, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
-from dpglm.solvers.uncertainty import Floats
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to
 # 4 and with a tenth to all of the rows; docs/solvers/frank_wolfe.md.
@@ -154,17 +153,8 @@ def _steps(data: DataSpec, budget: ApproximateDP, adjacency: Adjacency) -> int:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class FrankWolfeState:
-    """Iterate after some steps, the intercept in the units of the view."""
-
-    step: int
-    w: Floats
-
-
-@final
 @dataclass(frozen=True)
-class FrankWolfeMethod(FitMethod["FrankWolfeState"]):
+class FrankWolfeMethod(FitMethod[Iterate]):
     """Private Frank-Wolfe with every setting decided."""
 
     steps: int
@@ -224,10 +214,10 @@ class FrankWolfeMethod(FitMethod["FrankWolfeState"]):
     def prepare(self, rows: Rows, seed: int) -> Rows:
         return View(rows.clip_entries(entry_bound(self.data)), self._intercept_scale)
 
-    def init(self, seed: int) -> FrankWolfeState:
-        return FrankWolfeState(0, np.zeros(self.data.coefficient_shape))
+    def init(self, seed: int) -> Iterate:
+        return Iterate(0, np.zeros(self.data.coefficient_shape))
 
-    def step(self, state: FrankWolfeState, oracle: Oracle) -> tuple[FrankWolfeState, StepInfo]:
+    def step(self, state: Iterate, oracle: Oracle) -> tuple[Iterate, StepInfo]:
         offset = self.data.n_rows * self.problem.regularizer.strong_convexity * state.w
         if self._has_free_intercept:
             offset[-1] = 0.0
@@ -237,9 +227,9 @@ class FrankWolfeMethod(FitMethod["FrankWolfeState"]):
         size = 2.0 / (state.step + 2.0)
         w = (1.0 - size) * state.w
         w.flat[index] += size * sign * self.radius
-        return FrankWolfeState(state.step + 1, w), StepInfo(state.step + 1, size)
+        return Iterate(state.step + 1, w), StepInfo(state.step + 1, size)
 
-    def finish(self, state: FrankWolfeState) -> Outcome:
+    def finish(self, state: Iterate) -> Outcome:
         w = state.w.copy()
         if self._has_free_intercept:
             w[-1] *= self._intercept_scale

@@ -32,8 +32,6 @@ from dpglm.solvers.parts.defaults import is_neutral, share_of_comparison, shrunk
 from dpglm.solvers.parts.schedules import Constant, Last, Output, Schedule
 from dpglm.solvers.uncertainty import Floats, feasible, n_penalized
 
-# Projected descent along noisy gradients, for every solver that takes such steps.
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -123,8 +121,6 @@ class Descent:
         return most * unit * math.sqrt(covariance[2, 2])
 
 
-# Number and size of the steps of gradient descent with L2 noise.
-
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to 5.
 _NOISE_SCALAR, _NOISE_VECTOR = 0.2, 0.15
 _LARGER_STEPS = 2.0
@@ -166,9 +162,6 @@ def l2_steps(
     n_steps = n_steps or min(max(_LEAST_STEPS, math.ceil(wanted)), _MOST_STEPS)
     factors = math.sqrt(n_steps) * float(schedule.factors(n_steps).sum())
     return n_steps, step_size or min(largest, travel / (clip * factors))
-
-
-# Releasing only the last iterate: the conditions under which it costs less, and the contraction.
 
 
 @final
@@ -240,28 +233,18 @@ def contraction(
         return None
     bound = clipping.bound * data.weight_bound
     radius = min(2.0 * bound / penalty, problem.constraint.norm_bound(data.n_coefficients))
-    return Contraction(
-        factor=1.0 / (1.0 + eta * penalty),
-        radius=radius,
-        rounding=_rounding(data, bound, curvature, eta, norm * radius + loss.offset_bound, radius),
-    )
-
-
-def _rounding(
-    data: DataSpec, bound: float, curvature: float, eta: float, score: float, radius: float
-) -> float:
-    """Return twice the error of a computed step, in units of a gradient sum."""
+    # Twice the error of a computed step, in units of a gradient sum. A prediction errs by
+    # gamma_{d+2} |x| |w|, or with an offset gamma_{d+3} (|x| |w| + |o|), and its slope by the
+    # curvature times that and by a few units in the last place of itself and of the target, or of
+    # 1; the row's norm turns a slope into a gradient.
     unit = float(np.finfo(np.float64).eps) / 2
-    norm, n_rows = data.augmented_row_norm, data.n_rows
-    # A prediction errs by gamma_{d+2} |x| |w|, or with an offset gamma_{d+3} (|x| |w| + |o|), and
-    # its slope by the curvature times that and by a few units in the last place of itself and of
-    # the target, or of 1; the row's norm turns a slope into a gradient.
-    prediction = 2 * (data.n_columns + 2) * unit * score
+    prediction = 2 * (data.n_columns + 2) * unit * (norm * radius + loss.offset_bound)
     size = norm * target_size(data) * data.weight_bound
     row = curvature * norm * prediction * data.weight_bound + 64 * unit * (bound + size)
     within = 2 * (max(BLOCK_ROWS, SPARSE_BLOCK_ROWS) + 2) * unit * bound
-    update = 32 * unit * (radius / eta + bound) * n_rows
-    return 2.0 * (n_rows * (row + within) + update)
+    update = 32 * unit * (radius / eta + bound) * data.n_rows
+    rounding = 2.0 * (data.n_rows * (row + within) + update)
+    return Contraction(1.0 / (1.0 + eta * penalty), radius, rounding)
 
 
 @final
@@ -347,14 +330,9 @@ class NoisyGDMethod(FitMethod[DescentState]):
     @functools.cached_property
     def gradients(self) -> SumRelease:
         """The release of each gradient sum."""
+        facts = self.data, self.adjacency, self.clipping, self.noise
         release = functools.partial(
-            gradient_release,
-            self.data,
-            self.adjacency,
-            self.clipping,
-            self.noise,
-            count=self.n_steps,
-            sampling_rate=self.sampling_rate,
+            gradient_release, *facts, count=self.n_steps, sampling_rate=self.sampling_rate
         )
         if self.amplified is None:
             return release()
@@ -404,15 +382,14 @@ class NoisyGDMethod(FitMethod[DescentState]):
         g = oracle.noisy_gradient(self.gradients, state.w, self.clipping)
         state, info = self.descent.step(state, g, self.noise_std)
         if self.comparison is not None and state.step == self.n_steps:
-            state = dataclasses.replace(state, share=self._compared(state.returned, oracle))
+            # The share of the way from the start to keep.
+            declared = self.comparison.release(self.data, self.adjacency)
+            worse = noisy_loss_difference(
+                oracle, declared, state.returned, self.init(0).w, self.comparison.bound
+            )
+            share = share_of_comparison(worse, declared.noise_std)
+            state = dataclasses.replace(state, share=share)
         return state, info
-
-    def _compared(self, w: Floats, oracle: Oracle) -> float:
-        """Return the share of the way from the start to ``w`` to keep, after a paid comparison."""
-        assert self.comparison is not None
-        declared, bound = self.comparison.release(self.data, self.adjacency), self.comparison.bound
-        worse = noisy_loss_difference(oracle, declared, w, self.init(0).w, bound)
-        return share_of_comparison(worse, declared.noise_std)
 
     def finish(self, state: DescentState) -> Outcome:
         start, w = self.init(0).w, state.returned

@@ -29,6 +29,7 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.minimizer.strongly_convex import (
     COUNT_MULTIPLIER,
+    INTERCEPT,
     PURE_INTERCEPT,
     REACHED,
     TYPICAL_PASSES,
@@ -108,7 +109,7 @@ class ObjectivePerturbation(Solver):
     intercept_scale: float | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self.strength, self.clip, self.intercept_scale)
+        check_settings(self)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
@@ -122,14 +123,9 @@ class ObjectivePerturbation(Solver):
         if not isinstance(problem.constraint, Unconstrained):
             raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
         pure = budget.as_approximate_dp().delta == 0.0
+        free = PURE_INTERCEPT if pure else INTERCEPT
         planned = plan_objective(
-            problem,
-            data,
-            adjacency,
-            loss,
-            self.clip,
-            self.intercept_scale,
-            *((PURE_INTERCEPT,) if pure else ()),
+            problem, data, adjacency, loss, self.clip, self.intercept_scale, free
         )
         plan_method = _plan_pure if pure else _plan_gaussian
         method = plan_method(planned, data, budget, n_objectives, self.strength)
@@ -302,18 +298,10 @@ def _plan_gaussian(
     share = min(_CURVATURE_SHARE * epsilon / n_objectives, math.log1p(_LARGEST_RATIO))
     wanted = data.weight_bound * planned.curvature / math.expm1(share)
     planned = with_strength(planned, strength, wanted)
-    noise_multiplier = _calibrated(planned, budget, n_objectives, pure=False)
-    planned, counted = counted_rows(planned, noise_multiplier)
+    noise = _calibrated(planned, budget, n_objectives, pure=False)
+    planned, counted = counted_rows(planned, noise)
     method = ObjectivePerturbationMethod(
-        planned.problem,
-        planned,
-        counted,
-        data,
-        n_objectives,
-        0.0,
-        0.0,
-        noise_multiplier,
-        pure=False,
+        planned.problem, planned, counted, data, n_objectives, 0.0, 0.0, noise, pure=False
     )
     longest = method.std * (math.sqrt(data.n_columns) + 20.0)
     planned = dataclasses.replace(planned, linear_norm=longest)
@@ -337,12 +325,25 @@ def _plan_pure(
     Raises ValueError if the curvature alone exceeds the budget, or rounding is too large.
     """
     epsilon = budget.as_approximate_dp().epsilon / n_objectives
-    first, *larger = wanted_strengths(planned, data, epsilon, strength)
+    if not planned.adjacency.n_is_public:
+        # Theorem 3 of the proofs needs at least as many rows as columns.
+        most = max(planned.most_rows, planned.data.n_columns)
+        planned = dataclasses.replace(planned, most_rows=most)
+    size = data.n_columns + 10.0 * math.sqrt(data.n_columns) + 40.0
 
     def tried(wanted: float) -> tuple[ObjectivePerturbationMethod, float]:
+        """Decide noise and radius, and return the tolerance that can be promised."""
         strong = with_strength(planned, strength, wanted)
-        return _pure_without_tolerance(strong, data, budget, n_objectives)
+        noise = _calibrated(strong, budget, n_objectives, pure=True)
+        method = ObjectivePerturbationMethod(
+            strong.problem, strong, None, data, n_objectives, 0.0, 0.0, noise, pure=True
+        )
+        # The largest norm for a typical b; the rare minimiser beyond it is projected.
+        longest = dataclasses.replace(strong, linear_norm=method.linear_term.noise_scale * size)
+        radius = max(longest.norm, strong.movement)
+        return dataclasses.replace(method, radius=radius), strong.reach_within(2.0 * radius)
 
+    first, *larger = wanted_strengths(planned, data, epsilon, strength)
     method, reached = tried(first)
     for wanted in larger:
         if reached <= REACHED * method.objective.movement:
@@ -350,36 +351,6 @@ def _plan_pure(
         method, reached = tried(wanted)
     tolerance = method.objective.checked_tolerance(reached, _TOLERANCE, _PURE_LARGEST_TOLERANCE)
     return dataclasses.replace(method, tolerance=tolerance)
-
-
-def _pure_without_tolerance(
-    planned: PlannedObjective,
-    data: DataSpec,
-    budget: PrivacyBudget,
-    n_objectives: int,
-) -> tuple[ObjectivePerturbationMethod, float]:
-    """Decide noise and radius, and return the tolerance that can be promised."""
-    if not planned.adjacency.n_is_public:
-        # Theorem 3 of the proofs needs at least as many rows as columns.
-        most = max(planned.most_rows, planned.data.n_columns)
-        planned = dataclasses.replace(planned, most_rows=most)
-    noise_multiplier = _calibrated(planned, budget, n_objectives, pure=True)
-    method = ObjectivePerturbationMethod(
-        planned.problem,
-        planned,
-        None,
-        data,
-        n_objectives,
-        0.0,
-        0.0,
-        noise_multiplier,
-        pure=True,
-    )
-    # The largest norm for a typical b; the rare minimiser beyond it is projected.
-    size = data.n_columns + 10.0 * math.sqrt(data.n_columns) + 40.0
-    longest = dataclasses.replace(planned, linear_norm=method.linear_term.noise_scale * size)
-    radius = max(longest.norm, planned.movement)
-    return dataclasses.replace(method, radius=radius), planned.reach_within(2.0 * radius)
 
 
 def _calibrated(

@@ -13,7 +13,7 @@ from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import CountedRows
 from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.objective import minimizer_release, noisy_minimizer
-from dpglm.privacy import Adjacency, Composed, Event, Gaussian, PrivacyBudget, calibrate
+from dpglm.privacy import Composed, Event, Gaussian, PrivacyBudget, calibrate
 from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem, Unconstrained
@@ -89,7 +89,7 @@ class OutputPerturbation(Solver):
     intercept_scale: float | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self.strength, self.clip, self.intercept_scale)
+        check_settings(self)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
@@ -101,7 +101,15 @@ class OutputPerturbation(Solver):
                 "constraint must be an L2Ball or none for output perturbation, got "
                 f"{problem.constraint!r}"
             )
-        multiplier = calibrate(lambda sigma: _event(sigma, adjacency), budget, adjacency)
+
+        def event(sigma: float) -> Event:
+            minimiser = Gaussian(sigma)
+            if adjacency.n_is_public:
+                return minimiser
+            # And that of the number of rows.
+            return Composed((Gaussian(COUNT_MULTIPLIER * sigma), minimiser))
+
+        multiplier = calibrate(event, budget, adjacency)
         planned = plan_objective(
             problem, data, adjacency, problem.loss, self.clip, self.intercept_scale
         )
@@ -188,14 +196,6 @@ class OutputPerturbationMethod(Method[Floats]):
 
     def finish(self, state: Floats) -> Outcome:
         return Outcome(state)
-
-
-def _event(noise_multiplier: float, adjacency: Adjacency) -> Event:
-    """Return the event of the minimiser, and of the number of rows if that is private."""
-    minimiser = Gaussian(noise_multiplier)
-    if adjacency.n_is_public:
-        return minimiser
-    return Composed((Gaussian(COUNT_MULTIPLIER * noise_multiplier), minimiser))
 
 
 def _default_strength(planned: PlannedObjective, moved: float) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ COUNT_MULTIPLIER = 20.0
 """Relative noise in the number of rows, if that is private: it costs 1/400 of mu squared."""
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen.
-_CLIP, _INTERCEPT = 0.5, 0.25
+_CLIP, INTERCEPT = 0.5, 0.25
 
 
 @final
@@ -127,7 +127,14 @@ class PlannedObjective:
         bound = 2.0 * (rows * self.clip + self.linear_norm) / strength
         if self.loss.nonnegative:
             tilt = self.linear_norm / strength
-            at_zero = 2.0 * rows * _value_at_zero(self.loss, self.data) / strength
+            # The largest loss at the prediction zero, as losses are convex in the target.
+            loss, data, most = self.loss, self.data, math.inf
+            low, high = data.target_range(loss.target.bounds)
+            if loss.target is Target.CLASS:
+                most = loss.value(np.zeros((1, data.n_outputs)), np.zeros(1, dtype=int))[0]
+            elif math.isfinite(high - low):
+                most = loss.value(np.zeros(2), np.array([low, high])).max()
+            at_zero = 2.0 * rows * float(most) / strength
             bound = min(bound, tilt + math.sqrt(tilt * tilt + at_zero))
         if _covers_all(self.problem, self.data):
             bound = min(bound, self.problem.constraint.norm_bound(self.data.n_coefficients))
@@ -232,16 +239,16 @@ class PlannedObjective:
         return prox
 
 
-def check_settings(
-    strength: float | None, clip: float | None, intercept_scale: float | None
-) -> None:
-    """Raise ValueError unless given settings are in range."""
-    if strength is not None:
-        check_real("strength", strength, least=0.0)
-    if clip is not None:
-        check_real("clip", clip, above=0.0)
-    if intercept_scale is not None:
-        check_real("intercept_scale", intercept_scale, least=1e-3, most=1e3)
+def check_settings(settings: Any) -> None:
+    """Raise ValueError unless the given settings of both solvers are in range."""
+    ranges: dict[str, dict[str, float]] = {
+        "strength": {"least": 0.0},
+        "clip": {"above": 0.0},
+        "intercept_scale": {"least": 1e-3, "most": 1e3},
+    }
+    for name, allowed in ranges.items():
+        if (given := getattr(settings, name)) is not None:
+            check_real(name, given, **allowed)
 
 
 def plan_objective(
@@ -251,7 +258,7 @@ def plan_objective(
     loss: Loss,
     clip: float | None,
     intercept_scale: float | None,
-    free_intercept: float = _INTERCEPT,
+    free_intercept: float = INTERCEPT,
 ) -> PlannedObjective:
     """Decide everything but the strength, which is 1 until ``with_strength`` sets it.
 
@@ -356,16 +363,6 @@ def own_strength(problem: Problem, data: DataSpec) -> float:
 
 def _covers_all(problem: Problem, data: DataSpec) -> bool:
     return data.intercept == 0.0 or problem.penalize_intercept
-
-
-def _value_at_zero(loss: Loss, data: DataSpec) -> float:
-    """Return the largest loss at the prediction zero, as losses are convex in the target."""
-    if loss.target is Target.CLASS:
-        return float(loss.value(np.zeros((1, data.n_outputs)), np.zeros(1, dtype=int))[0])
-    low, high = data.target_range(loss.target.bounds)
-    if not math.isfinite(high - low):
-        return math.inf
-    return float(loss.value(np.zeros(2), np.array([low, high])).max())
 
 
 # The strength of the quadratic of objective perturbation with L2 noise.

@@ -135,18 +135,8 @@ def shrinkage_factor(size: float, noise: float, coordinates: int, *, alike: bool
     coordinates)``, which noise alone exceeds one time in six; 1 from b on, which is ``2 a`` if rows
     are ``alike`` in all directions, so that norms reflect predictions, and ``1 + 3 sqrt(2 /
     coordinates)`` if few directions may carry all of them; between these ``(1 - a / q) / (1 - a /
-    b)``, but at least 0.1.
-
-    The positive-part James-Stein estimator has the factor ``1 - 1 / q`` at every q. With noise that
-    is only bounded from above it would shrink large vectors for nothing.
-
-    James and Stein, "Estimation with quadratic loss", Fourth Berkeley Symposium (1961).
-
-    >>> [
-    ...     shrinkage_factor(size, noise=1.0, coordinates=2, alike=True)
-    ...     for size in (1.0, 2.0, 2.5, 3.0)
-    ... ]
-    [0.1, 0.1, 0.72, 1.0]
+    b)``, but at least 0.1. The positive-part James-Stein estimator ``1 - 1 / q`` would shrink large
+    vectors for nothing, as noise is only bounded from above.
     """
     if size >= _FAR * noise:
         # Without noise in a coefficient, as under a huge penalty, all of it is signal.
