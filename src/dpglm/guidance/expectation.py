@@ -298,6 +298,16 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         for name, value in plan.budget.to_dict().items()
         if name not in ("type", "delta")
     )
+    verdict = _VERDICTS[0][1]
+    if signal >= HOPELESS:
+        quality = next(text for bound, text in _VERDICTS if _signal_of_share(plan) < bound)
+        low, high = (round(100.0 * min(one, 1.0)) for one in share)
+        verdict = (
+            f"{quality} {low} to {high} % of the possible improvement, which is that of a fit "
+            "without privacy over a constant prediction."
+        )
+        if _has_noise_of_bound(plan):
+            verdict = _NOISE_OF_BOUND
     data, cures = plan.data, _cures(plan, _GOOD / signal) if signal < _GOOD else ()
     wide = data.n_outputs > 1 and not data.sparse and data.n_features > _MANY_COLUMNS
     if signal >= _GOOD and wide and math.isfinite(data.entry_bound):
@@ -306,26 +316,12 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
     return Guidance(
         f"{plan.data.n_rows} rows and {spent} for {plan.data.n_coefficients} coefficients.",
         signal,
-        _verdict(plan, share),
+        verdict,
         share,
         _noise_in_plan(plan) if coefficients is None else _noise_in_model(coefficients.inference),
         cures,
         plan.cautions() if coefficients is None else (),
         plan.theorems,
-    )
-
-
-def _verdict(plan: Plan, share: tuple[float, float]) -> str:
-    signal = _signal_of_share(plan)
-    quality = next(text for bound, text in _VERDICTS if signal < bound)
-    if signal_to_noise(plan) < HOPELESS:
-        return _VERDICTS[0][1]
-    if _has_noise_of_bound(plan):
-        return _NOISE_OF_BOUND
-    low, high = (round(100.0 * min(one, 1.0)) for one in share)
-    return (
-        f"{quality} {low} to {high} % of the possible improvement, which is that of a fit without "
-        "privacy over a constant prediction."
     )
 
 

@@ -207,7 +207,7 @@ class Arora2022GridSearch(theorems.TheoremSettings):
         return f"arora2022, Theorem {8 if self.solver is None else 7} (corrected)"
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return self.solver is None or self.solver.needs_float64(problem, budget)
+        return self.solver is None or super().needs_float64(problem, budget)
 
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data

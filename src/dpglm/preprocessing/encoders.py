@@ -86,7 +86,7 @@ class TableEncoder(TransformerMixin, BaseEstimator, abc.ABC):
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Name the encoded features: ``column`` of a number, ``column=category`` of a level.
 
-        The reference category has no feature. ``input_features`` is not used.
+        Reference categories are left out. ``input_features`` is not used.
         """
         return np.array(self._schema().feature_names, dtype=object)
 

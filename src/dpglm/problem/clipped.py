@@ -107,11 +107,9 @@ class ClippedLoss(_OfLoss):
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         return self.loss.smoothness_below(self.clip_slope, z_bound, y_low, y_high)
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
         # The caller takes the minimum of this and the bound of this loss's own clip.
-        return self.loss.smoothness_below(slope_limit, z_bound, y_low, y_high)
+        return self.loss.smoothness_below(limit, z_bound, y_low, y_high)
 
 
 @checked
@@ -250,10 +248,8 @@ class WithOffset(_OfLoss):
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         return self.loss.smoothness_on(z_bound + self.bound, y_low, y_high)
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
-        return self.loss.smoothness_below(slope_limit, z_bound + self.bound, y_low, y_high)
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
+        return self.loss.smoothness_below(limit, z_bound + self.bound, y_low, y_high)
 
     def _inputs(self, z: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[Any]]:
         z = as_float(z)

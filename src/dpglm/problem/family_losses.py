@@ -103,10 +103,8 @@ class Poisson(ConvexScalarLoss):
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         return exp_or_inf(z_bound)
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
-        largest = slope_limit + y_high
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
+        largest = limit + y_high
         return largest if largest >= math.exp(-z_bound) else 0.0
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
@@ -160,10 +158,8 @@ class Gamma(ConvexScalarLoss):
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         return product(y_high, exp_or_inf(z_bound))
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
-        return 1 + slope_limit
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
+        return 1 + limit
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return np.log(y) - np.log1p(-slope)
@@ -238,16 +234,14 @@ class Tweedie(ConvexScalarLoss):
             for side in (z_bound, -z_bound)
         )
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
         # With a = exp((2 - p) z) the curvature is a - (p - 1) slope. At a given slope z grows with
         # y, so the largest y counts; along z the curvature is convex, so an end of the slopes does.
-        if math.isinf(y_high) or math.isinf(slope_limit):
+        if math.isinf(y_high) or math.isinf(limit):
             return math.inf
         if y_high == 0.0:
-            return (2 - self.power) * slope_limit
-        ends = np.array([-slope_limit, slope_limit])
+            return (2 - self.power) * limit
+        ends = np.array([-limit, limit])
         z = self.slope_inverse(ends, np.full(2, y_high))
         largest = np.exp((2 - self.power) * z) - (self.power - 1) * ends
         return float(largest.max()) * (1 + 1e-9)
@@ -348,11 +342,9 @@ class NegativeBinomial(ConvexScalarLoss):
         share = self._share(min(max(steepest, -z_bound), z_bound))
         return product(y_high + 1 / self.alpha, share * (1 - share))
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
         # With t = alpha m / (1 + alpha m) it is t (1/alpha - slope), and (1 - t) (y + slope).
-        return min(1 / self.alpha, y_high) + slope_limit
+        return min(1 / self.alpha, y_high) + limit
 
     def _share(self, z: float) -> float:
         """``alpha m / (1 + alpha m)`` at the score z."""
@@ -516,12 +508,10 @@ class ComplementaryLogLog(_OfProportions):
         share = _share_of(least)
         return y_low * share * (least + share - 1) + product(1 - y_low, u)
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
         # As (1 - y) u is slope + y h, the curvature is slope + y h (u + h), and
         # h (u + h) = (u / (2 sinh(u/2)))^2 is at most 1.
-        return slope_limit + y_high
+        return limit + y_high
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:
         return increasing_root(lambda z: self._slope(z, y), slope, -745.0, EXPONENT_LIMIT[8])

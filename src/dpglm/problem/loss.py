@@ -323,7 +323,5 @@ class ConvexScalarLoss(Loss):
             self._smoothness_below(slope_limit, z_bound, y_low, y_high),
         )
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
         return math.inf

@@ -60,15 +60,13 @@ class Logistic(ConvexScalarLoss):
     def _smoothness_on(self, z_bound: float, y_low: float, y_high: float) -> float:
         return 0.25
 
-    def _smoothness_below(
-        self, slope_limit: float, z_bound: float, y_low: float, y_high: float
-    ) -> float:
+    def _smoothness_below(self, limit: float, z_bound: float, y_low: float, y_high: float) -> float:
         # The curvature is u (1 - u) where u = |slope| runs over [lowest, highest].
         highest = 1 / (1 + math.exp(-z_bound))
         lowest = 1 - highest
-        if slope_limit < lowest:
+        if limit < lowest:
             return 0.0
-        u = min(0.5, highest, slope_limit)
+        u = min(0.5, highest, limit)
         return u * (1 - u)
 
     def slope_inverse(self, slope: FloatArray, y: FloatArray) -> FloatArray:

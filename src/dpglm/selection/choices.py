@@ -359,23 +359,17 @@ class BestIterateMethod(Method["BestIterateState"]):
         if len(state.iterates) <= self.descent.n_steps:
             descent, info = self.descent.step(state.descent, oracle)
             return BestIterateState((*state.iterates, descent.w), descent), info
+        problem, data = self.descent.problem, self.descent.data
+        # Gradients of the penalty, in units of a sum over rows.
+        penalties = [data.n_rows * problem.regularizer.strong_convexity * w for w in state.iterates]
+        if data.intercept > 0.0 and not problem.penalize_intercept:
+            for gradient in penalties:
+                gradient[-1] = 0.0
         position = choose_shortest_gradient(
-            oracle,
-            self.choice,
-            state.iterates,
-            [self._penalty_gradient(w) for w in state.iterates],
-            self.descent.clipping,
+            oracle, self.choice, state.iterates, penalties, self.descent.clipping
         )
         chosen = dataclasses.replace(state, chosen=state.iterates[position])
         return chosen, StepInfo(self.n_steps, math.nan)
-
-    def _penalty_gradient(self, w: Array) -> Array:
-        """Return the gradient of the penalty, in units of a sum over rows."""
-        problem, data = self.descent.problem, self.descent.data
-        gradient = data.n_rows * problem.regularizer.strong_convexity * w
-        if data.intercept > 0.0 and not problem.penalize_intercept:
-            gradient[-1] = 0.0
-        return gradient
 
     def finish(self, state: BestIterateState) -> Outcome:
         assert state.chosen is not None

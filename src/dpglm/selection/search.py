@@ -117,9 +117,6 @@ class ConfidenceBoosting(Solver):
         if self.loss_bound is not None:
             check_real("loss_bound", self.loss_bound, above=0.0)
 
-    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return self.solver.needs_float64(problem, budget)
-
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         sizes = part_sizes(data.n_rows, self.n_models, self.choice_fraction, adjacency)
@@ -223,9 +220,6 @@ class NormGridSearch(Solver):
         if self.loss_bound is not None:
             check_real("loss_bound", self.loss_bound, above=0.0)
         check_real("failure", self.failure, least=1e-9, below=1.0)
-
-    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return self.solver.needs_float64(problem, budget)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency

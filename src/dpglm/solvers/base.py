@@ -567,8 +567,9 @@ class Solver(abc.ABC):
     """Public settings of an algorithm; ``plan`` decides those that are left open."""
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        """Whether bounds on rounding need double precision for this problem and budget."""
-        return False
+        """Whether bounds on rounding need double precision, by default if a solver within does."""
+        inner = (one for one in vars(self).values() if isinstance(one, Solver))
+        return any(one.needs_float64(problem, budget) for one in inner)
 
     def with_inference(
         self,

@@ -15,7 +15,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.preprocessing.base import PlannedStep, Preprocessor
 from dpglm.preprocessing.row_map import RowMap
 from dpglm.preprocessing.steps import Center
-from dpglm.privacy import Composed, PrivacyBudget
+from dpglm.privacy import Composed
 from dpglm.problem import Problem
 from dpglm.solvers.base import (
     Composite,
@@ -95,9 +95,6 @@ class Preprocessed(Solver):
             for share in self.shares:
                 if share is not None:
                     check_real("shares", share, above=0.0, below=1.0)
-
-    def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
-        return self.solver.needs_float64(problem, budget)
 
     def decide(self, facts: Facts) -> Plan:
         data, adjacency = facts.data, facts.adjacency

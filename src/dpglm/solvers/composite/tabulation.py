@@ -118,14 +118,10 @@ class Grid:
         width = np.diff(self.bounds)[cell]
         offset = np.minimum(np.floor(part * width), width - 1).astype(np.int64)
         bounds = np.union1d(np.array(required, np.int64), self.bounds[cell] + offset)
-        return Grid(bounds, np.diff(self._below(shares, bounds)))
-
-    def _below(self, shares: Floats, keys: NDArray[np.int64]) -> Floats:
-        """Return the share of the rows below keys, uniform within a cell."""
-        cell = self.places(keys)
-        upto = np.concatenate([[0.0], np.cumsum(shares)])
-        part = (keys - self.bounds[cell]) / np.diff(self.bounds)[cell]
-        return upto[cell] + part * shares[cell]
+        # The share of the rows below each end, uniform within a cell.
+        cell, upto = self.places(bounds), np.concatenate([[0.0], np.cumsum(shares)])
+        part = (bounds - self.bounds[cell]) / np.diff(self.bounds)[cell]
+        return Grid(bounds, np.diff(upto[cell] + part * shares[cell]))
 
 
 @final
@@ -381,13 +377,9 @@ class Tabulation(Method[tuple[Floats, ...]]):
 
     def found(self, released: Floats) -> tuple[FoundCells, ...]:
         """Return the result of the search, for each refined column."""
-        *searched, fine, _ = self._split(released)
-        return self._found(self._grids(searched), fine)
-
-    def _split(self, released: Floats) -> list[Floats]:
-        """Return the values of each release."""
         searched, *others = (sum(one.size for one in tables) for tables in self._asked.values())
-        return [*_parts(released, [searched] * self.n_rounds + others)]
+        *counts, fine, _ = _parts(released, [searched] * self.n_rounds + others)
+        return self._found(self._grids(counts), fine)
 
 
 @final

@@ -17,7 +17,7 @@ from dpglm.oracle.gradients import Oracle
 from dpglm.oracle.views import View, view_spec
 from dpglm.privacy import Adjacency, ApproximateDP, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
-from dpglm.problem import L1Ball, Problem, Unconstrained
+from dpglm.problem import L1Ball, Unconstrained
 from dpglm.solvers.base import Facts, FitMethod, Iterate, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
@@ -100,12 +100,26 @@ class FrankWolfe(Solver):
         steps = self.n_steps or _steps(data, budget.as_approximate_dp(), adjacency)
         fraction = _CLIP_SCALAR if data.n_outputs == 1 else _CLIP_VECTOR
         slope_clip = self.slope_clip or fraction * defaults.slope_unit(problem.loss, data)
+        radius, constraint = self.radius, problem.constraint
+        if isinstance(constraint, L1Ball):
+            if radius is not None and radius > constraint.radius:
+                raise ValueError(
+                    f"radius must be at most the constraint's {constraint.radius!r}, got {radius!r}"
+                )
+            radius = radius or constraint.radius
+        elif not isinstance(constraint, Unconstrained):
+            raise ValueError(
+                f"constraint must be an L1Ball or Unconstrained for Frank-Wolfe, got {constraint!r}"
+            )
+        if radius is None:
+            reach = defaults.slope_range(problem.loss, data)
+            radius = _RADIUS_FACTOR * math.sqrt(steps) * reach / entry_bound(data)
         method = FrankWolfeMethod(
             problem=problem,
             data=data,
             adjacency=adjacency,
             steps=steps,
-            radius=self._radius(problem, data, steps),
+            radius=radius,
             slope_clip=slope_clip,
             choice_epsilon=2.0,
         )
@@ -117,24 +131,6 @@ class FrankWolfe(Solver):
                 f"{steps} steps, got {budget!r}"
             )
         return facts.plan(method)
-
-    def _radius(self, problem: Problem, data: DataSpec, steps: int) -> float:
-        constraint = problem.constraint
-        if isinstance(constraint, L1Ball):
-            if self.radius is not None and self.radius > constraint.radius:
-                raise ValueError(
-                    f"radius must be at most the constraint's {constraint.radius!r}, got "
-                    f"{self.radius!r}"
-                )
-            return self.radius or constraint.radius
-        if not isinstance(constraint, Unconstrained):
-            raise ValueError(
-                f"constraint must be an L1Ball or Unconstrained for Frank-Wolfe, got {constraint!r}"
-            )
-        if self.radius is not None:
-            return self.radius
-        reach = defaults.slope_range(problem.loss, data)
-        return _RADIUS_FACTOR * math.sqrt(steps) * reach / entry_bound(data)
 
 
 def _steps(data: DataSpec, budget: ApproximateDP, adjacency: Adjacency) -> int:
@@ -176,7 +172,7 @@ class FrankWolfeMethod(FitMethod[Iterate]):
     def vertices(self) -> ScoreRelease:
         """The release of each vertex."""
         return coordinate_release(
-            self._view,
+            view_spec(self.data, self._intercept_scale, self.data.n_outputs),
             self.adjacency,
             self.slope_clip,
             self._offset_bound,
@@ -202,10 +198,6 @@ class FrankWolfeMethod(FitMethod[Iterate]):
     def _intercept_scale(self) -> float:
         """Factor on the intercept's column that makes a free one as large as other entries."""
         return entry_bound(self.data) / self.data.intercept if self._has_free_intercept else 1.0
-
-    @property
-    def _view(self) -> DataSpec:
-        return view_spec(self.data, self._intercept_scale, self.data.n_outputs)
 
     @property
     def _offset_bound(self) -> float:

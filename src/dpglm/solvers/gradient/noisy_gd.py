@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal, final
 
 from dpglm._validation import check_bools, check_count, check_real
-from dpglm.data.rows import DataSpec
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
-from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.gradient.noisy_gd_method import NoisyGDMethod, StartComparison, l2_steps
 from dpglm.solvers.parts import defaults
@@ -121,7 +119,13 @@ class NoisyGD(Solver):
         mu = math.inf if pure else budget.gdp_mu() / factor
         comparison = None
         if self.compare:
-            bound, share = _comparison(loss, data, mu)
+            largest = _COMPARISON_CLIP if loss.convex else _COMPARISON_CLIP_NONCONVEX
+            enough, most = _COMPARISON_NOISE, _MOST_COMPARISON_SHARE
+            if not defaults.has_bounded_slopes(loss, data):
+                enough, most = _COMPARISON_NOISE_UNBOUNDED, _MOST_COMPARISON_SHARE_UNBOUNDED
+            scale = defaults.slope_unit(loss, data) ** 2 / defaults.curvature(loss, data)
+            bound = largest * scale
+            share = min((largest / (enough * mu * data.n_rows)) ** 2, most)
             noise = GaussianNoise(1.0 / (math.sqrt(share) * budget.gdp_mu()))
             comparison = StartComparison(bound, noise)
             mu *= math.sqrt(1.0 - share)
@@ -193,17 +197,6 @@ def pure_gd(
         shrink=True,
         noise="l2",
     )
-
-
-def _comparison(loss: Loss, data: DataSpec, mu: float) -> tuple[float, float]:
-    """Return the bound on differences of losses, and the share of the budget for their sum."""
-    clip = _COMPARISON_CLIP if loss.convex else _COMPARISON_CLIP_NONCONVEX
-    noise, most = _COMPARISON_NOISE, _MOST_COMPARISON_SHARE
-    if not defaults.has_bounded_slopes(loss, data):
-        noise, most = _COMPARISON_NOISE_UNBOUNDED, _MOST_COMPARISON_SHARE_UNBOUNDED
-    scale = defaults.slope_unit(loss, data) ** 2 / defaults.curvature(loss, data)
-    enough = (clip / (noise * mu * data.n_rows)) ** 2
-    return clip * scale, min(enough, most)
 
 
 # Chosen on validation parts of the training rows of Adult and ACS employment: half of it costs

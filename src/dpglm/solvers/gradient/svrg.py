@@ -35,37 +35,6 @@ _LEAST_STEPS, _MOST_STEPS = 50, 500
 _LEAST_BATCH = 256
 
 
-def decide_steps(
-    problem: Problem,
-    data: DataSpec,
-    *,
-    mu: float,
-    clip: float,
-    units: int,
-    inner_steps: int | None,
-    step_size: float | None,
-) -> tuple[int, float]:
-    """Decide the inner steps of the first epoch and the step size, if they are not given.
-
-    All epochs together are ``units`` times as long as the first. As in ``defaults.steps``, the
-    budget decides the distance that clipped gradients may carry the parameter: 0.1 in place of 0.7
-    units, as differences have twice the sensitivity and their noise adds to that of anchors.
-    """
-    loss = problem.loss
-    unit, curvature = defaults.slope_unit(loss, data), defaults.smoothness(loss, data)
-    travel = _TRAVEL * unit / curvature * mu * data.n_rows / data.row_norm
-    bounded = defaults.has_bounded_slopes(loss, data)
-    largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
-    largest = largest if loss.convex else _STEP_NONCONVEX
-    stable = largest / row_smoothness(problem, data)
-    if inner_steps is None:
-        wanted = travel / (clip * (step_size or stable))
-        inner_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS) / units)
-    if step_size is None:
-        step_size = min(stable, travel / (clip * units * inner_steps))
-    return inner_steps, step_size
-
-
 def row_smoothness(problem: Problem, data: DataSpec) -> float:
     """Return the Lipschitz constant of a row's gradient."""
     return defaults.smoothness(problem.loss, data) * data.augmented_row_norm**2
@@ -108,15 +77,22 @@ class VarianceReduction(Solver):
         least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
         clip = defaults.checked_clip(problem.loss, data, self.clip, least)
         growths = [self.growth**epoch for epoch in range(self.n_epochs)]
-        inner_steps, step_size = decide_steps(
-            problem,
-            data,
-            mu=facts.mu,
-            clip=clip,
-            units=sum(growths),
-            inner_steps=self.inner_steps,
-            step_size=self.step_size,
-        )
+        # As in ``defaults.steps``, the budget decides the distance that clipped gradients may carry
+        # the parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and
+        # their noise adds to that of anchors. All epochs are ``units`` times as long as the first.
+        loss, units = problem.loss, sum(growths)
+        reach = defaults.slope_unit(loss, data) / defaults.smoothness(loss, data)
+        travel = _TRAVEL * reach * facts.mu * data.n_rows / data.row_norm
+        bounded = defaults.has_bounded_slopes(loss, data)
+        largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
+        largest = largest if loss.convex else _STEP_NONCONVEX
+        stable = largest / row_smoothness(problem, data)
+        inner_steps, step_size = self.inner_steps, self.step_size
+        if inner_steps is None:
+            wanted = travel / (clip * (step_size or stable))
+            inner_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS) / units)
+        if step_size is None:
+            step_size = min(stable, travel / (clip * units * inner_steps))
         lengths = tuple(inner_steps * growth for growth in growths)
         rate = self.sampling_rate
         if rate is None:
@@ -323,7 +299,10 @@ class VarianceReducedMethod(FitMethod["VarianceReducedState"]):
     def step(
         self, state: VarianceReducedState, oracle: Oracle
     ) -> tuple[VarianceReducedState, StepInfo]:
-        epoch, t = self._place(state.step)
+        # The epoch of a step, and its place in it, both from 0.
+        ends = np.cumsum(self.lengths)
+        epoch = int(np.searchsorted(ends, state.step, side="right"))
+        t = state.step - int(ends[epoch]) + self.lengths[epoch]
         anchor_gradient, variance = state.anchor_gradient, self._anchor_std**2
         if t == 0:
             anchor_gradient = oracle.noisy_gradient(
@@ -333,42 +312,22 @@ class VarianceReducedMethod(FitMethod["VarianceReducedState"]):
         if t > 0 or not (self.restarts or epoch == 0):
             distance = float(np.linalg.norm(state.w - state.anchor))
             bound = self.difference_bound(distance)
-            g = g + noisy_difference(
-                oracle,
-                self.differences(bound),
-                state.w,
-                state.anchor,
-                FlatClipping(self.clip),
-                bound,
-            )
+            declared, points = self.differences(bound), (state.w, state.anchor)
+            g = g + noisy_difference(oracle, declared, *points, FlatClipping(self.clip), bound)
             variance += self._difference_std(distance) ** 2
-        iterate = feasible(
-            self.problem,
-            n_penalized(self.problem, self.data),
-            state.w - self.step_size * g,
-            self.step_size,
-        )
+        moved, penalized = state.w - self.step_size * g, n_penalized(self.problem, self.data)
+        iterate = feasible(self.problem, penalized, moved, self.step_size)
         w = iterate + self.momentum * (iterate - state.iterate) if self.momentum else iterate
         anchor, average = state.anchor, state.average + state.weights[state.step] * iterate
         if t + 1 == self.lengths[epoch]:
             anchor, average = average, np.zeros_like(average)
             w = iterate = anchor if self.restarts else iterate
-        info = StepInfo(
-            state.step + 1,
-            self.step_size,
-            float(np.linalg.norm(g)),
-            math.sqrt(variance * self.data.n_coefficients),
-        )
+        noise_norm = math.sqrt(variance * self.data.n_coefficients)
+        info = StepInfo(state.step + 1, self.step_size, float(np.linalg.norm(g)), noise_norm)
         after = VarianceReducedState(
             state.step + 1, w, iterate, anchor, anchor_gradient, average, state.weights
         )
         return after, info
-
-    def _place(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step, and its place in it, both from 0."""
-        ends = np.cumsum(self.lengths)
-        epoch = int(np.searchsorted(ends, step, side="right"))
-        return epoch, step - int(ends[epoch]) + self.lengths[epoch]
 
     def finish(self, state: VarianceReducedState) -> Outcome:
         return Outcome(state.anchor)

@@ -234,19 +234,16 @@ class ObjectivePerturbationMethod(Method[Floats]):
     def coefficient_noise(self) -> float:
         return self.std / self.objective.strength
 
-    @property
-    def even_noise(self) -> float:
-        """Standard deviation of the noise in each coefficient, for rows alike in all directions.
-
-        Flat directions of other rows have more of it, so results with them are shrunk less.
-        """
-        return self.std / (self.objective.strength + row_curvature(self.objective, self.original))
-
     def init(self, seed: int) -> Floats:
         return np.zeros(self.original.coefficient_shape)
 
     def step(self, state: Floats, oracle: Oracle) -> tuple[Floats, StepInfo]:
-        share = self._share(oracle)
+        # The share with which each row counts, if their number is private.
+        share = 1.0
+        if self.counted is not None:
+            share = self.counted.share(oracle)
+        elif not self.objective.adjacency.n_is_public:
+            share = shrinking_share(oracle.rows.n_rows, self.objective.most_rows)
         classes = range(self.n_objectives) if self.n_objectives > 1 else [None]
         shape = self.objective.data.coefficient_shape
         objectives = [
@@ -270,19 +267,14 @@ class ObjectivePerturbationMethod(Method[Floats]):
         )
         return w, StepInfo(1, 1.0)
 
-    def _share(self, oracle: Oracle) -> float:
-        """Return the share with which each row counts, if their number is private."""
-        if self.counted is not None:
-            return self.counted.share(oracle)
-        if self.objective.adjacency.n_is_public:
-            return 1.0
-        return shrinking_share(oracle.rows.n_rows, self.objective.most_rows)
-
     def finish(self, state: Floats) -> Outcome:
         w, problem = state, self.objective.problem
         if self.pure and is_neutral(self.objective.loss, self.original):
             own_intercept = n_penalized(problem, self.original) < self.original.n_columns
-            w = shrunk(w, np.zeros_like(w), self.even_noise, own_intercept=own_intercept)
+            # The noise for rows alike in all directions. Flat directions of other rows have more of
+            # it, so results with them are shrunk less.
+            curved = self.objective.strength + row_curvature(self.objective, self.original)
+            w = shrunk(w, np.zeros_like(w), self.std / curved, own_intercept=own_intercept)
         return Outcome(self.objective.unscaled(w))
 
 

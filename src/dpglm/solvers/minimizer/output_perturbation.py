@@ -114,7 +114,19 @@ class OutputPerturbation(Solver):
             problem, data, adjacency, problem.loss, self.clip, self.intercept_scale
         )
         moved = multiplier * adjacency.sum_sensitivity(planned.clip * data.weight_bound)
-        planned = with_strength(planned, self.strength, _default_strength(planned, moved))
+        # The noise in a mean gradient decides the strength that is best, for the ball or a guess.
+        noise, q = moved / data.n_rows, planned.curvature
+        ball = problem.constraint.norm_bound(1)
+        unit = slope_unit(problem.loss, planned.data) * planned.data.augmented_row_norm
+        radius = _RADIUS * unit / q if math.isinf(ball) else ball
+        strength = float((2.0 * q) ** (1 / 3) * (noise / radius) ** (2 / 3))
+        if math.isfinite(ball):
+            lipschitz = math.sqrt(2.0 * planned.clip * noise) / ball
+            # The excess risk of each from noise and penalty.
+            if_smooth = 0.5 * q * (noise / strength) ** 2 + 0.5 * strength * ball**2
+            if_lipschitz = planned.clip * noise / lipschitz + 0.5 * lipschitz * ball**2
+            strength = strength if if_smooth <= if_lipschitz else lipschitz
+        planned = with_strength(planned, self.strength, data.n_rows * strength)
         planned, counted = counted_rows(planned, multiplier)
         method = OutputPerturbationMethod(
             problem=problem,
@@ -196,22 +208,3 @@ class OutputPerturbationMethod(Method[Floats]):
 
     def finish(self, state: Floats) -> Outcome:
         return Outcome(state)
-
-
-def _default_strength(planned: PlannedObjective, moved: float) -> float:
-    """Return the strength relative to the sum; ``moved`` is the noise in a gradient sum."""
-    data, q = planned.data, planned.curvature
-    noise, ball = moved / data.n_rows, planned.problem.constraint.norm_bound(1)
-    if math.isinf(ball):
-        unit = slope_unit(planned.problem.loss, data) * data.augmented_row_norm
-        return data.n_rows * _smooth_strength(q, noise, _RADIUS * unit / q)
-    smooth = _smooth_strength(q, noise, ball)
-    lipschitz = math.sqrt(2.0 * planned.clip * noise) / ball
-    # The excess risk of each from noise and penalty.
-    excess_if_smooth = 0.5 * q * (noise / smooth) ** 2 + 0.5 * smooth * ball**2
-    excess_if_lipschitz = planned.clip * noise / lipschitz + 0.5 * lipschitz * ball**2
-    return data.n_rows * (smooth if excess_if_smooth <= excess_if_lipschitz else lipschitz)
-
-
-def _smooth_strength(curvature: float, noise: float, radius: float) -> float:
-    return float((2.0 * curvature) ** (1 / 3) * (noise / radius) ** (2 / 3))
