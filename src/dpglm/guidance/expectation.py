@@ -299,15 +299,15 @@ def guidance(plan: Plan, coefficients: CoefficientTable | None = None) -> Guidan
         if name not in ("type", "delta")
     )
     verdict = _VERDICTS[0][1]
-    if signal >= HOPELESS:
+    if signal >= HOPELESS and _has_noise_of_bound(plan):
+        verdict = _NOISE_OF_BOUND
+    elif signal >= HOPELESS:
         quality = next(text for bound, text in _VERDICTS if _signal_of_share(plan) < bound)
         low, high = (round(100.0 * min(one, 1.0)) for one in share)
         verdict = (
             f"{quality} {low} to {high} % of the possible improvement, which is that of a fit "
             "without privacy over a constant prediction."
         )
-        if _has_noise_of_bound(plan):
-            verdict = _NOISE_OF_BOUND
     data, cures = plan.data, _cures(plan, _GOOD / signal) if signal < _GOOD else ()
     wide = data.n_outputs > 1 and not data.sparse and data.n_features > _MANY_COLUMNS
     if signal >= _GOOD and wide and math.isfinite(data.entry_bound):
@@ -388,8 +388,9 @@ def _cures(plan: Plan, lack: float) -> tuple[str, ...]:
     unit = 10 ** max(0, math.floor(math.log10(rows)) - 1)
     found = [f"about {unit * math.ceil(rows / unit)} rows instead of {data.n_rows}"]
     if isinstance(budget, ApproximateDP):
-        mu = budget.gdp_mu() * lack
-        epsilon = budget.epsilon * lack if pure else gdp.epsilon(budget.delta, mu)
+        epsilon = budget.epsilon * lack
+        if not pure:
+            epsilon = gdp.epsilon(budget.delta, budget.gdp_mu() * lack)
         said = f"epsilon {epsilon:.2g} instead of {plain_number(budget.epsilon)}"
     else:
         mu = budget.gdp_mu() * lack

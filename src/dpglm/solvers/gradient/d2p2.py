@@ -316,8 +316,8 @@ class D2P2Method(FitMethod[DescentState]):
         declared = self.by_level[self.noise_factors[state.step]]
         asked = oracle, declared, w, self.clipping
         if self._of_network:
-            sizes = {"blocks": self.blocks, "dimension": self.dimension}
-            g = network_gradient(*asked, self.lift, seed, **sizes)
+            blocks, dimension = self.blocks, self.dimension
+            g = network_gradient(*asked, self.lift, seed, blocks=blocks, dimension=dimension)
         elif self.dimension is None:
             g = oracle.noisy_gradient(declared, w, self.clipping)
         else:
