@@ -8,6 +8,7 @@ import pytest
 
 from dpglm import GaussianDP, LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from dpglm.guidance import guidance
+from dpglm.guidance.expectation import HOPELESS
 from dpglm.report.page import coefficient_table
 from dpglm.solvers.auto import signal_to_noise
 from tests.fits import fit_classifier
@@ -62,7 +63,7 @@ class TestSignal:
 class TestGuidance:
     def test_hopeless_numbers_are_called_so_with_a_cure_that_cures(self):
         expected = guidance(make_plan(50))
-        assert expected.is_hopeless
+        assert expected.signal < HOPELESS
         assert "do not fit" in expected.verdict
         rows = int(number(expected.cures[0], r"about (\d+) rows instead of 50"))
         assert guidance(make_plan(rows)).verdict.startswith("Expect a good model")

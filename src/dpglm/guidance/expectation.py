@@ -232,11 +232,6 @@ class Guidance:
     cautions: tuple[str, ...]
     theorems: tuple[str, ...] = ()
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether noise will dominate."""
-        return self.signal < HOPELESS
-
     def sections(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return headings with their sentences."""
         parts = (

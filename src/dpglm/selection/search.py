@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from dpglm._calls import checked, silent
-from dpglm._validation import check_bools, check_integer, check_real
+from dpglm._validation import check_bools, check_real
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.gradients import Oracle, noisy_loss, noisy_loss_release
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP, PrivacyBudget, gdp
@@ -56,6 +56,7 @@ from dpglm.solvers.base import (
 )
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
+from dpglm.solvers.parts.defaults import check_given
 
 _MARGIN = 1.0 - 1e-12
 
@@ -112,10 +113,7 @@ class ConfidenceBoosting(Solver):
     def __post_init__(self) -> None:
         if not isinstance(self.solver, Solver):
             raise ValueError(f"solver must be a Solver, got {self.solver!r}")
-        check_integer("n_models", self.n_models, least=1)
-        check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
-        if self.loss_bound is not None:
-            check_real("loss_bound", self.loss_bound, above=0.0)
+        check_given(self)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -216,10 +214,8 @@ class NormGridSearch(Solver):
             if not (bounds and all(a < b for a, b in itertools.pairwise(bounds))):
                 raise ValueError(f"bounds must be one or more, in ascending order, got {bounds}")
             object.__setattr__(self, "bounds", bounds)
-        check_real("choice_fraction", self.choice_fraction, above=0.0, below=1.0)
-        if self.loss_bound is not None:
-            check_real("loss_bound", self.loss_bound, above=0.0)
-        check_real("failure", self.failure, least=1e-9, below=1.0)
+        check_given(self)
+        check_real("failure", self.failure, least=1e-9)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency

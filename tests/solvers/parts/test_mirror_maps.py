@@ -57,6 +57,22 @@ def penalty(geometry, v):
     return geometry.regularizer.value(v) if isinstance(geometry, EuclideanMap) else 0.0
 
 
+def divergence(geometry, v, z):
+    """The Bregman divergence of the map's function, by its definition."""
+    if isinstance(geometry, EuclideanMap):
+        return 0.5 * float(np.sum((v - z) ** 2))
+    if isinstance(geometry, EntropyMap):
+        inside = v > 0.0
+        return geometry.radius * float(np.sum(v[inside] * np.log(v[inside] / z[inside])))
+    p = order(z.size)
+    norms = [float(np.sum(np.abs(one) ** p)) ** (1.0 / p) for one in (v, z)]
+    slope = np.zeros_like(z)
+    if norms[1] > 0.0:
+        slope = norms[1] * np.copysign((np.abs(z) / norms[1]) ** (p - 1.0), z)
+    squares = 0.5 * (norms[0] ** 2 - norms[1] ** 2)
+    return (squares - float(np.sum(slope * (v - z)))) / (p - 1.0)
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("geometry", "norm"), MAPS, ids=repr)
 def test_steps_minimise_by_the_three_point_inequality(geometry, norm, shape):
@@ -70,7 +86,7 @@ def test_steps_minimise_by_the_three_point_inequality(geometry, norm, shape):
 
         def objective(v, z=z, gradient=gradient, eta=eta):
             linear = float(np.sum(gradient * v)) + penalty(geometry, v)
-            return linear + geometry.divergence(v, z) / eta
+            return linear + divergence(geometry, v, z) / eta
 
         least = objective(new)
         for _ in range(20):
@@ -78,8 +94,10 @@ def test_steps_minimise_by_the_three_point_inequality(geometry, norm, shape):
             gap = (
                 objective(v)
                 - least
-                - geometry.divergence(
-                    v, np.maximum(new, 1e-300) if isinstance(geometry, EntropyMap) else new
+                - divergence(
+                    geometry,
+                    v,
+                    np.maximum(new, 1e-300) if isinstance(geometry, EntropyMap) else new,
                 )
                 / eta
             )
@@ -111,9 +129,9 @@ def test_divergences_are_strongly_convex_above_euclidean_norm(geometry, norm, sh
     for _ in range(50):
         v, z = point(geometry, shape, rng), point(geometry, shape, rng)
         length = float(np.sum(np.abs(v - z) ** p)) ** (1.0 / p)
-        assert geometry.divergence(v, z) >= 0.5 * length**2 - 1e-12
+        assert divergence(geometry, v, z) >= 0.5 * length**2 - 1e-12
         assert length >= np.linalg.norm(v - z) * (1.0 - 1e-12)
-        assert geometry.divergence(v, v) == pytest.approx(0.0, abs=1e-12)
+        assert divergence(geometry, v, v) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -123,11 +141,11 @@ def test_no_point_is_further_from_the_start_than_the_reach(geometry, norm, shape
     start, dimension = geometry.start(shape), int(np.prod(shape))
     reach = geometry.reach(dimension)
     for _ in range(50):
-        assert geometry.divergence(point(geometry, shape, rng), start) <= reach + 1e-12
+        assert divergence(geometry, point(geometry, shape, rng), start) <= reach + 1e-12
     if isinstance(geometry, EntropyMap | PNormMap):
         corner = np.zeros(dimension)
         corner[0] = 0.7
-        assert geometry.divergence(corner.reshape(shape), start) == pytest.approx(reach, abs=1e-12)
+        assert divergence(geometry, corner.reshape(shape), start) == pytest.approx(reach, abs=1e-12)
 
 
 def test_an_entry_of_the_simplex_that_vanished_can_come_back():
@@ -144,7 +162,7 @@ def test_l1_ball_step_equals_a_general_method():
 
     def objective(parts):
         v = parts[:4] - parts[4:]
-        return float(gradient @ v) + geometry.divergence(v, z) / 0.3
+        return float(gradient @ v) + divergence(geometry, v, z) / 0.3
 
     found = minimize(
         objective,

@@ -51,15 +51,14 @@ class MirrorMap(abc.ABC):
 
     @abc.abstractmethod
     def step(self, z: Array, gradient: Array, step_size: float) -> Array:
-        """Minimise ``<gradient, v> + penalty(v) + divergence(v, z) / step_size`` over the set."""
+        """Minimise ``<gradient, v> + penalty(v) + D(v, z) / step_size`` over the set.
 
-    @abc.abstractmethod
-    def divergence(self, v: Array, z: Array) -> float:
-        """Return the Bregman divergence: at least half the squared distance in the norm."""
+        D is the function's Bregman divergence.
+        """
 
     @abc.abstractmethod
     def reach(self, dimension: int) -> float:
-        """Bound the divergence of any point of the set from the start; possibly inf."""
+        """Bound the Bregman divergence of any point of the set from the start; possibly inf."""
 
 
 @final
@@ -76,9 +75,6 @@ class EuclideanMap(MirrorMap):
 
     def step(self, z: Array, gradient: Array, step_size: float) -> Array:
         return self.constraint.project(self.regularizer.prox(z - step_size * gradient, step_size))
-
-    def divergence(self, v: Array, z: Array) -> float:
-        return 0.5 * float(np.sum((v - z) ** 2))
 
     def reach(self, dimension: int) -> float:
         return 0.5 * self.constraint.norm_bound(dimension) ** 2
@@ -104,10 +100,6 @@ class EntropyMap(MirrorMap):
             weights = np.exp(logits - logits.max())
         result: Floats = self.radius * (weights / weights.sum())
         return result
-
-    def divergence(self, v: Array, z: Array) -> float:
-        inside = v > 0.0
-        return self.radius * float(np.sum(v[inside] * np.log(v[inside] / z[inside])))
 
     def reach(self, dimension: int) -> float:
         return self.radius**2 * math.log(dimension)
@@ -148,11 +140,6 @@ class PNormMap(MirrorMap):
             v = np.where(np.abs(dual) == largest, np.sign(dual), 0.0)
         result: Floats = self.radius * (v / np.abs(v).sum())
         return result
-
-    def divergence(self, v: Array, z: Array) -> float:
-        p = _order(z.size)
-        squares = 0.5 * (_norm(v, p) ** 2 - _norm(z, p) ** 2)
-        return (squares - float(np.sum(_gradient(z, p) * (v - z)))) / (p - 1.0)
 
     def reach(self, dimension: int) -> float:
         return 0.5 * self.radius**2 / (_order(dimension) - 1.0)

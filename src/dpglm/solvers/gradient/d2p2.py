@@ -122,7 +122,6 @@ class D2P2(Solver):
         )
         check_real("stability", self.stability, above=0.0)
         check_given(self)
-        check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
 
     @classmethod
     def dp_sgd(cls, **settings: Any) -> Self:

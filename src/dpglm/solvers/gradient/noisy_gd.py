@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from dpglm._validation import check_bools, check_count, check_real
+from dpglm._validation import check_bools
 from dpglm.oracle.clipping import AutomaticClipping, FlatClipping
 from dpglm.privacy.budget import is_pure
 from dpglm.privacy.noise.additive import GaussianNoise, L2Noise
@@ -106,8 +106,6 @@ class NoisyGD(Solver):
         if self.noise == "l2" and self.compare:
             raise ValueError("noise must be 'gaussian' with compare, got 'l2'")
         check_given(self)
-        check_real("momentum", self.momentum, least=0.0, below=1.0)
-        check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
 
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
@@ -252,10 +250,7 @@ class NoisySGD(Solver):
     output: Output = field(default_factory=Last)
 
     def __post_init__(self) -> None:
-        check_bools(self)
-        check_count("n_steps", self.n_steps)
-        if self.sampling_rate is not None:
-            check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
+        check_given(self)
         self._with_rate(1.0)
 
     def decide(self, facts: Facts) -> Plan:

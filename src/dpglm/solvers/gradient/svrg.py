@@ -10,7 +10,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_integer
 from dpglm.data.rows import SMALLEST, DataSpec
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle, gradient_release, noisy_difference
@@ -58,12 +58,9 @@ class VarianceReduction(Solver):
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        check_real("momentum", self.momentum, least=0.0, below=1.0)
         if self.inner_steps is not None:
             check_integer("inner_steps", self.inner_steps, least=self.least_steps)
         check_given(self)
-        if self.sampling_rate is not None:
-            check_real("sampling_rate", self.sampling_rate, above=0.0, most=1.0)
 
     @final
     def decide(self, facts: Facts) -> Plan:

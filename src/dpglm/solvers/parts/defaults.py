@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -38,20 +40,27 @@ def is_weakly_regularized(problem: Problem, data: DataSpec) -> bool:
     return weak and problem.constraint == Unconstrained()
 
 
-_COUNTS = frozenset({"n_steps", "n_blocks", "n_epochs", "rank"})
-_SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth"})
-_SHARES = frozenset({"choice_share", "anchor_share", "first_share", "failure"})
+_COUNTS = frozenset({"n_steps", "n_blocks", "n_epochs", "n_models", "rank"})
+_SIZES = frozenset({"step_size", "clip", "radius", "norm", "growth", "loss_bound"})
+_SHARES = frozenset({"choice_share", "choice_fraction", "anchor_share", "first_share", "failure"})
 
 
-def check_given(settings: object) -> None:
-    """Check the fields of a solver that have one of these names; None leaves one open."""
-    for name, value in vars(settings).items():
-        if name in _COUNTS and value is not None:
+def check_given(settings: Any) -> None:
+    """Check the fields of a solver that have one of these names; a default None leaves one open."""
+    for one in dataclasses.fields(settings):
+        name, value = one.name, getattr(settings, one.name)
+        if value is None and one.default is None:
+            continue
+        if name in _COUNTS:
             check_count(name, value)
-        if name in _SIZES and value is not None:
+        if name in _SIZES:
             check_real(name, value, above=0.0)
         if name in _SHARES:
             check_real(name, value, above=0.0, below=1.0)
+        if name == "momentum":
+            check_real(name, value, least=0.0, below=1.0)
+        if name == "sampling_rate":
+            check_real(name, value, above=0.0, most=1.0)
 
 
 MARGIN = 1.0 - 1e-12
