@@ -296,16 +296,12 @@ class Regularizer(abc.ABC):
     def value(self, w: FloatArray) -> float:
         """Return ``r(w)``."""
 
+    @abc.abstractmethod
     def prox(self, w: FloatArray, step: float) -> FloatArray:
         """Minimise ``step * r(v) + |v - w|^2 / 2`` over v: a new array of the shape and dtype of w.
 
         ``step`` is finite and at least 0, or a ValueError is raised.
         """
-        check_real("step", step, least=0.0)
-        return self._prox(w, step)
-
-    @abc.abstractmethod
-    def _prox(self, w: FloatArray, step: float) -> FloatArray: ...
 
 
 class _Elastic(Regularizer):
@@ -327,8 +323,8 @@ class _Elastic(Regularizer):
         l1 = product(self._l1, float(np.abs(w).sum(dtype=np.float64)))
         return l1 + product(self.strong_convexity / 2, _sum_of_squares(w))
 
-    def _prox(self, w: FloatArray, step: float) -> FloatArray:
-        threshold = step * self._l1
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        threshold = check_real("step", step, least=0.0) * self._l1
         return (w - np.clip(w, -threshold, threshold)) / (1 + step * self.strong_convexity)
 
 
@@ -482,7 +478,8 @@ class GroupLasso(Regularizer):
             for g in self._groups_of(w)
         )
 
-    def _prox(self, w: FloatArray, step: float) -> FloatArray:
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        check_real("step", step, least=0.0)
         result = w.copy()
         for g in self._groups_of(w):
             rows = list(g)

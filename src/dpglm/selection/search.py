@@ -23,16 +23,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import SumRelease
 from dpglm.privacy.selection.repetitions import Repetitions, uniform
 from dpglm.problem import L2Ball, Loss, Problem, Unconstrained
-from dpglm.selection.choices import (
-    LeastLoss,
-    LeastLossByNorm,
-    PredictionScore,
-    default_loss_bound,
-    epsilon_of_choice,
-    largest_at_zero,
-    largest_within,
-    score_for,
-)
+from dpglm.selection import choices
 from dpglm.selection.method import (
     Candidate,
     SelectionMethod,
@@ -128,7 +119,7 @@ class ConfidenceBoosting(Solver):
             )
             for part, size in enumerate(sizes[:-1])
         )
-        bound = default_loss_bound(problem.loss, data)
+        bound = choices.default_loss_bound(problem.loss, data)
         method = SelectionMethod(
             title="confidence boosting",
             problem=problem,
@@ -136,9 +127,9 @@ class ConfidenceBoosting(Solver):
             adjacency=adjacency,
             trainings=trainings,
             part_sizes=sizes,
-            choice=LeastLoss(
+            choice=choices.LeastLoss(
                 bound if self.loss_bound is None else self.loss_bound,
-                epsilon_of_choice(budget, adjacency),
+                choices.epsilon_of_choice(budget, adjacency),
             ),
         )
         return facts.plan(method)
@@ -225,15 +216,21 @@ class NormGridSearch(Solver):
             )
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
         bounds = default_bounds(problem.loss, data) if self.bounds is None else self.bounds
-        at_zero, most = largest_at_zero(problem.loss, data), self.loss_bound
-        most = default_loss_bound(problem.loss, data) if most is None else most
-        loss_bounds = tuple(min(most, largest_within(problem.loss, data, one)) for one in bounds)
+        at_zero, most = choices.largest_at_zero(problem.loss, data), self.loss_bound
+        most = choices.default_loss_bound(problem.loss, data) if most is None else most
+        loss_bounds = tuple(
+            min(most, choices.largest_within(problem.loss, data, one)) for one in bounds
+        )
         penalties = (0.0,) * len(bounds)
         if self.penalized:
             share = math.log(len(bounds) / self.failure) / sizes[-1]
             penalties = tuple(excess_risk(most, at_zero, share) for most in loss_bounds)
-        choice = LeastLossByNorm(
-            loss_bounds, penalties, at_zero, epsilon_of_choice(budget, adjacency), self.failure
+        choice = choices.LeastLossByNorm(
+            loss_bounds,
+            penalties,
+            at_zero,
+            choices.epsilon_of_choice(budget, adjacency),
+            self.failure,
         )
         candidates = [self._candidate(problem, bound) for bound in bounds]
         title = "private grid search over the norm of the coefficients"
@@ -285,8 +282,11 @@ class HeldOutSearch(Solver):
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         sizes = part_sizes(data.n_rows, 1, self.choice_fraction, adjacency)
-        score, epsilon = score_for(problem.loss, data), epsilon_of_choice(budget, adjacency)
-        choice = LeastLoss(score.bound, epsilon, score)
+        score, epsilon = (
+            choices.score_for(problem.loss, data),
+            choices.epsilon_of_choice(budget, adjacency),
+        )
+        choice = choices.LeastLoss(score.bound, epsilon, score)
         title = "private search with a choice on rows held out"
         method = held_out(title, self.candidates, choice, sizes, facts)
         return facts.plan(method)
@@ -330,7 +330,7 @@ class RepeatedSearch(Solver):
                 adjacency=adjacency,
                 trainings=trainings_of(self.candidates, training, data, adjacency),
                 repetitions=self.repetitions,
-                score=score_for(problem.loss, data),
+                score=choices.score_for(problem.loss, data),
                 score_noise_multiplier=noise / (math.sqrt(self.score_share) * _MARGIN),
             )
 
@@ -365,7 +365,7 @@ class RepeatedSearchMethod(Composite[Outcome]):
     adjacency: Adjacency
     trainings: tuple[Training, ...]
     repetitions: Repetitions
-    score: PredictionScore
+    score: choices.PredictionScore
     score_noise_multiplier: float
 
     algorithm = "private search with a random number of tries"

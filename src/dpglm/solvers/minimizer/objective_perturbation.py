@@ -27,20 +27,7 @@ from dpglm.privacy.releases import AnyRelease, Release, SumRelease
 from dpglm.problem import ConvexScalarLoss, OneVsRest, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
-from dpglm.solvers.minimizer.strongly_convex import (
-    COUNT_MULTIPLIER,
-    INTERCEPT,
-    PURE_INTERCEPT,
-    REACHED,
-    TYPICAL_PASSES,
-    PlannedObjective,
-    check_settings,
-    counted_rows,
-    plan_objective,
-    row_curvature,
-    wanted_strengths,
-    with_strength,
-)
+from dpglm.solvers.minimizer import strongly_convex
 from dpglm.solvers.parts.defaults import is_neutral, shrunk
 from dpglm.solvers.uncertainty import Floats, n_penalized
 
@@ -109,7 +96,7 @@ class ObjectivePerturbation(Solver):
     intercept_scale: float | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        strongly_convex.check_settings(self)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
@@ -123,8 +110,8 @@ class ObjectivePerturbation(Solver):
         if not isinstance(problem.constraint, Unconstrained):
             raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")
         pure = budget.as_approximate_dp().delta == 0.0
-        free = PURE_INTERCEPT if pure else INTERCEPT
-        planned = plan_objective(
+        free = strongly_convex.PURE_INTERCEPT if pure else strongly_convex.INTERCEPT
+        planned = strongly_convex.plan_objective(
             problem, data, adjacency, loss, self.clip, self.intercept_scale, free
         )
         plan_method = _plan_pure if pure else _plan_gaussian
@@ -143,7 +130,7 @@ class ObjectivePerturbationMethod(Method[Floats]):
     """
 
     problem: Problem
-    objective: PlannedObjective
+    objective: strongly_convex.PlannedObjective
     # The count of the rows, if their number is private and the term Gaussian.
     counted: CountedRows | None
     original: DataSpec
@@ -228,7 +215,7 @@ class ObjectivePerturbationMethod(Method[Floats]):
 
     @property
     def gradient_evaluations(self) -> float:
-        return float(TYPICAL_PASSES * self.original.n_rows * self.n_objectives)
+        return float(strongly_convex.TYPICAL_PASSES * self.original.n_rows * self.n_objectives)
 
     @property
     def coefficient_noise(self) -> float:
@@ -273,13 +260,15 @@ class ObjectivePerturbationMethod(Method[Floats]):
             own_intercept = n_penalized(problem, self.original) < self.original.n_columns
             # The noise for rows alike in all directions. Flat directions of other rows have more of
             # it, so results with them are shrunk less.
-            curved = self.objective.strength + row_curvature(self.objective, self.original)
+            curved = self.objective.strength + strongly_convex.row_curvature(
+                self.objective, self.original
+            )
             w = shrunk(w, np.zeros_like(w), self.std / curved, own_intercept=own_intercept)
         return Outcome(self.objective.unscaled(w))
 
 
 def _plan_gaussian(
-    planned: PlannedObjective,
+    planned: strongly_convex.PlannedObjective,
     data: DataSpec,
     budget: PrivacyBudget,
     n_objectives: int,
@@ -289,9 +278,9 @@ def _plan_gaussian(
     epsilon = budget.as_approximate_dp().epsilon
     share = min(_CURVATURE_SHARE * epsilon / n_objectives, math.log1p(_LARGEST_RATIO))
     wanted = data.weight_bound * planned.curvature / math.expm1(share)
-    planned = with_strength(planned, strength, wanted)
+    planned = strongly_convex.with_strength(planned, strength, wanted)
     noise = _calibrated(planned, budget, n_objectives, pure=False)
-    planned, counted = counted_rows(planned, noise)
+    planned, counted = strongly_convex.counted_rows(planned, noise)
     method = ObjectivePerturbationMethod(
         planned.problem, planned, counted, data, n_objectives, 0.0, 0.0, noise, pure=False
     )
@@ -306,7 +295,7 @@ def _plan_gaussian(
 
 
 def _plan_pure(
-    planned: PlannedObjective,
+    planned: strongly_convex.PlannedObjective,
     data: DataSpec,
     budget: PrivacyBudget,
     n_objectives: int,
@@ -325,7 +314,7 @@ def _plan_pure(
 
     def tried(wanted: float) -> tuple[ObjectivePerturbationMethod, float]:
         """Decide noise and radius, and return the tolerance that can be promised."""
-        strong = with_strength(planned, strength, wanted)
+        strong = strongly_convex.with_strength(planned, strength, wanted)
         noise = _calibrated(strong, budget, n_objectives, pure=True)
         method = ObjectivePerturbationMethod(
             strong.problem, strong, None, data, n_objectives, 0.0, 0.0, noise, pure=True
@@ -335,10 +324,10 @@ def _plan_pure(
         radius = max(longest.norm, strong.movement)
         return dataclasses.replace(method, radius=radius), strong.reach_within(2.0 * radius)
 
-    first, *larger = wanted_strengths(planned, data, epsilon, strength)
+    first, *larger = strongly_convex.wanted_strengths(planned, data, epsilon, strength)
     method, reached = tried(first)
     for wanted in larger:
-        if reached <= REACHED * method.objective.movement:
+        if reached <= strongly_convex.REACHED * method.objective.movement:
             break
         method, reached = tried(wanted)
     tolerance = method.objective.checked_tolerance(reached, _TOLERANCE, _PURE_LARGEST_TOLERANCE)
@@ -346,7 +335,7 @@ def _plan_pure(
 
 
 def _calibrated(
-    planned: PlannedObjective,
+    planned: strongly_convex.PlannedObjective,
     budget: PrivacyBudget,
     n_objectives: int,
     *,
@@ -362,7 +351,7 @@ def _calibrated(
         )
         if pure or adjacency.n_is_public:
             return minimisers
-        return Composed((GaussianNoise(COUNT_MULTIPLIER * sigma).event, minimisers))
+        return Composed((GaussianNoise(strongly_convex.COUNT_MULTIPLIER * sigma).event, minimisers))
 
     return calibrate(event, budget, adjacency)
 

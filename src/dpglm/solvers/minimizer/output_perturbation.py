@@ -18,15 +18,7 @@ from dpglm.privacy.noise.additive import GaussianNoise
 from dpglm.privacy.releases import AnyRelease, SumRelease
 from dpglm.problem import L2Ball, Problem, Unconstrained
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
-from dpglm.solvers.minimizer.strongly_convex import (
-    COUNT_MULTIPLIER,
-    TYPICAL_PASSES,
-    PlannedObjective,
-    check_settings,
-    counted_rows,
-    plan_objective,
-    with_strength,
-)
+from dpglm.solvers.minimizer import strongly_convex
 from dpglm.solvers.parts.defaults import slope_unit
 from dpglm.solvers.uncertainty import Floats
 
@@ -89,7 +81,7 @@ class OutputPerturbation(Solver):
     intercept_scale: float | None = None
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        strongly_convex.check_settings(self)
 
     def needs_float64(self, problem: Problem, budget: PrivacyBudget) -> bool:
         return True
@@ -107,10 +99,10 @@ class OutputPerturbation(Solver):
             if adjacency.n_is_public:
                 return minimiser
             # And that of the number of rows.
-            return Composed((Gaussian(COUNT_MULTIPLIER * sigma), minimiser))
+            return Composed((Gaussian(strongly_convex.COUNT_MULTIPLIER * sigma), minimiser))
 
         multiplier = calibrate(event, budget, adjacency)
-        planned = plan_objective(
+        planned = strongly_convex.plan_objective(
             problem, data, adjacency, problem.loss, self.clip, self.intercept_scale
         )
         moved = multiplier * adjacency.sum_sensitivity(planned.clip * data.weight_bound)
@@ -126,8 +118,8 @@ class OutputPerturbation(Solver):
             if_smooth = 0.5 * q * (noise / strength) ** 2 + 0.5 * strength * ball**2
             if_lipschitz = planned.clip * noise / lipschitz + 0.5 * lipschitz * ball**2
             strength = strength if if_smooth <= if_lipschitz else lipschitz
-        planned = with_strength(planned, self.strength, data.n_rows * strength)
-        planned, counted = counted_rows(planned, multiplier)
+        planned = strongly_convex.with_strength(planned, self.strength, data.n_rows * strength)
+        planned, counted = strongly_convex.counted_rows(planned, multiplier)
         method = OutputPerturbationMethod(
             problem=problem,
             objective=planned,
@@ -145,7 +137,7 @@ class OutputPerturbationMethod(Method[Floats]):
     """Output perturbation with every setting decided."""
 
     problem: Problem
-    objective: PlannedObjective
+    objective: strongly_convex.PlannedObjective
     counted: CountedRows | None  # The count of the rows, if their number is private.
     original: DataSpec
     tolerance: float  # Bound on the distance of the computed minimiser to the exact one.
@@ -185,7 +177,7 @@ class OutputPerturbationMethod(Method[Floats]):
 
     @property
     def gradient_evaluations(self) -> float:
-        return float(TYPICAL_PASSES * self.original.n_rows)
+        return float(strongly_convex.TYPICAL_PASSES * self.original.n_rows)
 
     @property
     def coefficient_noise(self) -> float:
