@@ -66,7 +66,7 @@ class Arora2022Smooth(theorems.TheoremSettings):
         problem, data = facts.problem, facts.data
         theorems.check_convex(problem)
         theorems.check_bounded(problem, data)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         n_steps = self.n_steps or theorems.whole_steps(data.n_rows)
         gradient = math.sqrt(known.smoothness * theorems.loss_at_zero(problem, data))
         noise = known.noise_of_one_step * math.sqrt(n_steps * data.n_coefficients)

@@ -155,7 +155,7 @@ class Song2021NonConvex(theorems.TheoremSettings):
         problem, data = facts.problem, facts.data
         theorems.check_unconstrained(problem)
         theorems.check_penalty(problem)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         smoothness = known.smoothness + problem.regularizer.smoothness
         drop = 2.0 * smoothness * theorems.loss_at_zero(problem, data)
         needed = math.sqrt(drop / gradient_rank(data, self.rank)) / known.noise_of_one_step

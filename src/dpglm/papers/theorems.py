@@ -34,11 +34,12 @@ class Constants:
     noise_of_one_step: float
 
 
-def constants(facts: Facts, clip: float | None = None) -> Constants:
+def constants(facts: Facts, clip: float | None = None, *, smooth: bool = False) -> Constants:
     """Find the constants of a problem, if the whole budget goes to full-batch gradients.
 
     A clip makes a convex loss with one output Lipschitz, and no less smooth (Song et al. 2021,
-    Lemma 5.1). Raises ValueError if row gradients are not bounded.
+    Lemma 5.1). Raises ValueError if row gradients are not bounded, or the loss must be ``smooth``,
+    and non-negative, and is not.
 
     Full-batch steps are accounted exactly: T of them are mu-GDP if the noise multiplier is
     ``sqrt(T) / mu``. So their noise is known, up to rounding, before calibration.
@@ -55,21 +56,16 @@ def constants(facts: Facts, clip: float | None = None) -> Constants:
             f"loss must have bounded slopes within the constraint, got {loss!r} within "
             f"{problem.constraint!r}"
         )
+    smoothness = loss.smoothness_on(math.inf, low, high) * norm**2 * data.weight_bound
+    if smooth and not (math.isfinite(smoothness) and loss.nonnegative):
+        raise ValueError(f"loss must be smooth and non-negative, got {loss!r}")
     sensitivity = facts.adjacency.sum_sensitivity(lipschitz * data.unit_weight)
     return Constants(
         radius=radius,
         lipschitz=lipschitz,
-        smoothness=loss.smoothness_on(math.inf, low, high) * norm**2 * data.weight_bound,
+        smoothness=smoothness,
         noise_of_one_step=sensitivity / (facts.budget.gdp_mu() * data.n_rows),
     )
-
-
-def smooth_constants(facts: Facts) -> Constants:
-    """Find the constants of a problem with a smooth and non-negative loss."""
-    known, loss = constants(facts), facts.problem.loss
-    if not (math.isfinite(known.smoothness) and loss.nonnegative):
-        raise ValueError(f"loss must be smooth and non-negative, got {loss!r}")
-    return known
 
 
 def loss_at_zero(problem: Problem, data: DataSpec) -> float:

@@ -67,7 +67,7 @@ class Wang2017PolyakLojasiewicz(theorems.TheoremSettings):
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
         theorems.check_unconstrained(problem)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         smoothness = known.smoothness + problem.regularizer.smoothness
         condition = smoothness / growth_of(problem, data, self.growth)
         ratio = known.lipschitz / known.noise_of_one_step
@@ -117,7 +117,7 @@ class Wang2017NonConvex(theorems.TheoremSettings):
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
         theorems.check_unconstrained(problem)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         smoothness = known.smoothness + problem.regularizer.smoothness
         drop = 2.0 * smoothness * theorems.loss_at_zero(problem, data)
         needed = math.sqrt(drop / data.n_coefficients) / known.noise_of_one_step
@@ -157,7 +157,7 @@ class Wang2017MirrorDescent(theorems.TheoremSettings):
         problem, data = facts.problem, facts.data
         theorems.check_convex(problem)
         theorems.check_bounded(problem, data)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         step_size = 1.0 / (known.smoothness + problem.regularizer.strong_convexity)
         needed = balanced_steps(problem, data, step_size, known.lipschitz, facts.mu)
         n_steps = self.n_steps or theorems.whole_steps(needed)
@@ -202,7 +202,7 @@ class Wang2017SVRG(theorems.TheoremSettings):
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
         theorems.check_convex(problem)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         of_row = known.smoothness / data.weight_bound
         growth = growth_of(problem, data, self.growth)
         inner = _inner_steps(200.0 * of_row / growth, "growth", growth)
@@ -251,7 +251,7 @@ class Wang2017SVRGPlusPlus(theorems.TheoremSettings):
     def settled(self, facts: Facts) -> tuple[Solver, float]:
         problem, data = facts.problem, facts.data
         theorems.check_convex(problem)
-        known = theorems.smooth_constants(facts)
+        known = theorems.constants(facts, smooth=True)
         of_row = known.smoothness / data.weight_bound
         norm = self.norm or guessed_norm(problem, data)
         # If the loss at zero is zero there is nothing to learn, and any length will do.

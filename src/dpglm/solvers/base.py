@@ -5,12 +5,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Self, TypeVar, final
 
 import numpy as np
 
@@ -25,11 +24,9 @@ from dpglm.privacy.budget import PrivacyBudget, weak_budget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
-from dpglm.solvers.uncertainty import Covariance, Floats, NoiseCovariance, Uncertainty
-
-if TYPE_CHECKING:
-    from dpglm.preprocessing.row_map import RowMap
-    from dpglm.solvers.second_order.newton_noise import Response
+from dpglm.solvers.uncertainty import Covariance, Floats
+from dpglm.solvers.uncertainty import Outcome as Outcome
+from dpglm.solvers.uncertainty import StepInfo as StepInfo
 
 S = TypeVar("S")
 _T = TypeVar("_T")
@@ -40,73 +37,13 @@ _THEOREM = re.compile(
 )
 
 
-@final
-@dataclass(frozen=True)
-class StepInfo:
-    """Diagnostics of one step, all computed from released values, hence public.
-
-    Parameters
-    ----------
-    step : int
-        Number of the step, from 1.
-    step_size : float
-        Step size.
-    gradient_norm : float
-        L2 norm of the noisy mean gradient; NaN where the step releases none.
-    noise_norm : float
-        Expected L2 norm of the noise in it; NaN where the step releases none.
-    """
-
-    step: int
-    step_size: float
-    gradient_norm: float = math.nan
-    noise_norm: float = math.nan
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The result of a method, computed from its last state.
-
-    Parameters
-    ----------
-    w : ndarray of shape ``plan.data.coefficient_shape``
-        The parameter, in the coordinates of the prepared rows; intercept last.
-    noise_covariance : NoiseCovariance, optional
-        Covariance of the noise in ``w``, over runs on the same rows, where it is known.
-    chosen : int, optional
-        Number of the returned model, where the method chooses one of several.
-    maps : tuple of dpglm.preprocessing.RowMap
-        Maps of the rows that the method learned, in order.
-    uncertainty : Uncertainty, optional
-        Covariance of the parameter, where the plan was made for inference.
-    precision : ndarray of shape (n_columns, n_columns), optional
-        Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
-    known : ndarray of shape (n_columns, n_columns), optional
-        The same without curvature that noise may have made, where it differs.
-    response : Response, optional
-        Share of a true parameter that the steps reach, where it is known.
-
-    Notes
-    -----
-    Privacy: post-processing of released values.
-    """
-
-    w: Floats
-    noise_covariance: NoiseCovariance | None = None
-    chosen: int | None = None
-    maps: tuple[RowMap, ...] = ()
-    uncertainty: Uncertainty | None = None
-    precision: Floats | None = None
-    known: Floats | None = None
-    response: Response | None = None
-
-
 @checked
 @final
 @dataclass(frozen=True)
 class Theorem:
     """A theorem that bounds the error of a fit, if it runs as many steps as its bound needs.
+
+    Privacy does not rest on it. A certificate does not prove that settings are the theorem's.
 
     Parameters
     ----------
@@ -114,10 +51,6 @@ class Theorem:
         Paper and number, such as ``"arora2022, Theorem 1"``.
     n_steps : int
         Number of steps that its bound needs for these public facts, at least 1.
-
-    Notes
-    -----
-    Privacy: does not rest on it. A certificate does not prove that settings are the theorem's.
 
     Examples
     --------

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpglm.data.rows import DataSpec
     from dpglm.ledger.entry import LedgerReference
     from dpglm.preprocessing.row_map import RowMap
-    from dpglm.solvers.base import Plan, StepInfo
+    from dpglm.solvers.base import Plan
     from dpglm.solvers.second_order.newton_noise import Response
 
 
@@ -261,6 +261,68 @@ def check_normal(problem: Problem) -> None:
             f"constraint must be None for inference, got {problem.constraint!r}: coefficients on "
             "its boundary are not normally distributed"
         )
+
+
+@final
+@dataclass(frozen=True)
+class StepInfo:
+    """Diagnostics of one step, all computed from released values, hence public.
+
+    Parameters
+    ----------
+    step : int
+        Number of the step, from 1.
+    step_size : float
+        Step size.
+    gradient_norm : float
+        L2 norm of the noisy mean gradient; NaN where the step releases none.
+    noise_norm : float
+        Expected L2 norm of the noise in it; NaN where the step releases none.
+    """
+
+    step: int
+    step_size: float
+    gradient_norm: float = math.nan
+    noise_norm: float = math.nan
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of a method, computed from its last state.
+
+    Parameters
+    ----------
+    w : ndarray of shape ``plan.data.coefficient_shape``
+        The parameter, in the coordinates of the prepared rows; intercept last.
+    noise_covariance : NoiseCovariance, optional
+        Covariance of the noise in ``w``, over runs on the same rows, where it is known.
+    chosen : int, optional
+        Number of the returned model, where the method chooses one of several.
+    maps : tuple of dpglm.preprocessing.RowMap
+        Maps of the rows that the method learned, in order.
+    uncertainty : Uncertainty, optional
+        Covariance of the parameter, where the plan was made for inference.
+    precision : ndarray of shape (n_columns, n_columns), optional
+        Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
+    known : ndarray of shape (n_columns, n_columns), optional
+        The same without curvature that noise may have made, where it differs.
+    response : Response, optional
+        Share of a true parameter that the steps reach, where it is known.
+
+    Notes
+    -----
+    Privacy: post-processing of released values.
+    """
+
+    w: Floats
+    noise_covariance: NoiseCovariance | None = None
+    chosen: int | None = None
+    maps: tuple[RowMap, ...] = ()
+    uncertainty: Uncertainty | None = None
+    precision: Floats | None = None
+    known: Floats | None = None
+    response: Response | None = None
 
 
 @final

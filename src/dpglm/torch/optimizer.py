@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, final
 
@@ -30,7 +29,7 @@ from dpglm.privacy.noise import NoiseSource, SystemNoise
 from dpglm.privacy.releases import Curator
 from dpglm.problem import Problem
 from dpglm.solvers.base import Facts, Outcome, Plan, StepInfo, finished
-from dpglm.solvers.gradient.d2p2 import D2P2, D2P2Method
+from dpglm.solvers.gradient.d2p2 import D2P2
 from dpglm.solvers.network import NetworkLoss
 from dpglm.solvers.run import record_plan
 from dpglm.solvers.uncertainty import Solution
@@ -89,28 +88,10 @@ def plan_network(
     blocks = 1
     if solver.projected and block_size is not None:
         blocks = -(-n_parameters // block_size)
-    dimension = solver.dimension_of(-(-n_parameters // blocks))
-    if dimension is not None:
-        # The shorter blocks.
-        solver.lift.noise_growth(n_parameters // blocks, dimension)
-    method = D2P2Method(
-        problem=Problem(NetworkLoss(getattr(loss, "__name__", type(loss).__name__))),
-        data=data,
-        adjacency=adjacency,
-        clipping=solver.clipping(solver.clip),
-        step_sizes=tuple((solver.step_size * solver.schedule.factors(solver.n_steps)).tolist()),
-        noise_factors=solver.noise_factors(solver.n_steps),
-        momentum=momentum,
-        dimension=dimension,
-        blocks=blocks,
-        lift=solver.lift,
-        sampling_rate=solver.sampling_rate,
-        output=solver.output,
-        noise_multiplier=1.0,
-    )
-    return Facts(method.problem, budget, data, adjacency).calibrated(
-        lambda noise: dataclasses.replace(method, noise_multiplier=noise)
-    )
+    name = getattr(loss, "__name__", type(loss).__name__)
+    facts = Facts(Problem(NetworkLoss(name)), budget, data, adjacency)
+    settings = solver.clip, solver.n_steps, solver.step_size
+    return solver.planned(facts, *settings, momentum=momentum, blocks=blocks)
 
 
 @checked

@@ -160,29 +160,42 @@ class D2P2(Solver):
         if self.step_size is None and dimension is not None:
             # A projected gradient is longer, in the mean of squares, by this factor.
             step_size /= 1.0 + (data.n_coefficients + 1) / dimension
+        return self.planned(facts, clip, n_steps, step_size)
+
+    def planned(
+        self,
+        facts: Facts,
+        clip: float,
+        n_steps: int,
+        step_size: float,
+        *,
+        momentum: float = 0.0,
+        blocks: int = 1,
+    ) -> Plan:
+        """Decide the noise of steps that are given, on rows or on a network in blocks."""
+        size, lift = facts.data.n_coefficients, self.lift
+        dimension = self.dimension_of(-(-size // blocks))
+        if dimension is not None:
+            # The shorter blocks.
+            lift.noise_growth(size // blocks, dimension)
+        levels = in_levels(self.noise_schedule.factors(n_steps), self.noise_levels)
+        automatic = AutomaticClipping(clip, self.stability)
         method = D2P2Method(
-            problem=problem,
-            data=data,
+            problem=facts.problem,
+            data=facts.data,
             adjacency=facts.adjacency,
-            clipping=self.clipping(clip),
+            clipping=automatic if self.normalize else FlatClipping(clip),
             step_sizes=tuple((step_size * self.schedule.factors(n_steps)).tolist()),
-            noise_factors=self.noise_factors(n_steps),
+            noise_factors=tuple(levels.tolist()),
+            momentum=momentum,
             dimension=dimension,
-            lift=self.lift,
+            blocks=blocks,
+            lift=lift,
             sampling_rate=self.sampling_rate,
             output=self.output,
             noise_multiplier=1.0,
         )
         return facts.calibrated(lambda sigma: dataclasses.replace(method, noise_multiplier=sigma))
-
-    def clipping(self, clip: float) -> Clipping:
-        """Return the clipping rule for row gradients."""
-        return AutomaticClipping(clip, self.stability) if self.normalize else FlatClipping(clip)
-
-    def noise_factors(self, n_steps: int) -> tuple[float, ...]:
-        """Return the noise factor of each step."""
-        factors = in_levels(self.noise_schedule.factors(n_steps), self.noise_levels)
-        return tuple(factors.tolist())
 
     def dimension_of(self, n_coefficients: int) -> int | None:
         """Return the columns of a matrix for this many coefficients; None without projection."""
