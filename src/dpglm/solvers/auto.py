@@ -97,17 +97,7 @@ def choose(
     NewtonRaphson(n_pooled=None, inference=None, prior_scales=None, full_weights=False)
     """
     if is_pure(budget):
-        if problem.loss.of_codes:
-            return Prototypes()
-        small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
-        if small and may_copy:
-            perturbed = ObjectivePerturbation()
-            # It refuses some losses, penalties and constraints, single precision, and numbers of
-            # rows for which rounding cannot be bounded.
-            with contextlib.suppress(ValueError):
-                perturbed.plan(problem, budget, data, adjacency)
-                return perturbed
-        return pure_gd()
+        return _without_delta(Facts(problem, budget, data, adjacency), may_copy)
     mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight) * data.typical_weight
     if data.n_columns <= _MOST_COLUMNS and has_likelihood(problem, data):
         most = _MOST_HESSIAN_NOISE if data.groups is None else _MOST_OF_GROUPS
@@ -169,6 +159,22 @@ def _is_wide(problem: Problem, data: DataSpec, mu: float) -> bool:
     small = data.n_columns <= MOST_COLUMNS and data.n_rows * data.n_columns <= _MOST_ENTRIES
     # Descent would start at the targets' upper bound, with noise to match.
     return not (small and (resolved or needs_mean(problem.loss, data)))
+
+
+def _without_delta(facts: Facts, may_copy: bool) -> Solver:
+    """Choose a solver for a delta of 0."""
+    data = facts.data
+    if facts.problem.loss.of_codes:
+        return Prototypes()
+    small = data.n_columns <= _MOST_PERTURBED and data.n_rows * data.n_columns <= _MOST_ENTRIES
+    if small and may_copy:
+        perturbed = ObjectivePerturbation()
+        # It refuses some losses, penalties and constraints, single precision, and numbers of rows
+        # for which rounding cannot be bounded.
+        with contextlib.suppress(ValueError):
+            perturbed.decide(facts)
+            return perturbed
+    return pure_gd()
 
 
 def _can_whiten(

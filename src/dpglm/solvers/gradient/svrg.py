@@ -74,22 +74,7 @@ class VarianceReduction(Solver):
         least = SMALLEST / (2.0 * LEAST_SHARE_OF_BOUND)
         clip = defaults.checked_clip(problem.loss, data, self.clip, least)
         growths = [self.growth**epoch for epoch in range(self.n_epochs)]
-        # As in ``defaults.steps``, the budget decides the distance that clipped gradients may carry
-        # the parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and
-        # their noise adds to that of anchors. All epochs are ``units`` times as long as the first.
-        loss, units = problem.loss, sum(growths)
-        reach = defaults.slope_unit(loss, data) / defaults.smoothness(loss, data)
-        travel = _TRAVEL * reach * facts.mu * data.n_rows / data.row_norm
-        bounded = defaults.has_bounded_slopes(loss, data)
-        largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
-        largest = largest if loss.convex else _STEP_NONCONVEX
-        stable = largest / row_smoothness(problem, data)
-        inner_steps, step_size = self.inner_steps, self.step_size
-        if inner_steps is None:
-            wanted = travel / (clip * (step_size or stable))
-            inner_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS) / units)
-        if step_size is None:
-            step_size = min(stable, travel / (clip * units * inner_steps))
+        inner_steps, step_size = self._steps(facts, clip, sum(growths))
         lengths = tuple(inner_steps * growth for growth in growths)
         rate = self.sampling_rate
         if rate is None:
@@ -128,6 +113,28 @@ class VarianceReduction(Solver):
             )
 
         return facts.calibrated(with_noise)
+
+    def _steps(self, facts: Facts, clip: float, units: int) -> tuple[int, float]:
+        """Decide the steps of the first epoch and their size; all epochs are ``units`` as long.
+
+        As in ``defaults.steps``, the budget decides the distance that clipped gradients may carry
+        the parameter: 0.1 in place of 0.7 units, as differences have twice the sensitivity and
+        their noise adds to that of anchors.
+        """
+        loss, data = facts.problem.loss, facts.data
+        reach = defaults.slope_unit(loss, data) / defaults.smoothness(loss, data)
+        travel = _TRAVEL * reach * facts.mu * data.n_rows / data.row_norm
+        bounded = defaults.has_bounded_slopes(loss, data)
+        largest = _STEP_BOUNDED if bounded else _STEP_UNBOUNDED
+        largest = largest if loss.convex else _STEP_NONCONVEX
+        stable = largest / row_smoothness(facts.problem, data)
+        inner_steps, step_size = self.inner_steps, self.step_size
+        if inner_steps is None:
+            wanted = travel / (clip * (step_size or stable))
+            inner_steps = math.ceil(min(max(_LEAST_STEPS, wanted), _MOST_STEPS) / units)
+        if step_size is None:
+            step_size = min(stable, travel / (clip * units * inner_steps))
+        return inner_steps, step_size
 
 
 @final
