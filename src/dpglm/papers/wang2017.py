@@ -182,10 +182,9 @@ class Wang2017SVRG(theorems.TheoremSettings):
 
     Notes
     -----
-    With ``eta = 1/(48 L)`` and ``200 L/m`` steps the left side of the paper's inequality (4) is
-    0.488 and a little, below the required 1/2; at the printed ``1/(12 L)`` it never is
-    (docs/evidence/errata.md). The first gap is at most ``G^2 / (2 m)`` and noise leaves ``d s^2 /
-    m``.
+    The left side of the paper's inequality (4) is then 0.488 and a little, below the required 1/2;
+    at the printed ``1/(12 L)`` it never is (docs/evidence/errata.md). The first gap is at most
+    ``G^2 / (2 m)`` and noise leaves ``d s^2 / m``.
 
     Privacy: that of ``SVRG``, the theorem's algorithm corrected.
 

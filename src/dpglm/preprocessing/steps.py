@@ -222,7 +222,7 @@ _SHARE_OF_ALL = 0.1
 @final
 @dataclass(frozen=True)
 class ClipToQuantile(Preprocessor):
-    """Divide rows by a private quantile of their norms, and clip them to norm 1.
+    """Divide centred rows by a private quantile of their norms, and clip them to norm 1.
 
     Parameters
     ----------
@@ -236,8 +236,6 @@ class ClipToQuantile(Preprocessor):
 
     Notes
     -----
-    The row norm is 1 afterwards, in units of the radius. Use it after a centring step.
-
     Privacy: one choice of a radius by the number of rows within each: by the exponential mechanism
     on 4096 radii 0.7 % apart, or, unbounded, of the first radius with enough rows.
 
@@ -402,7 +400,7 @@ class Whiten(_Stretch):
     -----
     Mean squares below the noise level are raised to it, which limits the stretch of any direction.
     At most 2100 columns, including the intercept. Centre rows first, since a mean takes up a
-    direction. ``Newton`` whitens within its steps, and bounds gradients instead of rows.
+    direction.
 
     Privacy: one Gaussian release of second moments of rows scaled to one norm, in coordinates that
     keep norms (``dpglm.oracle.moments.pack_symmetric``).

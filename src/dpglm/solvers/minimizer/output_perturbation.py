@@ -39,18 +39,10 @@ class OutputPerturbation(Solver):
 
     Parameters
     ----------
-    strength : float, optional
-        Strength of the added quadratic, at least 0; above 0 unless the problem's own penalty is
-        strongly convex in all coefficients. By default that of Arora et al. with exact accounting
-        in place of their closed form.
-    clip : float, optional
-        Bound C on a row's gradient, above 0; each row's loss continues along its tangent beyond it.
-        At most the largest gradient that the loss and an L2 ball as constraint allow. By default
-        half of the loss's largest slope times the row norm with one output. With several outputs it
-        must never bind, and by default is the largest gradient.
-    intercept_scale : float, optional
-        Factor on the intercept column, from 1e-3 to 1e3. By default 1/4; 1, and then no other
-        value is allowed, if penalty and constraint act on the intercept.
+    strength, clip, intercept_scale : float, optional
+        As in ``ObjectivePerturbation``. The default strength is that of Arora et al. with exact
+        accounting in place of their closed form. An L2 ball as constraint lowers the largest
+        gradient. With several outputs the clip must never bind, and by default is that gradient.
 
     Notes
     -----
