@@ -8,12 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from dpglm.data.rows import DataSpec
 from dpglm.problem import Problem, Unconstrained
 from dpglm.solvers.base import Facts, Plan, Solver, Theorem
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
+from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant, Output
 
@@ -70,15 +69,11 @@ def constants(facts: Facts, clip: float | None = None, *, smooth: bool = False) 
 
 def loss_at_zero(problem: Problem, data: DataSpec) -> float:
     """Bound the mean loss at the parameter zero, from the public range of the targets."""
-    low, high = data.target_range(problem.loss.target.bounds)
-    # Losses of real targets are convex in the target, so an end of the range is worst; all classes
-    # are alike.
-    scalar = data.n_outputs == 1
-    targets = np.array([low, high]) if scalar else np.array([0])
-    if not np.isfinite(targets).all():
+    found = defaults.loss_at_zero(problem.loss, data) * data.weight_bound
+    if not math.isfinite(found):
+        low, high = data.target_range(problem.loss.target.bounds)
         raise ValueError(f"target_low and target_high must be finite, got {low!r} and {high!r}")
-    predictions = np.zeros(2) if scalar else np.zeros((1, data.n_outputs))
-    return float(problem.loss.value(predictions, targets).max()) * data.weight_bound
+    return found
 
 
 def needed_steps(reach: float, known: Constants, directions: int) -> float:

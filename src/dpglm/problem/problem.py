@@ -292,6 +292,11 @@ class Regularizer(abc.ABC):
     def smoothness(self) -> float:
         """Lipschitz constant of the gradient; inf if there is none."""
 
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the penalty is none or a ridge."""
+        return self.smoothness == self.strong_convexity
+
     @abc.abstractmethod
     def value(self, w: FloatArray) -> float:
         """Return ``r(w)``."""

@@ -26,7 +26,7 @@ from dpglm.oracle.choices import (
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency, PrivacyBudget, Pure, calibrate
 from dpglm.privacy.releases import AnyRelease, ScoreRelease
-from dpglm.problem import Link, Loss, Problem, Target, Unconstrained, WithOffset
+from dpglm.problem import Link, Loss, Problem, Unconstrained, WithOffset
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.gradient.noisy_gd_method import DescentState, NoisyGDMethod
@@ -38,10 +38,9 @@ _OF_LOSS_AT_ZERO = 4.0
 
 
 def largest_at_zero(loss: Loss, data: DataSpec) -> float:
-    """Return the largest value of a nonnegative loss at prediction zero.
+    """Return the largest value of a nonnegative loss at prediction zero, or 1 if that is 0.
 
-    Targets that are numbers need public bounds: the larger of the losses at both ends, or 1 if
-    that is 0.
+    Targets that are numbers need public bounds.
 
     >>> from dpglm.problem import Squared
     >>> largest_at_zero(Squared(), DataSpec(100, 3, target_low=-2.0, target_high=1.0))
@@ -49,13 +48,11 @@ def largest_at_zero(loss: Loss, data: DataSpec) -> float:
     """
     if not loss.nonnegative:
         raise ValueError(f"loss must be nonnegative for a comparison of models, got {loss!r}")
-    if loss.target is Target.CLASS:
-        n = data.n_outputs
-        return float(loss.value(np.zeros((n, n)), np.arange(n)).max())
-    ends = data.target_range(loss.target.bounds)
-    if not all(map(math.isfinite, ends)):
+    found = defaults.loss_at_zero(loss, data)
+    if not math.isfinite(found):
+        ends = data.target_range(loss.target.bounds)
         raise ValueError(f"targets must have public bounds to compare models, got {ends}")
-    return float(loss.value(np.zeros(2), np.array(ends)).max()) or 1.0
+    return found or 1.0
 
 
 def default_loss_bound(loss: Loss, data: DataSpec) -> float:
@@ -271,7 +268,7 @@ class BestIterate(Solver):
                 f"constraint must be Unconstrained() for BestIterate, got {problem.constraint!r}"
             )
         penalty = problem.regularizer
-        if not penalty.smoothness == penalty.strong_convexity:
+        if not penalty.is_quadratic:
             raise ValueError(
                 f"regularizer must be NoPenalty() or L2() for BestIterate, got {penalty!r}"
             )

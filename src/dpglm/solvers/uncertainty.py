@@ -251,7 +251,7 @@ class Uncertainty:
 def check_normal(problem: Problem) -> None:
     """Refuse penalties and constraints for which estimates are not normally distributed."""
     penalty = problem.regularizer
-    if penalty.smoothness != penalty.strong_convexity:
+    if not penalty.is_quadratic:
         raise ValueError(
             f"regularizer must be none or L2 for inference, got {penalty!r}: with others "
             "estimates are not normally distributed"

@@ -92,7 +92,7 @@ class FrankWolfe(Solver):
     def decide(self, facts: Facts) -> Plan:
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         penalty = problem.regularizer
-        if penalty.smoothness != penalty.strong_convexity:
+        if not penalty.is_quadratic:
             raise ValueError(
                 f"regularizer must be NoPenalty or L2 for Frank-Wolfe, got {penalty!r}: "
                 "an L1 ball takes the place of an L1 penalty"

@@ -105,7 +105,7 @@ class ObjectivePerturbation(Solver):
         problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
         loss, n_objectives = _binary(problem.loss)
         penalty = problem.regularizer
-        if penalty.smoothness != penalty.strong_convexity:
+        if not penalty.is_quadratic:
             raise ValueError(f"regularizer must be L2 or NoPenalty, got {penalty!r}")
         if not isinstance(problem.constraint, Unconstrained):
             raise ValueError(f"constraint must be Unconstrained, got {problem.constraint!r}")

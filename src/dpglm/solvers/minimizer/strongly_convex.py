@@ -18,10 +18,10 @@ from dpglm.oracle.objective import Accuracy, Objective, Prox, Terms, attainable,
 from dpglm.oracle.rounding import MOST_ROWS
 from dpglm.oracle.views import View, view_spec
 from dpglm.privacy.budget import Adjacency
-from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Target, Unconstrained
+from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan, check_same
-from dpglm.solvers.parts.defaults import slope_unit
+from dpglm.solvers.parts.defaults import loss_at_zero, slope_unit
 from dpglm.solvers.uncertainty import Floats
 
 ROOM = 16
@@ -87,10 +87,8 @@ class PlannedObjective:
     @property
     def _is_quadratic(self) -> bool:
         """Whether penalty and constraint together are one quadratic, which needs no prox."""
-        penalty = self.problem.regularizer
-        return penalty.smoothness == penalty.strong_convexity and isinstance(
-            self.problem.constraint, Unconstrained
-        )
+        no_set = isinstance(self.problem.constraint, Unconstrained)
+        return self.problem.regularizer.is_quadratic and no_set
 
     @property
     def ridge(self) -> Floats:
@@ -127,14 +125,7 @@ class PlannedObjective:
         bound = 2.0 * (rows * self.clip + self.linear_norm) / strength
         if self.loss.nonnegative:
             tilt = self.linear_norm / strength
-            # The largest loss at the prediction zero, as losses are convex in the target.
-            loss, data, most = self.loss, self.data, math.inf
-            low, high = data.target_range(loss.target.bounds)
-            if loss.target is Target.CLASS:
-                most = loss.value(np.zeros((1, data.n_outputs)), np.zeros(1, dtype=int))[0]
-            elif math.isfinite(high - low):
-                most = loss.value(np.zeros(2), np.array([low, high])).max()
-            at_zero = 2.0 * rows * float(most) / strength
+            at_zero = 2.0 * rows * loss_at_zero(self.loss, self.data) / strength
             bound = min(bound, tilt + math.sqrt(tilt * tilt + at_zero))
         if _covers_all(self.problem, self.data):
             bound = min(bound, self.problem.constraint.norm_bound(self.data.n_coefficients))

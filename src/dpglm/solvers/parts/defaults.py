@@ -16,7 +16,7 @@ from dpglm.privacy.accounting.accountants import within_budget
 from dpglm.privacy.accounting.calibrate import calibrate, excess, largest_share
 from dpglm.privacy.events import Composed, Event, Gaussian, canonical
 from dpglm.problem import L2, NoPenalty, Problem, Unconstrained
-from dpglm.problem.loss import Loss
+from dpglm.problem.loss import Loss, Target
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.schedules import Schedule
 from dpglm.solvers.uncertainty import Floats
@@ -270,6 +270,19 @@ def slope_unit(loss: Loss, data: DataSpec) -> float:
     if not math.isfinite(bound):
         bound = loss.without_offset.slope_bound_on(0.0, low, high)
     return bound or 1.0
+
+
+def loss_at_zero(loss: Loss, data: DataSpec) -> float:
+    """Return the largest loss at the prediction zero; inf without public bounds on numbers.
+
+    Losses are convex in the target, so an end of the range is worst; all classes are alike.
+    """
+    if loss.target is Target.CLASS:
+        return float(loss.value(np.zeros((1, data.n_outputs)), np.zeros(1, dtype=int))[0])
+    ends = data.target_range(loss.target.bounds)
+    if not all(map(math.isfinite, ends)):
+        return math.inf
+    return float(loss.value(np.zeros(2), np.array(ends)).max())
 
 
 def has_bounded_slopes(loss: Loss, data: DataSpec) -> bool:
