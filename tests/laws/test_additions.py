@@ -91,7 +91,7 @@ class TestSolver:
     def registered(self, module, monkeypatch):
         """Export it, and add its row to the law."""
         export, row = code_of(self.PAGE, "py")
-        assert re.search(r"import HeavyBall$", export.strip())
+        assert re.search(r"import HeavyBall as HeavyBall$", export.strip())
         found = makers_in({**vars(dpglm.solvers), "HeavyBall": module.HeavyBall}, Solver)
         assert found.keys() - dpglm.solvers.SOLVERS.keys() == {"heavy_ball"}
         ((name, case),) = evaluated(f"{{{row}}}", solver_laws, module).items()
@@ -207,7 +207,7 @@ class TestLoss:
 
     def test_keeps_the_law_of_losses(self, module):
         export, row = code_of(self.PAGE, "py")
-        assert re.search(r"import LogCosh$", export.strip())
+        assert re.search(r"import LogCosh as LogCosh$", export.strip())
         case = evaluated(row, loss_laws, module)
         for law in self.LAW:
             law(case)

@@ -369,7 +369,7 @@ class Plan:
 
     @functools.cached_property
     def document(self) -> Mapping[str, Any]:
-        """The plan as JSON, from which ``from_document`` makes an equal one.
+        """The plan as JSON; ``from_document`` makes an equal one of it.
 
         ValueError if a part is not a dataclass of numbers, text, enumerations and tuples.
         """
