@@ -11,11 +11,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from dpglm import GaussianDP, LogisticRegression, PrivateGridSearchCV, PrivatePipeline
+from dpglm._words import weak
 from dpglm.certificate import Certificate, PublicFact, verify
 from dpglm.certificate.statement import SCOPE, cautions
 from dpglm.certificate.verify import Check, Verification, verdict
 from dpglm.exceptions import PublicInformationWarning
-from dpglm.privacy.budget import weak
 from dpglm.report import html, save_model
 from dpglm.report.page import coefficient_table, step_cautions
 from tests.fits import N_ROWS, fit_classifier, make_rows

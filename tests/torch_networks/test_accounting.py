@@ -10,7 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy import integrate, stats
 
 from dpglm.privacy import ApproximateDP, PoissonSampled, ProjectedGaussian, gdp
-from dpglm.privacy.accounting.accountants import spent
+from dpglm.privacy.accounting.calibrate import spent
 from dpglm.privacy.events import Gaussian, Repeated, canonical
 from dpglm.solvers import D2P2, Exponential
 from tests.torch_networks.networks import planned

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from dpglm._json import at, check_writable, plain_json
 from dpglm._validation import check_one_of
-from dpglm._words import plain_number, rounded_up
+from dpglm._words import plain_number, rounded_up, weak
 from dpglm.data.rows import DataSpec
 from dpglm.data.split import EVALUATION
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
-from dpglm.privacy.budget import Adjacency, Unit, weak
+from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.events import DisjointParts, RandomlyRepeated, canonical, describe_event
 from dpglm.privacy.releases import AnyRelease
 from dpglm.solvers.base import FitStage

@@ -40,7 +40,7 @@ from dpglm.exceptions import (
 )
 from dpglm.guidance.expectation import HOPELESS, guidance
 from dpglm.ledger.ledger import PrivacyLedger, as_ledger
-from dpglm.privacy.accounting.accountants import spent
+from dpglm.privacy.accounting.calibrate import spent
 from dpglm.privacy.budget import Adjacency, PrivacyBudget, Unit, stated_budget
 from dpglm.privacy.events import Composed, canonical
 from dpglm.privacy.noise import NoiseSource, SeededNoise, noise_source

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._calls import checked
-from dpglm._words import card, plain_number
+from dpglm._words import LARGEST_EPSILON, card, plain_number
 from dpglm.data.rows import SMALLEST
 from dpglm.inference.inference import Inference
 from dpglm.oracle.targets import SIZES
 from dpglm.privacy import gdp
-from dpglm.privacy.budget import LARGEST_EPSILON, ApproximateDP, default_delta, is_pure
+from dpglm.privacy.budget import ApproximateDP, default_delta, is_pure
 from dpglm.problem import LogLink, Target
 from dpglm.solvers.auto import signal_to_noise
 from dpglm.solvers.base import Plan

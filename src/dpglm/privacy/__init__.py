@@ -6,9 +6,9 @@ from dpglm.privacy.accounting.accountants import RenyiAccountant as RenyiAccount
 from dpglm.privacy.accounting.accountants import RepetitionAccountant as RepetitionAccountant
 from dpglm.privacy.accounting.accountants import TightestAccountant as TightestAccountant
 from dpglm.privacy.accounting.accountants import accountant_for as accountant_for
-from dpglm.privacy.accounting.accountants import spent as spent
 from dpglm.privacy.accounting.accountants import within_budget as within_budget
 from dpglm.privacy.accounting.calibrate import calibrate as calibrate
+from dpglm.privacy.accounting.calibrate import spent as spent
 from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.budget import Adjacency as Adjacency
 from dpglm.privacy.budget import ApproximateDP as ApproximateDP

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self, final
 
 from dpglm._codec import decode, encode
 from dpglm._validation import check_count, check_one_of, check_real
-from dpglm._words import rounded_up
 from dpglm.privacy import gdp
 
 
@@ -353,44 +352,3 @@ def stated_budget(
             raise ValueError(f"delta must be a number from 0 to below 1, or 'auto', got {delta!r}")
         return ApproximateDP(epsilon, default_delta(n_units))
     return ApproximateDP(epsilon, check_real("delta", delta, least=0.0, below=1.0))
-
-
-# Weak budgets.
-
-LARGEST_EPSILON = 10.0
-"""Largest epsilon without a caution."""
-_LARGEST_DELTA = 0.01
-# For the rounding of 1/n.
-_ALMOST = 1.0 - 1e-9
-
-
-def weak(epsilon: float, delta: float, n_units: int | None) -> tuple[str, ...]:
-    """Return the cautions about a large epsilon, and a delta that allows publishing rows.
-
-    An epsilon up to 1 is strong, up to 10 reasonable (Ponomareva et al., "How to DP-fy ML", JAIR
-    77, 2023); above, a guess that is right with 1 % may become right with 99 %. A delta of 1/n or
-    0.01 allows publishing a row at random (Dwork and Roth 2014, section 2.3).
-    """
-    found = []
-    if epsilon > LARGEST_EPSILON:
-        found.append(f"epsilon {rounded_up(epsilon)} protects little; 1 is a usual choice.")
-    # A quotient, because a file may hold a number of rows beyond floats.
-    if n_units is not None and delta > 0.0 and n_units >= _ALMOST / delta:
-        found.append(
-            f"delta {rounded_up(delta)} is at least 1/{n_units}: publishing a row at random would "
-            "be allowed. Choose it far below, or 'auto'."
-        )
-    elif delta >= _LARGEST_DELTA:
-        found.append(
-            f"delta {rounded_up(delta)} is at least {_LARGEST_DELTA:g}: publishing each row with "
-            "that probability would be allowed. Choose it far below, or 'auto'."
-        )
-    return tuple(found)
-
-
-def weak_budget(budget: PrivacyBudget, n_units: int) -> tuple[str, ...]:
-    """Return the cautions about a budget."""
-    if isinstance(budget, ApproximateDP):
-        return weak(budget.epsilon, budget.delta, n_units)
-    delta = default_delta(n_units)
-    return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, n_units)

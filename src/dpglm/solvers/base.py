@@ -16,11 +16,11 @@ import numpy as np
 from dpglm._calls import checked
 from dpglm._codec import Format
 from dpglm._validation import check_count
-from dpglm._words import card
+from dpglm._words import card, weak
 from dpglm.data.rows import DataSpec, Protection, Rows
 from dpglm.oracle.gradients import Oracle
-from dpglm.privacy import Adjacency, calibrate, spent, within_budget
-from dpglm.privacy.budget import PrivacyBudget, weak_budget
+from dpglm.privacy import Adjacency, calibrate, gdp, spent, within_budget
+from dpglm.privacy.budget import ApproximateDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event, Repeated, canonical
 from dpglm.privacy.releases import AnyRelease, check_can_be_asked
 from dpglm.problem import Problem
@@ -386,7 +386,10 @@ class Plan:
 
     def cautions(self) -> tuple[str, ...]:
         """Warn of an epsilon above 10, or a delta of at least 0.01 or one over the units."""
-        return weak_budget(self.budget, self.data.n_units)
+        budget, delta = self.budget, self.protection.delta
+        is_stated = isinstance(budget, ApproximateDP)
+        epsilon = budget.epsilon if is_stated else gdp.epsilon(delta, budget.gdp_mu())
+        return weak(epsilon, delta, self.data.n_units)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         data, noise = self.data, f"{self.coefficient_noise:.3g}, of prepared columns"

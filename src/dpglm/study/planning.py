@@ -16,7 +16,7 @@ from dpglm import estimators
 from dpglm._calls import checked
 from dpglm._registry import ESTIMATORS
 from dpglm._validation import in_one_line
-from dpglm._words import card, plain_number, rounded_up
+from dpglm._words import card, plain_number, rounded_up, weak
 from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart
 from dpglm.data.rows import Protection
 from dpglm.data.split import (
@@ -41,7 +41,7 @@ from dpglm.guidance.expectation import guidance
 from dpglm.preprocessing.encoders import SchemaEncoder, as_schema
 from dpglm.privacy import gdp
 from dpglm.privacy.accounting.accountants import accountant_for, within_budget
-from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget, weak
+from dpglm.privacy.budget import ApproximateDP, GaussianDP, PrivacyBudget
 from dpglm.privacy.events import Composed, Event
 from dpglm.solvers.base import Plan
 from dpglm.solvers.parts.defaults import MARGIN, plan_beside

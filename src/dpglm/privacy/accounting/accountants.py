@@ -197,37 +197,6 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
     return True
 
 
-def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
-    """Return the cost of an event in the budget's currency, with the accountant.
-
-    Parameters
-    ----------
-    event, adjacency, budget
-        See ``within_budget``.
-
-    Returns
-    -------
-    dict
-        ``epsilon`` and ``delta`` (at the budget's delta), or ``mu``, or ``rho``; and
-        ``accountant`` and ``version``. Numbers are rounded up.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.budget import ZeroConcentratedDP
-    >>> from dpglm.privacy.events import Gaussian
-    >>> spent(Gaussian(2.0), Adjacency.ZERO_OUT, ZeroConcentratedDP(1.0))["accountant"]
-    'gaussian'
-    """
-    accountant = accountant_for(event, adjacency)
-    signature = {"accountant": accountant.name, "version": accountant.version}
-    exact = GaussianAccountant()
-    if exact.supports(event, adjacency):
-        return {**budget.statement_for_mu(exact.mu(event, adjacency)), **signature}
-    limit = budget.as_approximate_dp()
-    epsilon = accountant.epsilon(event, adjacency, limit.delta)
-    return {"epsilon": epsilon, "delta": limit.delta, **signature}
-
-
 @functools.lru_cache(maxsize=1024)
 def delta_of(accountant: Accountant, event: Event, adjacency: Adjacency, epsilon: float) -> float:
     """Return an accountant's delta, cached: a plan repeats the last query of the search."""

@@ -242,6 +242,40 @@ _OUT_OF_REACH = (
 _NO_NOISE = "budget {!r} is met without any noise: the event does not depend on its multiplier"
 
 
+# The cost of an event.
+
+
+def spent(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> dict[str, float | str]:
+    """Return the cost of an event in the budget's currency, with the accountant.
+
+    Parameters
+    ----------
+    event, adjacency, budget
+        See ``within_budget``.
+
+    Returns
+    -------
+    dict
+        ``epsilon`` and ``delta`` (at the budget's delta), or ``mu``, or ``rho``; and
+        ``accountant`` and ``version``. Numbers are rounded up.
+
+    Examples
+    --------
+    >>> from dpglm.privacy.budget import ZeroConcentratedDP
+    >>> from dpglm.privacy.events import Gaussian
+    >>> spent(Gaussian(2.0), Adjacency.ZERO_OUT, ZeroConcentratedDP(1.0))["accountant"]
+    'gaussian'
+    """
+    accountant = accountant_for(event, adjacency)
+    signature = {"accountant": accountant.name, "version": accountant.version}
+    exact = GaussianAccountant()
+    if exact.supports(event, adjacency):
+        return {**budget.statement_for_mu(exact.mu(event, adjacency)), **signature}
+    limit = budget.as_approximate_dp()
+    epsilon = accountant.epsilon(event, adjacency, limit.delta)
+    return {"epsilon": epsilon, "delta": limit.delta, **signature}
+
+
 # The largest share of a budget that fits next to other releases.
 
 _T = TypeVar("_T")
