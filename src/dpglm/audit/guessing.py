@@ -80,10 +80,22 @@ def choose_guess(
     main, rest = (1.0 - 0.5 * share * (1.0 - confidence) for share in _SHARES)
 
     def best(score: AttackScore, worth: Worth, each: float) -> tuple[float, float]:
+        """Return the best expected worth, and the threshold where it is."""
         # Runs that taught a statistic would flatter it.
         unseen = half if score.is_learned else 0
         a, b = score.of(first[unseen:]), score.of(second[unseen:])
-        return _best_threshold(a, b, worth, each, runs)
+        levels = (np.arange(_THRESHOLDS) + 0.5) / _THRESHOLDS
+        # If all scores of the first are above all of the second, the threshold lies between them.
+        gap = 0.5 * (a.min() + b.max())
+        thresholds = np.unique([*np.quantile(a, levels), *np.quantile(b, levels), b.max(), gap])
+        found = []
+        for threshold in thresholds:
+            bounds = ErrorBounds(
+                missed=_expected_bound(int((a <= threshold).sum()), len(a), runs, each),
+                false=_expected_bound(int((b > threshold).sum()), len(b), runs, each),
+            )
+            found.append((worth(bounds), float(threshold)))
+        return max(found)
 
     found = [
         (best(score, lambda bounds: ratio_to(claim, bounds), main), score) for score in learned
@@ -107,24 +119,6 @@ def ratio_to(claim: Claim, bounds: ErrorBounds) -> float:
     mu = bounds.mu()
     # A test that always raises the alarm proves nothing: the largest mu is undefined.
     return mu / claim.mu_at(bounds.false) if mu > 0.0 else 0.0
-
-
-def _best_threshold(
-    a: Array, b: Array, worth: Worth, confidence: float, runs: int
-) -> tuple[float, float]:
-    """Return the best expected worth, and where it is."""
-    levels = (np.arange(_THRESHOLDS) + 0.5) / _THRESHOLDS
-    # If all scores of the first are above all of the second, the threshold lies between them.
-    gap = 0.5 * (a.min() + b.max())
-    thresholds = np.unique([*np.quantile(a, levels), *np.quantile(b, levels), b.max(), gap])
-    found = []
-    for threshold in thresholds:
-        bounds = ErrorBounds(
-            missed=_expected_bound(int((a <= threshold).sum()), len(a), runs, confidence),
-            false=_expected_bound(int((b > threshold).sum()), len(b), runs, confidence),
-        )
-        found.append((worth(bounds), float(threshold)))
-    return max(found)
 
 
 def _expected_bound(count: int, pilot: int, runs: int, confidence: float) -> float:

@@ -77,17 +77,8 @@ def price_of_tries(law: Repetitions, delta: Callable[[float], float]) -> tuple[f
     return _LOG_RATIO[type(law)](law, delta), _MEAN[type(law)](law)
 
 
-def composed_tries(event: Event) -> Callable[[float], float] | None:
-    """Bound delta of random repetitions composed with other releases, as a function of epsilon.
-
-    The event must not have disjoint parts of the rows. None if a divergence of some part is
-    unknown.
-    """
-    divergence = _divergence(event)
-    return None if divergence is None else lambda epsilon: delta_of(divergence, epsilon)
-
-
 def _divergence(event: Event) -> Array | None:
+    """Return the divergence of an event without disjoint parts of the rows; None if unknown."""
     total = np.zeros_like(ORDERS)
     for basic, count in canonical(event).terms():
         one = _DIVERGENCE[type(basic)](basic) if type(basic) in _DIVERGENCE else None
@@ -145,18 +136,19 @@ def _negative_binomial_ratio(law: NegativeBinomialNumber, delta: Callable[[float
     return float(best.fun)
 
 
-def _negative_binomial_mean(law: NegativeBinomialNumber) -> float:
-    failures = law.shape * (1.0 - law.success) / law.success
-    return failures / -math.expm1(law.shape * math.log(law.success))
-
-
 _FINE: Any = {"xatol": 1e-10}
 _LOG_RATIO: dict[type[Any], Callable[[Any, Callable[[float], float]], float]] = {
     NegativeBinomialNumber: _negative_binomial_ratio,
     PoissonNumber: lambda law, delta: law.rate * delta(0.0),
 }
 _MEAN: dict[type[Any], Callable[[Any], float]] = {
-    NegativeBinomialNumber: _negative_binomial_mean,
+    # The number of failures, given that there are some.
+    NegativeBinomialNumber: lambda law: (
+        law.shape
+        * (1.0 - law.success)
+        / law.success
+        / -math.expm1(law.shape * math.log(law.success))
+    ),
     PoissonNumber: lambda law: law.rate,
 }
 
@@ -210,10 +202,11 @@ def recompute(
         yield _recompute_best(only, adjacency, epsilon, delta)
         return
     if any(isinstance(basic, RandomlyRepeated) for basic in leaves(event)):
-        known = composed_tries(event)
-        if known is not None:
-            own = least_epsilon(known, delta)
-            yield Recomputation("Renyi divergences", own, known(epsilon), _NUMERICAL)
+        divergence = _divergence(event)
+        if divergence is not None:
+            own = least_epsilon(lambda value: delta_of(divergence, value), delta)
+            there = delta_of(divergence, epsilon)
+            yield Recomputation("Renyi divergences", own, there, _NUMERICAL)
         return
     mu = gaussian_mu(event)
     if mu is not None:

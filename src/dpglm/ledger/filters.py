@@ -21,41 +21,7 @@ from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, budget
 from dpglm.privacy.events import Composed, Event, MechanismEvent, Repeated
 from dpglm.privacy.events.compositions import branches
 
-# The Gaussian release that dominates an event.
-
 _ROUNDING = 1.0 + 1e-12
-
-
-def dominating_mu(event: Event, adjacency: Adjacency) -> float:
-    """Return a mu, rounded up, for which an event is mu-GDP.
-
-    Exact for Gaussian events. An epsilon-DP part counts as a Gaussian release with mu
-    ``2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``; squares add up. For disjoint rows the largest
-    mu counts.
-    """
-    check_parallel_parts(event, adjacency)
-    found, accountant = [], GaussianAccountant()
-    for branch in branches(event):
-        squares: list[float] = []
-        gaussian: list[Event] = []
-        for basic, count in branch.terms():
-            epsilon = basic.pure_epsilon if isinstance(basic, MechanismEvent) else None
-            if epsilon is None:
-                gaussian.append(Repeated(basic, count))
-                continue
-            # Near log(1/2) ndtri_exp loses digits; 1e-14 covers them.
-            mu = -2.0 * float(ndtri_exp(log_expit(-float(epsilon)))) * _ROUNDING + 1e-14
-            squares.append(count * mu**2)
-        rest = Composed(tuple(gaussian))
-        if not accountant.supports(rest, adjacency):
-            raise ValueError(
-                "event must be Gaussian or epsilon-DP for a ledger with filter 'gaussian', got "
-                f"{rest!r}. Create the ledger with filter 'renyi' or 'basic' for other events"
-            )
-        of_rest = accountant.mu(rest, adjacency)
-        joined = math.sqrt(math.fsum([*squares, of_rest**2])) * _ROUNDING if squares else of_rest
-        found.append(joined)
-    return max(found)
 
 
 # The odometer: brackets of a budget, for stopping times chosen from the results.
@@ -162,8 +128,9 @@ class GaussianFilter(PrivacyFilter):
     Notes
     -----
     Privacy: an epsilon-DP event is charged as the Gaussian release that dominates it,
-    ``mu = 2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``, about ``1.25 epsilon``. Events that no
-    Gaussian release dominates, such as those on Poisson samples, are not supported.
+    ``mu = 2 Phi^-1(exp(epsilon) / (1 + exp(epsilon)))``, about ``1.25 epsilon``; squares add up,
+    and for disjoint rows the largest mu counts. Events that no Gaussian release dominates, such as
+    those on Poisson samples, are not supported.
 
     References
     ----------
@@ -190,7 +157,30 @@ class GaussianFilter(PrivacyFilter):
         self.budget.gdp_mu()  # raises for a delta of 0
 
     def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
-        return {"mu": dominating_mu(event, adjacency)}
+        check_parallel_parts(event, adjacency)
+        found, accountant = [], GaussianAccountant()
+        for branch in branches(event):
+            squares: list[float] = []
+            gaussian: list[Event] = []
+            for basic, count in branch.terms():
+                epsilon = basic.pure_epsilon if isinstance(basic, MechanismEvent) else None
+                if epsilon is None:
+                    gaussian.append(Repeated(basic, count))
+                    continue
+                # Near log(1/2) ndtri_exp loses digits; 1e-14 covers them.
+                mu = -2.0 * float(ndtri_exp(log_expit(-float(epsilon)))) * _ROUNDING + 1e-14
+                squares.append(count * mu**2)
+            rest = Composed(tuple(gaussian))
+            if not accountant.supports(rest, adjacency):
+                raise ValueError(
+                    "event must be Gaussian or epsilon-DP for a ledger with filter 'gaussian', got "
+                    f"{rest!r}. Create the ledger with filter 'renyi' or 'basic' for other events"
+                )
+            of_rest = accountant.mu(rest, adjacency)
+            if squares:
+                of_rest = math.sqrt(math.fsum([*squares, of_rest**2])) * _ROUNDING
+            found.append(of_rest)
+        return {"mu": max(found)}
 
     def allows(self, charges: Sequence[Charge]) -> bool:
         return self.budget.allows_mu(_total_mu(charges))

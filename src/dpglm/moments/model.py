@@ -22,7 +22,7 @@ from dpglm.solvers.composite.moments import ReleasedMoments
 from dpglm.solvers.uncertainty import Uncertainty
 from dpglm.tables.cells import as_cells
 from dpglm.tables.encoding import LinearUnits
-from dpglm.tables.formula.design import FormulaEncoding, Term
+from dpglm.tables.formula.design import FormulaEncoding
 from dpglm.tables.formula.factors import SplineFactor
 from dpglm.tables.named import by_name
 
@@ -192,7 +192,17 @@ class Model:
             size = len(self.design.fields_of(term))
             places = np.arange(start, start + size)
             if size > 1:
-                fixed, root = _structure(term, size)
+                # The fixed prior covariance of coefficients, and the root of the other part.
+                fixed, root = np.zeros((size, size)), np.eye(size)
+                if len(term) == 1 and term[0].reduced and term[0].is_category:
+                    # Effects of levels are independent, so their differences from the reference
+                    # have the covariance ``I + 1 1^T``.
+                    root = np.column_stack([root, np.ones(size)])
+                elif len(term) == 1 and isinstance(term[0], SplineFactor) and size > 2:
+                    # A line plus coefficients with independent second differences.
+                    line = np.arange(1.0, size + 1.0) / size
+                    fixed = _PRIOR**2 * np.outer(line, line)
+                    root = np.linalg.pinv(np.diff(np.eye(size + 1), 2, axis=0)[:, 1:])
                 name = ":".join(one.name for one in term)
                 found.append(
                     PenalisedTerm(name, places, self.spread**2 * fixed, self.spread * root)
@@ -281,18 +291,3 @@ class Model:
             self.design.columns,
             self.design.named_terms,
         )
-
-
-def _structure(term: Term, size: int) -> tuple[Floats, Floats]:
-    """Return the fixed prior covariance of a term's coefficients, and the root of the other part.
-
-    Effects of levels are independent, so their differences from the reference have the covariance
-    ``I + 1 1^T``. A spline is a line plus coefficients with independent second differences.
-    """
-    if len(term) == 1 and term[0].reduced and term[0].is_category:
-        return np.zeros((size, size)), np.column_stack([np.eye(size), np.ones(size)])
-    if len(term) == 1 and isinstance(term[0], SplineFactor) and size > 2:
-        differences = np.diff(np.eye(size + 1), 2, axis=0)[:, 1:]
-        line = np.arange(1.0, size + 1.0) / size
-        return _PRIOR**2 * np.outer(line, line), np.asarray(np.linalg.pinv(differences), np.float64)
-    return np.zeros((size, size)), np.eye(size)

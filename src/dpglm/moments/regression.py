@@ -144,7 +144,18 @@ def solve(
         error = sampling + moments.noise_of(Z, v)
         error += _RIDGE * max(float(np.trace(error)), _TINY) * np.eye(len(error))
         if terms and step == _ROUNDS // 2:
-            prior, scales = _penalised(A, b, error, prior, terms)
+            # The scale of each term is the one that the marginal likelihood chooses.
+            prior, roots = prior.copy(), []
+            for term in terms:
+                prior[term.places] = prior[:, term.places] = 0.0
+                prior[np.ix_(term.places, term.places)] = term.fixed
+                root = np.zeros((len(prior), term.root.shape[1]))
+                root[term.places] = term.root
+                roots.append(root)
+            laws = term_scales(A, error, b, prior, roots)
+            for term, law, root in zip(terms, laws, roots, strict=True):
+                prior = prior + law.mean_square * root @ root.T
+                scales[term.name] = law
         found = _posterior(prior, A, error, b)
         v = target - L @ found.mean
     of_sampling = found.gain @ sampling @ found.gain.T
@@ -156,23 +167,6 @@ def _posterior(prior: Floats, A: Floats, error: Floats, b: Floats) -> Posterior:
     gain = solved(A @ prior @ A.T + error, A @ prior).T
     kept = np.eye(len(prior)) - gain @ A
     return Posterior(gain @ b, kept @ prior @ kept.T + gain @ error @ gain.T, gain)
-
-
-def _penalised(
-    A: Floats, b: Floats, error: Floats, prior: Floats, terms: Sequence[PenalisedTerm]
-) -> tuple[Floats, dict[str, ScaleLaw]]:
-    """Return the prior with the scale of each term that the marginal likelihood chooses."""
-    fixed, roots = prior.copy(), []
-    for term in terms:
-        fixed[term.places] = fixed[:, term.places] = 0.0
-        fixed[np.ix_(term.places, term.places)] = term.fixed
-        root = np.zeros((len(prior), term.root.shape[1]))
-        root[term.places] = term.root
-        roots.append(root)
-    laws = term_scales(A, error, b, fixed, roots)
-    for law, root in zip(laws, roots, strict=True):
-        fixed = fixed + law.mean_square * root @ root.T
-    return fixed, {term.name: law for term, law in zip(terms, laws, strict=True)}
 
 
 def _residual_variance(moments: NoisyMoments, v: Floats) -> float:

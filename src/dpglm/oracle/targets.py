@@ -78,7 +78,15 @@ def target_sums(spec: DataSpec, shares: TargetShares) -> Kernel:
             return cast("Array", sums)
         bins = xp.clip(xp.floor((t + 1.0) * (0.5 * side * side)), 0.0, side * side - 1.0)
         rows = xp.floor(bins / side)
-        counts = _crossed(xp, rows, bins - side * rows, weights, side)
+        columns = bins - side * rows
+        # Weighted counts of pairs of indices below ``side``, as a product of indicators.
+        indices = xp.arange(side, dtype=xp.float64, device=rows.device)
+        counts = xp.zeros((side, side), dtype=xp.float64, device=rows.device)
+        for start in range(0, rows.shape[0], RUN_ROWS):
+            run = slice(start, start + RUN_ROWS)
+            high = xp.asarray(rows[run, None] == indices, dtype=xp.float64)
+            low = xp.asarray(columns[run, None] == indices, dtype=xp.float64)
+            counts = counts + high.T @ (low * weights[run, None])
         counts = counts * (margin * math.sqrt(shares.counts))
         return cast("Array", xp.concat([sums, xp.reshape(counts, (-1,))]))
 
@@ -112,18 +120,6 @@ def noisy_target_sums(oracle: Oracle, declared: SumRelease, shares: TargetShares
         values[2:] / over(shares.counts),
         noise / over(shares.counts),
     )
-
-
-def _crossed(xp: Any, rows: Any, columns: Any, weights: Any, side: int) -> Any:
-    """Weighted counts of pairs of indices below ``side``, as a product of indicators."""
-    indices = xp.arange(side, dtype=xp.float64, device=rows.device)
-    total = xp.zeros((side, side), dtype=xp.float64, device=rows.device)
-    for start in range(0, rows.shape[0], RUN_ROWS):
-        run = slice(start, start + RUN_ROWS)
-        high = xp.asarray(rows[run, None] == indices, dtype=xp.float64)
-        low = xp.asarray(columns[run, None] == indices, dtype=xp.float64)
-        total = total + high.T @ (low * weights[run, None])
-    return total
 
 
 # Weighted means of the targets and of squared slopes, counts of targets by size; releases.

@@ -120,7 +120,13 @@ class _ViewBlock(Block):
         self.weights, self.starts = block.weights, block.starts
         self.norms = block.norms
         if self._has_intercept and intercept_scale != 1.0:
-            self.norms = _rescaled_norms(block.norms, data.intercept, intercept_scale)
+            # Upper bounds, which cover the rounding of the terms that the subtraction exposes.
+            eps, old = float(np.finfo(np.float64).eps), data.intercept
+            xp = namespace(block.norms)
+            squares = like(block.norms, block.norms, xp.float64) ** 2 * (1.0 + 8.0 * eps)
+            features = xp.maximum(squares - old**2 * (1.0 - 8.0 * eps), 0.0)
+            rescaled = xp.sqrt(features + (intercept_scale * old) ** 2) * (1.0 + 8.0 * eps)
+            self.norms = rounded_up(rescaled, block.norms.dtype)
         self.targets = block.targets
         if positive_class is not None:
             signs = namespace(block.norms).where(block.targets == positive_class, 1.0, -1.0)
@@ -156,15 +162,3 @@ class _ViewBlock(Block):
         values = values + 0.0
         values[-1] *= self._scale
         return values
-
-
-def _rescaled_norms(norms: Floats, intercept: float, scale: float) -> Floats:
-    """Upper bounds on row norms after ``intercept`` has become ``scale * intercept``."""
-    eps = float(np.finfo(np.float64).eps)
-    xp = namespace(norms)
-    lengths = like(norms, norms, xp.float64)
-    # Covers the rounding of the terms, which the subtraction exposes.
-    features = xp.maximum(lengths**2 * (1.0 + 8.0 * eps) - intercept**2 * (1.0 - 8.0 * eps), 0.0)
-    rescaled = xp.sqrt(features + (scale * intercept) ** 2) * (1.0 + 8.0 * eps)
-    longer: Floats = rounded_up(rescaled, norms.dtype)
-    return longer

@@ -283,14 +283,6 @@ class Reduced:
         return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
 
     @property
-    def in_reach(self) -> bool:
-        """Whether losses are neither so small nor so large that numerical accounting breaks."""
-        if not self.others:
-            return True
-        spans = [one.span() for one, _ in self.others]
-        return self.cell(0.03, 50_000) >= _SHORTEST and max(26.0 * self.mu, *spans) <= _LONGEST
-
-    @property
     def variance(self) -> float:
         """Approximate variance of the sum of all losses."""
         return self.mu * self.mu + sum(count * one.variance() for one, count in self.others)
@@ -366,11 +358,16 @@ def implied_curve(reduced: Reduced, make_profile: Callable[[], Curve]) -> Curve:
     either is the one without sampling or does not depend on the row at all.
     """
     profile_of = functools.cache(make_profile)
+    # Whether losses are neither so small nor so large that numerical accounting breaks.
+    largest = max((26.0 * reduced.mu, *(one.span() for one, _ in reduced.others)))
+    in_reach = not reduced.others or (
+        reduced.cell(0.03, 50_000) >= _SHORTEST and largest <= _LONGEST
+    )
 
     def delta(epsilon: float) -> float:
         if epsilon >= reduced.pure_epsilon:
             return 0.0
-        profile = profile_of() if reduced.in_reach else _unbounded
+        profile = profile_of() if in_reach else _unbounded
         bound = profile(epsilon) if reduced.rows == 1 else group_delta(profile, epsilon)
         return min(1.0, bound, gdp.delta(epsilon, reduced.plain_mu) * (1.0 + 1e-12))
 

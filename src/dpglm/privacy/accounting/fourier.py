@@ -89,7 +89,10 @@ class FourierAccountant(Accountant):
 
     def _profile(self, reduced: Reduced) -> Curve:
         if reduced.count == 1:
-            return functools.partial(_delta_of_one, _laws(reduced))
+            pairs = [one.losses(reduced.adjacency) for one, _ in reduced.others]
+            return functools.partial(
+                _delta_of_one, pairs[0] if pairs else (gaussian_law(reduced.mu),)
+            )
         # Sums of few losses have few cells, and room for smaller ones.
         fraction = self.cell_fraction * min(1.0, 0.1 * math.sqrt(reduced.count))
         width = reduced.cell(fraction, self.most_cells)
@@ -143,17 +146,12 @@ class _Direction:
                 self._latest = self._tilted(theta)
         if self._latest.is_sharp(epsilon):
             return self._latest.delta(epsilon)
-        # The saddle point of rare losses depends on the largest only, which may not matter.
-        plain = self._untilted()
-        return min(one.delta(epsilon) for one in (self._latest, plain) if one is not None)
-
-    def _untilted(self) -> _Tilted | None:
-        """Return the law without a tilt, unless its grid would be too large."""
+        # The saddle point of rare losses depends on the largest only, which may not matter. Without
+        # the law that is not tilted, where its grid would be too large, the bound is hardly larger.
         if self._plain is None:
-            # Without it the bound is only a little larger.
             with contextlib.suppress(TooCostlyError):
                 self._plain = self._tilted(0.0)
-        return self._plain
+        return min(one.delta(epsilon) for one in (self._latest, self._plain) if one is not None)
 
     def _cumulant(
         self, theta: float, lattices: Sequence[Lattice] = ()
@@ -288,11 +286,3 @@ def _orders(
             lattices += [on_lattice(law, count, wide, even_cells) for law, wide in parts]
         found.append(tuple(lattices))
     return tuple(found)
-
-
-def _laws(reduced: Reduced) -> tuple[LossLaw, ...]:
-    """Return the laws of a single mechanism."""
-    if reduced.mu > 0.0:
-        return (gaussian_law(reduced.mu),)
-    ((only, _),) = reduced.others
-    return only.losses(reduced.adjacency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -307,16 +308,12 @@ def _expand(event: Event) -> list[_Counts]:
                 f"{canonical(event)!r}"
             )
         choices = list(itertools.combinations_with_replacement(parts, count))
-        found = _undominated(_added((one, *choice)) for one in found for choice in choices)
+        found = _undominated(
+            sum(map(collections.Counter, choice), collections.Counter(one))
+            for one in found
+            for choice in choices
+        )
     return found
-
-
-def _added(several: Iterable[_Counts]) -> _Counts:
-    total: _Counts = {}
-    for one in several:
-        for basic, count in one.items():
-            total[basic] = total.get(basic, 0) + count
-    return total
 
 
 def _undominated(candidates: Iterable[_Counts]) -> list[_Counts]:

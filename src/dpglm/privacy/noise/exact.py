@@ -88,22 +88,6 @@ def cells_per_scale(name: str, scale: float, granularity_exponent: int) -> float
     return math.ldexp(scale, -k)
 
 
-def snapped_cells(value: ArrayLike, granularity_exponent: int) -> NDArray[np.int64]:
-    """Nearest cells of the grid, after checking that all values are in range."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError("value must be finite, got NaN or infinity")
-    limit = grid_limit(granularity_exponent)
-    if array.size and max(array.max(), -array.min()) >= limit:
-        raise OverflowError(
-            f"value must be below {limit:g} (2^52 cells of 2^{granularity_exponent}) in "
-            "magnitude: choose a coarser grid or smaller bounds"
-        )
-    # Subnormal results of this scaling are far below half a cell, so they still snap to 0.
-    with np.errstate(under="ignore"):
-        return np.asarray(np.rint(np.ldexp(array, -granularity_exponent)).astype(np.int64))
-
-
 def add_on_grid(
     value: ArrayLike,
     scale: float,
@@ -116,7 +100,18 @@ def add_on_grid(
     Nothing is rounded after the noise was added, so the result is exactly a post-processing of the
     snapped value plus that noise.
     """
-    cells = snapped_cells(value, granularity_exponent)
+    array = np.asarray(value, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError("value must be finite, got NaN or infinity")
+    limit = grid_limit(granularity_exponent)
+    if array.size and max(array.max(), -array.min()) >= limit:
+        raise OverflowError(
+            f"value must be below {limit:g} (2^52 cells of 2^{granularity_exponent}) in "
+            "magnitude: choose a coarser grid or smaller bounds"
+        )
+    # Subnormal results of this scaling are far below half a cell, so they still snap to 0.
+    with np.errstate(under="ignore"):
+        cells = np.asarray(np.rint(np.ldexp(array, -granularity_exponent)).astype(np.int64))
     per_scale = cells_per_scale(name, scale, granularity_exponent)
     noise = draw(cells.size, per_scale) if cells.size else cells
     noisy = cells + noise.reshape(cells.shape)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -111,7 +112,8 @@ class NegativeBinomialNumber:
         noise : NoiseSource
             Where the bits come from.
         """
-        coins = _coins(noise, self.success)
+        batches = (bernoulli(noise, _AT_ONCE, self.success) for _ in itertools.repeat(None))
+        coins = (coin for batch in batches for coin in batch.tolist())
         failures = 0
         while failures == 0:
             left = self.shape
@@ -173,11 +175,6 @@ class PoissonNumber:
 
 Repetitions: TypeAlias = NegativeBinomialNumber | PoissonNumber
 """The law of the number of independent tries before the best result is released."""
-
-
-def _coins(noise: NoiseSource, chance: float) -> Iterator[bool]:
-    while True:
-        yield from bernoulli(noise, _AT_ONCE, chance).tolist()
 
 
 def uniform(noise: NoiseSource, size: int) -> int:
