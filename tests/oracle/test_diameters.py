@@ -239,13 +239,13 @@ SUMS = {
     ),
     "Hessians": Sum(
         of(lambda data: curvature_sum(data, SCORES.clip, SCORES.square)),
-        lambda oracle, one: SCORES.mean_hessian(oracle, one, V),
+        lambda oracle, one: SCORES.mean_curvatures(oracle, one, V)[0],
         ((E1, 1.0, WEIGHT), (E2, 1.0, WEIGHT)),
         loss=Logistic(),
     ),
     "Hessians and variances": Sum(
         of(lambda data: curvature_sum(data, SCORES.clip, SCORES.square, with_variance=True)),
-        lambda oracle, one: SCORES.mean_hessian_and_variance(oracle, one, V),
+        lambda oracle, one: SCORES.mean_curvatures(oracle, one, V, with_variance=True),
         ((SHORT[0], 1.0, WEIGHT), (SHORT[1], 1.0, WEIGHT)),
         loss=Logistic(),
     ),

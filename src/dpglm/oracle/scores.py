@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -111,44 +111,30 @@ class ClippedScores:
         found = read_limits(spec, met, self.within * declared.noise_std, unit)
         return self.slope * score / spec.n_rows, *found
 
-    def mean_hessian(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:
+    def mean_curvatures(
+        self, oracle: Oracle, declared: SumRelease, v: Array, *, with_variance: bool = False
+    ) -> list[Array]:
         """Release the mean Hessian at ``w = basis v``; declared by ``curvature_sum``.
 
         Noise has the declared standard deviation times ``curvature`` over n on the diagonal, and
-        ``1 / sqrt(2)`` of it elsewhere.
+        ``1 / sqrt(2)`` of it elsewhere. With the variance, the mean variance of scores under a
+        right model follows, with twice that noise.
         """
-        (hessian,) = self._mean_curvatures(oracle, declared, v, ("curvature",))
-        return hessian
-
-    def mean_hessian_and_variance(
-        self, oracle: Oracle, declared: SumRelease, v: Array
-    ) -> tuple[Array, Array]:
-        """Release the mean Hessian with the mean variance of scores under a right model.
-
-        ``curvature_sum`` declares both together. Noise in the Hessian equals that of
-        ``mean_hessian``, and noise in the variance is twice as large.
-        """
-        hessian, variance = self._mean_curvatures(oracle, declared, v, ("curvature", "variance"))
-        return hessian, variance
-
-    def _mean_curvatures(
-        self, oracle: Oracle, declared: SumRelease, v: Array, parts: Sequence[ScoreSum]
-    ) -> list[Array]:
-        at = self._at(oracle, v)
-        units = [1.0, 1.0 / _LESS_VARIANCE][: len(parts)]
+        at, names = self._at(oracle, v), ("curvature", "variance")[: 1 + with_variance]
+        units = [1.0, 1.0 / _LESS_VARIANCE][: 1 + with_variance]
 
         def block_sums(block: Block) -> Array:
             sums = [
-                at.product_sum(part, block) / unit for part, unit in zip(parts, units, strict=True)
+                at.product_sum(one, block) / unit for one, unit in zip(names, units, strict=True)
             ]
             return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
 
-        sums = curvature_sum(oracle.rows.spec, self.clip, self.square, with_variance=len(parts) > 1)
+        sums = curvature_sum(oracle.rows.spec, self.clip, self.square, with_variance=with_variance)
         values = self._mean_products(oracle, declared, block_sums, sums)
         size = self.basis.shape[1]
         return [
             unit * self.curvature * unpack_symmetric(part, size)
-            for part, unit in zip(values.reshape(len(parts), -1), units, strict=True)
+            for part, unit in zip(values.reshape(len(units), -1), units, strict=True)
         ]
 
     def mean_score_products(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:

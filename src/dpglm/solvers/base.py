@@ -387,9 +387,9 @@ class Plan:
     def cautions(self) -> tuple[str, ...]:
         """Warn of an epsilon above 10, or a delta of at least 0.01 or one over the units."""
         budget, delta = self.budget, self.protection.delta
-        is_stated = isinstance(budget, ApproximateDP)
-        epsilon = budget.epsilon if is_stated else gdp.epsilon(delta, budget.gdp_mu())
-        return weak(epsilon, delta, self.data.n_units)
+        if isinstance(budget, ApproximateDP):
+            return weak(budget.epsilon, delta, self.data.n_units)
+        return weak(gdp.epsilon(delta, budget.gdp_mu()), delta, self.data.n_units)
 
     def _facts(self) -> tuple[tuple[str, object], ...]:
         data, noise = self.data, f"{self.coefficient_noise:.3g}, of prepared columns"

@@ -75,9 +75,9 @@ def ask(rows, loss, scores, adjacency=Adjacency.ZERO_OUT, v=V):
         declared = sum_of_scores(spec, scores.clip).release(spec, adjacency, noise)
         scores.mean_score(oracle, declared, v)
         hessian = curvature_sum(spec, scores.clip, scores.square)
-        scores.mean_hessian(oracle, hessian.release(spec, adjacency, noise), v)
+        scores.mean_curvatures(oracle, hessian.release(spec, adjacency, noise), v)[0]
         both = curvature_sum(spec, scores.clip, scores.square, with_variance=True)
-        scores.mean_hessian_and_variance(oracle, both.release(spec, adjacency, noise), v)
+        scores.mean_curvatures(oracle, both.release(spec, adjacency, noise), v, with_variance=True)
         declared = score_product_sum(spec, scores.clip).release(spec, adjacency, noise)
         scores.mean_score_products(oracle, declared, v)
         declared = score_with_limits(spec, scores.clip)

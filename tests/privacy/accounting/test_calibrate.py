@@ -13,10 +13,9 @@ from dpglm.privacy.accounting.accountants import (
     GaussianAccountant,
     MixtureAccountant,
     delta_of,
-    spent,
     within_budget,
 )
-from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.calibrate import calibrate, spent
 from dpglm.privacy.accounting.fourier import FourierAccountant
 from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import (

@@ -9,10 +9,9 @@ from dpglm.privacy.accounting.accountants import (
     FourierAccountant,
     GaussianAccountant,
     accountant_for,
-    spent,
     within_budget,
 )
-from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.calibrate import calibrate, spent
 from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP, ZeroConcentratedDP
 from dpglm.privacy.events import (
     Composed,

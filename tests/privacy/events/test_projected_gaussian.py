@@ -14,9 +14,8 @@ from dpglm.privacy.accounting.accountants import (
     MixtureAccountant,
     RenyiAccountant,
     accountant_for,
-    spent,
 )
-from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.calibrate import calibrate, spent
 from dpglm.privacy.budget import Adjacency, ApproximateDP
 from dpglm.privacy.events import (
     Composed,

@@ -11,10 +11,9 @@ from dpglm.privacy.accounting.accountants import (
     RenyiAccountant,
     TightestAccountant,
     accountant_for,
-    spent,
     within_budget,
 )
-from dpglm.privacy.accounting.calibrate import calibrate
+from dpglm.privacy.accounting.calibrate import calibrate, spent
 from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import (
     BoundedRange,

@@ -380,14 +380,16 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
         few = self._of_first_rows(state, oracle)
         noise = asked.noise_std * scores.curvature / self._n_asked
         if self.inference is None:
-            matrix = likelihood.stabilized(scores.mean_hessian(few, asked, v), noise, v, level)
+            matrix = likelihood.stabilized(
+                scores.mean_curvatures(few, asked, v)[0], noise, v, level
+            )
             if not is_last:
                 matrix = likelihood.at_least(matrix, 0.5 * present(state.matrix))
             return dataclasses.replace(state, matrix=matrix)
         if not (is_last and self.inference == "model"):
-            hessian = posterior.noisy_hessian(scores.mean_hessian(few, asked, v), noise)
+            hessian = posterior.noisy_hessian(scores.mean_curvatures(few, asked, v)[0], noise)
             return dataclasses.replace(state, hessian=hessian, matrix=hessian.mean, last=None)
-        seen, variance = scores.mean_hessian_and_variance(few, asked, v)
+        seen, variance = scores.mean_curvatures(few, asked, v, with_variance=True)
         hessian = posterior.noisy_hessian(seen, noise)
         return dataclasses.replace(
             state,
