@@ -47,11 +47,6 @@ def rate_above(successes: int, trials: int, confidence: float) -> float:
     ----------
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of
     the binomial", Biometrika 26 (1934).
-
-    Examples
-    --------
-    >>> round(rate_above(0, 10, 0.95), 4)
-    0.2589
     """
     trials = check_integer("trials", trials, least=1)
     successes = check_integer("successes", successes, least=0)
@@ -127,12 +122,6 @@ def error_bounds(guesses: ArrayLike, guesses_other: ArrayLike, confidence: float
     Notes
     -----
     The rule for guessing must not depend on the runs that are counted.
-
-    Examples
-    --------
-    >>> found = error_bounds([True] * 100, [False] * 100, 0.95)
-    >>> round(found.mu(), 2), round(found.epsilon(1e-5), 2)
-    (3.59, 3.28)
     """
     first, second = np.asarray(guesses, dtype=bool), np.asarray(guesses_other, dtype=bool)
     each = 0.5 + 0.5 * check_real("confidence", confidence, above=0.0, below=1.0)
@@ -242,11 +231,6 @@ class Claim:
         Where the claim is mu-GDP; epsilon and delta are then one consequence of it.
     profile : tuple of (float, float), default=()
         Further pairs (epsilon, delta) that are claimed, of the same mechanism.
-
-    Examples
-    --------
-    >>> Claim(1.0, 1e-5).least_missed(0.1) > 0.7
-    True
     """
 
     epsilon: float

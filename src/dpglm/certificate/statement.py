@@ -52,12 +52,6 @@ class PublicFact:
         ``"by relation"``: equal for all neighbouring data sets, unless a private condition selected
         the rows. ``"private"``: learned by another private release, which ``value`` names.
         ``"from the data"``: taken from the rows without protection, which is a leak.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> PublicFact("classes", np.array([0, 1]), "declared").value
-    [0, 1]
     """
 
     name: str

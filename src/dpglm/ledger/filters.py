@@ -222,13 +222,6 @@ class RenyiFilter(PrivacyFilter):
     Feldman and Zrnic, "Individual privacy accounting via a Renyi filter", NeurIPS 2021. Canonne,
     Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020,
     Proposition 12.
-
-    Examples
-    --------
-    >>> from dpglm.privacy import Gaussian
-    >>> rule = RenyiFilter(ApproximateDP(1.0, 1e-6), order=22)
-    >>> round(rule.charge(Gaussian(20.0), Adjacency.ZERO_OUT, None)["divergence"], 6)
-    0.0275
     """
 
     type_name: ClassVar[str] = "renyi"
@@ -305,14 +298,6 @@ class BasicFilter(PrivacyFilter):
     ----------
     Rogers, Roth, Ullman and Vadhan, "Privacy odometers and filters: pay-as-you-go composition",
     NeurIPS 2016.
-
-    Examples
-    --------
-    >>> from dpglm.privacy import Pure
-    >>> rule = BasicFilter(ApproximateDP(1.0, 0.0))
-    >>> tenth = rule.charge(Pure(0.1), Adjacency.ZERO_OUT, None)
-    >>> tenth, rule.allows([tenth] * 10), rule.allows([tenth] * 11)
-    ({'epsilon': 0.1, 'delta': 0.0}, True, False)
     """
 
     type_name: ClassVar[str] = "basic"

@@ -202,7 +202,8 @@ class Model:
                     # A line plus coefficients with independent second differences.
                     line = np.arange(1.0, size + 1.0) / size
                     fixed = _PRIOR**2 * np.outer(line, line)
-                    root = np.linalg.pinv(np.diff(np.eye(size + 1), 2, axis=0)[:, 1:])
+                    differences = np.diff(np.eye(size + 1), 2, axis=0)[:, 1:]
+                    root = np.asarray(np.linalg.pinv(differences), np.float64)
                 name = ":".join(one.name for one in term)
                 found.append(
                     PenalisedTerm(name, places, self.spread**2 * fixed, self.spread * root)

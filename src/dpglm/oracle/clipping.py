@@ -71,11 +71,6 @@ class FlatClipping(Clipping):
     Abadi et al., "Deep learning with differential privacy", CCS 2016, Algorithm 1. For scalar
     convex GLMs it minimises the loss of Song et al. 2021, Lemma 5.1: see
     ``dpglm.problem.ClippedLoss``.
-
-    Examples
-    --------
-    >>> FlatClipping(1.0).factor(np.array([0.5, 4.0]))
-    array([1.  , 0.25])
     """
 
     bound: float
@@ -119,11 +114,6 @@ class AutomaticClipping(Clipping):
     References
     ----------
     Bu, Wang, Zha and Karypis, "Automatic clipping", NeurIPS 2023, equation (5).
-
-    Examples
-    --------
-    >>> AutomaticClipping(1.0, stability=0.5).factor(np.array([0.5, 1.5]))
-    array([1. , 0.5])
     """
 
     bound: float = 1.0

@@ -120,21 +120,22 @@ class ClippedScores:
         ``1 / sqrt(2)`` of it elsewhere. With the variance, the mean variance of scores under a
         right model follows, with twice that noise.
         """
-        at, names = self._at(oracle, v), ("curvature", "variance")[: 1 + with_variance]
-        units = [1.0, 1.0 / _LESS_VARIANCE][: 1 + with_variance]
+        at, size = self._at(oracle, v), self.basis.shape[1]
+        every: tuple[tuple[ScoreSum, float], ...] = (
+            ("curvature", 1.0),
+            ("variance", 1.0 / _LESS_VARIANCE),
+        )
+        asked = every[: 1 + with_variance]
 
         def block_sums(block: Block) -> Array:
-            sums = [
-                at.product_sum(one, block) / unit for one, unit in zip(names, units, strict=True)
-            ]
+            sums = [at.product_sum(of, block) / unit for of, unit in asked]
             return sums[0] if len(sums) == 1 else namespace(sums[0]).concat(sums, axis=-1)
 
         sums = curvature_sum(oracle.rows.spec, self.clip, self.square, with_variance=with_variance)
         values = self._mean_products(oracle, declared, block_sums, sums)
-        size = self.basis.shape[1]
         return [
             unit * self.curvature * unpack_symmetric(part, size)
-            for part, unit in zip(values.reshape(len(units), -1), units, strict=True)
+            for part, (_, unit) in zip(values.reshape(len(asked), -1), asked, strict=True)
         ]
 
     def mean_score_products(self, oracle: Oracle, declared: SumRelease, v: Array) -> Array:

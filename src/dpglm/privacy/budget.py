@@ -23,11 +23,6 @@ class Unit(enum.StrEnum):
         One row.
     GROUP
         All rows of one group, such as a person.
-
-    Examples
-    --------
-    >>> Unit("group").all_rows
-    'all rows of any one group (person)'
     """
 
     ROW = "row"

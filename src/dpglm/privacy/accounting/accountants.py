@@ -97,14 +97,6 @@ class RepetitionAccountant(Accountant):
     ----------
     ``docs/proofs/random-repetition.md``; compare Papernot and Steinke, ICLR 2022, Theorems 2
     and 6, and Koskela, Redberg and Wang, ICML 2024.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import Gaussian
-    >>> from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
-    >>> best = RandomlyRepeated((Gaussian(10.0),), NegativeBinomialNumber(0.1))
-    >>> round(RepetitionAccountant().epsilon(best, Adjacency.ZERO_OUT, 1e-5), 4)
-    0.5771
     """
 
     name = "repetition"

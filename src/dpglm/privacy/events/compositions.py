@@ -195,13 +195,6 @@ class Parallel(DisjointParts):
     References
     ----------
     McSherry, "Privacy integrated queries", SIGMOD 2009, Theorem 4.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import Gaussian, Pure, Repeated
-    >>> halves = Parallel((Gaussian(2.0), Pure(0.5)))
-    >>> halves == Parallel((Pure(0.5), Repeated(Gaussian(2.0), 1)))
-    True
     """
 
     n_may_be_private = False
@@ -227,14 +220,6 @@ class SplitByCoins(DisjointParts):
     References
     ----------
     ``docs/proofs/splits.md``, Theorem 2.
-
-    Examples
-    --------
-    >>> from dpglm.privacy import Adjacency, GaussianAccountant
-    >>> from dpglm.privacy.events import Gaussian
-    >>> split = SplitByCoins((Gaussian(4.0), Gaussian(2.0)))
-    >>> round(GaussianAccountant().mu(split, Adjacency.ADD_REMOVE), 12)
-    0.5
     """
 
     n_may_be_private = True
@@ -371,14 +356,6 @@ class RandomlyRepeated(BasicEvent):
     Papernot and Steinke, "Hyperparameter tuning with Renyi differential privacy", ICLR 2022,
     Theorems 2 and 6. Liu and Talwar, STOC 2019. Koskela, Redberg and Wang, "Privacy profiles
     for private selection", ICML 2024.
-
-    Examples
-    --------
-    >>> from dpglm.privacy.events import Gaussian
-    >>> from dpglm.privacy.selection.repetitions import NegativeBinomialNumber
-    >>> best = RandomlyRepeated((Gaussian(4.0), Gaussian(4.0)), NegativeBinomialNumber(0.1))
-    >>> best.events
-    (Gaussian(noise_multiplier=4.0),)
     """
 
     events: tuple[Event, ...]

@@ -49,11 +49,6 @@ class NegativeBinomialNumber:
     Papernot and Steinke, ICLR 2022, Definition 1 and Theorem 2, where the bound on the ratio by one
     Renyi divergence is larger. Liu and Talwar, "Private selection from private candidates",
     STOC 2019, for the geometric law.
-
-    Examples
-    --------
-    >>> round(NegativeBinomialNumber(0.1).mean, 6)
-    10.0
     """
 
     success: float
