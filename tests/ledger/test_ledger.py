@@ -352,7 +352,7 @@ def test_a_ledger_of_a_known_text_is_read_and_written_the_same():
         '"id":"b","number":1,"time":"2026-01-01T00:00:00.000000+00:00","version":"0.1.0",'
         '"what":"mean","who":"somebody"}'
     )
-    contents = LedgerContents.from_records([Record(terms, ""), Record(entry, "")])
+    contents = LedgerContents.from_records([Record(json.loads(one), "") for one in (terms, entry)])
     assert canonical_json(contents.terms.to_dict()) == terms
     assert canonical_json(contents.entries[0].to_dict()) == entry
 

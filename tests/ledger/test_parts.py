@@ -95,7 +95,7 @@ class TestCharges:
     def test_export_keeps_them(self, create):
         ledger = create()
         of(ledger, *MONTHS).spend(Gaussian(9.0), "zero_out", what="a model")
-        assert "parts" not in LedgerContents.from_dict(ledger.export()).records[0].document
+        assert "parts" not in LedgerContents.from_dict(ledger.export()).records[0].record
         read = LedgerContents.from_dict(ledger.export())
         assert read.entries[0].parts == MONTHS
         assert "part 2026-11" in str(read)

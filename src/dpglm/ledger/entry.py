@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeAlias, final
 
 from dpglm._codec import Form, Format, decode, encode, number
-from dpglm._json import canonical_json
 from dpglm._validation import check_real
 from dpglm._words import card, named_numbers, visible
 from dpglm.exceptions import LedgerError
@@ -105,7 +104,7 @@ class LedgerTerms:
     def from_record(record: Record) -> LedgerTerms:
         """Read the first record of a ledger; a LedgerError if it is invalid."""
         try:
-            return _TERMS.read({"unit": Unit.ROW.value, **record.document})
+            return _TERMS.read({"unit": Unit.ROW.value, **record.record})
         except ValueError as error:
             raise LedgerError(f"the first record is not that of a ledger: {error}") from error
 
@@ -171,7 +170,7 @@ class LedgerEntry:
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Read an entry; a LedgerError if the record is invalid."""
-        fields = record.document
+        fields = record.record
         try:
             if "digest" in fields:
                 raise ValueError("digest must not be part of the record")
@@ -226,7 +225,7 @@ class Spend:
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """Read these fields from the record of an entry."""
-        fields = record.document
+        fields = record.record
         try:
             return decode(cls, {name: fields.get(name) for name in ("id", "charge", "parts")})
         except ValueError as error:
@@ -242,15 +241,8 @@ _MAX_SHOWN = 20
 
 @final
 @dataclass(frozen=True)
-class _ExportedRecord:
-    record: Mapping[str, Any]
-    digest: str
-
-
-@final
-@dataclass(frozen=True)
 class _Export:
-    records: tuple[_ExportedRecord, ...]
+    records: tuple[Record, ...]
 
 
 _FORMAT = Format("dpglm ledger export", 1, _Export)
@@ -351,15 +343,13 @@ class LedgerContents:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for ``from_dict``."""
-        records = (_ExportedRecord(one.document, one.digest) for one in self.records)
-        return _FORMAT.write(_Export(tuple(records)))
+        return _FORMAT.write(_Export(self.records))
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
         """Read what ``to_dict`` returned; a LedgerError if it is invalid or was changed."""
         try:
-            listed = _FORMAT.read(document).records
-            records = [Record(canonical_json(one.record), one.digest) for one in listed]
+            records = _FORMAT.read(document).records
         except ValueError as error:
             raise LedgerError(f"this is not an export of a ledger: {error}") from error
         check_chain(records)

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, final
@@ -38,32 +38,19 @@ _STATEMENTS = {line.removesuffix(";") for line in _TABLES.splitlines() if line.s
 class Record:
     """One record: a JSON object, and the digest of it and of all records before.
 
-    ``text`` is the object as ``canonical_json`` writes it; ``digest`` the SHA-256, in hexadecimal
-    digits, of the digest before (64 zeros for the first), a line feed, and the text.
+    ``digest`` is the SHA-256, in hexadecimal digits, of the digest before (64 zeros for the first),
+    a line feed, and the object as ``canonical_json`` writes it.
     """
 
-    text: str
+    record: Mapping[str, Any]
     digest: str
-
-    def __post_init__(self) -> None:
-        # SQLite allows any type in any column.
-        if {type(self.text), type(self.digest)} != {str}:
-            raise LedgerError("a record of the ledger is not text")
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The object as plain JSON values."""
-        try:
-            return decode(dict[str, Any], parse(self.text))
-        except ValueError as error:
-            raise LedgerError(f"a record is not that of a ledger: {error}") from error
 
 
 def check_chain(records: Sequence[Record]) -> None:
     """Check the digests of records, in order."""
     before = _FIRST_DIGEST
     for number, record in enumerate(records):
-        if record.digest != _digest(before, record.text):
+        if record.digest != _digest(before, canonical_json(record.record)):
             raise LedgerError(
                 f"record {number} of the ledger was changed, or one before it is missing"
             )
@@ -174,7 +161,7 @@ def read(connection: sqlite3.Connection) -> list[Record]:
     _check_tables(connection)
     rows = connection.execute("SELECT number, text, digest FROM records ORDER BY number").fetchall()
     numbers = [number for number, _, _ in rows]
-    records = [Record(text, digest) for _, text, digest in rows]
+    records = [_read(text, digest) for _, text, digest in rows]
     ends = connection.execute("SELECT number, digest FROM head").fetchall()
     if numbers != list(range(len(numbers))):
         raise LedgerError("records of the ledger are missing")
@@ -190,7 +177,7 @@ def read_first(connection: sqlite3.Connection) -> Record:
     row = connection.execute("SELECT text, digest FROM records WHERE number = 0").fetchone()
     if row is None:
         raise LedgerError("the first record of the ledger is missing")
-    record = Record(*row)
+    record = _read(*row)
     check_chain([record])
     return record
 
@@ -199,7 +186,7 @@ def append(connection: sqlite3.Connection, document: dict[str, Any]) -> Record:
     """Add a record within a transaction."""
     number, before = connection.execute("SELECT number, digest FROM head").fetchone()
     text = canonical_json(document)
-    record = Record(text, _digest(before, text))
+    record = Record(document, _digest(before, text))
     connection.execute("INSERT INTO records VALUES (?, ?, ?)", (number + 1, text, record.digest))
     connection.execute("UPDATE head SET number = ?, digest = ?", (number + 1, record.digest))
     return record
@@ -234,6 +221,16 @@ def _check_tables(connection: sqlite3.Connection) -> None:
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if not found <= _STATEMENTS:
         raise LedgerError("the tables are not the tables of a ledger")
+
+
+def _read(text: Any, digest: Any) -> Record:
+    # SQLite allows any type in any column.
+    if not isinstance(text, str) or not isinstance(digest, str):
+        raise LedgerError("a record of the ledger is not text")
+    try:
+        return Record(decode(dict[str, Any], parse(text)), digest)
+    except ValueError as error:
+        raise LedgerError(f"a record of the ledger was changed: {error}") from error
 
 
 def _digest(before: str, text: str) -> str:
