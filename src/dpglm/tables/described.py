@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -453,57 +453,52 @@ def counted_columns(
     return CellEncoder(counted, own)
 
 
-@functools.singledispatch
 def _counted(column: Any, bins: Any, most_bins: int) -> CountedColumn:
-    raise ValueError(f"a column of type {type(column).__name__} cannot be described")
+    if type(column) not in _COUNTED:
+        raise ValueError(f"a column of type {type(column).__name__} cannot be described")
+    return _COUNTED[type(column)](column, bins, most_bins)
 
 
 def _numbers(
-    name: str,
-    low: float,
-    high: float,
+    column: Any,
     bins: Any,
     most: int,
     *,
-    is_target: bool,
+    low: float | None = None,
     whole: bool = False,
     log: bool = False,
+    is_target: bool = False,
+    is_date: bool = False,
 ) -> NumberCells:
-    if bins is None:
-        edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
-    else:
+    name, low, high = column.name, column.low if low is None else low, column.high
+    if bins is not None:
         edges = given_edges(name, bins, low, high, whole=whole, log=log)
-    return NumberCells(name, edges, parts_of(edges, whole=whole), whole, is_target)
+    else:
+        edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
+    return NumberCells(name, edges, parts_of(edges, whole=whole), whole, is_target, is_date)
 
 
-def _levels(name: str, levels: Any, other: Any, bins: Any, *, is_target: bool) -> CountedColumn:
+def _levels(
+    name: str, levels: Any, bins: Any, *, other: Any = None, is_target: bool = False
+) -> LevelCells:
     if bins is not None:
         raise ValueError(f"bins[{name!r}] is for a numeric column, and this one has categories")
     return LevelCells(name, levels, other, is_target)
 
 
-@_counted.register
-def _(column: NumericColumn, bins: Any, most_bins: int) -> CountedColumn:
-    log, ends = column.scale == "log", (column.low, column.high)
-    found = _numbers(column.name, *ends, bins, most_bins, is_target=False, log=log)
-    return dataclasses.replace(found, is_date=column.time == "date")
-
-
-@_counted.register
-def _(column: CategoricalColumn, bins: Any, most_bins: int) -> CountedColumn:
-    return _levels(column.name, column.categories, column.other, bins, is_target=False)
-
-
-@_counted.register
-def _(column: NumericTarget, bins: Any, most_bins: int) -> CountedColumn:
-    return _numbers(column.name, column.low, column.high, bins, most_bins, is_target=True)
-
-
-@_counted.register
-def _(column: CountTarget, bins: Any, most_bins: int) -> CountedColumn:
-    return _numbers(column.name, 0.0, column.high, bins, most_bins, is_target=True, whole=True)
-
-
-@_counted.register
-def _(column: ClassTarget, bins: Any, most_bins: int) -> CountedColumn:
-    return _levels(column.name, column.classes, None, bins, is_target=True)
+_COUNTED: Mapping[type, Callable[[Any, Any, int], CountedColumn]] = MappingProxyType(
+    {
+        NumericColumn: lambda one, bins, most: _numbers(
+            one, bins, most, log=one.scale == "log", is_date=one.time == "date"
+        ),
+        NumericTarget: lambda one, bins, most: _numbers(one, bins, most, is_target=True),
+        CountTarget: lambda one, bins, most: _numbers(
+            one, bins, most, low=0.0, whole=True, is_target=True
+        ),
+        CategoricalColumn: lambda one, bins, _: _levels(
+            one.name, one.categories, bins, other=one.other
+        ),
+        ClassTarget: lambda one, bins, _: _levels(one.name, one.classes, bins, is_target=True),
+    }
+)
+"""Makers of counted columns, by the type of a column of a schema."""
