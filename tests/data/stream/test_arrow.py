@@ -12,6 +12,7 @@ from dpglm import (
     ArrowRows,
     LogisticRegression,
     ParquetRows,
+    PoissonRegressor,
     PrivacyLedger,
     Study,
     describe,
@@ -185,6 +186,16 @@ def test_missing_cells_of_a_column_are_no_change(monkeypatch, kind):
     rows = ArrowRows(table().append_column("z", column), "y", columns=["a"])
     assert len(rows["z"]) == N
     LogisticRegression(**FACTS, solver=NoisyGD(n_steps=1)).fit(rows)
+
+
+def test_rows_with_exposures_are_predicted_after_a_fit():
+    given = table().append_column("e", pa.array(np.linspace(1.0, 2.0, N)))
+    rows = ArrowRows(given, "y", columns=["a"], exposure="e", dtype="float64")
+    fitted = PoissonRegressor(target_bounds=(0, 1), row_norm=2.0, epsilon=1.0, random_state=0).fit(
+        rows
+    )
+    rates = np.exp(given["a"].to_numpy() * fitted.coef_[0] + fitted.intercept_)
+    np.testing.assert_allclose(fitted.predict(rows), rates * given["e"].to_numpy())
 
 
 def test_unwatched_rows_are_used_though_they_changed(monkeypatch):

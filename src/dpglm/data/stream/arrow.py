@@ -186,7 +186,9 @@ class BatchSource(Source):
             with named_errors(where):
                 X = self._decoder.features(batch)
                 y, weights = (_NONE, None) if features_only else self._facts(batch)
-                values = {kind: X, f"targets of {kind}": y, f"weights of {kind}": weights}
+                # Rows that are predicted have offsets alone.
+                facts = "offsets" if self._target is None else "targets"
+                values = {kind: X, f"{facts} of {kind}": y, f"weights of {kind}": weights}
                 values |= compared(batch, also)
             table.compare(digests, start, values)
             start += batch.num_rows
