@@ -10,11 +10,12 @@ from tests.study.support import SCHEMA
 @pytest.mark.parametrize("n_rows", [3000, 100_000])
 def test_description_is_at_most_as_precise_as_its_sampling(n_rows):
     plan = Study(SCHEMA, 0.5, 1e-5).explore().fit().evaluate().plan(n_rows)
-    alone = Study(SCHEMA, 0.5, 1e-5).explore().plan(n_rows).exploration
+    alone = Study(SCHEMA, 0.5, 1e-5).explore().plan(n_rows).planned["exploration"]
     ratio = alone.part.noise_to_sampling(alone.plan.protection)
     assert 0.0 < plan.exploration_share <= (1.0 + 1e-12) * ratio
-    model = plan.model.part.noise_to_sampling(plan.model.plan.protection)
-    whole = Study(SCHEMA, 0.5, 1e-5).fit().plan(n_rows).model
+    planned = plan.planned["model"]
+    model = planned.part.noise_to_sampling(planned.plan.protection)
+    whole = Study(SCHEMA, 0.5, 1e-5).fit().plan(n_rows).planned["model"]
     # Next to the model alone, which has all rows, a fifth is held out.
     loss = model / whole.part.noise_to_sampling(whole.plan.protection)
     assert 1.0 / 0.8 < loss < 1.05 / 0.8 / (1.0 - plan.exploration_share)

@@ -73,7 +73,7 @@ def test_every_kind_of_model(adjacency):
 
 def test_plans_state_expected_precision():
     made = Study(SCHEMA, delta=1e-5).fit().evaluate()
-    plan = made.plan(20_000).evaluation
+    plan = made.plan(20_000).planned["evaluation"]
     share, *means = plan.expected()
     assert share.quantity == "a share of rows"
     assert share.precision.endswith("with sampling, at most")

@@ -115,7 +115,7 @@ def test_model_uses_as_many_rows_as_stated():
     made = Study(SCHEMA, epsilon=4.0, **OPTIONS | {"n_groups": 290}).fit().run(visits())
     most = OPTIONS["max_rows_per_group"]
     # Planned for the mean, which is smaller and no whole number.
-    assert 1.0 < made.plan.model.plan.data.groups.rows < most
+    assert 1.0 < made.plan.planned["model"].plan.data.groups.rows < most
     assert made.model.max_rows_per_group == most
 
 

@@ -61,7 +61,8 @@ class TestAccounting:
         made, _ = study(budget=budget)
         plan = made.plan(600)
         assert math.sqrt(
-            squares(plan.exploration.plan.event) + squares(plan.model.plan.event)
+            squares(plan.planned["exploration"].plan.event)
+            + squares(plan.planned["model"].plan.event)
         ) == pytest.approx(budget.gdp_mu(), rel=1e-9)
 
     def test_non_gaussian_releases_are_accounted_together(self):

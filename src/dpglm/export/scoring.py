@@ -46,16 +46,13 @@ class BoundedScore:
             return self.score
         return self.score.named(lambda z: z.clipped(low, high))
 
-    def __neg__(self) -> BoundedScore:
-        return BoundedScore(0.0 - self.score, self.most)
-
 
 def _exp(z: BoundedScore, most: float = _MOST) -> Score:
     return function("exp", z.within(_LEAST, most))
 
 
 def _logit(z: BoundedScore) -> Score:
-    return 1.0 / (_exp(-z) + 1.0)
+    return 1.0 / (_exp(BoundedScore(0.0 - z.score, z.most)) + 1.0)
 
 
 # Hart's rational approximation of the normal distribution function, *Computer Approximations*

@@ -21,7 +21,6 @@ from dpglm.certificate.execution import Expected, PartInput, PartPlan, StudyPart
 from dpglm.data.rows import Protection
 from dpglm.data.split import (
     EVALUATION,
-    EXPLORATION,
     MODEL,
     Split,
     composed_event,
@@ -122,21 +121,6 @@ class StudyPlan:
                 f"budget must cover all parts together, got {self.protection.budget!r}, which "
                 f"{self.event!r} exceeds under {self.protection.adjacency.value}"
             )
-
-    @property
-    def exploration(self) -> PartPlan | None:
-        """The planned exploration."""
-        return self.planned.get(EXPLORATION)
-
-    @property
-    def model(self) -> PartPlan | None:
-        """The planned model."""
-        return self.planned.get(MODEL)
-
-    @property
-    def evaluation(self) -> PartPlan | None:
-        """The planned evaluation."""
-        return self.planned.get(EVALUATION)
 
     @property
     def parts(self) -> Iterator[tuple[str, PartPlan]]:
