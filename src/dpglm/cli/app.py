@@ -66,21 +66,7 @@ def app() -> None:
 
 
 for one in (
-    demo,
-    schema,
-    describe,
-    plan,
-    fit,
-    evaluate,
-    study,
-    moments,
-    ate,
-    regress,
-    verify,
-    predict,
-    export,
-    monitor,
-    ledger,
-    audit,
+    *(demo, schema, describe, plan, fit, evaluate, study, moments, ate, regress),
+    *(verify, predict, export, monitor, ledger, audit),
 ):
     app.add_command(one)

@@ -155,7 +155,7 @@ class ModelOptions:
         from dpglm.estimators.additive.models import AdditiveClassifier, AdditiveRegressor
 
         kind = AdditiveRegressor if schema.target.n_classes is None else AdditiveClassifier
-        return set_up(
+        return make_estimator(
             kind(schema),
             self.settings,
             self.inference,
@@ -280,27 +280,11 @@ def write_release(
 
 # Other options decide these, or they take Python objects.
 _NOT_SETTABLE = frozenset(
-    {
-        "adjacency",
-        "budget",
-        "callback",
-        "classes",
-        "constraint",
-        "delta",
-        "epsilon",
-        "feature_bounds",
-        "inference",
-        "ledger",
-        "max_rows_per_group",
-        "n_groups",
-        "n_rows",
-        "offset_bounds",
-        "regularizer",
-        "row_norm",
-        "solver",
-        "target_bounds",
-        "verbose",
-    }
+    (
+        *("adjacency", "budget", "callback", "classes", "constraint", "delta", "epsilon"),
+        *("feature_bounds", "inference", "ledger", "max_rows_per_group", "n_groups", "n_rows"),
+        *("offset_bounds", "regularizer", "row_norm", "solver", "target_bounds", "verbose"),
+    )
 )
 # In this order: text that reads as one of them is not read as the next.
 _WORDS: Mapping[Any, str] = MappingProxyType(
@@ -402,31 +386,28 @@ def estimator_class(name: str) -> Any:
 
 
 def make_estimator(
-    name: str, settings: Sequence[str], inference: str | None = None, **parameters: Any
-) -> Any:
-    """Make an estimator with the settings of --set and parameters that other options decide."""
-    labels = parameters.get("classes")
-    return set_up(estimator_class(name)(), settings, inference, labels=labels, **parameters)
-
-
-def set_up(
     estimator: Any,
     settings: Sequence[str],
-    inference: str | None,
+    inference: str | None = None,
     *,
-    labels: Sequence[Any] | None,
+    labels: Sequence[Any] | None = None,
     decided: Sequence[str] = (),
     **parameters: Any,
 ) -> Any:
-    """Give an estimator the settings of --set and parameters that other options decide."""
-    allowed = settings_of(typing.get_type_hints(type(estimator).__init__))
+    """Give an estimator, or one by name, the settings of --set and what other options decide.
+
+    ``labels`` are the classes, and ``decided`` names further parameters that --set cannot change.
+    """
+    made = estimator_class(estimator)() if isinstance(estimator, str) else estimator
+    allowed = settings_of(typing.get_type_hints(type(made).__init__))
     for key in {*_NOT_SETTABLE, *decided}:
         allowed.pop(key, None)
     given = read_settings("--set", settings, allowed)
     if given.get("class_weight"):
         # Keys in JSON are always text.
-        known = {text: one for one in labels or () for text in (str(one), json.dumps(one))}
+        every = parameters.get("classes", labels) or ()
+        known = {text: one for one in every for text in (str(one), json.dumps(one))}
         weights = given["class_weight"].items()
         given["class_weight"] = {known.get(key, key): weight for key, weight in weights}
     asked = {None: False, "model": True}.get(inference, inference)
-    return estimator.set_params(**parameters | given | {"inference": asked})
+    return made.set_params(**parameters | given | {"inference": asked})

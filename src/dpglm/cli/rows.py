@@ -95,16 +95,13 @@ def selected(
 
     counts = np.logical_and.reduce([one.holds(table[one.column]) for one in conditions])
     if not counts.any():
+        valid: dict[str, Any] = {}
         every: list[Any] = [] if schema is None else [*schema.columns]
-        every += [] if schema is None or not schema.has_target else [schema.target]
-        kinds = ("categories", "classes", "low", "high")
-        known = {
-            one.name: [vars(one)[kind] for kind in kinds if kind in vars(one)] for one in every
-        }
-        ends = {
-            name: next(one for one in found if one is not None) for name, found in known.items()
-        }
-        valid = {name: one[0] if isinstance(one, tuple) else one for name, one in ends.items()}
+        every += [schema.target] if schema is not None and schema.has_target else []
+        for one in every:
+            ends = (vars(one).get(kind) for kind in ("categories", "classes", "low", "high"))
+            found = next(end for end in ends if end is not None)
+            valid[one.name] = found[0] if isinstance(found, tuple) else found
         return counts, {
             name: cells if name == kept else np.array([valid.get(name, 1.0)] * len(counts))
             for name, cells in table.items()
@@ -170,14 +167,14 @@ def read_rows(
 
     ``exposure``, ``trials`` and ``groups`` name columns; ``where`` are conditions.
     """
-    streams = True
+    is_streamed = True
     if not isinstance(data, Address):
         is_parquet = data.is_dir() or data.name.lower().endswith(_SUFFIXES)
         if stream and not is_parquet:
             raise InputError(f"--stream needs Parquet, got {data}: convert the file first")
-        stream = stream or data.is_dir() or data.stat().st_size >= STREAMED_BYTES
-        streams = is_parquet and stream
-    if streams:
+        is_large = data.is_dir() or data.stat().st_size >= STREAMED_BYTES
+        is_streamed = is_parquet and (stream or is_large)
+    if is_streamed:
         if where:
             raise InputError(f"--where {where[0]}: needs rows in memory, and these are streamed")
         from dpglm.data.stream.arrow import ArrowRows

@@ -12,18 +12,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpglm import problem
 from dpglm._score import Score, as_score, cell, choice, function, is_number, refused, total
-from dpglm.problem import (
-    ComplementaryLogLogLink,
-    IdentityLink,
-    Link,
-    LogitLink,
-    LogLink,
-    OneVsRestLink,
-    ProbitLink,
-    SoftmaxLink,
-    TangentLink,
-)
 from dpglm.tables.derived import derived
 from dpglm.tables.schema import Schema
 
@@ -84,17 +74,17 @@ def _probit(z: BoundedScore) -> Score:
     return z.within(-_FAR, _FAR).named(of_score)
 
 
-_MEANS: Mapping[type[Link], Callable[[BoundedScore], Score]] = MappingProxyType(
+_MEANS: Mapping[type[problem.Link], Callable[[BoundedScore], Score]] = MappingProxyType(
     {
-        IdentityLink: lambda z: z.score,
-        LogLink: lambda z: _exp(z, _LARGEST_EXPONENT),
-        LogitLink: _logit,
-        ProbitLink: _probit,
+        problem.IdentityLink: lambda z: z.score,
+        problem.LogLink: lambda z: _exp(z, _LARGEST_EXPONENT),
+        problem.LogitLink: _logit,
+        problem.ProbitLink: _probit,
         # At log(700) the mean is 1 in double precision.
-        ComplementaryLogLogLink: lambda z: (
+        problem.ComplementaryLogLogLink: lambda z: (
             1.0 - function("exp", 0.0 - _exp(z, float(np.log(_MOST))))
         ),
-        TangentLink: lambda z: (function("arctan", z.score) + 0.5).named(
+        problem.TangentLink: lambda z: (function("arctan", z.score) + 0.5).named(
             lambda p: p.clipped(0.0, 1.0)
         ),
     }
@@ -118,7 +108,7 @@ def scoring_of(
     coef: Any,
     intercept: Any,
     classes: Sequence[Any] | None,
-    link: Link | None,
+    link: problem.Link | None,
     schema: Schema | None,
     names: Sequence[str] | None = None,
     *,
@@ -165,7 +155,7 @@ def _outputs(
     coef: Any,
     intercept: Any,
     classes: Sequence[Any] | None,
-    link: Link | None,
+    link: problem.Link | None,
     largest_score: float,
 ) -> Scoring:
     labels = None if classes is None else [str(one) for one in np.asarray(classes).tolist()]
@@ -186,8 +176,10 @@ def _outputs(
     return Scoring(f"probability of {labels[1]}", (("probability", mean),))
 
 
-def _of_classes(link: Link | None, linear: Linear, coef: Any, intercept: Any) -> list[Score]:
-    if isinstance(link, SoftmaxLink):
+def _of_classes(
+    link: problem.Link | None, linear: Linear, coef: Any, intercept: Any
+) -> list[Score]:
+    if isinstance(link, problem.SoftmaxLink):
         ratios = (
             [_exp(linear(coef[j] - w, intercept[j] - b)) for j in range(len(coef)) if j != k]
             for k, (w, b) in enumerate(zip(coef, intercept, strict=True))
@@ -196,9 +188,9 @@ def _of_classes(link: Link | None, linear: Linear, coef: Any, intercept: Any) ->
     scores = [linear(*one) for one in zip(coef, intercept, strict=True)]
     if link is None:
         return [one.score for one in scores]
-    if not isinstance(link, OneVsRestLink):
+    if not isinstance(link, problem.OneVsRestLink):
         raise ValueError(f"link must be one of softmax and one-vs-rest, got {link!r}")
-    if not isinstance(link.link, LogitLink):
+    if not isinstance(link.link, problem.LogitLink):
         raise ValueError(
             f"model must have one score per class with logistic probabilities, got {link!r}, "
             "which can exclude every class: fit with the loss 'logistic'"

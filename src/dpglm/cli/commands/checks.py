@@ -11,21 +11,11 @@ import click
 
 from dpglm._calls import shown
 from dpglm._words import named_numbers, plain_number, rounded_up
+from dpglm.cli import options
 from dpglm.cli.console import InputError, finished, print_pairs, print_table, say
 from dpglm.cli.files import all_or_none
 from dpglm.cli.fitting import make_estimator, read_settings, settings_of
-from dpglm.cli.options import (
-    COUNT,
-    INPUT_FILE,
-    INPUT_LEDGER,
-    OUTPUT_FILE,
-    TWO_OR_MORE,
-    Adjacency,
-    Delta,
-    EstimatorName,
-    command,
-    examples,
-)
+from dpglm.cli.options import command, examples
 
 if TYPE_CHECKING:
     from dpglm.certificate.certificate import Certificate
@@ -33,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @command("Check a certificate.", "dpglm verify report/certificate.json", "dpglm verify model.json")
-def verify(certificate: Annotated[Path, INPUT_FILE]) -> None:
+def verify(certificate: Annotated[Path, options.INPUT_FILE]) -> None:
     """Check that the claim in CERTIFICATE follows from its contents.
 
     Recomputes epsilon and delta from the recorded events with accountants that share no code
@@ -93,21 +83,21 @@ _BETWEEN = click.FloatRange(min=0.0, max=1.0, min_open=True, max_open=True)
     "dpglm audit --solver-set clip=0.25 --solver-set n_steps=4 --json audit.json",
 )
 def audit(
-    estimator: EstimatorName = "logistic",
+    estimator: options.EstimatorName = "logistic",
     settings: tuple[str, ...] = (),
     solver: str = "noisy_gd",
     solver_settings: tuple[str, ...] = (),
     epsilon: float = 8.0,
-    delta: Delta = "auto",
-    adjacency: Adjacency = "zero_out",
+    delta: options.Delta = "auto",
+    adjacency: options.Adjacency = "zero_out",
     release: Literal["all", "model"] = "all",
     runs: Annotated[int, click.IntRange(10)] = 500,
     confidence: Annotated[float, _BETWEEN] = 0.95,
-    n_rows: Annotated[int, TWO_OR_MORE] = 3,
-    n_features: Annotated[int, COUNT] = 2,
-    n_classes: Annotated[int, TWO_OR_MORE] = 2,
-    n_jobs: Annotated[int, COUNT] = 1,
-    json_file: Annotated[Path | None, OUTPUT_FILE] = None,
+    n_rows: Annotated[int, options.TWO_OR_MORE] = 3,
+    n_features: Annotated[int, options.COUNT] = 2,
+    n_classes: Annotated[int, options.TWO_OR_MORE] = 2,
+    n_jobs: Annotated[int, options.COUNT] = 1,
+    json_file: Annotated[Path | None, options.OUTPUT_FILE] = None,
     force: bool = False,
 ) -> None:
     """Fit a model many times to synthetic worst-case rows, and try to tell two data sets apart.
@@ -215,15 +205,15 @@ def ledger() -> None:
     group=ledger,
 )
 def create(
-    file: Annotated[Path, OUTPUT_FILE],
+    file: Annotated[Path, options.OUTPUT_FILE],
     data: str,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency = "zero_out",
+    adjacency: options.Adjacency = "zero_out",
     fingerprint: str | None = None,
     filter: Literal["gaussian", "renyi", "basic"] = "gaussian",
     unit: Literal["row", "group"] = "row",
-    order: Annotated[int | None, TWO_OR_MORE] = None,
+    order: Annotated[int | None, options.TWO_OR_MORE] = None,
 ) -> None:
     """Make the ledger FILE for a data set. None of the options can be changed later.
 
@@ -263,7 +253,7 @@ def create(
 
 
 @command("Show the spending.", "dpglm ledger show FILE", group=ledger)
-def show(file: Annotated[Path, INPUT_LEDGER]) -> None:
+def show(file: Annotated[Path, options.INPUT_LEDGER]) -> None:
     """Show the spending and the remaining budget in a ledger or an export of one."""
     contents = _contents(file)
     terms = contents.terms
@@ -302,7 +292,9 @@ def show(file: Annotated[Path, INPUT_LEDGER]) -> None:
     "Write a ledger as JSON.", "dpglm ledger export people.ledger -o people.json", group=ledger
 )
 def export(
-    file: Annotated[Path, INPUT_LEDGER], target: Annotated[Path, OUTPUT_FILE], force: bool = False
+    file: Annotated[Path, options.INPUT_LEDGER],
+    target: Annotated[Path, options.OUTPUT_FILE],
+    force: bool = False,
 ) -> None:
     """Write everything in the ledger FILE as JSON, which `dpglm ledger verify` reads too.
 
@@ -328,7 +320,8 @@ def export(
     name="verify",
 )
 def verify_ledger(
-    file: Annotated[Path, INPUT_LEDGER], certificates: Annotated[tuple[Path, ...], INPUT_FILE] = ()
+    file: Annotated[Path, options.INPUT_LEDGER],
+    certificates: Annotated[tuple[Path, ...], options.INPUT_FILE] = (),
 ) -> None:
     """Recompute every charge and the total of FILE; check that no entry was changed or removed.
 

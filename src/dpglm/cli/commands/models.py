@@ -12,21 +12,11 @@ import click
 
 from dpglm._calls import shown
 from dpglm._codec import encode
+from dpglm.cli import options
 from dpglm.cli.console import InputError, note, plain, print_pairs, print_sections, say, spending
 from dpglm.cli.files import SpendingWatch, all_or_none, require_report, reserved
 from dpglm.cli.fitting import ModelOptions, fit_with_progress, write_release
-from dpglm.cli.options import (
-    CHECKPOINT,
-    INPUT_DATA,
-    INPUT_FOLDER,
-    INPUT_TABLE,
-    OUTPUT_FILE,
-    Account,
-    CsvForm,
-    Protected,
-    command,
-    output_folder,
-)
+from dpglm.cli.options import Account, CsvForm, Protected, command
 from dpglm.cli.rows import read_rows
 from dpglm.tables.databases import Address
 from dpglm.tables.files import Dialect, StorageType, separator_cure, storage_types
@@ -80,10 +70,10 @@ _TARGET: Mapping[StorageType, dict[str, Any]] = MappingProxyType(
     "dpglm schema 'duckdb:bank.duckdb?table=loans' --target late",
 )
 def schema(
-    data: Annotated[Path | Address, INPUT_TABLE],
+    data: Annotated[Path | Address, options.INPUT_TABLE],
     target: str,
     form: CsvForm,
-    output: Annotated[Path | None, OUTPUT_FILE] = None,
+    output: Annotated[Path | None, options.OUTPUT_FILE] = None,
     force: bool = False,
 ) -> None:
     """Write a form for the public facts about the table DATA, to be filled in by hand.
@@ -193,7 +183,7 @@ def plan(
     print_sections([*guidance(decided).sections(), ("Limits of certificates", (SCOPE,))])
 
 
-REPORT_FOLDER = output_folder("certificate.json", "report.html")
+REPORT_FOLDER = options.output_folder("certificate.json", "report.html")
 
 
 @command(
@@ -212,17 +202,17 @@ REPORT_FOLDER = output_folder("certificate.json", "report.html")
     "    --model model.json",
 )
 def fit(
-    data: Annotated[Path | Address, INPUT_DATA],
+    data: Annotated[Path | Address, options.INPUT_DATA],
     described: Annotated[ModelOptions, {"schema_file": ...}],
     protected: Protected,
     form: CsvForm,
-    model: Annotated[Path, OUTPUT_FILE],
+    model: Annotated[Path, options.OUTPUT_FILE],
     report: Annotated[Path | None, REPORT_FOLDER] = None,
     account: Account = Account(),  # noqa: B008
     label: str | None = None,
     stream: bool = False,
-    cache: Annotated[Path | None, INPUT_FOLDER] = None,
-    checkpoint: Annotated[Path | None, CHECKPOINT] = None,
+    cache: Annotated[Path | None, options.INPUT_FOLDER] = None,
+    checkpoint: Annotated[Path | None, options.CHECKPOINT] = None,
     where: tuple[str, ...] = (),
     force: bool = False,
 ) -> None:

@@ -5,31 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from dpglm.cli import options
+from dpglm.cli import rows as reading
 from dpglm.cli.console import InputError
 from dpglm.cli.files import publish_numbers
-from dpglm.cli.options import (
-    INPUT_DATA,
-    INPUT_FILE,
-    INPUT_TABLE,
-    OUTPUT_FILE,
-    Account,
-    CsvForm,
-    Protected,
-    command,
-    numbers,
-    output_folder,
-)
-from dpglm.cli.rows import (
-    Condition,
-    columns_in,
-    columns_of,
-    encoded_target,
-    features_of,
-    numbers_of,
-    offset_of,
-    selected,
-    values_of,
-)
+from dpglm.cli.options import Account, CsvForm, Protected, command
 from dpglm.tables.cells import as_cells
 from dpglm.tables.columns import CategoricalColumn
 from dpglm.tables.databases import Address
@@ -40,7 +20,7 @@ from dpglm.tables.targets import ClassTarget, CountTarget, NoTarget, NumericTarg
 if TYPE_CHECKING:
     from dpglm.report.model_file import LinearModel
 
-REPORT_FOLDER = output_folder("certificate.json", "description.html", "description.json")
+REPORT_FOLDER = options.output_folder("certificate.json", "description.html", "description.json")
 
 
 @command(
@@ -52,8 +32,8 @@ REPORT_FOLDER = output_folder("certificate.json", "description.html", "descripti
     "    --bounds 0.005,0.995 --bounded-schema narrower.json --ledger people.ledger",
 )
 def describe(
-    data: Annotated[Path | Address, INPUT_DATA],
-    schema_file: Annotated[Path, INPUT_FILE],
+    data: Annotated[Path | Address, options.INPUT_DATA],
+    schema_file: Annotated[Path, options.INPUT_FILE],
     protected: Protected,
     form: CsvForm,
     columns: tuple[str, ...] = (),
@@ -64,7 +44,7 @@ def describe(
     account: Account = Account(),  # noqa: B008
     report: Annotated[Path | None, REPORT_FOLDER] = None,
     bounds: str | None = None,
-    bounded_schema: Annotated[Path | None, OUTPUT_FILE] = None,
+    bounded_schema: Annotated[Path | None, options.OUTPUT_FILE] = None,
     where: tuple[str, ...] = (),
     force: bool = False,
 ) -> None:
@@ -110,14 +90,16 @@ def describe(
         if bounds is not None:
             if by is not None:
                 raise InputError(f"--bounds {bounds}: needs a description of all rows, so no --by")
-            given = numbers("--bounds", bounds, "0.005,0.995")
+            given = options.numbers("--bounds", bounds, "0.005,0.995")
             ends.append(check_quantiles("--bounds", given))
         schema = form.of(_schema(schema_file, protected))
         counts = None
         if where:
-            conditions = [Condition.read(one, storage_types(data, schema.csv)) for one in where]
+            conditions = [
+                reading.Condition.read(one, storage_types(data, schema.csv)) for one in where
+            ]
             names = list(dict.fromkeys(one.column for one in conditions))
-            counts, _ = selected(conditions, schema.read_file(data, names))
+            counts, _ = reading.selected(conditions, schema.read_file(data, names))
         return described(
             data,
             schema,
@@ -161,7 +143,7 @@ def _bins(text: str) -> tuple[str, int]:
     return name, int(count)
 
 
-EVALUATION_FOLDER = output_folder("certificate.json", "evaluation.html", "evaluation.json")
+EVALUATION_FOLDER = options.output_folder("certificate.json", "evaluation.html", "evaluation.json")
 
 
 @command(
@@ -171,8 +153,8 @@ EVALUATION_FOLDER = output_folder("certificate.json", "evaluation.html", "evalua
     "    --threshold 0.2 --threshold 0.5 --ledger people.ledger --report performance",
 )
 def evaluate(
-    data: Annotated[Path | Address, INPUT_TABLE],
-    model: Annotated[Path, INPUT_FILE],
+    data: Annotated[Path | Address, options.INPUT_TABLE],
+    model: Annotated[Path, options.INPUT_FILE],
     protected: Protected,
     form: CsvForm,
     exposure: str | None = None,
@@ -225,15 +207,15 @@ def evaluate(
             f"--by {by}: must be a categorical column of the model's schema, one of "
             f"{', '.join(listed) or 'none'}"
         )
-    offsets = offset_of(loaded, exposure, offset, storage_types(data, dialect))
-    own, of_offsets = columns_of(loaded), columns_in(offsets)
+    offsets = reading.offset_of(loaded, exposure, offset, storage_types(data, dialect))
+    own, of_offsets = reading.columns_of(loaded), reading.columns_in(offsets)
     protected.check_groups((*own, answer.name, *of_offsets), is_limited=True)
 
     def make(ledger: Any) -> Any:
-        conditions = [Condition.read(one, storage_types(data, dialect)) for one in where]
+        conditions = [reading.Condition.read(one, storage_types(data, dialect)) for one in where]
         needed = [*own, answer.name, by, trials, protected.groups, *of_offsets]
         needed += [one.column for one in conditions]
-        in_numbers = [*numbers_of(loaded), trials, *of_offsets]
+        in_numbers = [*reading.numbers_of(loaded), trials, *of_offsets]
         in_numbers += [answer.name] if answer.n_classes is None else []
         table = read_table(
             data,
@@ -243,14 +225,14 @@ def evaluate(
         )
         counts = None
         if conditions:
-            counts, table = selected(conditions, table, protected.groups, loaded.schema)
+            counts, table = reading.selected(conditions, table, protected.groups, loaded.schema)
         with named_errors(data):
-            y, _ = encoded_target(answer, table, trials)
+            y, _ = reading.encoded_target(answer, table, trials)
             used = own if by is None else [*own, by]
-            rows = features_of(loaded, {name: table[name] for name in used})
+            rows = reading.features_of(loaded, {name: table[name] for name in used})
             groups = protected.groups
             ids = None if groups is None else as_cells(table[groups], groups)
-            given = values_of(offsets, table)
+            given = reading.values_of(offsets, table)
         return evaluated(
             loaded,
             rows,
@@ -303,10 +285,10 @@ def _check_trials(model: LinearModel, target: TargetColumn, trials: str | None) 
     "    --column age --column sex --column income -o moments.json",
 )
 def moments(
-    data: Annotated[Path | Address, INPUT_DATA],
-    schema_file: Annotated[Path, INPUT_FILE],
+    data: Annotated[Path | Address, options.INPUT_DATA],
+    schema_file: Annotated[Path, options.INPUT_FILE],
     protected: Protected,
-    output: Annotated[Path, OUTPUT_FILE],
+    output: Annotated[Path, options.OUTPUT_FILE],
     columns: tuple[str, ...] = (),
     terms: tuple[str, ...] = (),
     weighting: Literal["auto", "none"] = "auto",
@@ -353,10 +335,10 @@ def moments(
     "    --adjust age --adjust sex --epsilon 1 -o effect.json",
 )
 def ate(
-    data: Annotated[Path | Address, INPUT_DATA],
-    schema_file: Annotated[Path, INPUT_FILE],
+    data: Annotated[Path | Address, options.INPUT_DATA],
+    schema_file: Annotated[Path, options.INPUT_FILE],
     protected: Protected,
-    output: Annotated[Path, OUTPUT_FILE],
+    output: Annotated[Path, options.OUTPUT_FILE],
     treatment: str,
     outcome: str,
     adjust: tuple[str, ...],

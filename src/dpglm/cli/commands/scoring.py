@@ -8,18 +8,10 @@ from typing import Annotated, Any, Literal
 
 import click
 
+from dpglm.cli import options
 from dpglm.cli.console import InputError, note, say
 from dpglm.cli.files import all_or_none, require_report
-from dpglm.cli.options import (
-    INPUT_DATA,
-    INPUT_FILE,
-    INPUT_STREAM,
-    OUTPUT_FILE,
-    OUTPUT_STREAM,
-    STREAM,
-    CsvForm,
-    command,
-)
+from dpglm.cli.options import CsvForm, command
 from dpglm.cli.rows import columns_in, columns_of, features_of, numbers_of, offset_of, values_of
 from dpglm.tables.databases import Address
 from dpglm.tables.files import (
@@ -44,10 +36,10 @@ _PREDICTION = "prediction"
     "zcat new.csv.gz | dpglm predict - --model model.json -o - | head",
 )
 def predict(
-    data: Annotated[Path | Address, INPUT_STREAM],
-    model: Annotated[Path, INPUT_FILE],
+    data: Annotated[Path | Address, options.INPUT_STREAM],
+    model: Annotated[Path, options.INPUT_FILE],
     form: CsvForm,
-    output: Annotated[Path, OUTPUT_STREAM],
+    output: Annotated[Path, options.OUTPUT_STREAM],
     exposure: str | None = None,
     offset: str | None = None,
     keep: tuple[str, ...] = (),
@@ -78,10 +70,10 @@ def predict(
     """
     from dpglm.report.model_file import load_model
 
-    to_stream = output == STREAM
+    to_stream = output == options.STREAM
     if not to_stream:
         table_format(output)
-    source = PipedTable(sys.stdin.buffer.read()) if data == STREAM else data
+    source = PipedTable(sys.stdin.buffer.read()) if data == options.STREAM else data
     loaded = load_model(model)
     dialect = form.dialect(None if loaded.schema is None else loaded.schema.csv)
     own = columns_of(loaded)
@@ -121,9 +113,9 @@ def predict(
     "dpglm export model.json --to onnx -o model.onnx",
 )
 def export(
-    model: Annotated[Path, INPUT_FILE],
+    model: Annotated[Path, options.INPUT_FILE],
     to: Literal["sql", "python", "onnx"],
-    output: Annotated[Path, OUTPUT_STREAM] = STREAM,
+    output: Annotated[Path, options.OUTPUT_STREAM] = options.STREAM,
     force: bool = False,
 ) -> None:
     """Write the predictions of MODEL, so that rows can be scored where they are.
@@ -144,11 +136,11 @@ def export(
     """
     from dpglm.report.model_file import load_model
 
-    if to == "onnx" and output == STREAM:
+    if to == "onnx" and output == options.STREAM:
         raise ValueError("--output must name a file for ONNX, got standard output")
     made = load_model(model).export(to)
     written = made.SerializeToString() if to == "onnx" else f"{made.rstrip()}\n".encode()
-    if output == STREAM:
+    if output == options.STREAM:
         click.echo(written, nl=False)
         return
     with all_or_none([output], force=force) as drafts:
@@ -162,7 +154,7 @@ def export(
     'dpglm regress moments.json "income ~ bs(age, df=5) + sex" --penalty terms',
 )
 def regress(
-    file: Annotated[Path, INPUT_FILE], formula: str, penalty: str = "0", level: float = 0.95
+    file: Annotated[Path, options.INPUT_FILE], formula: str, penalty: str = "0", level: float = 0.95
 ) -> None:
     """Fit FORMULA by least squares from the moments in FILE, at no privacy cost.
 
@@ -188,9 +180,9 @@ def regress(
     "dpglm monitor october/evaluation.json november/evaluation.json --page drift.html",
 )
 def monitor(
-    before: Annotated[Path, INPUT_DATA],
-    after: Annotated[Path, INPUT_DATA],
-    page: Annotated[Path | None, OUTPUT_FILE] = None,
+    before: Annotated[Path, options.INPUT_DATA],
+    after: Annotated[Path, options.INPUT_DATA],
+    page: Annotated[Path | None, options.OUTPUT_FILE] = None,
     force: bool = False,
 ) -> None:
     """Compare the private results AFTER with BEFORE, at no privacy cost.

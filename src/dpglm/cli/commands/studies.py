@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from dpglm._calls import shown
 from dpglm._words import rounded_up
+from dpglm.cli import options
 from dpglm.cli.console import InputError, print_pairs, print_sections, print_table, say, spending
 from dpglm.cli.files import SpendingWatch, require_report, reserved
-from dpglm.cli.options import (
-    COUNT,
-    INPUT_FILE,
-    INPUT_TABLE,
-    STUDY_CHECKPOINT,
-    Account,
-    command,
-    output_folder,
-)
+from dpglm.cli.options import Account, command
 from dpglm.tables.databases import Address
 
 if TYPE_CHECKING:
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
     from dpglm.study import StudyResult
 
 _FILES = ("report.html", "certificate.json", "model.json", "exploration.json", "evaluation.json")
-_OUT = output_folder(*_FILES, "effects.json")
+_OUT = options.output_folder(*_FILES, "effects.json")
 
 
 @command(
@@ -40,12 +33,12 @@ _OUT = output_folder(*_FILES, "effects.json")
     "    --checkpoint begun",
 )
 def study(
-    study: Annotated[Path, INPUT_FILE],
-    data: Annotated[Path | Address | None, INPUT_TABLE] = None,
-    n_rows: Annotated[int | None, COUNT] = None,
+    study: Annotated[Path, options.INPUT_FILE],
+    data: Annotated[Path | Address | None, options.INPUT_TABLE] = None,
+    n_rows: Annotated[int | None, options.COUNT] = None,
     out: Annotated[Path | None, _OUT] = None,
     account: Account = Account(),  # noqa: B008
-    checkpoint: Annotated[Path | None, STUDY_CHECKPOINT] = None,
+    checkpoint: Annotated[Path | None, options.STUDY_CHECKPOINT] = None,
     force: bool = False,
 ) -> None:
     """Carry out STUDY on the private table DATA, and write publishable results.
@@ -147,7 +140,7 @@ def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProx
 
 FOLDER = Path("dpglm-demo")
 _LEDGER = "ledger.json"
-OUT = output_folder(*_FILES, _LEDGER)
+OUT = options.output_folder(*_FILES, _LEDGER)
 QUESTION = "Who earns more than 50000 dollars a year?"
 # A survey weight, a duplicate of education-num, and a column of 42 mostly rare countries.
 _LEFTOUT = ("fnlwgt", "education", "native-country")
