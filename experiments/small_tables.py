@@ -1,6 +1,6 @@
 """Intervals of small tables: dpglm's next to those of bootstraps, as a table for the docs.
 
-``python -m experiments.small_tables`` (an hour of one core) writes the table of
+``python -m experiments.small_tables`` (twenty minutes of one core) writes the table of
 ``docs/evidence/coverage.md``. All intervals follow from one private fit. The bootstraps simulate
 that fit again, and know the law of the columns and of the errors, which favours them:
 
@@ -129,9 +129,9 @@ def measure(case: Case, runs: int, some: int, replicates: int) -> dict[str, Any]
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100, help="runs of dpglm alone")
-    parser.add_argument("--bootstrapped", type=int, default=12, help="runs of all methods")
-    parser.add_argument("--replicates", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=60, help="runs of dpglm alone")
+    parser.add_argument("--bootstrapped", type=int, default=6, help="runs of all methods")
+    parser.add_argument("--replicates", type=int, default=30)
     given = parser.parse_args()
     store: dict[str, Any] = json.loads(STORE.read_text()) if STORE.exists() else {}
     lines = [f"| family | rows | epsilon | {' | '.join(METHODS)} |", "|---" * 7 + "|"]
