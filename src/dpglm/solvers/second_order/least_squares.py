@@ -65,8 +65,7 @@ def with_biased(fair: NoisyValue, others: Sequence[NoisyValue]) -> NoisyValue:
     """
     found = [fair]
     for one in others:
-        in_difference = fair.noise**2 + one.noise**2
-        least = FAR**2 * in_difference
+        least = FAR**2 * (fair.noise**2 + one.noise**2)
         bias = math.sqrt(max((one.value - fair.value) ** 2 - least, 0.0))
         found.append(one.less(0.0, bias))
     return pooled(found)
@@ -108,10 +107,8 @@ def targets_of(sums: TargetSums, data: DataSpec, adjacency: Adjacency, slack: fl
         first, last = _shortest(sums.counts, sums.count_noise, weight)
         bin_width = (high - low) / n_bins
         more = 0.5 * slack * (last - first)
-        low, high = (
-            max(low, low + bin_width * (first - more)),
-            min(high, low + bin_width * (last + more)),
-        )
+        ends = low + bin_width * (first - more), low + bin_width * (last + more)
+        low, high = max(low, ends[0]), min(high, ends[1])
     return Targets(weight, in_weight, found, low, high)
 
 
@@ -194,19 +191,14 @@ def centered_coordinates(
     alike = seen == raised
     most = max(longest**2, squares)
     cap = min(clip * squares, most)
-    end = data.intercept
-    if end == 0.0:
-        return Coordinates(
-            Basis(vectors, inverse), cap, 0.0, squares, most, mean, deviations, np.ones(d), alike
-        )
-    level = math.sqrt(LEVEL * cap)
-    full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
-    full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
-    back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
-    alike = np.append(alike, False)
-    return Coordinates(
-        Basis(full, back), cap, level, squares, most, mean, deviations, np.ones(d), alike
-    )
+    basis, level, end = Basis(vectors, inverse), 0.0, data.intercept
+    if end > 0.0:
+        level = math.sqrt(LEVEL * cap)
+        full, back = np.zeros((d + 1, d + 1)), np.zeros((d + 1, d + 1))
+        full[:d, :d], full[-1, :d], full[-1, -1] = vectors, -(mean @ vectors) / end, level / end
+        back[:d, :d], back[-1, :d], back[-1, -1] = inverse, mean / level, end / level
+        basis, alike = Basis(full, back), np.append(alike, False)
+    return Coordinates(basis, cap, level, squares, most, mean, deviations, np.ones(d), alike)
 
 
 def _james_stein(x: Floats, noise: float) -> Floats:
@@ -230,9 +222,7 @@ class Slopes:
     def level_of(self, sums: MomentSums, view: LinearView, prediction: float) -> NoisyValue:
         """Return the mean target that a score implies, about the mean ``prediction``."""
         shift = float(sums.vector[-1]) / view.level / self.weight
-        noise = math.hypot(
-            sums.vector_noise / view.level / self.weight, shift * self.weight_noise / self.weight
-        )
+        noise = math.hypot(sums.vector_noise / view.level, shift * self.weight_noise) / self.weight
         return NoisyValue(prediction + shift, noise)
 
     def beside_level(self, v: Floats, mean: float, level: float) -> Floats:

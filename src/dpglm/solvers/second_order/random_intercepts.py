@@ -222,10 +222,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         )
         root = math.sqrt(shares[0] / basis.shape[1])
         basis, prior = root * basis, prior / root**2
-        sizes = [stop - start for start, stop in self.pooled]
-        scores = dataclasses.replace(
-            unit, basis=basis, scales=np.repeat(np.sqrt(shares[1:]), sizes)
-        )
+        scales = np.repeat(np.sqrt(shares[1:]), self._sizes)
+        scores = dataclasses.replace(unit, basis=basis, scales=scales)
         grown = max(1.0, settings.NEGLIGIBLE / ratio) ** (settings.GROWTH / 2.0)
         length = math.sqrt(settings.LEAST_LENGTH * shares[0] + 1.0 - shares[0])
         slopes, bends = scores.bounds(loss, np.linspace(-20.0, 20.0, 401))
@@ -249,7 +247,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         is divided evenly. ``information`` is the curvature of all rows, ``slope`` a large slope.
         """
         noise = (slope * self.declared["final"].noise_std) ** 2 / _POOLED
-        sizes = np.array([stop - start for start, stop in self.pooled], dtype=np.float64)
+        sizes = np.array(self._sizes, dtype=np.float64)
         each = information / sizes
 
         def divided(logs: Floats) -> Floats:
@@ -327,9 +325,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
                 rest -= rest.sum() * shares
                 variances = noise**2 / 2.0 / scale**2
                 excess = (shares**2 * (rest**2 - variances)).sum() / (shares**4).sum()
-                by_chance = (
-                    math.sqrt(2.0 * ((shares**2 * variances) ** 2).sum()) / (shares**4).sum()
-                )
+                by_chance = math.sqrt(2.0 * (shares**4 * variances**2).sum()) / (shares**4).sum()
                 spread = max(excess, 0.0) * shares**2
                 of_crossed[part, j] = scale**2 * spread
                 if excess > _SURE * by_chance:
@@ -340,7 +336,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         mean_fixed = fixed.mean.copy()
         mean_fixed[last, last] = a**2 * total
         # Sides: unit vectors of fixed coordinates, the levels of each factor, and deviations.
-        count, odd = len(self._parts), np.flatnonzero(apart.any(axis=0))
+        count, odd = len(self.pooled), np.flatnonzero(apart.any(axis=0))
         blocks = np.zeros((len(scales), count))
         for k, part in enumerate(self._parts):
             blocks[part, k] = (scales * levels)[part]
@@ -373,9 +369,14 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         )
 
     @property
+    def _sizes(self) -> list[int]:
+        """Numbers of levels of the factors."""
+        return [stop - start for start, stop in self.pooled]
+
+    @property
     def _parts(self) -> list[slice]:
         """Places of the factors among the levels."""
-        ends = np.cumsum([0, *(stop - start for start, stop in self.pooled)]).tolist()
+        ends = np.cumsum([0, *self._sizes]).tolist()
         return [slice(*pair) for pair in itertools.pairwise(ends)]
 
     def _believed(
@@ -386,11 +387,9 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         size, hessian, prior = scores.n_fixed, curvature.hessian, present(state.prior)
         center = np.mean(state.visited, axis=0)
         pooled = hessian.times(center) - np.mean(state.found, axis=0)
-        squares = scores.scales**2
 
         def variances(scales: Floats) -> Floats:
-            sizes = [part.stop - part.start for part in self._parts]
-            return np.repeat(np.square(scales), sizes) / squares
+            return np.repeat(np.square(scales), self._sizes) / scores.scales**2
 
         mean, covariance, posterior = present(state.v), state.covariance, None
         if covariance is None:
@@ -451,10 +450,8 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
         of_levels = own + curvature.of_crossed @ np.diag(first[:size]).clip(0.0)
         # Numbers of rows in two levels of different factors vary as counts.
         effects = curvature.levels * scores.scales**2 * squares[size:]
-        others = effects.sum() - np.repeat(
-            [effects[part].sum() for part in self._parts],
-            [part.stop - part.start for part in self._parts],
-        )
+        of_own = [effects[part].sum() for part in self._parts]
+        others = effects.sum() - np.repeat(of_own, self._sizes)
         of_levels = scores.scales**2 * (of_levels + curvature.levels * others / n_rows)
         of_fixed = curvature.of_fixed * first[:size]
         np.fill_diagonal(
@@ -474,10 +471,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             return Outcome(state.w)
         size = scores.n_fixed
         order = np.concatenate([self._fixed, [self.data.n_features], self._levels])
-        of_prior = np.repeat(
-            [law.mean_square for law in state.laws],
-            [part.stop - part.start for part in self._parts],
-        )
+        of_prior = np.repeat([law.mean_square for law in state.laws], self._sizes)
         place = np.argsort(order)
 
         def back(matrix: Floats) -> Floats:
@@ -486,20 +480,13 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
             found[size:] = scores.scales[:, np.newaxis] * matrix[size:]
             return found[place]
 
-        full = back(back(covariance.dense).T).T
-        prior = back(
-            back(linalg.block_diag(present(state.prior), np.diag(of_prior / scores.scales**2))).T
-        )
-        sampling = present(state.curvature).sampling.entries / self.data.n_rows
-        error = self._error(
-            scores,
-            present(state.curvature),
-            covariance,
-            0.0 * sampling,
-            (scores.clip * self.declared["final"].noise_std / self.data.n_rows) ** 2 / _POOLED,
-        ).entries
-        share = np.sqrt((sampling / error).clip(0.0, 1.0))
-        share = np.concatenate([share[:size], share[size:]])[place]
+        full = back(back(covariance.dense).T)
+        prior = linalg.block_diag(present(state.prior), np.diag(of_prior / scores.scales**2))
+        curvature = present(state.curvature)
+        sampling = curvature.sampling.entries / self.data.n_rows
+        noise = scores.clip * self.declared["final"].noise_std / self.data.n_rows
+        error = self._error(scores, curvature, covariance, 0.0 * sampling, noise**2 / _POOLED)
+        share = np.sqrt((sampling / error.entries).clip(0.0, 1.0))[place]
         part = share[:, np.newaxis] * full * share
         return Outcome(
             state.w,
@@ -508,7 +495,7 @@ class RandomInterceptsMethod(FitMethod["RandomInterceptsState"]):
                 part,
                 full - part,
                 kind=self.inference,
-                prior=prior,
+                prior=back(back(prior).T),
                 components=tuple(
                     VarianceComponent(start, stop, law.mode, *law.interval())
                     for (start, stop), law in zip(self.pooled, state.laws, strict=True)

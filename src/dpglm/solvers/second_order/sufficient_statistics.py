@@ -14,8 +14,7 @@ from dpglm._validation import check_real
 from dpglm.data.rows import LARGEST, SMALLEST, DataSpec
 from dpglm.oracle.moments import check_data
 from dpglm.oracle.targets import TargetShares
-from dpglm.privacy import Adjacency, Composed, Gaussian, PrivacyBudget, Repeated, calibrate
-from dpglm.problem import Problem, Squared
+from dpglm.problem import Squared
 from dpglm.solvers.base import Facts, Plan, Solver
 from dpglm.solvers.second_order.newton_raphson_settings import (
     ENOUGH_FOR_MEAN,
@@ -147,7 +146,7 @@ class SufficientStatistics(Solver):
         )
 
     def decide(self, facts: Facts) -> Plan:
-        problem, budget, data, adjacency = facts.problem, facts.budget, facts.data, facts.adjacency
+        problem, data, adjacency = facts.problem, facts.data, facts.adjacency
         if problem.loss != Squared():
             raise ValueError(
                 f"loss must be Squared() for the solver SufficientStatistics, got {problem.loss!r}"
@@ -159,58 +158,52 @@ class SufficientStatistics(Solver):
                 f"got {low!r} and {high!r}"
             )
         check_scales(self.prior_scales, data.n_features)
-        method = self._method(problem, budget, data, adjacency)
-        # Penalties and constraints that do not fit the parameter raise here and not in the run.
-        zero = np.zeros(data.coefficient_shape)
-        feasible(problem, n_penalized(problem, data), zero, 1.0)
-        if self.inference is not None:
-            check_normal(method.problem)
-        return facts.plan(method)
-
-    def _method(
-        self, problem: Problem, budget: PrivacyBudget, data: DataSpec, adjacency: Adjacency
-    ) -> SufficientStatisticsMethod:
         check_data(data, adjacency)
-        mu = budget.gdp_mu() / adjacency.sum_sensitivity(data.unit_weight)
-        shares, target_shares = self._shares(data.n_rows * mu, data)
-        n_scores = MOST_POOLED if len(shares) > 1 and self.inference is None else 1
-        sigma = _calibrated(shares, budget, adjacency, n_scores)
+        mu = facts.mu
         growth = mu * math.sqrt(data.n_rows / data.n_columns)
         clip = score_clip = self._clip(growth)
+        # Penalties and constraints that do not fit the parameter raise here and not in the run.
+        feasible(problem, n_penalized(problem, data), np.zeros(data.coefficient_shape), 1.0)
+        if self.inference is not None:
+            check_normal(problem)
+        shares, target_shares = self._shares(data.n_rows * mu, data)
+        n_scores = MOST_POOLED if len(shares) > 1 and self.inference is None else 1
         if self.clip is None and self.inference is None:
             per_column = data.n_rows * mu / data.n_columns
             score_clip = max(_LEAST_SCORE_CLIP, min(_SCORE_CLIP_GROWTH * per_column, growth))
-        method = SufficientStatisticsMethod(
-            problem=problem,
-            data=data,
-            adjacency=adjacency,
-            target_shares=target_shares,
-            clip=clip,
-            score_clip=score_clip,
-            slack=max(1.0, (growth / _EVEN**2) ** (1.0 / 3.0)),
-            inference=self.inference,
-            noise_multipliers=(
-                *(sigma / math.sqrt(one) for one in shares[:-1]),
-                sigma * math.sqrt(n_scores / shares[-1]),
-            ),
-            n_scores=n_scores,
-            prior_scales=self.prior_scales,
-            full_weights=self.full_weights,
-        )
-        if self.clip is None and self.inference is not None:
+        counts = (*(1 for _ in shares[1:]), n_scores)
+
+        def with_noise(scale: float) -> SufficientStatisticsMethod:
+            method = SufficientStatisticsMethod(
+                problem=problem,
+                data=data,
+                adjacency=adjacency,
+                target_shares=target_shares,
+                clip=clip,
+                score_clip=score_clip,
+                slack=max(1.0, (growth / _EVEN**2) ** (1.0 / 3.0)),
+                inference=self.inference,
+                noise_multipliers=tuple(
+                    scale * math.sqrt(count / share)
+                    for count, share in zip(counts, shares, strict=True)
+                ),
+                n_scores=n_scores,
+                prior_scales=self.prior_scales,
+                full_weights=self.full_weights,
+            )
+            if self.clip is not None or self.inference is None:
+                return method
             # Longer rows count in full as far as noise in their second moments is small.
             longest = max(clip, clip * HARMLESS / method.moment_noise)
-            method = dataclasses.replace(method, score_clip=min(longest, LARGEST))
-        return method
+            return dataclasses.replace(method, score_clip=min(longest, LARGEST))
+
+        return facts.calibrated(with_noise)
 
     def _clip(self, growth: float) -> float:
         """Return the bound on squared norms; ``growth`` is sampling over noise, mu sqrt(n / d)."""
-        clip = self.clip
-        if clip is None:
-            clip = 1.0
-            if self.inference is None:
-                # So slow that noise still vanishes against sampling error.
-                clip = max(clip, min((growth / _EVEN) ** 2, growth ** (2.0 / 3.0)))
+        # So slow that noise still vanishes against sampling error.
+        by_rule = max(1.0, min((growth / _EVEN) ** 2, growth ** (2.0 / 3.0)))
+        clip = self.clip or (by_rule if self.inference is None else 1.0)
         if not SMALLEST <= clip <= LARGEST:
             raise ValueError(f"clip must be {SMALLEST:g} to {LARGEST:g}, got {clip!r}")
         return clip
@@ -232,23 +225,3 @@ class SufficientStatistics(Solver):
         return (targets, *(first * one for one in moments), *last), TargetShares(
             1.0 - counts - MEDIUM, MEDIUM, counts, side
         )
-
-
-def _calibrated(
-    shares: tuple[float, ...], budget: PrivacyBudget, adjacency: Adjacency, count: int = 1
-) -> float:
-    """Return the noise multiplier of a release with the whole budget, by shares of mu squared.
-
-    The last share is that of ``count`` releases together.
-    """
-    *rest, last = shares
-    return calibrate(
-        lambda sigma: Composed(
-            (
-                *(Gaussian(sigma / math.sqrt(one)) for one in rest),
-                Repeated(Gaussian(sigma * math.sqrt(count / last)), count),
-            )
-        ),
-        budget,
-        adjacency,
-    )
