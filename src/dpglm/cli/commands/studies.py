@@ -86,12 +86,15 @@ def study(
     if result.evaluation is not None:
         print_performance(result.evaluation)
         say()
-    print_promise(result)
-    print_written(targets)
+    print_ending(result, targets)
 
 
-def print_promise(result: StudyResult) -> None:
-    """Print the guarantee of a study, its spending, and that it is verified."""
+def print_ending(
+    result: StudyResult, targets: Sequence[Path], more: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Print a study's guarantee, spending, verdict and files; ``more`` describes other files."""
+    from dpglm.study.writing import FILES
+
     print_sections(
         (heading, sentences)
         for heading, sentences in result.privacy_.sections()
@@ -115,6 +118,10 @@ def print_promise(result: StudyResult) -> None:
         say("No row is used for both fitting and evaluation: each is charged for one of the two.")
     say(result.verify().verdict)
     say()
+    folder, described = targets[0].parent, {**FILES, **more}
+    print_pairs(f"Wrote to {folder}", {one.name: described[one.name] for one in targets})
+    say()
+    say(f"Next: dpglm verify {folder / 'certificate.json'}")
 
 
 def print_performance(evaluation: Evaluation) -> None:
@@ -125,17 +132,6 @@ def print_performance(evaluation: Evaluation) -> None:
         ("On the rows held out", "estimate", f"{100.0 * evaluation.level:g} % interval"),
         [(one.label, *for_population(one.number)) for one in evaluation.all_rows.shown()],
     )
-
-
-def print_written(targets: Sequence[Path], more: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Print the contents of a study's files; ``more`` describes other files."""
-    from dpglm.study.writing import FILES
-
-    folder = targets[0].parent
-    described = {**FILES, **more}
-    print_pairs(f"Wrote to {folder}", {one.name: described[one.name] for one in targets})
-    say()
-    say(f"Next: dpglm verify {folder / 'certificate.json'}")
 
 
 FOLDER = Path("dpglm-demo")
@@ -233,8 +229,7 @@ def study_adult(
         ],
     )
     say()
-    print_promise(result)
-    print_written(targets, {_LEDGER: "the spending on Adult, for dpglm ledger verify"})
+    print_ending(result, targets, {_LEDGER: "the spending on Adult, for dpglm ledger verify"})
 
 
 def without_some(columns: Mapping[str, Any]) -> dict[str, Any]:
