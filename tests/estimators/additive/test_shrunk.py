@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from dpglm.estimators.additive._curves import shrunk_bends
+from dpglm import AdditiveRegressor
+from dpglm.estimators.additive import models
+from dpglm.estimators.additive._curves import _information, shrunk_bends, straightened
+from dpglm.solvers.second_order.newton import Newton
 from dpglm.tables.additive import Additive
 from dpglm.tables.schema import Schema
 from tests.estimators.additive.tables import schema
@@ -101,3 +105,65 @@ def test_slopes_are_derivatives_by_which_variances_move_too():
     there, back = (shrunk_bends(w + one * way, precision, ENCODED)[0] for one in (0.05, -0.05))
     found = (there - back) / 0.1
     assert np.linalg.norm(slopes @ way - found) < 0.03 * np.linalg.norm(found)
+
+
+def generated(score, *, n=16_000, columns=5):
+    """Rows with normal columns and a numeric target, the last quarter held out."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, columns)).clip(-4.0, 4.0)
+    y = (score(x) + rng.normal(size=n)).clip(-5.0, 5.0)
+    bounds = {"type": "numeric", "low": -4.0, "high": 4.0}
+    facts = {
+        "columns": {f"x{i}": bounds for i in range(columns)},
+        "target": {"name": "y", "type": "numeric", "low": -5.0, "high": 5.0},
+        "provenance": "made up",
+    }
+    part = 3 * n // 4
+    rows = [{f"x{i}": one[:, i] for i in range(columns)} for one in (x[:part], x[part:])]
+    return facts, x, y, part, rows
+
+
+def straight(x):
+    return x @ np.linspace(0.5, -0.3, x.shape[1])
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+def test_straight_effects_lose_little_accuracy(monkeypatch, epsilon):
+    facts, x, y, part, rows = generated(straight)
+    design = np.column_stack([x, np.ones(len(x))])
+    line = np.linalg.lstsq(design[:part], y[:part], rcond=None)[0]
+    best = np.mean((y[part:] - design[part:] @ line) ** 2)
+
+    def loss():
+        found = []
+        for seed in range(3):
+            model = AdditiveRegressor(facts, epsilon=epsilon, delta=1e-5, random_state=seed)
+            model.fit(rows[0], y[:part])
+            found.append(np.mean((y[part:] - model.predict(rows[1])) ** 2) - best)
+        return np.mean(found) / np.var(y)
+
+    assert loss() < 0.0025
+    monkeypatch.setattr(models, "straightened", lambda w, solution, schema: w)
+    assert loss() > 0.004
+
+
+def test_clear_bends_are_not_straightened():
+    facts, _, y, part, rows = generated(lambda x: 0.5 * np.abs(x[:, 0]) + straight(x))
+    model = AdditiveRegressor(facts, epsilon=1.0, delta=1e-5, random_state=0)
+    solution, encoded = model.fit(rows[0], y[:part]).solution_, model.schema_
+    w, *_ = shrunk_bends(solution.w, solution.precision, encoded)
+    np.testing.assert_allclose(straightened(w, solution, encoded), w, rtol=1e-6)
+
+
+def test_information_finishes_steps():
+    facts, _, y, part, rows = generated(lambda x: 0.3 * np.abs(x[:, 0]) + straight(x))
+    solver = Newton(n_steps=2, step_size=1.0, clip=100.0)
+    model = AdditiveRegressor(facts, segments=8, solver=solver, epsilon=1e4, random_state=0)
+    solution, encoded = model.fit(rows[0], y[:part]).solution_, model.schema_
+    known, pulled = _information(solution, encoded)
+    x = encoded.encode(rows[0]) * (solution.plan.data.row_norm / encoded.row_norm)
+    design = np.column_stack([x, np.full(len(x), solution.plan.data.intercept)])
+    best = np.linalg.lstsq(design, y[:part] / 5.0, rcond=None)[0]
+    ways = [np.linalg.solve(known, pulled) - best, solution.w - best]
+    finished, released = (np.linalg.norm(design @ way) for way in ways)
+    assert finished < 0.3 * released

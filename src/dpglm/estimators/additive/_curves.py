@@ -8,8 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from dpglm._validation import in_one_line
+from dpglm.estimators.additive._errors import TermValues
+from dpglm.solvers.base import present
+from dpglm.solvers.second_order.posterior import NoisyMatrix
+from dpglm.solvers.uncertainty import Floats, Solution, solved
 from dpglm.tables.additive_terms import Term
 from dpglm.tables.schema import Schema
 
@@ -41,9 +46,7 @@ def read_directions(monotone: Any, schema: Schema) -> Directions:
     return {name: int(direction) for name, direction in directions.items()}
 
 
-def projected(
-    coef: NDArray[np.float64], directions: Directions, schema: Schema
-) -> NDArray[np.float64]:
+def projected(coef: Floats, directions: Directions, schema: Schema) -> Floats:
     """Return coefficients with each curve projected onto monotone ones by isotonic regression.
 
     The projection keeps the mean over the knots, which is zero, so the intercept stays. Between
@@ -68,9 +71,7 @@ def projected(
 _MOST_ROUNDS, _TOLERANCE, _LEAST, _TINY = 100, 1e-3, 1e-10, 1e-200
 
 
-def shrunk_bends(
-    w: NDArray[np.float64], precision: NDArray[np.float64], schema: Schema
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def shrunk_bends(w: Floats, precision: Floats, schema: Schema) -> tuple[Floats, Floats, Floats]:
     """Shrink nonlinear components of curves, and interactions, towards zero.
 
     The prior of the nonlinear coefficients of each term is normal with mean zero and a variance per
@@ -78,24 +79,9 @@ def shrunk_bends(
     (MacKay, "Bayesian interpolation", Neural Computation 4, 1992, by his fixed point), so
     components below the noise level vanish and clear ones stay. Privacy: post-processing.
 
-    Parameters
-    ----------
-    w : ndarray of shape (n_features + 1,)
-        Coefficients, intercept last.
-    precision : ndarray of shape (n_features + 1, n_features + 1)
-        Inverse covariance of their errors.
-    schema : Schema
-        Its ``additive_encoding`` assigns features to terms.
-
-    Returns
-    -------
-    w : ndarray of shape (n_features + 1,)
-        Shrunk coefficients, ``kept @ w``.
-    kept : ndarray of shape (n_features + 1, n_features + 1)
-        Shares that are kept: the shrinkage with these variances.
-    slopes : ndarray of shape (n_features + 1, n_features + 1)
-        Their derivatives with respect to ``w``, through the variances as well: they propagate
-        noise.
+    ``w`` has the intercept last; ``precision`` is the inverse covariance of its errors. The results
+    are the shrunk coefficients ``kept @ w``, the matrix ``kept``, and their derivatives with
+    respect to ``w``, through the variances as well, which propagate noise.
     """
     same = np.eye(len(w))
     unchanged = w, same, same
@@ -103,28 +89,103 @@ def shrunk_bends(
     if not blocks:
         return unchanged
     bends = np.hstack(blocks)
-    # An orthonormal basis of the coefficients, bends first.
-    basis = np.linalg.qr(bends, mode="complete")[0]
-    k = bends.shape[1]
-    basis[:, :k] = bends
-    turned = basis.T @ precision @ basis
     try:
-        # The precision of bends with the other coefficients integrated out.
-        drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
-        known = turned[:k, :k] - turned[:k, k:] @ drag
-        sizes = [one.shape[1] for one in blocks]
-        kept, slopes = _posterior(bends.T @ w, 0.5 * (known + known.T), sizes)
+        back, known = _alone(precision, bends)
+        kept, slopes = _posterior(bends.T @ w, known, [one.shape[1] for one in blocks])
     except np.linalg.LinAlgError:
         # Return the released coefficients without shrinkage.
         return unchanged
-    back, same_bends = basis[:, :k] - basis[:, k:] @ drag, np.eye(k)
+    same_bends = np.eye(len(known))
     kept, slopes = (same + back @ (one - same_bends) @ bends.T for one in (kept, slopes))
     shrunk = kept @ w
     is_finite = np.isfinite(shrunk).all() and np.isfinite(slopes).all()
     return (shrunk, kept, slopes) if is_finite else unchanged
 
 
-def _bends(term: Term, size: int) -> NDArray[np.float64]:
+def straightened(w: Floats, solution: Solution, schema: Schema) -> Floats:
+    """Average shrunk coefficients with an estimate that does not take unfinished steps for bends.
+
+    With the mean g of the released gradients, at points of mean v, ``r = K v - g = K theta + e``.
+    The covariance of e counts noise, sampling, and the noise in the curvature K. Bends have one
+    variance for each term, by marginal likelihood. Slopes are about the released ones, with the
+    mean square of these as variance, and levels are the released ones. The weight is Akaike's for
+    lines, which lack the variances, times the known share of the least known slope: Burnham and
+    Anderson, *Model selection and multimodel inference* (2002), section 2.9. So clear bends stay
+    as they are. Bands remain those of the shrunk coefficients. Privacy: post-processing.
+    """
+    response, terms, size = solution.response, schema.additive_encoding.terms, len(w)
+    if response is None or response.scores is None or response.share < 1.0:
+        return w
+    blocks = [one for term in terms if (one := _bends(term, size)).size]
+    is_free = np.ones(size, dtype=bool)
+    for term in terms:
+        is_free[term.features] = len(term.axes) > 1 or term.axes[0].line is not None
+    bends = np.hstack([np.eye(size)[:, -1:], *blocks])[is_free]
+    lines, bends = np.linalg.qr(bends, mode="complete")[0][:, bends.shape[1] :], bends[:, 1:]
+    # A variance needs more than one bend.
+    if not (bends.size and lines.size) or bends.shape[1] < 2 * len(blocks):
+        return w
+    released, found = solution.w[is_free], solution.w.copy()
+    try:
+        known, pulled = _information(solution, schema)
+        pulled = (pulled - known[:, ~is_free] @ found[~is_free])[is_free]
+        about = lines.T @ released
+        variance = max(float(np.mean(about**2)), _TINY)
+        known = known[np.ix_(is_free, is_free)] + lines @ lines.T / variance
+        pulled += lines @ about / variance
+        sizes = [one.shape[1] for one in blocks]
+        back, alone = _alone(known, bends)
+        along = back.T @ pulled
+        variances, covariance, _ = _variances(along, alone, bends.T @ released, sizes)
+        of_each = np.repeat(variances, sizes)
+        roots = np.sqrt(of_each)
+        grown = np.eye(len(alone)) + roots[:, np.newaxis] * alone * roots
+        gain = 0.5 * (along @ covariance @ along - np.linalg.slogdet(grown)[1])
+        covariance = np.linalg.inv(known + (bends / of_each) @ bends.T)
+    except np.linalg.LinAlgError:
+        return w
+    unknown = np.einsum("ij,ij->j", lines, covariance @ lines) / variance
+    weight = float(special.expit(len(blocks) - gain)) * max(1.0 - float(unknown.max()), 0.0)
+    found[is_free] = covariance @ pulled
+    found = w + weight * (found - w)
+    return found if np.isfinite(found).all() else w
+
+
+def _information(solution: Solution, schema: Schema) -> tuple[Floats, Floats]:
+    """Return the information in the mean of the scores: a matrix, and it times the estimate."""
+    response, data = present(solution.response), solution.plan.data
+    (point, gradient, noise), vectors = present(response.scores), response.basis.vectors
+    terms = schema.additive_encoding.terms
+    values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
+    mean = np.append(values.shares @ values.features, data.intercept)
+    moments = np.outer(mean, mean)
+    moments[:-1, :-1] = values.features.T @ values.moments @ values.features
+    # The noise in released second moments, which these exceed in accuracy.
+    variances = np.full_like(moments, response.noise[0] ** 2) * (1.0 + np.eye(len(moments)))
+    variances[-1] = variances[:, -1] = (response.noise[1] * data.intercept) ** 2
+    way = solution.w - vectors @ point
+    unsure = NoisyMatrix(moments, variances).error_of(np.outer(way, way))
+    bend, turned = response.curvature, vectors.T @ moments @ vectors
+    per_row = response.dispersion / (data.n_rows * data.typical_weight)
+    error = noise**2 * np.eye(len(turned)) + bend * per_row * turned
+    error += bend**2 * vectors.T @ unsure @ vectors
+    through = bend * vectors.T @ moments
+    seen = solved(error, np.column_stack([through, bend * turned @ point - gradient]))
+    return through.T @ seen[:, :-1], through.T @ seen[:, -1]
+
+
+def _alone(precision: Floats, bends: Floats) -> tuple[Floats, Floats]:
+    """Return the moves with each bend, and the bends' precision with the rest integrated out."""
+    # An orthonormal basis of the coefficients, bends first.
+    basis, k = np.linalg.qr(bends, mode="complete")[0], bends.shape[1]
+    basis[:, :k] = bends
+    turned = basis.T @ precision @ basis
+    drag = np.linalg.solve(turned[k:, k:], turned[k:, :k])
+    known = turned[:k, :k] - turned[:k, k:] @ drag
+    return basis[:, :k] - basis[:, k:] @ drag, 0.5 * (known + known.T)
+
+
+def _bends(term: Term, size: int) -> Floats:
     """Return an orthonormal basis of a term's nonlinear coefficients, of shape (size, bends)."""
     axis, line = term.axes[0], term.axes[0].line
     count = term.features.stop - term.features.start
@@ -140,35 +201,16 @@ def _bends(term: Term, size: int) -> NDArray[np.float64]:
     return placed
 
 
-def _posterior(
-    found: NDArray[np.float64], known: NDArray[np.float64], sizes: list[int]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _posterior(found: Floats, known: Floats, sizes: list[int]) -> tuple[Floats, Floats]:
     """Return the matrix from groups of estimates to their posterior mean, and its derivatives.
 
     ``known`` is the precision of the estimates ``found``; the prior variances depend on ``found``.
     """
-    starts = np.cumsum([0, *sizes[:-1]])
-    per_group = np.repeat(np.arange(len(sizes)), sizes)
-    variances = np.add.reduceat(found**2, starts) / sizes
-    least = _LEAST * max(float(variances.max()), _TINY)
-    variances = np.maximum(variances, least)
-
-    def conditional() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        inverse = np.linalg.inv(known + np.diag(1.0 / variances[per_group]))
-        covariance = np.asarray(inverse, dtype=np.float64)
-        return covariance, covariance @ known, covariance @ (known @ found)
-
-    for _ in range(_MOST_ROUNDS):
-        covariance, _, mean = conditional()
-        left = np.add.reduceat(np.diag(covariance), starts) / variances
-        freedom = np.maximum(sizes - left, _TINY)
-        before = variances
-        variances = np.maximum(np.add.reduceat(mean**2, starts) / freedom, least)
-        if np.max(np.abs(np.log(variances / before))) < _TOLERANCE:
-            break
-    covariance, shares, mean = conditional()
-    moved = _moved_variances(covariance, shares, mean, variances, starts, variances > least)
-    by_variance = np.add.reduceat(covariance * (mean / variances[per_group] ** 2), starts, axis=1)
+    starts, pulled = np.cumsum([0, *sizes[:-1]]), known @ found
+    variances, covariance, are_free = _variances(pulled, known, found, sizes)
+    shares, mean, of_each = covariance @ known, covariance @ pulled, np.repeat(variances, sizes)
+    moved = _moved_variances(covariance, shares, mean, variances, starts, are_free)
+    by_variance = np.add.reduceat(covariance * (mean / of_each**2), starts, axis=1)
     # At most double the errors: derivatives are meaningless where the fixed point jumps, as when
     # a variance is about to vanish.
     errors = np.linalg.pinv(known, hermitian=True)
@@ -178,17 +220,40 @@ def _posterior(
     return shares, shares + by_variance @ moved
 
 
+def _variances(
+    pulled: Floats, known: Floats, start: Floats, sizes: list[int]
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Return variances of groups, the posterior covariance, and which variances are not 0.
+
+    ``pulled`` is the precision ``known`` times the estimates, and ``start`` is near these.
+    """
+    starts = np.cumsum([0, *sizes[:-1]])
+    variances = np.add.reduceat(start**2, starts) / sizes
+    least = _LEAST * max(float(variances.max()), _TINY)
+    variances = np.maximum(variances, least)
+    for _ in range(_MOST_ROUNDS):
+        covariance = np.linalg.inv(known + np.diag(1.0 / np.repeat(variances, sizes)))
+        left = np.add.reduceat(np.diag(covariance), starts) / variances
+        freedom, before = np.maximum(sizes - left, _TINY), variances
+        squares = np.add.reduceat((covariance @ pulled) ** 2, starts)
+        variances = np.maximum(squares / freedom, least)
+        if np.max(np.abs(np.log(variances / before))) < _TOLERANCE:
+            break
+    inverse = np.linalg.inv(known + np.diag(1.0 / np.repeat(variances, sizes)))
+    return variances, np.asarray(inverse, dtype=np.float64), variances > least
+
+
 def _moved_variances(
-    covariance: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    variances: NDArray[np.float64],
+    covariance: Floats,
+    shares: Floats,
+    mean: Floats,
+    variances: Floats,
     starts: NDArray[np.intp],
     are_free: NDArray[np.bool_],
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the derivatives of the fixed-point variances with respect to the estimates."""
 
-    def by_group(values: NDArray[np.float64], axis: int = 0) -> NDArray[np.float64]:
+    def by_group(values: Floats, axis: int = 0) -> Floats:
         return np.asarray(np.add.reduceat(values, starts, axis=axis))
 
     # A variance is the sum of squares of the group's mean over its effective degrees of freedom.

@@ -21,6 +21,7 @@ from dpglm.estimators.additive._curves import (
     projected,
     read_directions,
     shrunk_bends,
+    straightened,
 )
 from dpglm.estimators.additive._errors import uncertainty_of_effects
 from dpglm.estimators.additive.resolution import Resolution, resolved, with_segments
@@ -275,6 +276,7 @@ def _shrink(model: PrivateLinearModel, schema: Schema, *, with_inference: bool) 
     if solution.precision is None:
         return
     w, kept, slopes = shrunk_bends(solution.w, solution.precision, schema)
+    w = straightened(w, solution, schema)
     released = model.units_.coefficients(w[:, np.newaxis])
     model.coef_, model.intercept_ = model._model(released)
     noise = solution.noise_covariance

@@ -226,6 +226,7 @@ class NewtonState:
     w: Floats
     start: likelihood.Start
     weight: float = 1.0  # Mean weight of the rows, or a little more.
+    sums: tuple[Floats, Floats] | None = None  # Sums of points in the basis, and of gradients.
 
     @property
     def curvature(self) -> float:
@@ -470,7 +471,9 @@ class NewtonMethod(FitMethod["NewtonState"]):
             w = state.w + _LONGEST_STEP / max(length, _LONGEST_STEP) * (w - state.w)
         noise_norm = unit * self.noise_std * math.sqrt(self.data.n_coefficients)
         info = StepInfo(state.step + 1, eta, float(np.linalg.norm(g)), noise_norm)
-        return dataclasses.replace(state, step=state.step + 1, w=w), info
+        points, gradients = (0.0, 0.0) if state.sums is None else state.sums
+        sums = points + v, gradients + g
+        return dataclasses.replace(state, step=state.step + 1, w=w, sums=sums), info
 
     def finish(self, state: NewtonState) -> Outcome:
         noise = self.noise_before_shrinkage(state)
@@ -515,6 +518,12 @@ class NewtonMethod(FitMethod["NewtonState"]):
         full, square = scores.clipped(loss, data, math.inf)
         if isinstance(loss, Squared):
             square = (likelihood.USUAL_ERROR * state.start.slope) ** 2
+        means = None
+        if isinstance(loss, Squared) and defaults.is_weakly_regularized(self.problem, data):
+            points, gradients = present(state.sums)
+            per_step = self._unit(state) * self.noise_std / math.sqrt(self.n_steps)
+            gradients = gradients / (self.n_steps * state.curvature)
+            means = points / self.n_steps, gradients, per_step / state.curvature
         return newton_noise.Response(
             (unit * moments * np.outer(ends, ends))[:size, :size],
             (unit * noise / math.sqrt(2.0), unit * noise / math.sqrt(2.0) / constant),
@@ -523,6 +532,7 @@ class NewtonMethod(FitMethod["NewtonState"]):
             bend / state.start.curvature,
             loss.dispersion or square / max(full, SMALLEST),
             share,
+            scores=means,
         )
 
     def _precision(self, state: NewtonState, returned: Floats) -> Floats | None:

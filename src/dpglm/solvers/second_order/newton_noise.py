@@ -45,6 +45,9 @@ class Response:
     dispersion: float  # Mean squared slope of a row over the mean curvature of the loss.
     share: float = 1.0  # Share of the way from the start that the fit keeps.
     is_calibrated: bool = False  # Whether a slope for the scores was fitted afterwards.
+    # Means of the points in the basis and of the gradients there over the bound of steps, with the
+    # noise in the latter; for squared errors without much of a penalty.
+    scores: tuple[Floats, Floats, float] | None = None
 
     def reached(self, spread: Floats) -> tuple[Floats, Floats]:
         """Return the matrix from true slopes to the mean of the estimate, and sampling's share.
