@@ -306,7 +306,7 @@ class Outcome:
     precision : ndarray of shape (n_columns, n_columns), optional
         Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
     known : ndarray of shape (n_columns, n_columns), optional
-        The same without curvature that noise may have made, where it differs.
+        Share of a true parameter that steps reach whatever noise made of the curvature.
     response : Response, optional
         Share of a true parameter that the steps reach, where it is known.
 

@@ -152,6 +152,54 @@ def test_intervals_that_forget_sampling_and_smoothing_miss():
     assert scores_covered(classes, binary, forget=True) < 0.85
 
 
+def test_bands_cover_and_a_fifth_narrower_miss():
+    shares = []
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        X = {
+            "age": rng.uniform(0, 100, 6000),
+            "region": rng.choice(["north", "south", "west"], 6000, p=[0.6, 0.3, 0.1]),
+        }
+        effect = np.abs(X["age"] - 40.0) / 30.0
+        y, _ = binary(effect - 1.0 * (X["region"] == "west") - 1.0, rng)
+        model = classes(random_state=seed, epsilon=4.0, delta=1e-5).fit(X, y)
+        shape = model.shapes(simultaneous=False)["age"]
+        weights = model.schema_.additive_encoding.terms[0].axes[0].weights(X["age"])
+        error = weights @ shape.values[0]
+        error = error - error.mean() - (effect - effect.mean())
+        low, high = (weights @ shape.band[0]).T
+        reach = 0.5 * (high - low)
+        shares.append([(np.abs(error) <= factor * reach).mean() for factor in (1.0, 0.8)])
+    covered, narrower = np.mean(shares, axis=0)
+    assert covered > 0.945 > narrower, (covered, narrower)
+
+
+def test_newton_raphson_has_narrow_bands_of_weak_effects():
+    rng, n = np.random.default_rng(0), 20_000
+    X = {f"x{i}": rng.normal(size=n).clip(-4.0, 4.0) for i in range(4)}
+    effects = {name: slope * X[name] for name, slope in zip(X, (0.2, 0.1, -0.1, -0.2), strict=True)}
+    y = (sum(effects.values()) > rng.logistic(size=n)).astype(int)
+    facts = {
+        "columns": {name: {"type": "numeric", "low": -4, "high": 4} for name in X},
+        "provenance": "made up",
+    }
+    model = AdditiveClassifier(
+        facts,
+        classes=[0, 1],
+        solver="newton_raphson",
+        segments=6,
+        epsilon=2.0,
+        delta=1e-5,
+        random_state=0,
+    )
+    shapes = model.fit(X, y).shapes(simultaneous=False)
+    for term in model.schema_.additive_encoding.terms:
+        low, high = (term.axes[0].weights(X[term.name]) @ shapes[term.name].band[0]).T
+        # One direction without information must not widen the bands of all.
+        assert np.sqrt(np.mean((high - low) ** 2)) < 2.5
+        assert np.mean((low <= effects[term.name]) & (effects[term.name] <= high)) > 0.95
+
+
 def test_least_squares_has_bands_with_sampling():
     rng = np.random.default_rng(0)
     X = {"age": rng.uniform(0, 100, 4000), "region": rng.choice(["north", "south", "west"], 4000)}
@@ -172,8 +220,7 @@ def test_newton_raphson_knows_curvature_beyond_noise():
     for mu in (0.1, 1e5):
         model = classes(solver="newton_raphson", segments=4, random_state=0, budget=GaussianDP(mu))
         model = model.fit(X, y)
-        solution = model.solution_
-        shares.append(np.trace(solution.known) / np.trace(solution.precision))
+        shares.append(np.trace(model.solution_.known) / len(model.solution_.w))
         band = model.shapes(simultaneous=False)["region"].band[0]
         assert np.isfinite(band).all()
     assert shares[0] < 0.7

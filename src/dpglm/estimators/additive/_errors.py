@@ -8,8 +8,8 @@ finite everywhere: an effect without information has the variance of its term.
 
 F depends on the curvature of the rows, which is computed from the second moments that the fit
 released and from public facts about them: within a term products of levels are zero except on
-the diagonal, products of hats are tridiagonal, and the values of each term sum to one. S follows
-from the released coefficients (``_term_variances``).
+the diagonal, products of hats are tridiagonal, and the values of each term sum to one. A released
+Hessian gives F by its noise alone. S follows from the released coefficients (``_term_variances``).
 
 Privacy: post-processing of released values.
 """
@@ -80,15 +80,11 @@ def _uncertainty(
     dispersion = loss.dispersion or 1.0
     if response is None or noise is None:
         raised, level, mean = _of_columns(present(solution.precision))
-        known = raised if solution.known is None else _of_columns(solution.known)[0]
         reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
+        if solution.known is not None:
+            reached = solution.known[:size] @ np.vstack([np.eye(size), -mean])
         errors = np.asarray(np.linalg.inv(raised))
-        unsure = np.asarray(np.linalg.inv(known))
-        variances = _term_variances(terms, before, reached, unsure, unit)
-        # Curvature that noise may have made is not known: the prior bounds what it leaves open.
-        # The estimates themselves are not shrunk towards that prior.
-        prior = np.diag(1.0 / variances)
-        errors = errors - np.linalg.inv(raised + prior) + np.linalg.inv(known + prior)
+        variances = _term_variances(terms, before, reached, errors, unit)
         columns = np.zeros_like(errors) if noise is None else noise.columns[:size, :size]
         privacy = _with_mean(columns, mean, 0.0)
         sampling = _with_mean(errors, mean, 1.0 / level) - privacy

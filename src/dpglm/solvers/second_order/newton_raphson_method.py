@@ -554,18 +554,18 @@ class NewtonRaphsonMethod(FitMethod["NewtonRaphsonState"]):
             )
         if np.isfinite(sampling + privacy).all():
             precision = np.asarray(np.linalg.pinv(sampling + privacy, hermitian=True))
-        known = None if self.inference or precision is None else self._known(state, precision)
+        known = None if self.inference or precision is None else self._known(state)
         return Outcome(state.w, noise, uncertainty=uncertainty, precision=precision, known=known)
 
-    def _known(self, state: NewtonRaphsonState, precision: Floats) -> Floats:
-        """Return a precision with the curvature less the norm of its noise.
+    def _known(self, state: NewtonRaphsonState) -> Floats:
+        """Return the share of a true parameter that steps reach if noise raised the curvature.
 
         The norm of a symmetric matrix of normal entries is at most about sqrt(2 n) times the
-        standard deviation of its diagonal (Wigner). The least eigenvalue stays above zero.
+        standard deviation of its diagonal (Wigner). Each step leaves at most the ratio of this
+        noise to the curvature; one step of the approach and the pooled scores count.
         """
         basis, (curvature, _) = present(state.basis), self._curvature(state)
         values, turn = np.linalg.eigh(curvature)
         noise = math.sqrt(2.0 * len(values)) * self._noise_of_hessian(present(state.scores))
-        kept = turn * np.maximum(1.0 - noise / values, posterior.LEAST)
-        share = basis.vectors @ kept @ turn.T @ basis.inverse
-        return np.asarray(share.T @ precision @ share)
+        kept = turn * (1.0 - np.clip(noise / values, 0.0, 1.0) ** 2)
+        return np.asarray(basis.vectors @ kept @ turn.T @ basis.inverse)
