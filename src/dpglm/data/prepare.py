@@ -285,11 +285,8 @@ def _within(X: Matrix, norms: Any, row_norm: float, in_place: bool = False) -> t
     factors = xp.asarray(factors, dtype=X.dtype)
     if in_place:
         X *= factors[:, None]
-    elif sparse.issparse(X):
-        data = X.data * np.repeat(factors, np.diff(X.indptr))
-        X = sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
     else:
-        X = X * factors[:, None]
+        X = _scale_rows(X, factors)
     return X, xp.minimum(_norms(X), row_norm)
 
 
@@ -389,6 +386,13 @@ def row_lengths(X: NDArray[np.float64]) -> NDArray[np.float64]:
     xp = namespace(X)
     norms: NDArray[np.float64] = xp.sqrt(xp.einsum("ij,ij->i", X, X))
     return norms
+
+
+def _scale_rows(X: Matrix, factors: Floats) -> Matrix:
+    if sparse.issparse(X):
+        data = X.data * np.repeat(factors, np.diff(X.indptr))
+        return sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
+    return X * factors[:, None]
 
 
 # ``feature_bounds``: the ways in which bounds of columns can be written, and how each is read.
