@@ -425,6 +425,8 @@ class HasEffects:
 
     def _points(self, at: Point | None) -> tuple[list[dict[str, Any]], list[str]]:
         """Return all combinations of values, and the columns that were named."""
+        if at is not None and not isinstance(at, Mapping):
+            raise ValueError(f"at must be a mapping from column to value, got {at!r}")
         given: dict[str, list[Any]] = {}
         columns = self._columns(_EFFECTS)
         for name, values in dict(at or {}).items():
