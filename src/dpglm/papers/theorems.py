@@ -15,6 +15,7 @@ from dpglm.solvers.gradient.noisy_gd import NoisyGD
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant, Output
+from dpglm.solvers.uncertainty import frees_intercept
 
 # The constants of the papers' theorems, from public facts, and their conditions.
 
@@ -134,7 +135,7 @@ def check_bounded(problem: Problem, data: DataSpec) -> None:
         raise ValueError(
             f"constraint must be bounded, such as L2Ball(radius), got {problem.constraint!r}"
         )
-    if data.intercept > 0.0 and not problem.penalize_intercept:
+    if frees_intercept(problem, data):
         raise ValueError(
             "penalize_intercept must be True for the constraint to hold the intercept, too "
             f"(or there must be no intercept), got {problem.penalize_intercept!r}"

@@ -17,6 +17,7 @@ from dpglm.solvers.gradient.accelerated_mirror_descent import (
 )
 from dpglm.solvers.gradient.svrg import SVRG, SVRGPlusPlus
 from dpglm.solvers.parts.schedules import Last, RandomIterate, UniformAverage
+from dpglm.solvers.uncertainty import frees_intercept
 
 _MOST_STOCHASTIC_STEPS = 20_000
 
@@ -282,7 +283,7 @@ def growth_of(problem: Problem, data: DataSpec, given: float | None) -> float:
     """Return the given strong convexity, or that of a penalty on all coefficients."""
     if given is not None:
         return given
-    covered = data.intercept == 0.0 or problem.penalize_intercept
+    covered = not frees_intercept(problem, data)
     if not (problem.loss.convex and covered and problem.regularizer.strong_convexity > 0.0):
         raise ValueError(
             "growth must be given unless the loss is convex and an L2 penalty is on all "

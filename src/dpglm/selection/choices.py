@@ -33,6 +33,7 @@ from dpglm.solvers.gradient.noisy_gd_method import DescentState, NoisyGDMethod
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
 from dpglm.solvers.parts.schedules import Constant
+from dpglm.solvers.uncertainty import frees_intercept
 
 _OF_LOSS_AT_ZERO = 4.0
 
@@ -359,7 +360,7 @@ class BestIterateMethod(Method["BestIterateState"]):
         problem, data = self.descent.problem, self.descent.data
         # Gradients of the penalty, in units of a sum over rows.
         penalties = [data.n_rows * problem.regularizer.strong_convexity * w for w in state.iterates]
-        if data.intercept > 0.0 and not problem.penalize_intercept:
+        if frees_intercept(problem, data):
             for gradient in penalties:
                 gradient[-1] = 0.0
         position = choose_shortest_gradient(

@@ -21,6 +21,7 @@ from dpglm.problem import L1Ball, Unconstrained
 from dpglm.solvers.base import Facts, FitMethod, Iterate, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import check_given
+from dpglm.solvers.uncertainty import frees_intercept
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, at epsilon 0.1 to
 # 4 and with a tenth to all of the rows; docs/solvers/frank_wolfe.md.
@@ -191,13 +192,13 @@ class FrankWolfeMethod(FitMethod[Iterate]):
         return self.radius * math.sqrt(squares / self.data.n_coefficients)
 
     @property
-    def _has_free_intercept(self) -> bool:
-        return self.data.intercept > 0.0 and not self.problem.penalize_intercept
-
-    @property
     def _intercept_scale(self) -> float:
         """Factor on the intercept's column that makes a free one as large as other entries."""
-        return entry_bound(self.data) / self.data.intercept if self._has_free_intercept else 1.0
+        return (
+            entry_bound(self.data) / self.data.intercept
+            if frees_intercept(self.problem, self.data)
+            else 1.0
+        )
 
     @property
     def _offset_bound(self) -> float:
@@ -211,7 +212,7 @@ class FrankWolfeMethod(FitMethod[Iterate]):
 
     def step(self, state: Iterate, oracle: Oracle) -> tuple[Iterate, StepInfo]:
         offset = self.data.n_rows * self.problem.regularizer.strong_convexity * state.w
-        if self._has_free_intercept:
+        if frees_intercept(self.problem, self.data):
             offset[-1] = 0.0
         index, sign = choose_coordinate(
             oracle, self.vertices, state.w, self.slope_clip, offset, self._offset_bound
@@ -223,6 +224,6 @@ class FrankWolfeMethod(FitMethod[Iterate]):
 
     def finish(self, state: Iterate) -> Outcome:
         w = state.w.copy()
-        if self._has_free_intercept:
+        if frees_intercept(self.problem, self.data):
             w[-1] *= self._intercept_scale
         return Outcome(w)

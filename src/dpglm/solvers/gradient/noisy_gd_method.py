@@ -30,7 +30,7 @@ from dpglm.solvers.base import FitMethod, Outcome, StepInfo
 from dpglm.solvers.parts import defaults
 from dpglm.solvers.parts.defaults import is_neutral, share_of_comparison, shrunk
 from dpglm.solvers.parts.schedules import Constant, Last, Output, Schedule
-from dpglm.solvers.uncertainty import Floats, feasible, n_penalized
+from dpglm.solvers.uncertainty import Floats, feasible, frees_intercept, n_penalized
 
 
 @final
@@ -209,7 +209,7 @@ def contraction(
     no accuracy.
     """
     penalty = problem.regularizer.strong_convexity
-    covers_all = data.intercept == 0.0 or problem.penalize_intercept
+    covers_all = not frees_intercept(problem, data)
     constant = len(set(step_sizes)) == 1
     if not (plain and constant and covers_all and penalty > 0.0 and adjacency.n_is_public):
         return None
@@ -394,6 +394,6 @@ class NoisyGDMethod(FitMethod[DescentState]):
     def finish(self, state: DescentState) -> Outcome:
         start, w = self.init(0).w, state.returned
         if self.shrink and is_neutral(self.problem.loss, self.data):
-            own_intercept = n_penalized(self.problem, self.data) < self.data.n_columns
+            own_intercept = frees_intercept(self.problem, self.data)
             w = shrunk(w, start, self.coefficient_noise, own_intercept=own_intercept)
         return Outcome(w if state.share == 1.0 else start + state.share * (w - start))

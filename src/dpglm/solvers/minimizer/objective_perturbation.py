@@ -29,7 +29,7 @@ from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Facts, Method, Outcome, Plan, Solver, StepInfo
 from dpglm.solvers.minimizer import strongly_convex
 from dpglm.solvers.parts.defaults import is_neutral, shrunk
-from dpglm.solvers.uncertainty import Floats, n_penalized
+from dpglm.solvers.uncertainty import Floats, frees_intercept
 
 # Chosen on validation parts of the training rows of Adult and ACS employment, then frozen: the
 # share of epsilon that the curvature takes, and the most of it at any epsilon.
@@ -257,7 +257,7 @@ class ObjectivePerturbationMethod(Method[Floats]):
     def finish(self, state: Floats) -> Outcome:
         w, problem = state, self.objective.problem
         if self.pure and is_neutral(self.objective.loss, self.original):
-            own_intercept = n_penalized(problem, self.original) < self.original.n_columns
+            own_intercept = frees_intercept(problem, self.original)
             # The noise for rows alike in all directions. Flat directions of other rows have more of
             # it, so results with them are shrunk less.
             curved = self.objective.strength + strongly_convex.row_curvature(

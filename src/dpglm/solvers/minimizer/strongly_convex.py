@@ -22,7 +22,7 @@ from dpglm.problem import ClippedLoss, ConvexScalarLoss, Problem, Unconstrained
 from dpglm.problem.loss import Loss
 from dpglm.solvers.base import Plan, check_same
 from dpglm.solvers.parts.defaults import loss_at_zero, slope_unit
-from dpglm.solvers.uncertainty import Floats
+from dpglm.solvers.uncertainty import Floats, feasible, frees_intercept, n_penalized
 
 ROOM = 16
 """Factor on the public stand-in up to which rows count in full under add_remove."""
@@ -96,13 +96,20 @@ class PlannedObjective:
         ridge = np.full(self.data.n_columns, self.added)
         if self._is_quadratic:
             own = self.data.n_rows * self.problem.regularizer.strong_convexity
-            ridge[: self.data.n_columns - self._n_free] += own
+            ridge[: n_penalized(self.problem, self.data)] += own
         return ridge
 
     @property
     def strength(self) -> float:
         """Strong convexity in all coefficients, in units of a sum over rows."""
-        return self.added + self.data.n_rows * own_strength(self.problem, self.data)
+        return self.added + self.own_strength
+
+    @property
+    def own_strength(self) -> float:
+        """Strong convexity of the problem's own penalty, in these units."""
+        if frees_intercept(self.problem, self.data):
+            return 0.0
+        return self.data.n_rows * self.problem.regularizer.strong_convexity
 
     @property
     def curvature_ratio(self) -> float:
@@ -127,7 +134,7 @@ class PlannedObjective:
             tilt = self.linear_norm / strength
             at_zero = 2.0 * rows * loss_at_zero(self.loss, self.data) / strength
             bound = min(bound, tilt + math.sqrt(tilt * tilt + at_zero))
-        if _covers_all(self.problem, self.data):
+        if not frees_intercept(self.problem, self.data):
             bound = min(bound, self.problem.constraint.norm_bound(self.data.n_coefficients))
         # If no loss pulls away from zero, as with targets that are all zero, the ball stays one.
         return max(bound, self.movement) * (1.0 + 1e-9)
@@ -215,19 +222,10 @@ class PlannedObjective:
         return w
 
     @property
-    def _n_free(self) -> int:
-        return int(self.data.intercept > 0.0 and not self.problem.penalize_intercept)
-
-    @property
     def _prox(self) -> Prox:
-        problem, n_rows, free = self.problem, self.data.n_rows, self._n_free
-
-        def prox(w: Floats, step: float) -> Floats:
-            penalized = problem.regularizer.prox(w[: len(w) - free], step * n_rows)
-            penalized = problem.constraint.project(penalized)
-            return np.concatenate([penalized, w[len(w) - free :]])
-
-        return prox
+        problem, n_rows = self.problem, self.data.n_rows
+        size = n_penalized(problem, self.data)
+        return lambda w, step: feasible(problem, size, w, step * n_rows)
 
 
 def check_settings(settings: Any) -> None:
@@ -278,7 +276,7 @@ def plan_objective(
     seen = view_spec(data, intercept_scale, 1 if is_scalar else data.n_outputs)
     norm = seen.augmented_row_norm
     reach = norm * problem.constraint.norm_bound(seen.n_coefficients)
-    if not _covers_all(problem, seen):
+    if frees_intercept(problem, seen):
         reach = math.inf
     low, high = seen.target_range(loss.target.bounds)
     steepest = loss.slope_bound_on(reach, low, high) * norm * (1.0 + 1e-9)
@@ -326,7 +324,7 @@ def with_strength(
     ``strength`` is relative to the mean loss, ``wanted`` to the sum.
     """
     n_rows = planned.data.n_rows
-    own = n_rows * own_strength(planned.problem, planned.data)
+    own = planned.own_strength
     added = max(wanted - own, 0.0) if strength is None else n_rows * strength
     if not added + own > 0.0:
         raise ValueError(
@@ -344,16 +342,6 @@ def counted_rows(
         return planned, None
     counted = CountedRows(ROOM * planned.data.n_rows, COUNT_MULTIPLIER * noise_multiplier)
     return dataclasses.replace(planned, most_rows=counted.most), counted
-
-
-def own_strength(problem: Problem, data: DataSpec) -> float:
-    """Return the strong convexity of the problem's own penalty (on the mean loss)."""
-    all_penalized = data.intercept == 0.0 or problem.penalize_intercept
-    return problem.regularizer.strong_convexity if all_penalized else 0.0
-
-
-def _covers_all(problem: Problem, data: DataSpec) -> bool:
-    return data.intercept == 0.0 or problem.penalize_intercept
 
 
 # The strength of the quadratic of objective perturbation with L2 noise.
