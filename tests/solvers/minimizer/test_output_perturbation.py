@@ -287,8 +287,8 @@ def test_pitfall_03_the_intercept_is_always_regularised():
     (one, other), _ = minimisers(plan, *pair)
     assert np.linalg.norm(one - other) <= plan.method.releases[0].contribution_bound
     # Planted bug: it does.
-    counted = lambda problem, data: problem.regularizer.strong_convexity  # noqa: E731
-    with mock.patch.object(strongly_convex, "own_strength", counted):
+    counted = property(lambda own: own.data.n_rows * own.problem.regularizer.strong_convexity)
+    with mock.patch.object(strongly_convex.PlannedObjective, "own_strength", counted):
         wrong = solver.plan(problem, BUDGET, spec)
         assert np.linalg.norm(one - other) > wrong.method.releases[0].contribution_bound
 
