@@ -301,14 +301,11 @@ class Ranks:
         q = check_real("q", q, least=0.0, most=1.0)
         excess, noise, present = self._excess(q)
         sampling = self.clustering * max(present, 1.0) * q * (1.0 - q)
-        table = self._within(excess, z * np.sqrt(noise))
-        both = self._within(excess, z * np.sqrt(noise + sampling))
-        best = self._estimate(q)
-        return Number(
-            best,
-            *(min(table[0], best), max(table[1], best)),
-            *(min(both[0], best), max(both[1], best)),
-        )
+        best, ends = self._estimate(q), []
+        for variance in (noise, noise + sampling):
+            low, high = self._within(excess, z * np.sqrt(variance))
+            ends += [min(low, best), max(high, best)]
+        return Number(best, *ends)
 
     def _excess(self, q: float) -> tuple[_Floats, _Floats, float]:
         """Return the counts up to each edge minus the rank, and their variances."""

@@ -380,17 +380,8 @@ class Predictor(abc.ABC):
     def linear_model(self) -> tuple[Any, Schema | None]:
         """Return the linear model and the schema that a model file can hold.
 
-        Returns
-        -------
-        estimator : estimator
-            The fitted linear model of the features, with private steps undone.
-        schema : Schema or None
-            Encoding of a table as these features, if there is one.
-
-        Raises
-        ------
-        ValueError
-            If there are other transformers, which a model file cannot hold.
+        They are the fitted linear model of the features, with private steps undone, and the
+        encoding of a table as these features, or None. A ValueError names other transformers.
         """
 
     def _check_offset(self, offset: Any, exposure: Any) -> None:
@@ -438,18 +429,10 @@ class ClassPredictor(Predictor):
 
     @_if_it_classifies  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
-        """Predict the linear scores of a classifier.
+        """Predict the linear scores of a classifier, of rows of all kinds that ``fit`` takes.
 
-        Parameters
-        ----------
-        X : array_like, table, sparse matrix or Collection of shape (n, n_features)
-            Rows, of all kinds that ``fit`` takes.
-
-        Returns
-        -------
-        array of shape (n,) for two classes, (n, n_classes) for more
-            For two classes, positive scores mean ``classes_[1]``. A NumPy array; a lazy Dask array
-            for Dask rows; a tensor on the same device for a tensor.
+        Their shape is (n,) for two classes, where positive scores mean ``classes_[1]``, and (n,
+        n_classes) for more. The kind of array is that of ``predict``.
         """
         return self._predicted(X, scores)
 

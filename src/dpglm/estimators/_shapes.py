@@ -58,21 +58,12 @@ class HasShapes(abc.ABC):
             Whether a band covers a whole curve, or all levels, with that probability; else each
             single point.
 
-        Returns
-        -------
-        Shapes
-            The shapes by term. With ``inference``, and for additive models, bands include sampling
-            error and privacy noise; otherwise privacy noise only, or there are none if the noise is
-            unknown to the solver.
-
-        Raises
-        ------
-        ValueError
-            If the level is out of range, or the features do not come from a schema without a
-            formula.
-
         Notes
         -----
+        With ``inference``, and for additive models, bands include sampling error and privacy noise;
+        otherwise privacy noise only, or there are none if the noise is unknown to the solver. The
+        features must come from a schema without a formula.
+
         Privacy: post-processing of the releases in ``privacy_``.
         """
         return shapes_of(self._released(), level=level, simultaneous=simultaneous)

@@ -353,17 +353,13 @@ def private_scorer(
     ----------
     metric : str
         One of SCORERS.
-    epsilon : float
-        Privacy budget of each call.
+    epsilon, delta, target_bounds
+        Budget of each call, and bounds, as in ``evaluate``.
     ledger : PrivacyLedger or path-like
         Ledger of the data set; every call adds an entry. It is required because several splits,
         models or metrics multiply the cost.
-    delta : float or "auto", default="auto"
-        Privacy budget of each call, as in ``evaluate``.
     adjacency : {"zero_out", "replace_one"}, default="zero_out"
         Neighbouring relation; under both the number of rows of a split is public.
-    target_bounds : pair of float, optional
-        Public bounds on numeric targets; by default those of the model.
     threshold : float, optional
         Threshold of decisions between two classes; by default 0.5 for probabilities, and 0 for
         decision values.
@@ -372,11 +368,6 @@ def private_scorer(
     -------
     PrivateScorer
         A callable for a fitted model, rows and targets.
-
-    Raises
-    ------
-    ValueError
-        If ``ledger`` is None or an argument is invalid.
 
     Notes
     -----

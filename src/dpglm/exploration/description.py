@@ -284,17 +284,6 @@ class Description(TabulatedResult):
         ------
         ValueError
             If a label is not that of a level of ``by``.
-
-        Examples
-        --------
-        >>> from dpglm import describe
-        >>> from dpglm.datasets import load_adult
-        >>> adult = load_adult()
-        >>> table = {**adult.data, "income": adult.target}
-        >>> seen = describe(table, adult.schema, columns=["age", "income"], by="income")
-        >>> found = seen.standardized_differences(">50K", "<=50K")
-        >>> 0.4 < found["age"].estimate < 0.8
-        True
         """
         for label in (one, other):
             if label not in self.by_level:
@@ -339,37 +328,20 @@ class Description(TabulatedResult):
 
     @checked
     def schema(self, bounds: tuple[float, float] = (0.005, 0.995)) -> Schema:
-        """Return the schema with bounds from this description.
+        """Return the schema with bounds from this description, which must not be by levels.
 
-        Parameters
-        ----------
-        bounds : (float, float), default=(0.005, 0.995)
-            Quantiles that become the lower and upper bound of each described numeric column,
-            within the declared bounds.
-
-        Returns
-        -------
-        Schema
-            The columns contain the cost of this description, and certificates of fits that use
-            them repeat it: the fits are charged in addition. Columns with two equal quantiles keep
-            their bounds.
-
-        Raises
-        ------
-        ValueError
-            If ``bounds`` are not two numbers from 0 to 1 in ascending order, or the description is
-            by levels.
+        The quantiles ``bounds``, from 0 to 1, become the lower and upper bound of each described
+        numeric column, within the declared bounds; columns with two equal quantiles keep theirs.
+        The columns contain the cost of this description, and certificates of fits that use them
+        repeat it: the fits are charged in addition.
         """
         below, above = check_quantiles("bounds", bounds)
         made = self.privacy_
         paid = PaidFor(made.epsilon, made.delta, made.model_digest)
-        found = {
-            name: (column.quantile(below).estimate, column.quantile(above).estimate)
+        narrower = {
+            name: [float(f"{column.quantile(q).estimate:.6g}") for q in (below, above)]
             for name, column in self.columns.items()
             if column.ranks is not None
-        }
-        narrower = {
-            name: tuple(float(f"{end:.6g}") for end in ends) for name, ends in found.items()
         }
 
         def bounded(column: _C) -> _C:

@@ -253,12 +253,6 @@ def _by_level(name: str, labels: Sequence[Any], given: Any) -> Floats:
     return weights
 
 
-def pairs(labels: Sequence[Any], rows: Floats) -> Iterator[tuple[str, Floats]]:
-    """List the differences of all pairs of levels, the later one minus the earlier one."""
-    for one, other in itertools.combinations(range(len(labels)), 2):
-        yield f"{labels[other]} - {labels[one]}", rows[other] - rows[one]
-
-
 Correction: TypeAlias = Literal["simultaneous", "holm", "bonferroni", "none"]
 _CORRECTED: Mapping[str, str] = {
     "simultaneous": "P-values and intervals hold for all comparisons together (largest statistic, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from dpglm.inference.comparisons import (
     NamedEstimates,
     WaldTest,
     compared,
-    pairs,
     table_of_tests,
 )
 from dpglm.inference.effects import HasEffects
@@ -47,27 +47,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Features:
-    """Checks rows against the columns of the fit, and clips them to their declared bounds."""
-
-    n_features: int
-    names: tuple[str, ...] | None
-    scaling: ColumnScaling | None
-
-    def __call__(self, X: Any) -> Matrix:
-        """Return the rows as a matrix of shape (n, n_features)."""
-        given = getattr(X, "columns", None)
-        if given is not None and self.names not in (None, tuple(map(str, given))):
-            raise ValueError(
-                f"X must have the columns {list(self.names or ())} in this order, got {list(given)}"
-            )
-        X, _ = finite_matrix(X, lambda **options: (check_array(X, **options), None))
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns, got {X.shape[1]}")
-        matrix: Matrix = X if self.scaling is None else self.scaling.clip_matrix(X)
-        return matrix
+def checked_features(
+    n_features: int, names: tuple[str, ...] | None, scaling: ColumnScaling | None, X: Any
+) -> Matrix:
+    """Check rows against the columns of the fit, and clip them to their declared bounds."""
+    given = getattr(X, "columns", None)
+    if given is not None and names not in (None, tuple(map(str, given))):
+        raise ValueError(
+            f"X must have the columns {list(names or ())} in this order, got {list(given)}"
+        )
+    X, _ = finite_matrix(X, lambda **options: (check_array(X, **options), None))
+    if X.shape[1] != n_features:
+        raise ValueError(f"X must have {n_features} columns, got {X.shape[1]}")
+    matrix: Matrix = X if scaling is None else scaling.clip_matrix(X)
+    return matrix
 
 
 @final
@@ -402,9 +395,11 @@ class Inference(HasEffects):
         .. [1] T. Hothorn, F. Bretz, P. Westfall, "Simultaneous inference in general parametric
            models", Biometrical Journal 50 (2008).
         """
-        names, rows = zip(*pairs(*self.named.levels(term)), strict=True)
-        what = f"pairs of {term}"
-        return compared(self, what, names, rows, correction, level, exponentiate)
+        both = list(itertools.combinations(zip(*self.named.levels(term), strict=True), 2))
+        names = tuple(f"{later} - {earlier}" for (earlier, _), (later, _) in both)
+        rows = [later - earlier for (_, earlier), (_, later) in both]
+        options = correction, level, exponentiate
+        return compared(self, f"pairs of {term}", names, rows, *options)
 
     def prediction_interval(
         self, X: Any, level: float = 0.95, *, offset: Any = None, exposure: Any = None

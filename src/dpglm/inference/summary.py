@@ -135,14 +135,10 @@ class Summary:
         """Return the table in LaTeX, for the package booktabs."""
         return self.layout.to_latex()
 
-    def __str__(self) -> str:
-        return str(self.layout)
-
     def __repr__(self) -> str:
-        return str(self)
+        return repr(self.layout)
 
-    def _repr_html_(self) -> str:
-        return self.layout.to_html()
+    _repr_html_ = to_html
 
 
 class Tabled:

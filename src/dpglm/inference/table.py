@@ -62,8 +62,10 @@ def table(
     together.
     """
     check_real("level", level, above=0.0, below=1.0)
-    named = models if isinstance(models, Mapping) else _numbered(models)
-    found = {str(name): _inference(one) for name, one in named.items()}
+    if not isinstance(models, Mapping):
+        listed = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+        models = {f"({place})": one for place, one in enumerate(listed, start=1)}
+    found = {str(name): _inference(one) for name, one in models.items()}
     if not found:
         raise ValueError("models must be one model at least, got none")
     links = [one.link for one in found.values()]
@@ -108,11 +110,6 @@ def table(
     targets = ("target", *(one.target for one in found.values()))
     sections = ((targets,), tuple(rows), tuple(sizes))
     return ModelTable(title, (), heads, sections, tuple(notes))
-
-
-def _numbered(models: Any) -> dict[str, Any]:
-    listed = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    return {f"({place})": one for place, one in enumerate(listed, start=1)}
 
 
 def _inference(model: Any) -> Inference:

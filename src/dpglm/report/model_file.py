@@ -29,7 +29,7 @@ from dpglm.estimators._shapes import (
 )
 from dpglm.export import export
 from dpglm.inference.estimates import Estimates
-from dpglm.inference.inference import Features, Inference, LinearScores
+from dpglm.inference.inference import Inference, LinearScores, checked_features
 from dpglm.ledger.store import write_json
 from dpglm.problem import BinaryLink, ClassLink, Link
 from dpglm.shapes import Errors, ReleasedModel
@@ -302,7 +302,7 @@ class LinearModel(HasShapes):
             X = self.schema.encode(X)
         bounds = self.certificate.fact("feature_bounds")
         scaling = None if bounds is None else column_scaling(tuple(bounds.value), self.n_features)
-        return Features(self.n_features, self.feature_names, scaling)(X)
+        return checked_features(self.n_features, self.feature_names, scaling, X)
 
 
 FORMAT = Format("dpglm model", 5, LinearModel, {2: "0.1", 3: "0.1", 4: "0.1"})

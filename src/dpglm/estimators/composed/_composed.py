@@ -226,12 +226,7 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
         return targets(first, opened(first, X), y) if isinstance(first, TableEncoder) else y
 
     def coefficient_names(self) -> NDArray[Any] | None:
-        """Return the names of the columns that the coefficients belong to.
-
-        Returns
-        -------
-        ndarray of str, or None if a transformer does not name its columns
-        """
+        """Return the names of the coefficients' columns; None if a transformer names none."""
         check_is_fitted(self)
         if not self.transformers_:
             return getattr(self, "feature_names_in_", None)
@@ -240,11 +235,8 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
     def table_units(self) -> LinearUnits | None:
         """Return the map from ``coef_`` and ``intercept_`` to the units of the table.
 
-        Returns
-        -------
-        LinearUnits or None
-            None unless the fixed transformers are one ``SchemaEncoder`` or ``SplineEncoder``;
-            coefficients are then in units of the columns in ``coefficient_names``.
+        It is None unless the fixed transformers are one ``SchemaEncoder`` or ``SplineEncoder``;
+        coefficients are then in units of the columns in ``coefficient_names``.
         """
         check_is_fitted(self)
         return units_after(self.transformers_)
@@ -289,24 +281,16 @@ class ComposedModel(HasShapes, FittedModel, PrivateFit):
     def with_shape(self, term: str, shape: Shape | Mapping[Any, float]) -> Self:
         """Return a copy of the model with another shape for a term.
 
+        The certificate of the edited model names the edit. It lacks ``inference_``, which describes
+        the fit; shapes that were not edited keep their noise bands.
+
         Parameters
         ----------
         term : str
             A column, or a pair of columns with `` x `` between them.
         shape : Shape, or mapping from number or level to float
-            Such as ``model.shapes_["age"].monotone(1)``; or points, as in ``Shape.through``.
-
-        Returns
-        -------
-        estimator
-            The edited model. Its certificate names the edit. It lacks ``inference_``, which
-            describes the fit; shapes that were not edited keep their noise bands.
-
-        Raises
-        ------
-        ValueError
-            If the term does not exist, the shape belongs to another term, or the model cannot
-            express it.
+            Such as ``model.shapes_["age"].monotone(1)``; or points, as in ``Shape.through``. A
+            ValueError if the model cannot express it.
 
         Notes
         -----

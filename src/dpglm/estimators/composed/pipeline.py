@@ -167,27 +167,11 @@ class PrivatePipeline(ComposedModel):
         return self
 
     def plan(self, n_rows: int, n_features: int | None = None, **options: Any) -> Plan:
-        """Plan a fit from public parameters, without data.
+        """Plan a fit from public parameters, without data, like the estimator's ``plan``.
 
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows.
-        n_features : int, optional
-            Number of columns after the fixed transformers; required unless these are a single
-            ``SchemaEncoder`` or ``SplineEncoder``.
-        **options
-            Options of the estimator's ``plan``: the number of classes, type and container.
-
-        Returns
-        -------
-        Plan
-            The plan that ``fit`` on data of that size executes.
-
-        Raises
-        ------
-        ValueError
-            If a step or parameter is invalid, or the row norm is not public.
+        ``n_features`` is the number of columns after the fixed transformers; required unless these
+        are a single ``SchemaEncoder`` or ``SplineEncoder``. A ValueError if the row norm is not
+        public.
         """
         return self._planned(self._planned_parts(), n_rows, n_features, options)
 

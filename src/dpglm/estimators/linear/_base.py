@@ -35,7 +35,7 @@ from dpglm.estimators._private import (
 )
 from dpglm.exceptions import PlanMismatchError
 from dpglm.inference.estimates import Estimates, check_inference, scale_of_dispersions
-from dpglm.inference.inference import Features, Inference, LinearScores
+from dpglm.inference.inference import Inference, LinearScores, checked_features
 from dpglm.ledger.ledger import as_ledger
 from dpglm.privacy.budget import Adjacency, Unit
 from dpglm.privacy.noise import noise_source
@@ -236,14 +236,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _inference(self, uncertainty: Uncertainty, schema: Schema | None) -> Inference:
         size, seen = self.n_features_in_, getattr(self, "feature_names_in_", None)
-        names = None if seen is None else tuple(str(name) for name in seen)
+        names = None if seen is None else tuple(map(str, seen))
         estimates = Estimates.of(
             uncertainty, self.units_, names or [f"x{place}" for place in range(size)]
         )
         if estimates.dispersion is not None:
             dispersion = estimates.dispersion * scale_of_dispersions(self.privacy_)
             estimates = dataclasses.replace(estimates, dispersion=dispersion)
-        features = Features(size, names, self._fitted_scaling())
+        # A partial function, which can be pickled.
+        features = functools.partial(checked_features, size, names, self._fitted_scaling())
         found = Inference(estimates, self.privacy_, LinearScores(features, estimates))
         return found if schema is None else found.in_units(schema.units)
 
@@ -354,15 +355,14 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         # Sums require float64 where the places of rows differ between neighbours
         # (oracle/rounding.py).
         unit = Unit.ROW if groups is None else Unit.GROUP
-        is_fixed = Adjacency(self.adjacency).rows_are_public(unit)
-        is_coarse = dtype == "float32" and (is_sparse or is_fixed)
+        is_fixed = is_sparse or Adjacency(self.adjacency).rows_are_public(unit)
         spec = DataSpec(
             n_rows=n_rows,
             n_features=n_features,
             n_outputs=task.n_outputs,
             row_norm=row_norm,
             intercept=row_norm if check_bool("fit_intercept", self.fit_intercept) else 0.0,
-            dtype="float32" if is_coarse else "float64",
+            dtype="float32" if dtype == "float32" and is_fixed else "float64",
             sparse=is_sparse,
             weight_bound=weight_bound * task.heaviest,
             groups=groups,
@@ -411,7 +411,7 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
 
     def _accept(self, rows: Collection, facts: PublicFacts) -> float:
         """Record the public facts of a collection; return the declared bound on its weights."""
-        self._check_rows(rows)
+        self._check_features(rows, is_fit=True)
         self.n_features_in_ = rows.shape[1]
         if rows.feature_names is not None:
             self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
@@ -478,8 +478,8 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             solution = run(plan, prepared, noise, self._listener(), ledger, checkpoint)
         if rows.is_weighted:
             warn_of_weights(solution)
-        self.feature_bounds_: NDArray[np.float64] | None
-        self.feature_bounds_ = None if scaling is None else np.stack([scaling.low, scaling.high])
+        bounds = None if scaling is None else np.stack([scaling.low, scaling.high])
+        self.feature_bounds_: NDArray[np.float64] | None = bounds
         self.solution_ = solution
         self.n_iter_ = plan.method.n_steps
         columns, targets = column_units(spec, scaling), self._target_units(task, spec.n_features)
@@ -583,17 +583,15 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             raise ValueError(NO_OFFSET)
         return rows.apply(function)
 
-    def _check_rows(self, rows: Collection) -> None:
-        """Check that a collection has rows."""
+    def _check_features(self, rows: Collection, *, is_fit: bool = False) -> None:
+        """Check that a collection has rows, and the columns that were fitted."""
         if rows.shape[0] == 0:
             raise ValueError(
                 f"Found array with 0 sample(s) (shape={rows.shape}) while a minimum of 1 is "
                 f"required by {type(self).__name__}."
             )
-
-    def _check_features(self, rows: Collection) -> None:
-        """Check that a collection has rows, and the columns that were fitted."""
-        self._check_rows(rows)
+        if is_fit:
+            return
         if rows.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
