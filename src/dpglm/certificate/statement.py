@@ -119,7 +119,7 @@ def cautions(certificate: Certificate) -> tuple[str, ...]:
     """Return a sentence for each weakness of the claim; often empty.
 
     Weaknesses are seeded noise, facts taken from the data, an epsilon above 10, and a delta of at
-    least 1/n or 0.01. None raises for a certificate that could be read.
+    least 1/n or 0.01. This works for every certificate that could be read.
 
     Garfinkel and Leclerc, "Randomness concerns when deploying differential privacy", WPES 2020, for
     noise that can be computed.

@@ -226,7 +226,7 @@ class AverageEffect:
         return self.difference.standard_error
 
     def conf_int(self, level: float = 0.95) -> tuple[float, float]:
-        """Return its confidence interval, for a level in (0, 1)."""
+        """Return the confidence interval of the effect, for a level in (0, 1)."""
         return self.difference.conf_int(level)
 
     @property

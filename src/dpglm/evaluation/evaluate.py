@@ -353,6 +353,7 @@ def private_scorer(
     ----------
     metric : str
         One of SCORERS.
+        docs/evaluation.md lists the metrics of each task.
     epsilon, delta, target_bounds
         Budget of each call, and bounds, as in ``evaluate``.
     ledger : PrivacyLedger or path-like

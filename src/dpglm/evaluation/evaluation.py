@@ -115,7 +115,7 @@ class Evaluation(TabulatedResult):
                 )
         return rows.number(name, threshold)
 
-    auc = _metric("auc", "Area under the ROC curve; for several classes the mean of each one's.")
+    auc = _metric("auc", "Area under the ROC curve; the mean over classes of one versus the rest.")
     brier = _metric("brier", "Mean squared error of probabilities, added up over several classes.")
     log_loss = _metric("log_loss", "Mean log loss, clipped to ``LARGEST_LOSS`` for each row.")
     r2 = _metric("r2", "Explained share of the variance of the targets.")

@@ -219,11 +219,12 @@ class Result(abc.ABC):
         }
 
     def at(self, threshold: float | None = None) -> dict[str, Number]:
-        """Return the metrics of decisions at a threshold.
+        """Return the metrics of decisions at a threshold; none unless there are two classes.
 
-        Rows with scores of at least ``threshold`` are predicted positive: by default 0.5 for
-        probabilities and 0 for other scores. The nearest end of a cell is used, which is the
-        threshold itself if it was declared. Only two classes have such metrics.
+        They are ``accuracy``, ``balanced_accuracy``, ``recall``, ``specificity``, ``precision``,
+        ``f1`` and ``selected``, the share predicted positive: scores of at least ``threshold``, by
+        default 0.5 for probabilities and 0 for others. The nearest end of a cell is used, which is
+        the threshold itself if it was declared.
         """
         return {
             one.name: one.value(self, threshold) for one in self.task.metrics if one.at_threshold

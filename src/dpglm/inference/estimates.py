@@ -135,7 +135,7 @@ class Estimates:
         feature_names : sequence of str
             Names of the coefficients without the intercept.
         basis : ndarray of shape (n_coordinates, n_free), optional
-            As above, for its coordinates; by default all of them are free.
+            ``basis`` of the result, for its coordinates; by default all of them are free.
         """
         n_features = len(feature_names)
         has_intercept = bool(units.matrix[[-1]].nnz)
@@ -244,7 +244,7 @@ class Estimates:
         return self._names(self.is_of_prior())
 
     def is_of_prior(self, quadratic: Quadratic = np.diag) -> NDArray[np.bool_]:
-        """Return whether combinations, as in ``standard_errors``, have that much of it."""
+        """Return whether combinations have at least two thirds of their prior's deviation."""
         variances = quadratic(self.covariance)
         if self.prior is None:
             return np.zeros(len(variances), dtype=np.bool_)

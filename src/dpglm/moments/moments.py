@@ -255,7 +255,7 @@ class Moments:
     def components(self, columns: Sequence[str] | None = None) -> PrincipalComponents:
         """Return the principal components of standardised columns.
 
-        They are by default all numbers, and categories with two levels.
+        Columns are by default all numbers, and categories with two levels.
         """
         names = self._single() if columns is None else check_list("columns", columns)
         L = np.column_stack([self._one(name, "columns") for name in names])

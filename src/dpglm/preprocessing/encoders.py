@@ -184,7 +184,8 @@ class SchemaEncoder(TableEncoder):
     them, and their covariance matrix, to the units of the table, as reports of pipelines do.
 
     Privacy: each row is encoded by itself from public facts, so nothing is spent, and neighbouring
-    tables become neighbouring matrices.
+    tables become neighbouring matrices. A transformer that learns from data (``StandardScaler``,
+    ``SimpleImputer``) next to it would not be private.
 
     Examples
     --------

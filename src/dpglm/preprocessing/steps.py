@@ -341,8 +341,8 @@ class Scale(_Stretch):
     The release counts the entries of each column between successive powers of two, down to
     ``2^-40`` of the row norm, since noise in second moments would dominate small columns. Counts
     below the noise level are ignored. A column without significant counts gets the largest mean
-    square below the noise level. Do not scale columns that public bounds have already brought to
-    one scale: rare ones would become large.
+    square below the noise level. Centre rows first if column means are large. Do not scale columns
+    that public bounds have already brought to one scale: rare ones would become large.
 
     Privacy: one Gaussian release of counts.
 

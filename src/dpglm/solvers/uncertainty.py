@@ -311,7 +311,7 @@ class Outcome:
     precision : ndarray of shape (n_columns, n_columns), optional
         Inverse of a rough covariance of the errors of ``w``, from noise and sampling together.
     known : ndarray of shape (n_columns, n_columns), optional
-        Share of a true parameter that steps reach whatever noise made of the curvature.
+        Share of a true parameter that steps reach even where noise raised the curvature.
     response : Response, optional
         Share of a true parameter that the steps reach, where it is known.
 

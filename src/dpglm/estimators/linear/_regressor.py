@@ -71,8 +71,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     Notes
     -----
-    Privacy: targets are clipped to ``target_bounds`` and scaled: to [-1, 1], or with a log link
-    divided by the upper bound. The releases are those of the solver's plan, listed in ``privacy_``.
+    Privacy: targets are clipped to ``target_bounds`` and, if the loss allows it, scaled: to [-1,
+    1], or with a log link divided by the upper bound. The releases are those of the solver's plan,
+    listed in ``privacy_``.
 
     References
     ----------

@@ -173,7 +173,7 @@ class MechanismEvent(BasicEvent):
 
     @property
     def mu_squared_law(self) -> tuple[float, int] | None:
-        """Scale and degrees of a chi-square law of mu^2, which public randomness determines."""
+        """Scale and degrees of a chi-square law of mu^2, by public randomness, or None."""
         return None
 
     def divergence(self, excess: Array, adjacency: Adjacency) -> Array | None:

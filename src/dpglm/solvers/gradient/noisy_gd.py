@@ -68,8 +68,8 @@ class NoisyGD(Solver):
     Notes
     -----
     Privacy: T releases, Gaussian or ``Pure(e)``, Poisson-sampled below rate 1, and one of the
-    comparison. Only the last iterate is charged where the conditions of ``contraction`` hold.
-    ``docs/solvers/noisy_gd.md`` has the algorithm and the accounting.
+    comparison. ``docs/solvers/noisy_gd.md`` has the algorithm, the accounting, and the conditions
+    under which only the last iterate is charged.
 
     References
     ----------
