@@ -413,12 +413,8 @@ class Recalibration:
         middle = self.cells.mean(positions)
         means = expit(fitted[0] + fitted[1] * positions)
         information, slopes = self._information(rows, means, positions)
-        whole = np.array(
-            [
-                [float(rows @ self.cells.mean(slopes * positions**k)) for k in (i, i + 1)]
-                for i in (0, 1)
-            ]
-        )
+        moments = [float(rows @ self.cells.mean(slopes * positions**k)) for k in range(3)]
+        whole = np.array([moments[:2], moments[1:]])
         response = self.cells.mean(means)
         design = np.stack([np.ones_like(middle), middle])
         squares = design * (rows * response * (1.0 - response)) @ design.T

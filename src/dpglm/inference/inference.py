@@ -338,10 +338,9 @@ class Inference(HasEffects):
 
         The result is a mapping from terms to Wald tests; its text is a table of them.
         """
-        tests = {
-            name: self.wald_test(np.eye(len(self.names))[[self.names.index(c) for c in one]])
-            for name, one in ((name, one.coefficients) for name, one in self.named.terms.items())
-        }
+        tests, each = {}, np.eye(len(self.names))
+        for name, term in self.named.terms.items():
+            tests[name] = self.wald_test(each[list(map(self.names.index, term.coefficients))])
         return table_of_tests(f"{self.title}: terms", tests, self.unknown)
 
     def contrast(

@@ -97,14 +97,15 @@ class Summary:
         """Return the rows as text: for each its name and its numbers."""
         places = range(len(self.names))
         estimates = [one for one in self.columns if one.kind == "estimate"]
-        fixed, short = (
-            max(
-                (len(one.cell(at, scientific=way)) for one in estimates for at in places), default=0
-            )
-            for way in (False, True)
-        )
+
+        def width(*, scientific: bool) -> int:
+            widths = [
+                len(one.cell(at, scientific=scientific)) for one in estimates for at in places
+            ]
+            return max(widths, default=0)
+
         # All estimates use scientific notation if it is shorter (as in R).
-        scientific = short + _FAVOUR_FIXED < fixed
+        scientific = width(scientific=True) + _FAVOUR_FIXED < width(scientific=False)
         return [
             (visible(name), *(one.cell(place, scientific=scientific) for one in self.columns))
             for place, name in enumerate(self.names)
@@ -263,15 +264,11 @@ def components(
 ) -> dict[str, tuple[float, float, float]]:
     """Return the standard deviations of pooled factors with their intervals, by name."""
     fact = certificate.fact("schema")
-    names = None if fact is None else Schema.from_dict(fact.value).encoding.pooled
-    return {
-        name: (one.scale, one.low, one.high)
-        for name, one in zip(
-            names or (f"columns {one.start} to {one.stop - 1}" for one in estimates.components),
-            estimates.components,
-            strict=False,
-        )
-    }
+    pooled = None if fact is None else Schema.from_dict(fact.value).encoding.pooled
+    found = estimates.components
+    names = [*(pooled or (f"columns {one.start} to {one.stop - 1}" for one in found))]
+    scales = [(one.scale, one.low, one.high) for one in found]
+    return dict(zip(names, scales, strict=False))
 
 
 @final

@@ -90,13 +90,13 @@ def shrunk_bends(w: Floats, precision: Floats, schema: Schema) -> tuple[Floats, 
         return unchanged
     bends = np.hstack(blocks)
     try:
-        back, known = _alone(precision, bends)
+        moves, known = _marginal(precision, bends)
         kept, slopes = _posterior(bends.T @ w, known, [one.shape[1] for one in blocks])
     except np.linalg.LinAlgError:
         # Return the released coefficients without shrinkage.
         return unchanged
     same_bends = np.eye(len(known))
-    kept, slopes = (same + back @ (one - same_bends) @ bends.T for one in (kept, slopes))
+    kept, slopes = (same + moves @ (one - same_bends) @ bends.T for one in (kept, slopes))
     shrunk = kept @ w
     is_finite = np.isfinite(shrunk).all() and np.isfinite(slopes).all()
     return (shrunk, kept, slopes) if is_finite else unchanged
@@ -129,18 +129,19 @@ def straightened(w: Floats, solution: Solution, schema: Schema) -> Floats:
     try:
         known, pulled = _information(solution, schema)
         pulled = (pulled - known[:, ~is_free] @ found[~is_free])[is_free]
-        about = lines.T @ released
-        variance = max(float(np.mean(about**2)), _TINY)
+        slopes = lines.T @ released
+        variance = max(float(np.mean(slopes**2)), _TINY)
         known = known[np.ix_(is_free, is_free)] + lines @ lines.T / variance
-        pulled += lines @ about / variance
+        pulled += lines @ slopes / variance
         sizes = [one.shape[1] for one in blocks]
-        back, alone = _alone(known, bends)
-        along = back.T @ pulled
-        variances, covariance, _ = _variances(along, alone, bends.T @ released, sizes)
+        moves, marginal = _marginal(known, bends)
+        pulled_bends = moves.T @ pulled
+        variances, covariance, _ = _variances(pulled_bends, marginal, bends.T @ released, sizes)
         of_each = np.repeat(variances, sizes)
         roots = np.sqrt(of_each)
-        grown = np.eye(len(alone)) + roots[:, np.newaxis] * alone * roots
-        gain = 0.5 * (along @ covariance @ along - np.linalg.slogdet(grown)[1])
+        ratio = np.eye(len(marginal)) + roots[:, np.newaxis] * marginal * roots
+        # The logarithm of the marginal likelihood with bends, less that without.
+        gain = 0.5 * (pulled_bends @ covariance @ pulled_bends - np.linalg.slogdet(ratio)[1])
         covariance = np.linalg.inv(known + (bends / of_each) @ bends.T)
     except np.linalg.LinAlgError:
         return w
@@ -155,27 +156,28 @@ def _information(solution: Solution, schema: Schema) -> tuple[Floats, Floats]:
     """Return the information in the mean of the scores: a matrix, and it times the estimate."""
     response, data = present(solution.response), solution.plan.data
     (point, gradient, noise), vectors = present(response.scores), response.basis.vectors
+    curvature = response.curvature
     terms = schema.additive_encoding.terms
     values = TermValues.of(terms, response, data.row_norm / schema.row_norm)
     mean = np.append(values.shares @ values.features, data.intercept)
     moments = np.outer(mean, mean)
     moments[:-1, :-1] = values.features.T @ values.moments @ values.features
-    # The noise in released second moments, which these exceed in accuracy.
+    # The noise in released second moments: an upper bound, as the structure of terms reduces it.
     variances = np.full_like(moments, response.noise[0] ** 2) * (1.0 + np.eye(len(moments)))
     variances[-1] = variances[:, -1] = (response.noise[1] * data.intercept) ** 2
     way = solution.w - vectors @ point
-    unsure = NoisyMatrix(moments, variances).error_of(np.outer(way, way))
-    bend, turned = response.curvature, vectors.T @ moments @ vectors
+    in_moments = NoisyMatrix(moments, variances).error_of(np.outer(way, way))
+    design = curvature * vectors.T @ moments
+    hessian = design @ vectors
     per_row = response.dispersion / (data.n_rows * data.typical_weight)
-    error = noise**2 * np.eye(len(turned)) + bend * per_row * turned
-    error += bend**2 * vectors.T @ unsure @ vectors
-    through = bend * vectors.T @ moments
-    seen = solved(error, np.column_stack([through, bend * turned @ point - gradient]))
-    return through.T @ seen[:, :-1], through.T @ seen[:, -1]
+    error = noise**2 * np.eye(len(hessian)) + per_row * hessian
+    error += curvature**2 * vectors.T @ in_moments @ vectors
+    weighted = solved(error, np.column_stack([design, hessian @ point - gradient]))
+    return design.T @ weighted[:, :-1], design.T @ weighted[:, -1]
 
 
-def _alone(precision: Floats, bends: Floats) -> tuple[Floats, Floats]:
-    """Return the moves with each bend, and the bends' precision with the rest integrated out."""
+def _marginal(precision: Floats, bends: Floats) -> tuple[Floats, Floats]:
+    """Return how coefficients move with each bend, and the bends' marginal precision."""
     # An orthonormal basis of the coefficients, bends first.
     basis, k = np.linalg.qr(bends, mode="complete")[0], bends.shape[1]
     basis[:, :k] = bends

@@ -79,11 +79,11 @@ def _uncertainty(
     terms, before = schema.additive_encoding.terms, solution.w[:size]
     dispersion = loss.dispersion or 1.0
     if response is None or noise is None:
-        raised, level, mean = _of_columns(present(solution.precision))
+        of_slopes, level, mean = _of_columns(present(solution.precision))
         reached, unit = np.eye(size), PRIOR * math.sqrt(dispersion)
         if solution.known is not None:
             reached = solution.known[:size] @ np.vstack([np.eye(size), -mean])
-        errors = np.asarray(np.linalg.inv(raised))
+        errors = np.asarray(np.linalg.inv(of_slopes))
         variances = _term_variances(terms, before, reached, errors, unit)
         columns = np.zeros_like(errors) if noise is None else noise.columns[:size, :size]
         privacy = _with_mean(columns, mean, 0.0)

@@ -378,10 +378,9 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         self, n_rows: int, n_features: int, task: FitTask, dtype: str, sparse: bool
     ) -> Plan:
         """Return the plan for data of a given size."""
-        size = n_rows, n_features, self._planned_row_norm(n_rows, n_features)
-        bounds = self._planned_groups(n_rows), task
-        weight = self._weight_bound()
-        spec = self._spec(*size, *bounds, dtype=dtype, is_sparse=sparse, weight_bound=weight)
+        row_norm, groups = self._planned_row_norm(n_rows, n_features), self._planned_groups(n_rows)
+        size, weight = (n_rows, n_features, row_norm), self._weight_bound()
+        spec = self._spec(*size, groups, task, dtype=dtype, is_sparse=sparse, weight_bound=weight)
         weighted = getattr(self, "class_weight", None) is not None
         return self._make_plan(spec, task.problem(spec), weighted=weighted)
 

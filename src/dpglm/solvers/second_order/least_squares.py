@@ -343,7 +343,8 @@ def noise_in_equations(vector_noise: float, matrix_noise: float, q: Floats) -> F
 
 RATIO = 2.0 ** (1.0 / 3.0)
 """Ratio of the norms at the ends of a shell of scores."""
-# Deviations of noise that a shell's count must exceed, and more for each shell further out.
+# Deviations of noise that a shell's count must exceed, and more for each shell further out; chosen
+# by ``python -m experiments.least_squares``.
 _STANDS_OUT, _FURTHER_OUT = 1.5, 0.2
 
 

@@ -324,7 +324,7 @@ def normal_nodes(count: int = _NODES) -> tuple[Floats, Floats]:
 # The start of Newton steps, with the units of slopes, curvature and weights.
 
 # A large slope, in released standard deviations, and the largest ratio of curvature to that at the
-# start.
+# start. Chosen by ``python -m experiments.newton_raphson``.
 _LARGE_SLOPE, _GROWTH = 4.0, 2.0
 
 
