@@ -225,10 +225,6 @@ def spending(certificate: Certificate) -> tuple[Spending, ...]:
         else dataclasses.replace(one, share=one.mu**2 / total if one.mu else 0.0)
         for one in found
     )
-    total = math.fsum(one.mu**2 for one in found if one.mu is not None)
-    return tuple(
-        dataclasses.replace(one, share=one.mu**2 / total if one.mu else 0.0) for one in found
-    )
 
 
 def _leaves(stages: Iterable[FitStage], lead: str = "") -> Iterator[FitStage]:
