@@ -40,9 +40,11 @@ def block_sums(plan, rows, seeds):
     """The releases of the row's own block, found by the run's public randomness."""
     found = []
     for seed in seeds:
-        with mock.patch.object(local_sgd, "locally_noised_gradient", heard(shown := [])):
+        with (
+            mock.patch.object(local_sgd, "locally_noised_gradient", heard(shown := [])),
+            mock.patch.object(local_sgd, "part_oracles", divided(blocks := [])),
+        ):
             run(plan, rows, SeededNoise(seed))
-        blocks = plan.method._blocks(int(SeededNoise(seed).words(1)[0]))
         position = next(j for j, block in enumerate(blocks) if 0 in block)
         found.append(-shown[position][0] * len(blocks[position]))
     return np.array(found)
@@ -52,6 +54,14 @@ def heard(seen, original=local_sgd.locally_noised_gradient):
     def listening(*args):
         seen.append(original(*args))
         return seen[-1]
+
+    return listening
+
+
+def divided(blocks, original=local_sgd.part_oracles):
+    def listening(oracle, parts):
+        blocks.extend(parts)
+        return original(oracle, parts)
 
     return listening
 
@@ -99,9 +109,10 @@ def test_no_clipping_is_refuted():
 
 def test_a_row_that_sends_in_every_block_is_refused():
     plan = plan_of()
-    everybody = [np.array([0]), np.array([0]), np.array([0])]
+    everybody, original = [np.array([0]), np.array([0]), np.array([0])], local_sgd.part_oracles
     drawn = mock.patch.object(additive, "add_gaussian")
-    with mock.patch.object(local_sgd.LocalSGDMethod, "_blocks", return_value=everybody):
+    overlapping = lambda oracle, parts: original(oracle, everybody)  # noqa: E731
+    with mock.patch.object(local_sgd, "part_oracles", overlapping):
         with drawn as noise, pytest.raises(ValueError, match="parts must be disjoint"):
             run(plan, neighbours(plan)[0], SeededNoise(0))
         assert not noise.called

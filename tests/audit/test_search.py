@@ -27,6 +27,7 @@ from dpglm.selection import choices
 from dpglm.selection import search as search_module
 from dpglm.selection.search import Candidate, HeldOutSearch, RepeatedSearch
 from dpglm.solvers import Constant, NoisyGD, run
+from dpglm.solvers.base import Outcome
 from tests.audit.attack import delta_at_least
 from tests.slowly import first_quickly
 
@@ -89,10 +90,13 @@ def found_delta(plan, runs=300):
     """How much likelier the model that the row likes is to be returned with it."""
     numbers = []
 
-    def known_models(training, oracle):
+    def no_steps(method, state, oracle):
         # As if the gradients had been released; the models are those that tell most.
-        oracle.curator._records.append(training.method.mechanisms)
-        return MODELS[numbers[-1]], 0.0
+        oracle.curator._records.append(method.mechanisms)
+        return state
+
+    def known_model(method, state):
+        return Outcome(MODELS[numbers[-1]])
 
     original = search_module.uniform
 
@@ -101,7 +105,8 @@ def found_delta(plan, runs=300):
         return numbers[-1]
 
     with (
-        mock.patch.object(search_module, "_train", known_models),
+        mock.patch.object(search_module, "take_steps", no_steps),
+        mock.patch.object(search_module, "finished", known_model),
         mock.patch.object(search_module, "uniform", listening),
     ):
         likes = [
@@ -123,15 +128,15 @@ def test_scores_without_noise_are_refuted(adjacency):
 
 
 def test_tries_that_release_something_else_stop_the_run():
-    original = search_module._train
+    original = search_module.take_steps
 
-    def twice(plan, oracle):
-        original(plan, oracle)
-        return original(plan, oracle)
+    def twice(method, state, oracle):
+        original(method, state, oracle)
+        return original(method, state, oracle)
 
     rows = next(neighbours(ZERO_OUT))
     with (
-        mock.patch.object(search_module, "_train", twice),
+        mock.patch.object(search_module, "take_steps", twice),
         pytest.raises(PlanMismatchError, match="planned tries"),
     ):
         run(searching(), rows, SeededNoise(1))

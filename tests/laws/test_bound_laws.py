@@ -73,8 +73,10 @@ def test_wide_bounds_cost_nothing_without_an_intercept(family):
 
 
 def test_planted_means_at_the_declared_bound_are_found(monkeypatch):
-    monkeypatch.setattr(starts, "_SURE_OF_SIZE", np.inf)
-    monkeypatch.setattr(starts, "_USUAL_SIZE", 1.0)
+    sizes = starts.noisy_target_sizes
+    none = lambda *given: [np.zeros_like(one) for one in sizes(*given)]  # noqa: E731
+    monkeypatch.setattr(starts, "noisy_target_sizes", none)
+    monkeypatch.setattr(starts, "_USUAL_PROBABILITY", 1.0)
     assert error("tweedie", 1000.0) > 2.0 * error("tweedie", 1.0)
 
 

@@ -167,7 +167,7 @@ def the_account_is_never_replaced(folder):
 @contextlib.contextmanager
 def nobody_looks():
     with (
-        mock.patch.object(paths.NamedPath, "holds", return_value=False),
+        mock.patch.object(paths.CommandPath, "covers", return_value=False),
         mock.patch.object(store, "refuse_ledger"),
     ):
         yield
