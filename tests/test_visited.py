@@ -5,7 +5,7 @@ import pytest
 from benchmarks.visited import CALLS, counts, n_plans, visited
 from dpglm.privacy import gdp
 
-LIMITS = {"fit": (46, 419), "study": (74, 817)}
+LIMITS = {"fit": (46, 410), "study": (74, 788)}
 
 
 @pytest.mark.parametrize("name", LIMITS)

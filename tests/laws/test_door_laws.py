@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import warnings
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from dpglm.data import prepare
 from dpglm.oracle.clipping import FlatClipping
 from dpglm.oracle.gradients import Oracle
 from dpglm.privacy import Adjacency
+from dpglm.solvers.second_order.newton_raphson_settings import SMALL
 from tests.laws.budgets import examples
 from tests.laws.doors import (
     DOORS,
@@ -89,7 +91,9 @@ WORST = {
 @pytest.mark.parametrize(("door", "relation", "grouped"), WORST)
 def test_worst_pair_moves_as_far_as_declared(door, relation, grouped):
     ratio, asked = compared(door, WORST[door, relation, grouped])
-    assert 0.99 <= ratio <= 1.0
+    # The number of rows has this share of the sums of targets, and a replaced row leaves it as is.
+    share = SMALL if (door, relation) == ("fit, linear", Adjacency.REPLACE_ONE) else 0.0
+    assert min(0.99, 0.9999 * math.sqrt(1.0 - share)) <= ratio <= 1.0
     assert asked
 
 

@@ -155,7 +155,12 @@ def _seconds(column: NumericColumn) -> Score:
 
 def _passed_on(name: str) -> Any:
     """Return a method that calls that of ``inner``."""
-    return lambda self, *arguments: getattr(self.inner, name)(*arguments)
+
+    def method(self: Any, *arguments: Any) -> Any:
+        return getattr(self.inner, name)(*arguments)
+
+    method.__doc__ = getattr(Notation, name).__doc__
+    return method
 
 
 @final

@@ -89,7 +89,7 @@ class D2P2(Solver):
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
     >>> solver = D2P2.d2p_sgd(n_steps=2, noise_levels=2)
     >>> plan = solver.plan(Problem(Logistic()), ApproximateDP(1.0, 1e-5), data)

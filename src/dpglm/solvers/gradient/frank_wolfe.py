@@ -73,7 +73,7 @@ class FrankWolfe(Solver):
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
-    >>> from dpglm.problem import Logistic
+    >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=500, row_norm=5.0, entry_bound=1.0)
     >>> problem = Problem(Logistic(), constraint=L1Ball(3.0))
     >>> plan = FrankWolfe(n_steps=20).plan(problem, ApproximateDP(1.0, 1e-5), data)

@@ -78,6 +78,7 @@ class NoisyGD(Solver):
 
     Examples
     --------
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> solver = NoisyGD(n_steps=100, clip=1.0)
@@ -178,6 +179,7 @@ def pure_gd(
 
     Examples
     --------
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
@@ -232,6 +234,7 @@ class NoisySGD(Solver):
 
     Examples
     --------
+    >>> from dpglm.data.rows import DataSpec
     >>> from dpglm.privacy import ApproximateDP
     >>> from dpglm.problem import Logistic, Problem
     >>> data = DataSpec(n_rows=10_000, n_features=20)
@@ -250,6 +253,7 @@ class NoisySGD(Solver):
     output: Output = field(default_factory=Last)
 
     def __post_init__(self) -> None:
+        check_bools(self)
         check_given(self)
         self._with_rate(1.0)
 

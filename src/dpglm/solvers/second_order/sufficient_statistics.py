@@ -107,6 +107,7 @@ class SufficientStatistics(Solver):
     Examples
     --------
     >>> from dpglm.privacy import ApproximateDP
+    >>> from dpglm.problem import Problem
     >>> solver = SufficientStatistics()
     >>> data = DataSpec(10_000, 20, intercept=1.0, target_low=0.0, target_high=1.0)
     >>> plan = solver.plan(Problem(Squared()), ApproximateDP(1.0, 1e-5), data)
