@@ -248,6 +248,12 @@ class TestBars:
         assert "5/10" in text
         assert "0:05:00" in text
 
+    def test_names_are_only_text(self):
+        bars, out = self.bars(Clock())
+        with bars, listening(Bars(bars, Clock())), stage("a [bold]name[/bold]", 2):
+            bars.refresh()
+        assert "a [bold]name[/bold]" in out.getvalue()
+
     def test_long_passes_have_a_bar_and_quick_ones_have_none(self):
         for seconds, seen in ((10.0, True), (0.01, False)):
             clock, tasks = Clock(), []

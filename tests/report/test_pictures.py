@@ -269,8 +269,8 @@ class TestNotebooks:
 
     def test_showing_needs_no_pyplot(self):
         code = (
-            "import sys; from dpglm.pictures import new_figure; "
-            "drawn = new_figure(4.0, 3.0, 'A title', 'and more'); drawn.subplots(); "
+            "import sys; from dpglm.report import plots; from dpglm.solvers.base import StepInfo; "
+            "drawn = plots._one_step(StepInfo(1, 1.0, 2.0, 0.3), 7.2); "
             "drawn._repr_png_(); drawn.savefig('/dev/null'); "
             "print('matplotlib.pyplot' in sys.modules)"
         )

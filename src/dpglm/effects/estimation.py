@@ -92,7 +92,7 @@ def ate(
     treatment : str
         Column of the schema, or its target, with two categories; the second one is the treatment.
     outcome : str
-        Column of the schema, or its target: a number, or two categories, of which the second
+        Column of the schema, or its target: a number, or two categories; the second one
         counts as 1.
     adjust : sequence of str or str
         The confounders: columns of the schema, or the right-hand side of a formula such as

@@ -188,8 +188,8 @@ class Arora2022GridSearch(theorems.TheoremSettings):
     Notes
     -----
     Half of the rows train, half choose among the balls of radius ``2^j b``, j = 1, ..., K, with ``b
-    = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``, as larger balls have no better
-    bound than zero. The printed radii and K depend on units (docs/evidence/errata.md). Boosting
+    = Y / (sqrt(H) R)`` and ``K = log2(max(sqrt(n), (n mu)^(1/3)))``: zero has as good a bound as
+    larger balls. The printed radii and K depend on units (docs/evidence/errata.md). Boosting
     takes ``log2(2 / failure)`` models.
 
     Privacy: that of ``NormGridSearch``.

@@ -1,4 +1,4 @@
-"""What all pages share: values, functions, and a fitted model with its cautions."""
+"""Values and functions that pages share, and the page of a fitted model with its cautions."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class _Direction:
         if self._latest.is_sharp(epsilon):
             return self._latest.delta(epsilon)
         # The saddle point of rare losses depends on the largest only, which may not matter. Without
-        # the law that is not tilted, where its grid would be too large, the bound is hardly larger.
+        # the law that is not tilted, where its grid would be too large, the bound barely grows.
         if self._plain is None:
             with contextlib.suppress(TooCostlyError):
                 self._plain = self._tilted(0.0)

@@ -186,7 +186,7 @@ def poisson_sampled(sampling_rate: float, event: Event) -> Event:
 
     An epsilon-DP release becomes one with ``log(1 + q (exp(epsilon) - 1))``. Given the sample of
     all other rows, let Q be its law without the row, P and P' its laws with the row's two values
-    (P' = Q if the neighbour has no row). ``(1-q) Q + q P <= e D`` with ``D = (1-q) Q + q P'`` and
+    (P' = Q if the neighbour lacks it). ``(1-q) Q + q P <= e D`` with ``D = (1-q) Q + q P'`` and
     ``e = 1 + q (exp(epsilon) - 1)`` is equivalent to ``P - P' <= (exp(epsilon) - 1) D``. Where ``P'
     >= Q`` it holds because ``P <= exp(epsilon) D`` and ``P' >= D``; elsewhere because ``P - P' <=
     (exp(epsilon) - 1) P'`` and ``P' <= D``.

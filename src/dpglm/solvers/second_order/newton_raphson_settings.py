@@ -28,7 +28,7 @@ SHARES = {
 COLUMNS = {"columns": SMALL, "near": SMALL, "moments": MEDIUM}
 """Shares of fits with intervals for second moments of columns, counts near means, and moments."""
 ENOUGH_FOR_MEAN = 45.0
-"""Rows times mu from which a small share suffices for the mean of the targets."""
+"""A small share suffices for the mean of the targets if rows times mu are at least this."""
 POOLED = 4
 MOST_POOLED = 2 * POOLED
 """Numbers of pooled scores, for bounded slopes and others."""
