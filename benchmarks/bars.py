@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 
 from benchmarks.accuracy import ACCURACY
@@ -22,6 +23,7 @@ from benchmarks.out_of_core import OUT_OF_CORE
 from benchmarks.planning import PLANNING
 from benchmarks.ridge import RIDGE
 from benchmarks.speed import SPEED
+from dpglm.exceptions import SeededNoiseWarning, UnpaidReleaseWarning
 
 MEASURES = {
     **ACCURACY,
@@ -44,6 +46,8 @@ def main() -> int:
     parser.add_argument("--splits", type=Path, default=Path("splits"))
     parser.add_argument("--only", nargs="*", choices=sorted(MEASURES), default=list(MEASURES))
     arguments = parser.parse_args()
+    for one in (SeededNoiseWarning, UnpaidReleaseWarning):
+        warnings.simplefilter("ignore", one)
     missed = 0
     for name in arguments.only:
         try:
