@@ -62,7 +62,7 @@ class MomentBasis:
         found: list[Term] = [()]
         for factors in read_terms(f"~ {written}", self.described):
             coded = tuple(
-                one.coded(reduced=one.spans_intercept and not one.is_category) for one in factors
+                one if one.rest is None or one.is_category else one.rest for one in factors
             )
             if coded:
                 found.append(coded)

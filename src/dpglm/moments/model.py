@@ -23,7 +23,6 @@ from dpglm.solvers.uncertainty import Uncertainty
 from dpglm.tables.cells import as_cells
 from dpglm.tables.encoding import LinearUnits
 from dpglm.tables.formula.design import FormulaEncoding
-from dpglm.tables.formula.factors import SplineFactor
 from dpglm.tables.named import by_name
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -194,11 +193,11 @@ class Model:
             if size > 1:
                 # The fixed prior covariance of coefficients, and the root of the other part.
                 fixed, root = np.zeros((size, size)), np.eye(size)
-                if len(term) == 1 and term[0].reduced and term[0].is_category:
+                if len(term) == 1 and term[0].is_reduced and term[0].is_category:
                     # Effects of levels are independent, so their differences from the reference
                     # have the covariance ``I + 1 1^T``.
                     root = np.column_stack([root, np.ones(size)])
-                elif len(term) == 1 and isinstance(term[0], SplineFactor) and size > 2:
+                elif len(term) == 1 and term[0].is_spline and size > 2:
                     # A line plus coefficients with independent second differences.
                     line = np.arange(1.0, size + 1.0) / size
                     fixed = _PRIOR**2 * np.outer(line, line)

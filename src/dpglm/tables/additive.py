@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -25,7 +25,14 @@ from dpglm.tables.additive_terms import (
     as_dense,
 )
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
-from dpglm.tables.encoding import CATEGORY_PRIOR, Encoding, LinearUnits, NamedTerm, Reader
+from dpglm.tables.encoding import (
+    CATEGORY_PRIOR,
+    Block,
+    Encoding,
+    LinearUnits,
+    NamedTerm,
+    Reader,
+)
 
 MOST_SEGMENTS, MOST_REACH = 1000, 1e6
 
@@ -141,46 +148,22 @@ class AdditiveEncoding(Encoding):
         stop: int = self.terms[-1].features.stop
         return stop
 
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-    @property
-    def prior_scales(self) -> tuple[float, ...]:
-        # The values of an effect have the covariance of the term's features, up to this scale.
-        return tuple(CATEGORY_PRIOR / term.norm for term in self.terms for _ in term.feature_names)
-
-    @property
-    def pooled(self) -> Mapping[str, tuple[int, int]]:
-        return {
-            term.name: (term.features.start, term.features.stop)
-            for term in self.terms
-            if term.axes[0].pooled and len(term.axes) == 1
-        }
-
-    @property
-    def large(self) -> Mapping[str, tuple[int, int]]:
-        return {
-            term.name: (term.features.start, term.features.stop)
-            for term in self.terms
-            if len(term.axes) == 1
-            and term.root is None
-            and (term.axes[0].pooled or len(term.labels) > MOST_CORRELATED)
-        }
-
     @functools.cached_property
-    def feature_names(self) -> tuple[str, ...]:
-        return tuple(name for term in self.terms for name in term.feature_names)
-
-    @functools.cached_property
-    def row_norm(self) -> float:
-        return math.sqrt(math.fsum(term.norm**2 for term in self.terms))
-
-    @property
-    def named_terms(self) -> tuple[NamedTerm, ...]:
-        return tuple(
-            NamedTerm(one.name, one.labels, one.columns, _levels(one)) for one in self.terms
-        )
+    def blocks(self) -> tuple[Block, ...]:
+        found = []
+        for term in self.terms:
+            axis, is_alone = term.axes[0], len(term.axes) == 1
+            levels: tuple[tuple[Any, str | None], ...] = ()
+            if is_alone and isinstance(axis, CategoricalAxis):
+                levels = tuple(zip(axis.column.categories, term.labels, strict=True))
+            pooled = is_alone and axis.pooled
+            many = pooled or len(term.labels) > MOST_CORRELATED
+            named = NamedTerm(term.name, term.labels, term.columns, levels)
+            # The values of an effect have the covariance of the features, up to this scale.
+            prior = CATEGORY_PRIOR / term.norm
+            large = is_alone and term.root is None and many
+            found.append(Block(named, term.feature_names, term.norm, prior, pooled, large))
+        return tuple(found)
 
     @property
     def units(self) -> LinearUnits:
@@ -221,10 +204,3 @@ class AdditiveEncoding(Encoding):
         for start in range(0, max(n_rows, 1), rows_each):
             block = {axis: every[start : start + rows_each] for axis, every in places.items()}
             yield start, (term.at(*(block[axis] for axis in term.axes)) for term in self.terms)
-
-
-def _levels(term: Term) -> tuple[tuple[Any, str | None], ...]:
-    axis = term.axes[0]
-    if len(term.axes) > 1 or not isinstance(axis, CategoricalAxis):
-        return ()
-    return tuple(zip(axis.column.categories, term.labels, strict=True))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,6 +206,24 @@ class NamedTerm:
     levels: tuple[tuple[Any, str | None], ...] = ()
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Neighbouring features of an encoding: a term, or a part of one.
+
+    ``norm`` bounds the L2 norm of their values in a row, and ``prior_scale`` the prior standard
+    deviation of a coefficient. ``pooled`` marks indicators of a factor with random effects;
+    ``large`` marks those and indicators of many levels.
+    """
+
+    term: NamedTerm
+    features: tuple[str, ...]
+    norm: float
+    prior_scale: float = math.inf
+    pooled: bool = False
+    large: bool = False
+
+
 Reader: TypeAlias = Callable[[str], NDArray[Any]]
 """Function from a column's name to its cells."""
 
@@ -210,25 +231,43 @@ Reader: TypeAlias = Callable[[str], NDArray[Any]]
 class Encoding(abc.ABC):
     """A public map from the cells of a row to its features; final subclasses below."""
 
+    columns: tuple[Column, ...]
+
     @property
     @abc.abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
+        """All features, in order."""
+
+    @functools.cached_property
     def column_names(self) -> tuple[str, ...]:
         """Names of the read columns, in the order of the schema."""
+        used = {name for one in self.blocks for name in one.term.columns}
+        return tuple(column.name for column in self.columns if column.name in used)
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features."""
+        return tuple(name for one in self.blocks for name in one.features)
 
-    @property
+    @functools.cached_property
     def prior_scales(self) -> tuple[float, ...]:
         """Largest prior standard deviation of each feature's coefficient; infinite by default."""
-        return (math.inf,) * len(self.feature_names)
+        return tuple(one.prior_scale for one in self.blocks for _ in one.features)
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def row_norm(self) -> float:
         """Bound on the L2 norm of the features of a row."""
+        return math.sqrt(math.fsum(one.norm**2 for one in self.blocks))
+
+    @functools.cached_property
+    def named_terms(self) -> tuple[NamedTerm, ...]:
+        """The terms, with names of coefficients as in ``units``."""
+        found: dict[str, NamedTerm] = {}
+        for one in self.blocks:
+            before = found[one.term.name].coefficients if one.term.name in found else ()
+            every = (*before, *one.term.coefficients)
+            found[one.term.name] = dataclasses.replace(one.term, coefficients=every)
+        return tuple(found.values())
 
     @property
     @abc.abstractmethod
@@ -236,24 +275,25 @@ class Encoding(abc.ABC):
         """The map from coefficients of features to effects in the table's units."""
 
     @property
-    @abc.abstractmethod
-    def named_terms(self) -> tuple[NamedTerm, ...]:
-        """The terms, with names of coefficients as in ``units``."""
-
-    @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept."""
         return True
 
-    @property
+    @functools.cached_property
     def pooled(self) -> Mapping[str, tuple[int, int]]:
         """First feature of each pooled factor, and the one after its last, by name."""
-        return {}
+        return {one.term.name: ends for one, ends in self._ends if one.pooled}
 
-    @property
+    @functools.cached_property
     def large(self) -> Mapping[str, tuple[int, int]]:
         """The same for pooled factors and those with many levels, if features are indicators."""
-        return self.pooled
+        return {one.term.name: ends for one, ends in self._ends if one.large}
+
+    @property
+    def _ends(self) -> Iterator[tuple[Block, tuple[int, int]]]:
+        sizes = (len(one.features) for one in self.blocks)
+        ends = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+        return zip(self.blocks, ends, strict=True)
 
     @abc.abstractmethod
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
@@ -289,46 +329,9 @@ class ColumnEncoding(Encoding):
 
     columns: tuple[Column, ...]
 
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        return tuple(name for column in self.columns for name in column.feature_names)
-
-    @property
-    def prior_scales(self) -> tuple[float, ...]:
-        return tuple(
-            CATEGORY_PRIOR if isinstance(column, CategoricalColumn) else math.inf
-            for column in self.columns
-            for _ in column.feature_names
-        )
-
-    @property
-    def pooled(self) -> Mapping[str, tuple[int, int]]:
-        return {one.name: pair for one, pair in self._factors() if one.pooled}
-
-    @property
-    def large(self) -> Mapping[str, tuple[int, int]]:
-        return {
-            one.name: pair
-            for one, pair in self._factors()
-            if one.pooled or (one.reference is None and len(one.categories) > MOST_LEVELS)
-        }
-
-    def _factors(self) -> Iterator[tuple[CategoricalColumn, tuple[int, int]]]:
-        """Yield categorical columns with their first feature, and the one after the last."""
-        start = 0
-        for column in self.columns:
-            stop = start + len(column.feature_names)
-            if isinstance(column, CategoricalColumn) and not column.cyclic:
-                yield column, (start, stop)
-            start = stop
-
-    @property
-    def row_norm(self) -> float:
-        return math.sqrt(math.fsum(column.norm**2 for column in self.columns))
+    @functools.cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return tuple(map(_block, self.columns))
 
     @property
     def units(self) -> LinearUnits:
@@ -336,13 +339,6 @@ class ColumnEncoding(Encoding):
         return LinearUnits.of_blocks(
             [(one.slopes, one.shifts) for one in effects],
             names=[name for one in effects for name in one.names],
-        )
-
-    @property
-    def named_terms(self) -> tuple[NamedTerm, ...]:
-        return tuple(
-            NamedTerm(one.name, one.effects.names, (one.name,), _levels(one))
-            for one in self.columns
         )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
@@ -371,10 +367,21 @@ class ColumnEncoding(Encoding):
         return sparse.csr_array(sparse.hstack(parts, "csr"))
 
 
-def _levels(column: Column) -> tuple[tuple[Any, str | None], ...]:
-    if not isinstance(column, CategoricalColumn) or column.cyclic:
-        return ()
-    others = iter(column.effects.names)
-    return tuple(
-        (one, None if one == column.reference else next(others)) for one in column.categories
+def _block(column: Column) -> Block:
+    names = column.effects.names
+    term = NamedTerm(column.name, names, (column.name,))
+    if not isinstance(column, CategoricalColumn):
+        return Block(term, column.feature_names, column.norm)
+    if column.cyclic:
+        return Block(term, column.feature_names, column.norm, CATEGORY_PRIOR)
+    others, reference = iter(names), column.reference
+    levels = ((one, None if one == reference else next(others)) for one in column.categories)
+    large = column.pooled or (reference is None and len(names) > MOST_LEVELS)
+    return Block(
+        dataclasses.replace(term, levels=tuple(levels)),
+        column.feature_names,
+        column.norm,
+        CATEGORY_PRIOR,
+        column.pooled,
+        large,
     )

@@ -23,6 +23,7 @@ from dpglm._validation import in_one_line
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import (
     CATEGORY_PRIOR,
+    Block,
     Encoding,
     LinearUnits,
     NamedTerm,
@@ -49,27 +50,29 @@ def coded_terms(terms: Iterable[Sequence[Factor]]) -> tuple[Term, ...]:
     possible. The empty term is the intercept.
     """
     spanned: set[frozenset[Factor]] = set()
+    whole: dict[Factor, Factor] = {}
     found: list[Term] = []
     for term in terms:
+        whole |= {one.rest: one for one in term if one.rest is not None}
         options: list[tuple[Term, ...]] = [
-            ((one.coded(reduced=True),), ()) if one.spans_intercept else ((one,),) for one in term
+            ((one,),) if one.rest is None else ((one.rest,), ()) for one in term
         ]
         products = [tuple(itertools.chain(*parts)) for parts in itertools.product(*options)]
         new = [product for product in products if frozenset(product) not in spanned]
         spanned.update(frozenset(product) for product in new)
-        found += _joined(new)
+        found += _joined(new, whole)
     return tuple(found)
 
 
-def _joined(terms: Iterable[Term]) -> list[Term]:
-    """Apply ``rest + rest:reduced = rest:full`` repeatedly."""
+def _joined(terms: Iterable[Term], whole: Mapping[Factor, Factor]) -> list[Term]:
+    """Apply ``others + others:rest = others:whole`` repeatedly, by the factors of rests."""
     found: list[Term] = []
     for term in sorted(terms, key=len):
         for shorter in found:
             extra = set(term) - set(shorter)
-            if len(term) == len(shorter) + 1 and len(extra) == 1 and next(iter(extra)).reduced:
-                full = tuple(one.coded(reduced=False) if one in extra else one for one in term)
-                found = _joined([*(one for one in found if one != shorter), full])
+            if len(term) == len(shorter) + 1 and len(extra) == 1 and extra <= whole.keys():
+                full = tuple(whole[one] if one in extra else one for one in term)
+                found = _joined([*(one for one in found if one != shorter), full], whole)
                 break
         else:
             found.append(term)
@@ -102,51 +105,25 @@ class FormulaEncoding(Encoding):
             )
 
     @property
-    def column_names(self) -> tuple[str, ...]:
-        used = {name for term in self.terms for one in term for name in one.columns}
-        return tuple(column.name for column in self.columns if column.name in used)
-
-    @property
     def has_intercept(self) -> bool:
         return () in self.terms
 
     @functools.cached_property
-    def feature_names(self) -> tuple[str, ...]:
-        return tuple(":".join(fields) for term in self.slopes for fields in self.fields_of(term))
-
-    @functools.cached_property
-    def named_terms(self) -> tuple[NamedTerm, ...]:
-        found: dict[str, NamedTerm] = {}
-        for term in self.slopes:
-            name = ":".join(one.name for one in term)
+    def blocks(self) -> tuple[Block, ...]:
+        found = []
+        for term, scales in zip(self.slopes, self._scales, strict=True):
+            names = tuple(":".join(fields) for fields in self.fields_of(term))
             read = frozenset(column for one in term for column in one.columns)
-            known = found.get(name, NamedTerm(name, (), ()))
-            found[name] = NamedTerm(
-                name,
-                (*known.coefficients, *(":".join(fields) for fields in self.fields_of(term))),
-                tuple(one for one in self.column_names if one in read),
+            named = NamedTerm(
+                ":".join(one.name for one in term),
+                names,
+                tuple(one.name for one in self.columns if one.name in read),
                 term[0].levels if len(term) == 1 else (),
             )
-        return tuple(found.values())
-
-    @functools.cached_property
-    def prior_scales(self) -> tuple[float, ...]:
-        return tuple(
-            CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
-            for term in self.slopes
-            for _ in self.fields_of(term)
-        )
-
-    @functools.cached_property
-    def pooled(self) -> Mapping[str, tuple[int, int]]:
-        ends = np.cumsum([0, *(len(self.fields_of(term)) for term in self.slopes)]).tolist()
-        pairs = zip(self.slopes, itertools.pairwise(ends), strict=True)
-        return {term[0].name: pair for term, pair in pairs if term[0].pooled}
-
-    @functools.cached_property
-    def row_norm(self) -> float:
-        norms = [math.prod(one.norm for one in scales) for scales in self._scales]
-        return math.sqrt(math.fsum(norm**2 for norm in norms))
+            prior = CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
+            norm, pooled = math.prod(one.norm for one in scales), term[0].pooled
+            found.append(Block(named, names, norm, prior, pooled, large=pooled))
+        return tuple(found)
 
     @functools.cached_property
     def units(self) -> LinearUnits:
@@ -229,7 +206,7 @@ class FormulaEncoding(Encoding):
 
 
 def _scaled(term: Term, centered: frozenset[Factor]) -> tuple[Scaled, ...]:
-    return tuple(one.scaled(centered=one in centered) for one in term)
+    return tuple(one.centered if one in centered else one.plain for one in term)
 
 
 def _centered(term: Term, known: set[frozenset[Factor]]) -> frozenset[Factor]:

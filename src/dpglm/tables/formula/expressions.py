@@ -6,13 +6,13 @@ anything else is refused.
 
 from __future__ import annotations
 
-import abc
 import ast
+import dataclasses
 import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias, final
@@ -25,6 +25,7 @@ from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 
 Floats: TypeAlias = NDArray[np.float64]
 _Range: TypeAlias = tuple[float, float]
+_Reader: TypeAlias = "Callable[[ast.AST], Expression]"
 
 _LARGEST = 1e30
 _MOST_DEPTH = 50
@@ -33,67 +34,28 @@ _OF_TWO = ("maximum", "minimum", *_POWERS)
 _OF_GAPS = ("isna", "isnull", "isnan")
 
 
-class Expression(abc.ABC):
-    """A number for each row, computed from its own cells; final subclasses below."""
+@final
+@dataclass(frozen=True)
+class Expression:
+    """A number for each row, computed from its own cells.
 
-    parts: tuple[Expression, ...]
-    """The operands."""
+    ``range`` bounds the values, for cells within their declared bounds. ``compute`` returns them,
+    and ``score`` returns them as an expression of the cells, both up to rounding. ``numbers`` are
+    those of the formula where values may bend or jump.
+    """
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """Names of the columns."""
-        return frozenset[str]().union(*(one.columns for one in self.parts))
+    columns: frozenset[str]
+    range: _Range
+    compute: Callable[[Mapping[str, Any]], Any]
+    score: Callable[[], Score]
+    numbers: frozenset[float] = frozenset()
 
-    @property
-    def numbers(self) -> frozenset[float]:
-        """Numbers in the formula, where values may bend or jump."""
-        return frozenset[float]().union(*(one.numbers for one in self.parts))
-
-    @property
-    @abc.abstractmethod
-    def range(self) -> _Range:
-        """Bounds on the values, for cells within their declared bounds."""
-
-    @abc.abstractmethod
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        """Return the values, up to rounding."""
-
-    @abc.abstractmethod
-    def score(self) -> Score:
-        """Return the values as an expression of the cells, up to rounding."""
-
-    def values(self, cells: Mapping[str, Floats]) -> Any:
+    def values(self, cells: Mapping[str, Any]) -> Any:
         """Return the values of rows, clipped to ``range`` against rounding.
 
         Numeric ``cells`` are within the declared bounds, or NaN if missing.
         """
-        return np.clip(self._compute(cells), *self.range)
-
-
-@final
-@dataclass(frozen=True)
-class Variable(Expression):
-    """A numeric column."""
-
-    column: NumericColumn
-
-    parts = ()
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column.name})
-
-    @property
-    def range(self) -> _Range:
-        return float(self.column.low), float(self.column.high)
-
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return without_gaps(self.column, cells[self.column.name])
-
-    def score(self) -> Score:
-        low, high = map(as_score, self.range)
-        gap = float(without_gaps(self.column, np.array([math.nan]))[0])
-        return self.column.within(low, cell(self.column.name), high, gap)
+        return np.clip(self.compute(cells), *self.range)
 
 
 def without_gaps(column: NumericColumn, numbers: Floats) -> Floats:
@@ -104,70 +66,70 @@ def without_gaps(column: NumericColumn, numbers: Floats) -> Floats:
     return np.where(np.isnan(numbers), stand_in, numbers)
 
 
-@final
-@dataclass(frozen=True)
-class _Missing(Expression):
-    """1 where a cell is missing, else 0."""
-
-    column: Column
-
-    parts = ()
-
-    def __post_init__(self) -> None:
-        name = self.column.name
-        if isinstance(self.column, NumericColumn) and self.column.missing is None:
-            raise ValueError(
-                f"missing values of {name!r} are an error: declare a number for them in the "
-                'schema, such as "missing": 0'
-            )
-        if isinstance(self.column, CategoricalColumn) and "" not in self.column.categories:
-            raise ValueError(
-                f'missing values of {name!r} are an error: list them as "" among the categories '
-                "of the schema"
-            )
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column.name})
-
-    @property
-    def range(self) -> _Range:
-        return 0.0, 1.0
-
-    def _compute(self, cells: Mapping[str, Any]) -> Any:
-        found = cells[self.column.name]
-        if isinstance(self.column, CategoricalColumn):
-            return (found == self.column.categories.index("")).astype(np.float64)
-        return np.isnan(found).astype(np.float64)
-
-    def score(self) -> Score:
-        if isinstance(self.column, CategoricalColumn):
-            return self.column.lookup([as_score(one == "") for one in self.column.categories])
-        assert isinstance(self.column, NumericColumn)
-        zero = as_score(0.0)
-        return self.column.within(zero, zero, zero, 1.0)
+def _variable(name: str, columns: Mapping[str, Column]) -> Expression:
+    column = columns.get(name)
+    if column is None:
+        known = dict.fromkeys(one.name for one in columns.values())
+        raise ValueError(f"column {name!r} is not in the schema: {', '.join(known)}")
+    if not isinstance(column, NumericColumn):
+        raise ValueError(f"column {name!r} is categorical and cannot be used in arithmetic")
+    return Expression(
+        frozenset({column.name}),
+        (float(column.low), float(column.high)),
+        functools.partial(_cells_of, column),
+        functools.partial(_score_of, column),
+    )
 
 
-@final
-@dataclass(frozen=True)
-class _Number(Expression):
-    value: float
+def _cells_of(column: NumericColumn, cells: Mapping[str, Any]) -> Any:
+    return without_gaps(column, cells[column.name])
 
-    parts = ()
 
-    @property
-    def numbers(self) -> frozenset[float]:
-        return frozenset({self.value})
+def _score_of(column: NumericColumn) -> Score:
+    low, high = as_score(float(column.low)), as_score(float(column.high))
+    gap = float(without_gaps(column, np.array([math.nan]))[0])
+    return column.within(low, cell(column.name), high, gap)
 
-    @property
-    def range(self) -> _Range:
-        return self.value, self.value
 
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return self.value
+def _missing(column: Column) -> Expression:
+    """Return 1 where a cell is missing, else 0."""
+    name = column.name
+    if isinstance(column, NumericColumn) and column.missing is None:
+        raise ValueError(
+            f"missing values of {name!r} are an error: declare a number for them in the "
+            'schema, such as "missing": 0'
+        )
+    if isinstance(column, CategoricalColumn) and "" not in column.categories:
+        raise ValueError(
+            f'missing values of {name!r} are an error: list them as "" among the categories '
+            "of the schema"
+        )
+    compute, score = functools.partial(_gaps, column), functools.partial(_score_of_gaps, column)
+    return Expression(frozenset({name}), (0.0, 1.0), compute, score)
 
-    def score(self) -> Score:
-        return as_score(self.value)
+
+def _gaps(column: Column, cells: Mapping[str, Any]) -> Any:
+    found = cells[column.name]
+    if isinstance(column, CategoricalColumn):
+        return (found == column.categories.index("")).astype(np.float64)
+    return np.isnan(found).astype(np.float64)
+
+
+def _score_of_gaps(column: Column) -> Score:
+    if isinstance(column, CategoricalColumn):
+        return column.lookup([as_score(one == "") for one in column.categories])
+    assert isinstance(column, NumericColumn)
+    zero = as_score(0.0)
+    return column.within(zero, zero, zero, 1.0)
+
+
+def _number(value: float) -> Expression:
+    compute, score = functools.partial(_same, value), functools.partial(as_score, value)
+    return Expression(frozenset(), (value, value), compute, score, frozenset({value}))
+
+
+def _same(value: float, cells: object) -> float:
+    return value
 
 
 @final
@@ -175,28 +137,13 @@ class _Number(Expression):
 class _Operation:
     """A function of one or two numbers, with extremes at the corners of a box, or at 0.
 
-    Its first number is ``above`` a bound, which may be included. ``bends`` at 0 downwards.
+    Its first number is ``above`` a bound, which may be included.
     """
 
     compute: Callable[..., Any]
     score: Callable[..., Score]
     above: float = -math.inf
     includes_above: bool = False
-    bends: bool = False
-
-    def range(self, name: str, *ranges: _Range) -> _Range:
-        """Return bounds on the values for numbers within bounds."""
-        low, high = ranges[0]
-        if low < self.above or (low == self.above and not self.includes_above):
-            least = "at least" if self.includes_above else "above"
-            raise ValueError(
-                f"{name} is defined {least} {self.above:g}, but its argument can be {low:g} by "
-                "the schema's bounds"
-            )
-        corners = [float(self.compute(*ends)) for ends in itertools.product(*ranges)]
-        if self.bends and low < 0.0 < high:
-            corners.append(0.0)
-        return min(corners), max(corners)
 
 
 def _log(x: Score) -> Score:
@@ -241,11 +188,12 @@ def _indicator(compare: Callable[[Any, Any], Any]) -> _Operation:
 _OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
     {
         **FUNCTIONS,
-        "abs": _Operation(np.abs, lambda x: choice(x < 0.0, 0.0 - x, x), bends=True),
+        "abs": _Operation(np.abs, lambda x: choice(x < 0.0, 0.0 - x, x)),
         ast.Add: _Operation(np.add, operator.add),
         ast.Sub: _Operation(np.subtract, operator.sub),
         ast.Mult: _Operation(np.multiply, operator.mul),
         ast.Div: _Operation(np.divide, operator.truediv),
+        ast.Pow: _Operation(np.power, lambda base, power: base.power(power.known or 0.0)),
         ast.Gt: _indicator(lambda a, b: b < a),
         ast.GtE: _indicator(lambda a, b: b <= a),
         ast.Lt: _indicator(lambda a, b: a < b),
@@ -257,69 +205,50 @@ _OPERATIONS: Mapping[Any, _Operation] = MappingProxyType(
 """Operations by operator, or name of the function."""
 
 
-@final
-@dataclass(frozen=True)
-class _Applied(Expression):
-    """An operation on one or two expressions."""
-
-    operator: Any
-    parts: tuple[Expression, ...]
-
-    @property
-    def range(self) -> _Range:
-        ranges = [one.range for one in self.parts]
-        low, high = ranges[-1]
-        if self.operator is ast.Div and low <= 0.0 <= high:
-            raise ValueError(
-                f"its divisor can be 0: by the schema's bounds it is between {low:g} and {high:g}"
-            )
-        return _OPERATIONS[self.operator].range(str(self.operator), *ranges)
-
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return _OPERATIONS[self.operator].compute(*(one.values(cells) for one in self.parts))
-
-    def score(self) -> Score:
-        operation, scores = _OPERATIONS[self.operator], [one.score() for one in self.parts]
-        if operation.above > -math.inf:
-            # Against rounding below the domain.
-            scores[0] = scores[0].clipped(self.parts[0].range[0], math.inf)
-        return operation.score(*scores)
-
-
 def _applied(operator: Any, *parts: Expression) -> Expression:
-    return _Applied(operator, parts)
+    """Return an operation on one or two expressions."""
+    operation, ranges = _OPERATIONS[operator], [one.range for one in parts]
+    (low, high), last = ranges[0], ranges[-1]
+    if operator is ast.Div and last[0] <= 0.0 <= last[1]:
+        raise ValueError(
+            "its divisor can be 0: by the schema's bounds it is between "
+            f"{last[0]:g} and {last[1]:g}"
+        )
+    has_zero = operator == "abs" and low < 0.0 < high
+    if operator is ast.Pow:
+        power = last[0]
+        if power != int(power) and low < 0.0:
+            raise ValueError(f"the power {power:g} is defined from 0, but its base can be {low:g}")
+        if power < 0.0 and low <= 0.0 <= high:
+            raise ValueError(f"the power {power:g} is not defined at 0, which its base can be")
+        has_zero = power % 2 == 0 and low < 0.0 < high
+    if low < operation.above or (low == operation.above and not operation.includes_above):
+        least = "at least" if operation.includes_above else "above"
+        raise ValueError(
+            f"{operator} is defined {least} {operation.above:g}, but its argument can be {low:g} "
+            "by the schema's bounds"
+        )
+    corners = [float(operation.compute(*ends)) for ends in itertools.product(*ranges)]
+    corners += [0.0] if has_zero else []
+    return Expression(
+        frozenset[str]().union(*(one.columns for one in parts)),
+        (min(corners), max(corners)),
+        functools.partial(_computed, operator, parts),
+        functools.partial(_scored, operator, parts),
+        frozenset[float]().union(*(one.numbers for one in parts)),
+    )
 
 
-@final
-@dataclass(frozen=True)
-class _Power(Expression):
-    """An expression to the power of a fixed number."""
+def _computed(operator: Any, parts: Sequence[Expression], cells: Mapping[str, Any]) -> Any:
+    return _OPERATIONS[operator].compute(*(one.values(cells) for one in parts))
 
-    parts: tuple[Expression, ...]
-    exponent: float
 
-    @property
-    def range(self) -> _Range:
-        low, high = self.parts[0].range
-        is_whole = self.exponent == int(self.exponent)
-        if not is_whole and low < 0.0:
-            raise ValueError(
-                f"the power {self.exponent:g} is defined from 0, but its base can be {low:g}"
-            )
-        if self.exponent < 0.0 and low <= 0.0 <= high:
-            raise ValueError(
-                f"the power {self.exponent:g} is not defined at 0, which its base can be"
-            )
-        ends = [float(np.power(end, self.exponent)) for end in (low, high)]
-        if is_whole and self.exponent % 2 == 0 and low < 0.0 < high:
-            ends.append(0.0)
-        return min(ends), max(ends)
-
-    def _compute(self, cells: Mapping[str, Floats]) -> Any:
-        return np.power(self.parts[0].values(cells), self.exponent)
-
-    def score(self) -> Score:
-        return self.parts[0].score().power(self.exponent)
+def _scored(operator: Any, parts: Sequence[Expression]) -> Score:
+    operation, scores = _OPERATIONS[operator], [one.score() for one in parts]
+    if operation.above > -math.inf:
+        # Against rounding below the domain.
+        scores[0] = scores[0].clipped(parts[0].range[0], math.inf)
+    return operation.score(*scores)
 
 
 def called(node: ast.AST) -> str | None:
@@ -343,9 +272,9 @@ def read_expression(
     """Read a syntax tree as a bounded expression of numeric columns."""
     if depth == 0:
         raise ValueError("is nested too deeply")
-    found = _read(node, columns, depth - 1)
     with np.errstate(all="ignore"):
-        low, high = found.range
+        found = _read(node, columns, depth - 1)
+    low, high = found.range
     if not (-_LARGEST <= low <= high <= _LARGEST):
         raise ValueError(
             f"its values must stay within +-{_LARGEST:g}, but by the schema's bounds they are "
@@ -355,41 +284,40 @@ def read_expression(
 
 
 def _read(node: ast.AST, columns: Mapping[str, Column], depth: int) -> Expression:
-    if isinstance(node, ast.Name):
-        return _variable(node.id, columns)
-    if isinstance(node, ast.Constant):
-        return _Number(_as_float(node.value))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        operand = read_expression(node.operand, columns, depth)
-        is_minus = isinstance(node.op, ast.USub)
-        return _applied(ast.Sub, _Number(0.0), operand) if is_minus else operand
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        return _power(node.left, node.right, columns, depth)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        left = read_expression(node.left, columns, depth)
-        return _applied(type(node.op), left, read_expression(node.right, columns, depth))
-    if isinstance(node, ast.Compare):
-        sides = [read_expression(one, columns, depth) for one in (node.left, *node.comparators)]
-        pairs = zip(node.ops, itertools.pairwise(sides), strict=True)
-        # All must hold, as in 16 < age < 65.
-        return functools.reduce(_product, (_compared(op, *pair) for op, pair in pairs))
-    name = called(node)
-    if isinstance(node, ast.Call) and name is not None:
-        return _call(name, node, columns, depth)
+    read = functools.partial(read_expression, columns=columns, depth=depth)
+    match node:
+        case ast.Name(name):
+            return _variable(name, columns)
+        case ast.Constant(value):
+            return _number(_as_float(value))
+        case ast.UnaryOp(ast.USub(), operand):
+            return _applied(ast.Sub, _number(0.0), read(operand))
+        case ast.UnaryOp(ast.UAdd(), operand):
+            return read(operand)
+        case ast.BinOp(base, ast.Pow(), exponent):
+            return _power(base, exponent, read)
+        case ast.BinOp(left, sign, right) if type(sign) in _OPERATIONS:
+            return _applied(type(sign), read(left), read(right))
+        case ast.Compare(left, signs, others):
+            pairs = zip(signs, itertools.pairwise(map(read, (left, *others))), strict=True)
+            # All must hold, as in 16 < age < 65.
+            return functools.reduce(_product, (_compared(sign, *pair) for sign, pair in pairs))
+        case ast.Call() if (function := called(node)) is not None:
+            return _call(function, node, columns, read)
     raise ValueError(
         "only numbers, numeric columns, + - * / **, comparisons, and functions of a row's numbers "
         f"are read ({_known()}), but it has {ast.unparse(node)!r}"
     )
 
 
-def _power(
-    base: ast.AST, exponent: ast.AST, columns: Mapping[str, Column], depth: int
-) -> Expression:
-    power = read_expression(exponent, columns, depth)
+def _power(base: ast.AST, exponent: ast.AST, read: _Reader) -> Expression:
+    power = read(exponent)
     value = power.range[0]
     if power.columns or not abs(value) <= 100.0:
         raise ValueError("a power must be a number between -100 and 100")
-    return _Power((read_expression(base, columns, depth),), value)
+    # Values do not bend at the power.
+    fixed = dataclasses.replace(_number(value), numbers=frozenset())
+    return _applied(ast.Pow, read(base), fixed)
 
 
 _product = functools.partial(_applied, ast.Mult)
@@ -404,10 +332,10 @@ def _compared(operator: ast.AST, left: Expression, right: Expression) -> Express
     equal = _product(_applied(ast.LtE, left, right), _applied(ast.GtE, left, right))
     if isinstance(operator, ast.Eq):
         return equal
-    return _applied(ast.Sub, _Number(1.0), equal)
+    return _applied(ast.Sub, _number(1.0), equal)
 
 
-def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) -> Expression:
+def _call(name: str, node: ast.Call, columns: Mapping[str, Column], read: _Reader) -> Expression:
     if name == "offset":
         raise ValueError(
             "known terms of the score are not columns: give fit(table, exposure=...) numbers that "
@@ -424,24 +352,14 @@ def _call(name: str, node: ast.Call, columns: Mapping[str, Column], depth: int) 
         raise ValueError(f"{name} takes {'two numbers' if count == 2 else 'one number'}")
     if name in _POWERS:
         base, exponent = node.args
-        return _power(base, exponent, columns, depth)
+        return _power(base, exponent, read)
     if name in _OF_GAPS:
         (cell,) = node.args
         if not isinstance(cell, ast.Name) or cell.id not in columns:
             raise ValueError(f"{name} takes a column of the schema")
-        return _Missing(columns[cell.id])
-    arguments = [read_expression(one, columns, depth) for one in node.args]
+        return _missing(columns[cell.id])
+    arguments = [read(one) for one in node.args]
     return arguments[0] if name == "I" else _applied(name, *arguments)
-
-
-def _variable(name: str, columns: Mapping[str, Column]) -> Variable:
-    column = columns.get(name)
-    if column is None:
-        known = dict.fromkeys(one.name for one in columns.values())
-        raise ValueError(f"column {name!r} is not in the schema: {', '.join(known)}")
-    if not isinstance(column, NumericColumn):
-        raise ValueError(f"column {name!r} is categorical and cannot be used in arithmetic")
-    return Variable(column)
 
 
 def _as_float(value: Any) -> float:

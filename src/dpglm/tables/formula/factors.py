@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import ast
 import dataclasses
 import functools
@@ -64,245 +63,176 @@ class Scaled:
     norm: float
 
 
-class Factor(abc.ABC):
-    """A factor of a term: one or several columns of numbers; final subclasses below.
+@final
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A factor of a term: one or several columns of numbers.
 
-    ``name`` is its text in the formula. A formula has one object per factor, and another one for
-    the factor that is ``reduced`` by the column that is redundant with the intercept.
+    ``name`` is its text in the formula, which has one object per factor. ``values`` returns the
+    columns, of shape (n, n_fields), for cells from ``read_cells``; ``score`` returns the sum of
+    columns times weights, as an expression of the cells. ``numbers`` are positions of possible
+    bends and jumps. ``levels`` are categories with their fields; None for the reference.
+
+    If the columns sum to 1 in every row, ``rest`` is the factor without one of them, which is
+    redundant with the intercept.
+
+    Privacy: each row's values depend on its own cells alone.
     """
 
     name: str
-    expression: Expression
-    """The numbers that it is a function of; categories and curves have a column instead."""
-    reduced: bool = False
-    is_category: bool = False
-    """Whether its columns are indicators of a column's categories."""
-
-    def coded(self, *, reduced: bool) -> Factor:
-        """Return the factor with all its columns, or the reduced one."""
-        return self if reduced == self.reduced else self._other
-
-    @functools.cached_property
-    def _other(self) -> Factor:
-        change: Any = dataclasses.replace
-        other: Factor = change(self, reduced=not self.reduced)
-        vars(other)["_other"] = self
-        return other
+    columns: frozenset[str]
+    fields: tuple[str, ...]
+    values: Callable[[Cells], Floats]
+    score: Callable[[Sequence[Score]], Score]
+    plain: Scaled
+    centered: Scaled
+    numbers: frozenset[float] = frozenset()
+    levels: tuple[tuple[Entry, str | None], ...] = ()
+    rest: Factor | None = None
+    pooled: bool = False
+    is_reduced: bool = False
+    is_spline: bool = False
 
     @property
-    def columns(self) -> frozenset[str]:
-        """Names of the table's columns that it uses."""
-        return self.expression.columns
-
-    @property
-    def spans_intercept(self) -> bool:
-        """Whether its columns sum to 1 in every row."""
-        return False
-
-    @property
-    def pooled(self) -> bool:
-        """Whether its effects are random with mean zero."""
-        return False
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        """Positions of its possible bends and jumps."""
-        return self.expression.numbers
-
-    @property
-    def levels(self) -> tuple[tuple[Entry, str | None], ...]:
-        """Categories with the names of their columns; None for the reference."""
-        return ()
-
-    @property
-    @abc.abstractmethod
-    def fields(self) -> tuple[str, ...]:
-        """Names of its columns."""
-
-    @abc.abstractmethod
-    def values(self, cells: Cells) -> Floats:
-        """Return its columns, of shape (n, n_fields), for cells from ``read_cells``.
-
-        Privacy: each row's values depend on its own cells alone.
-        """
-
-    @abc.abstractmethod
-    def score(self, weights: Sequence[Score]) -> Score:
-        """Return the sum of its columns times ``weights``, as an expression of the cells."""
-
-    @abc.abstractmethod
-    def scaled(self, *, centered: bool) -> Scaled:
-        """Return the scaling of its columns, ``centered`` if possible."""
+    def is_category(self) -> bool:
+        """Whether its columns are indicators of categories."""
+        return bool(self.levels)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class NumberFactor(Factor):
-    """An expression of numeric columns."""
-
-    name: str
-    expression: Expression
-
-    def __post_init__(self) -> None:
-        low, high = self.expression.range
-        if not low < high:
-            raise ValueError("has the same value in every row")
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return (self.name,)
-
-    def values(self, cells: Cells) -> Floats:
-        values: Floats = self.expression.values(cells)[:, np.newaxis]
-        return values
-
-    def score(self, weights: Sequence[Score]) -> Score:
-        return self.expression.score() * weights[0]
-
-    def scaled(self, *, centered: bool) -> Scaled:
-        low, high = self.expression.range
-        if centered:
-            return Scaled(0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low, 1.0)
-        return Scaled(0.0, max(abs(low), abs(high)), 1.0)
+_PLAIN = Scaled(0.0, 1.0, 1.0)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class CategoryFactor(Factor):
-    """A categorical column as indicators of its categories, or of all but the reference."""
+def _number(name: str, expression: Expression) -> Factor:
+    """Return an expression of numeric columns as a factor."""
+    low, high = _varied(expression)
+    return Factor(
+        name,
+        expression.columns,
+        (name,),
+        functools.partial(_one_column, expression),
+        functools.partial(_times, expression),
+        Scaled(0.0, max(abs(low), abs(high)), 1.0),
+        Scaled(0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low, 1.0),
+        expression.numbers,
+    )
 
-    name: str
-    column: CategoricalColumn
-    reference: Entry
-    reduced: bool = False
 
-    is_category = True
+def _one_column(expression: Expression, cells: Cells) -> Floats:
+    values: Floats = expression.values(cells)[:, np.newaxis]
+    return values
 
-    @property
-    def spans_intercept(self) -> bool:
-        return not self.pooled
 
-    @property
-    def pooled(self) -> bool:
-        return self.column.pooled
+def _times(expression: Expression, weights: Sequence[Score]) -> Score:
+    return expression.score() * weights[0]
 
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.column.name})
 
-    @property
-    def numbers(self) -> frozenset[float]:
-        return frozenset()
+def _indicators(name: str, column: CategoricalColumn, reference: Entry) -> Factor:
+    """Return indicators of a column's categories; the rest has all but the reference."""
+    n = len(column.categories)
+    center, radius = indicator_ball(n - 1)
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        categories = self.column.categories
-        if not self.reduced:
-            return tuple(f"{self.name}[{one}]" for one in categories)
-        return tuple(f"{self.name}[T.{one}]" for one in categories if one != self.reference)
-
-    @property
-    def levels(self) -> tuple[tuple[Entry, str | None], ...]:
-        others = iter(self.fields)
-        return tuple(
-            (one, None if self.reduced and one == self.reference else next(others))
-            for one in self.column.categories
+    def without(left_out: Entry | None, mark: str, centered: Scaled, rest: Factor | None) -> Factor:
+        kept = [place for place, one in enumerate(column.categories) if one != left_out]
+        levels = tuple(
+            (one, f"{name}[{mark}{one}]" if place in kept else None)
+            for place, one in enumerate(column.categories)
+        )
+        return Factor(
+            name,
+            frozenset({column.name}),
+            tuple(field for _, field in levels if field is not None),
+            functools.partial(_indicated, column.name, np.eye(n + 1)[:, kept]),
+            functools.partial(_looked_up, column, kept),
+            _PLAIN,
+            centered,
+            levels=levels,
+            rest=rest,
+            pooled=column.pooled,
+            is_reduced=left_out is not None,
         )
 
-    def values(self, cells: Cells) -> Floats:
-        codes = np.eye(len(self.column.categories) + 1)[:, :-1]
-        if self.reduced:
-            codes = np.delete(codes, self.column.categories.index(self.reference), axis=1)
-        values: Floats = codes[cells[self.column.name]]
-        return values
-
-    def score(self, weights: Sequence[Score]) -> Score:
-        left = iter(weights)
-        return self.column.lookup(
-            [
-                as_score(0.0) if self.reduced and one == self.reference else next(left)
-                for one in self.column.categories
-            ]
-        )
-
-    def scaled(self, *, centered: bool) -> Scaled:
-        if centered and self.reduced:
-            center, radius = indicator_ball(len(self.column.categories) - 1)
-            return Scaled(center, 1.0, radius)
-        return Scaled(0.0, 1.0, 1.0)
+    rest = None
+    if not column.pooled:
+        rest = without(reference, "T.", Scaled(center, 1.0, radius), None)
+    return without(None, "", _PLAIN, rest)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class SplineFactor(Factor):
-    """A B-spline basis on the range of an expression, with knots implied by the schema.
+def _indicated(column: str, codes: Floats, cells: Cells) -> Floats:
+    values: Floats = codes[cells[column]]
+    return values
+
+
+def _looked_up(column: CategoricalColumn, kept: Sequence[int], weights: Sequence[Score]) -> Score:
+    values = [as_score(0.0)] * len(column.categories)
+    for place, weight in zip(kept, weights, strict=True):
+        values[place] = weight
+    return column.lookup(values)
+
+
+def _splines(
+    name: str, expression: Expression, knots: tuple[float, ...], degree: int, *, whole: bool
+) -> Factor:
+    """Return a B-spline basis on the range of an expression, without its first column by default.
 
     Basis functions are nonnegative and sum to 1 (de Boor, *A Practical Guide to Splines*,
     chapter IX), so each row is a convex combination of indicators and lies in their ball.
     """
+    (low, high), n = expression.range, len(knots) + degree + 1
+    padded = np.array([low] * (degree + 1) + list(knots) + [high] * (degree + 1))
+    center, radius = indicator_ball(n - 1)
 
-    name: str
-    expression: Expression
-    knots: tuple[float, ...]
-    degree: int
-    include_intercept: bool
-    reduced: bool = False
+    def after(first: int, centered: Scaled, rest: Factor | None) -> Factor:
+        return Factor(
+            name,
+            expression.columns,
+            tuple(f"{name}[{i}]" for i in range(first, n)),
+            functools.partial(_spline_values, expression, padded, degree, first),
+            functools.partial(_spline_score, expression, knots, padded, degree, first),
+            _PLAIN,
+            centered,
+            expression.numbers.union(knots),
+            rest=rest,
+            is_reduced=whole and first > 0,
+            is_spline=True,
+        )
 
-    @property
-    def spans_intercept(self) -> bool:
-        return self.include_intercept
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.expression.numbers.union(self.knots)
-
-    @property
-    def _first(self) -> int:
-        return 0 if self.include_intercept and not self.reduced else 1
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        count = len(self.knots) + self.degree + 1
-        return tuple(f"{self.name}[{i}]" for i in range(self._first, count))
-
-    def values(self, cells: Cells) -> Floats:
-        from scipy.interpolate import BSpline
-
-        x = np.ascontiguousarray(self.expression.values(cells))
-        basis: Floats = BSpline.design_matrix(x, self._padded, self.degree).toarray()
-        # Row by row, against rounding of the partition of unity.
-        basis = np.clip(basis, 0.0, 1.0)[:, self._first :]
-        return basis
-
-    @property
-    def _padded(self) -> Floats:
-        low, high = self.expression.range
-        ends = self.degree + 1
-        return np.array([low] * ends + list(self.knots) + [high] * ends)
-
-    def score(self, weights: Sequence[Score]) -> Score:
-        from scipy.interpolate import PPoly
-
-        n, inner = len(self.knots) + self.degree + 1, list(self.knots)
-
-        def pieces(code: Floats) -> _Pieces:
-            made = PPoly.from_spline((self._padded, code, self.degree))
-            parts = made.c[:, self.degree : self.degree + len(inner) + 1].T
-            return inner, [self._padded[0], *inner], parts.tolist()
-
-        return _curves(self.expression.score(), np.eye(n)[self._first :], weights, pieces)
-
-    def scaled(self, *, centered: bool) -> Scaled:
-        if centered and self._first:
-            center, radius = indicator_ball(len(self.fields))
-            return Scaled(center, 1.0, radius)
-        return Scaled(0.0, 1.0, 1.0)
+    rest = after(1, Scaled(center, 1.0, radius), None)
+    return after(0, _PLAIN, rest) if whole else rest
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class NaturalSplineFactor(Factor):
-    """Natural cubic splines: cubic between knots, linear beyond the outer ones.
+def _spline_values(
+    expression: Expression, padded: Floats, degree: int, first: int, cells: Cells
+) -> Floats:
+    from scipy.interpolate import BSpline
+
+    x = np.ascontiguousarray(expression.values(cells))
+    basis: Floats = BSpline.design_matrix(x, padded, degree).toarray()
+    # Row by row, against rounding of the partition of unity.
+    basis = np.clip(basis, 0.0, 1.0)[:, first:]
+    return basis
+
+
+def _spline_score(
+    expression: Expression,
+    knots: tuple[float, ...],
+    padded: Floats,
+    degree: int,
+    first: int,
+    weights: Sequence[Score],
+) -> Score:
+    from scipy.interpolate import PPoly
+
+    def pieces(code: Floats) -> _Pieces:
+        made = PPoly.from_spline((padded, code, degree))
+        parts = made.c[:, degree : degree + len(knots) + 1].T
+        return list(knots), [padded[0], *knots], parts.tolist()
+
+    codes = np.eye(len(knots) + degree + 1)[first:]
+    return _curves(expression.score(), codes, weights, pieces)
+
+
+def _natural_splines(name: str, expression: Expression, knots: tuple[float, ...]) -> Factor:
+    """Return natural cubic splines: cubic between knots, linear beyond the outer ones.
 
     The column of a knot is the natural spline with the value 1 there and 0 at the other knots, so
     a coefficient is the effect at its knot against that at the first knot.
@@ -311,117 +241,89 @@ class NaturalSplineFactor(Factor):
     1, so a row is a convex combination of rows of ``control`` and no longer than the longest one.
     More breaks than knots bring these rows close to the values of the spline.
     """
+    low, high = expression.range
+    ends = np.unique([low, *knots, high])
+    inner = np.interp(np.arange(1, _FINER * (len(ends) - 1)) / _FINER, range(len(ends)), ends)
+    breaks = np.array([low] * 4 + inner.tolist() + [high] * 4)
+    spline = _through(knots, np.eye(len(knots))[:, 1:])
+    places = np.lib.stride_tricks.sliding_window_view(breaks[1:-1], 3).mean(axis=1)
+    inside = places.clip(knots[0], knots[-1])
+    beyond = (places - inside)[:, np.newaxis]
+    values = spline(inside) + beyond * spline(inside, 1)
+    control: Floats = np.linalg.solve(_cubic(breaks, places).toarray(), values)
 
-    name: str
-    expression: Expression
-    knots: tuple[float, ...]
-
-    @property
-    def numbers(self) -> frozenset[float]:
-        return self.expression.numbers.union(self.knots)
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}[{knot:g}]" for knot in self.knots[1:])
-
-    def values(self, cells: Cells) -> Floats:
-        values: Floats = self._basis(self.expression.values(cells)) @ self._control
-        return values
-
-    def score(self, weights: Sequence[Score]) -> Score:
-        low, high = self.expression.range
-        first, *inner, last = self.knots
-        ends = [*([first] if low < first else []), *inner, *([last] if last < high else [])]
-
-        def pieces(code: Floats) -> _Pieces:
-            spline = self._through(code)
-            starts, parts = list(self.knots[:-1]), spline.c.T.tolist()
-            at_first, at_last = ([float(spline(x, 1)), float(spline(x))] for x in (first, last))
-            if low < first:
-                starts, parts = [first, *starts], [at_first, *parts]
-            if last < high:
-                starts, parts = [*starts, last], [*parts, at_last]
-            return ends, starts, parts
-
-        return _curves(self.expression.score(), np.eye(len(self.knots))[1:], weights, pieces)
-
-    def _through(self, values: Floats) -> Any:
-        """Return the natural spline with these values at the knots."""
-        from scipy.interpolate import CubicSpline
-
-        return CubicSpline(self.knots, values, bc_type="natural")
-
-    def scaled(self, *, centered: bool) -> Scaled:
-        centers = (0.0, indicator_ball(len(self.knots) - 1)[0]) if centered else (0.0,)
-        longest = (np.linalg.norm(self._control - center, axis=1).max() for center in centers)
+    def scaled(*centers: float) -> Scaled:
+        longest = (np.linalg.norm(control - center, axis=1).max() for center in centers)
         norm, center = min(zip(longest, centers, strict=True))
         return Scaled(center, float(norm) * (1.0 + 1e-12), 1.0)
 
-    @functools.cached_property
-    def _breaks(self) -> Floats:
-        low, high = self.expression.range
-        ends = np.unique([low, *self.knots, high])
-        inner = np.interp(np.arange(1, _FINER * (len(ends) - 1)) / _FINER, range(len(ends)), ends)
-        return np.array([low] * 4 + inner.tolist() + [high] * 4)
-
-    def _basis(self, x: Any) -> Any:
-        from scipy.interpolate import BSpline
-
-        return BSpline.design_matrix(np.ascontiguousarray(x), self._breaks, 3)
-
-    @functools.cached_property
-    def _control(self) -> Floats:
-        spline = self._through(np.eye(len(self.knots))[:, 1:])
-        first, last = self.knots[0], self.knots[-1]
-        places = np.lib.stride_tricks.sliding_window_view(self._breaks[1:-1], 3).mean(axis=1)
-        inside = places.clip(first, last)
-        beyond = (places - inside)[:, np.newaxis]
-        values = spline(inside) + beyond * spline(inside, 1)
-        control: Floats = np.linalg.solve(self._basis(places).toarray(), values)
-        return control
+    return Factor(
+        name,
+        expression.columns,
+        tuple(f"{name}[{knot:g}]" for knot in knots[1:]),
+        functools.partial(_natural_values, expression, breaks, control),
+        functools.partial(_natural_score, expression, knots),
+        scaled(0.0),
+        scaled(0.0, indicator_ball(len(knots) - 1)[0]),
+        expression.numbers.union(knots),
+    )
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class CurveFactor(Factor):
-    """A curve of an additive model, linear between public knots; see ``SplineEncoder``.
+def _through(knots: tuple[float, ...], values: Floats) -> Any:
+    """Return the natural spline with these values at the knots."""
+    from scipy.interpolate import CubicSpline
 
-    Its columns have mean zero over the knots, and rows of norm at most ``norm``.
-    """
+    return CubicSpline(knots, values, bc_type="natural")
 
-    name: str
-    axis: NumericAxis
-    column: NumericColumn
 
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset({self.axis.name})
+def _cubic(breaks: Floats, x: Any) -> Any:
+    from scipy.interpolate import BSpline
 
-    @property
-    def numbers(self) -> frozenset[float]:
-        return frozenset(self.axis.knots.tolist())
+    return BSpline.design_matrix(np.ascontiguousarray(x), breaks, 3)
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}[{i}]" for i in range(self.axis.n_features))
 
-    def values(self, cells: Cells) -> Floats:
-        numbers = without_gaps(self.column, cells[self.axis.name])
-        features: Floats = self.axis.features(self.axis.places(numbers))
-        return features
+def _natural_values(
+    expression: Expression, breaks: Floats, control: Floats, cells: Cells
+) -> Floats:
+    values: Floats = _cubic(breaks, expression.values(cells)) @ control
+    return values
 
-    def score(self, weights: Sequence[Score]) -> Score:
-        assert self.axis.root is not None
-        stand_in = without_gaps(self.column, np.array([np.nan]))
-        at_gap = self.axis.features(self.axis.places(np.nan_to_num(stand_in)))
-        *values, gap = [
-            total([one * share for one, share in zip(weights, row, strict=True)])
-            for row in np.vstack([self.axis.root, at_gap]).tolist()
-        ]
-        return dataclasses.replace(self.axis, column=self.column).score(values, gap)
 
-    def scaled(self, *, centered: bool) -> Scaled:
-        return Scaled(0.0, 1.0, self.axis.norm)
+def _natural_score(
+    expression: Expression, knots: tuple[float, ...], weights: Sequence[Score]
+) -> Score:
+    low, high = expression.range
+    first, *inner, last = knots
+    ends = [*([first] if low < first else []), *inner, *([last] if last < high else [])]
+
+    def pieces(code: Floats) -> _Pieces:
+        spline = _through(knots, code)
+        starts, parts = list(knots[:-1]), spline.c.T.tolist()
+        at_first, at_last = ([float(spline(x, 1)), float(spline(x))] for x in (first, last))
+        if low < first:
+            starts, parts = [first, *starts], [at_first, *parts]
+        if last < high:
+            starts, parts = [*starts, last], [*parts, at_last]
+        return ends, starts, parts
+
+    return _curves(expression.score(), np.eye(len(knots))[1:], weights, pieces)
+
+
+def _curve_values(axis: NumericAxis, column: NumericColumn, cells: Cells) -> Floats:
+    numbers = without_gaps(column, cells[axis.name])
+    features: Floats = axis.features(axis.places(numbers))
+    return features
+
+
+def _curve_score(axis: NumericAxis, column: NumericColumn, weights: Sequence[Score]) -> Score:
+    assert axis.root is not None
+    stand_in = without_gaps(column, np.array([np.nan]))
+    at_gap = axis.features(axis.places(np.nan_to_num(stand_in)))
+    *values, gap = [
+        total([one * share for one, share in zip(weights, row, strict=True)])
+        for row in np.vstack([axis.root, at_gap]).tolist()
+    ]
+    return dataclasses.replace(axis, column=column).score(values, gap)
 
 
 _Pieces: TypeAlias = tuple[list[float], list[float], list[list[float]]]
@@ -472,10 +374,10 @@ def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Fact
     if isinstance(node, ast.Name):
         column = columns.get(node.id)
         if isinstance(column, CategoricalColumn) and column.pooled:
-            return CategoryFactor(f"(1 | {column.name})", column, column.categories[0])
+            return _indicators(f"(1 | {column.name})", column, column.categories[0])
         if isinstance(column, CategoricalColumn):
-            return CategoryFactor(name, column, _reference(column))
-    return NumberFactor(name, read_expression(node, columns))
+            return _indicators(name, column, _reference(column))
+    return _number(name, read_expression(node, columns))
 
 
 def _reference(column: CategoricalColumn) -> Entry:
@@ -488,7 +390,7 @@ def _random(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
     if not isinstance(column, CategoricalColumn) or column.ordered:
         raise ValueError("a random intercept takes a categorical column, without an order: (1 | g)")
     pooled = dataclasses.replace(column, pooled=True, reference=None)
-    return CategoryFactor(f"(1 | {column.name})", pooled, column.categories[0])
+    return _indicators(f"(1 | {column.name})", pooled, column.categories[0])
 
 
 def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
@@ -503,7 +405,7 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
         raise ValueError("C takes a categorical column of the schema")
     column = dataclasses.replace(column, pooled=False)
     if len(node.args) == 1 and not node.keywords:
-        return CategoryFactor(name, column, _reference(column))
+        return _indicators(name, column, _reference(column))
     if any(one.arg == "levels" for one in node.keywords):
         raise ValueError(
             "levels= and their order come from the schema's categories: write C(x), or "
@@ -515,7 +417,7 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
         raise ValueError(
             f"the reference {reference!r} is not among the categories of column {column.name!r}"
         )
-    return CategoryFactor(name, column, reference)
+    return _indicators(name, column, reference)
 
 
 def _stated_reference(node: ast.AST | None) -> Any:
@@ -541,9 +443,8 @@ def _spline(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
         raise ValueError(
             f"bs needs a degree from 1 to {_MOST_DEGREE} and include_intercept=True or False"
         )
-    low, high = _varied(expression)
-    knots = _knots("bs", settings["df"], settings["knots"], degree + intercept, (low, high))
-    return SplineFactor(name, expression, knots, degree, intercept)
+    knots = _knots("bs", settings["df"], settings["knots"], degree + intercept, _varied(expression))
+    return _splines(name, expression, knots, degree, whole=intercept)
 
 
 def _natural(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
@@ -553,7 +454,7 @@ def _natural(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor
     low, high = _varied(expression)
     # df columns have df + 1 knots, two of them the bounds.
     inner = _knots("ns", settings["df"], settings["knots"], 1, (low, high))
-    return NaturalSplineFactor(name, expression, (low, *inner, high))
+    return _natural_splines(name, expression, (low, *inner, high))
 
 
 def _restricted(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
@@ -573,7 +474,7 @@ def _restricted(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Fac
             f"rcs needs a number of knots from {_LEAST_KNOTS} to {_MOST_DF}, or a list of them, "
             f"got {knots!r}"
         )
-    return NaturalSplineFactor(name, expression, stated)
+    return _natural_splines(name, expression, stated)
 
 
 def _varied(expression: Expression) -> tuple[float, float]:
@@ -637,7 +538,17 @@ def _curve(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
     made = Additive(settings["segments"], settings["smoothness"])
     # A missing cell becomes the schema's number, as everywhere in a formula.
     whole = dataclasses.replace(column, missing=None)
-    return CurveFactor(name, NumericAxis(whole, made.segments, made.reach), column)
+    axis = NumericAxis(whole, made.segments, made.reach)
+    return Factor(
+        name,
+        frozenset({axis.name}),
+        tuple(f"{name}[{i}]" for i in range(axis.n_features)),
+        functools.partial(_curve_values, axis, column),
+        functools.partial(_curve_score, axis, column),
+        Scaled(0.0, 1.0, axis.norm),
+        Scaled(0.0, 1.0, axis.norm),
+        frozenset(axis.knots.tolist()),
+    )
 
 
 def _product(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
