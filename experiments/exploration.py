@@ -22,7 +22,7 @@ from dpglm.datasets import load_adult
 from dpglm.exploration import plan_description
 from dpglm.exploration.description import Description
 from dpglm.privacy import ApproximateDP
-from dpglm.tables.described import CountedColumn, NumberCells
+from dpglm.tables.described import CountedColumn
 from dpglm.tables.schema import Schema
 from dpglm.tabulate import Number
 from experiments.measured import DOCS, put
@@ -109,7 +109,7 @@ def clipped(population: Population, table: Columns) -> dict[str, NDArray[np.floa
 
 def codes_of(column: CountedColumn, cells: NDArray[Any]) -> NDArray[np.intp]:
     """Return which of a column's cells each row is in, from the labels and edges alone."""
-    if not isinstance(column, NumberCells):
+    if not column.edges:
         places = {label: place for place, label in enumerate(column.labels)}
         return np.array([places[str(cell)] for cell in cells], dtype=np.intp)
     values, edges = cells.astype(float), np.asarray(column.edges)

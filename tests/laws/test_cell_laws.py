@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpglm.tables.described import LevelCells
+from dpglm.tables.described import CountedColumn
 from dpglm.tables.schema import Schema
 
 COLUMNS = {
@@ -37,7 +37,8 @@ def encoded(name, cells):
 
 
 def counted(name, cells):
-    column = LevelCells(name, tuple(COLUMNS[name]["categories"]), COLUMNS[name]["other"])
+    facts = COLUMNS[name]
+    column = CountedColumn(name, levels=tuple(facts["categories"]), other=facts["other"])
     out = np.zeros((len(cells), column.width))
     try:
         column.encode(cells, out)

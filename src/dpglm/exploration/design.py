@@ -122,7 +122,7 @@ def _raw_tables(
 
     def of(names: Iterable[str], values: tuple[int, ...] = (), bound: float = 1.0) -> Cells:
         every = (*(() if by is None else (by,)), *names)
-        places = tuple(encoder.places(name).cell for name in every)
+        places = tuple(encoder.places(name)["cell"] for name in every)
         return Cells(places, tuple(encoder[name].n_cells for name in every), 1.0, values, bound)
 
     if by is not None:
@@ -133,17 +133,16 @@ def _raw_tables(
             continue
         ranks, cells = column.n_cells / 6.0 if column.n_bins else 0.0, of([name])
         yield (COUNTS, name), cells, 1.0 + ranks
-        if places.part is not None:
-            divided = Cells((*cells.columns, places.part), (*cells.sizes, column.n_parts))
+        if "part" in places:
+            divided = Cells((*cells.columns, places["part"]), (*cells.sizes, column.n_parts))
             yield (PARTS, name), divided, column.n_parts / 6.0
-        if places.number is not None and places.square is not None and ranks:
-            yield (NUMBERS, name), of([], (places.number,)), 1.0
-            yield (SQUARES, name), of([], (places.square,), 0.5), 1.0
+        if "number" in places and ranks:
+            yield (NUMBERS, name), of([], (places["number"],)), 1.0
+            yield (SQUARES, name), of([], (places["square"],), 0.5), 1.0
     for pair in pairs:
         yield (COUNTS, *pair), of(pair), 1.0
     for one, other in related:
-        numbers = (encoder.places(name).number for name in (one, other))
-        values = tuple(place for place in numbers if place is not None)
+        values = tuple(encoder.places(name)["number"] for name in (one, other))
         yield (PRODUCTS, one, other), of([], values), 1.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -116,123 +115,44 @@ MISSING, NOT_LISTED = "missing", "not listed"
 _Floats = NDArray[np.float64]
 
 
-class CountedColumn(abc.ABC):
-    """A column with cells, each row in exactly one; final subclasses below.
-
-    A row becomes ``width`` numbers: its cell; its part of that cell, if cells are divided; and for
-    columns of numbers x in [-1, 1], x and x^2 - 1/2, both 0 for a missing value.
-    """
-
-    name: str
-    is_target: bool
-    n_parts: int
-    """Number of parts of each bin; 1 for undivided ones."""
-    is_number: bool
-    """Whether rows are numbers x within [-1, 1]."""
-
-    @property
-    @abc.abstractmethod
-    def labels(self) -> tuple[str, ...]:
-        """Labels of the cells, in order."""
-
-    @abc.abstractmethod
-    def encode(self, values: ArrayLike, out: _Floats) -> None:
-        """Write the numbers of each row into ``out``, zeros of shape (n, width).
-
-        Privacy: each row is encoded by itself.
-        """
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-        return len(self.labels)
-
-    @property
-    def n_bins(self) -> int:
-        """Number of bins, which are divided cells; 0 for categories."""
-        return 0
-
-    @property
-    def bins(self) -> slice:
-        """Positions of the bins among the cells; earlier cells are at or below the low bound."""
-        return slice(0, 0)
-
-    @property
-    @abc.abstractmethod
-    def own(self) -> slice:
-        """Positions of the bins or levels among the cells, without unlisted values."""
-
-    @property
-    def part_edges(self) -> _Floats:
-        """Edges of the parts of all bins, of shape (n_bins * n_parts + 1,)."""
-        return np.empty(0)
-
-    @property
-    def divided(self) -> NDArray[np.bool_]:
-        """Whether each cell is divided into ``n_parts``."""
-        divided = np.zeros(self.n_cells, bool)
-        divided[self.bins] = True
-        return divided
-
-    @property
-    def missing(self) -> int | None:
-        """Position of the cell of missing values, unless it is one of the levels."""
-        return self.labels.index(MISSING) if self.labels[-1] == MISSING else None
-
-    @property
-    def width(self) -> int:
-        """Number of encoded numbers per row."""
-        return 1 + (self.n_parts > 1) + 2 * self.is_number
-
-    @property
-    def center(self) -> float:
-        """The column's value at x = 0."""
-        return 0.0
-
-    @property
-    def half_range(self) -> float:
-        """The change of the column's value per unit of x."""
-        return 1.0
-
-
 @final
 @dataclass(frozen=True)
-class NumberCells(CountedColumn):
-    """Numbers: bins between the bounds, and cells of values below, above or missing.
+class CountedColumn:
+    """A column with cells, each row in exactly one.
 
-    A bin contains its lower edge; the last bin also its upper edge. Each is divided into
-    ``n_parts``. ``whole`` numbers have bins of whole numbers; other columns a cell for the low
-    bound itself, where amounts are often heaped.
+    Numbers have ``edges``: their cells are bins, and values below, above or missing. A bin contains
+    its lower edge; the last bin also its upper edge. Each is divided into ``n_parts``. ``whole``
+    numbers have bins of whole numbers; other columns a cell for the low bound itself, where amounts
+    are often heaped.
+
+    Categories have ``levels``: a cell for each, for unlisted values, and for missing ones. Unlisted
+    values count as the level ``other`` if the schema has one.
+
+    A row becomes ``width`` numbers: its cell; its part of that cell, if cells are divided; and for
+    columns of numbers x in [-1, 1], x and x^2 - 1/2, both 0 for a missing value. Two levels count
+    as the numbers -1 and 1.
     """
 
     name: str
-    edges: tuple[float, ...]
-    n_parts: int
+    edges: tuple[float, ...] = ()
+    levels: tuple[Entry, ...] = ()
+    other: Entry | None = None
+    n_parts: int = 1
     whole: bool = False
     is_target: bool = False
     is_date: bool = False
 
-    is_number = True
-
-    @property
-    def n_bins(self) -> int:
-        return len(self.edges) - 1
-
-    @property
+    @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        low, high = self._in_words(self.edges[0]), self._in_words(self.edges[-1])
-        before = (f"below {low}",) if self.whole else (f"below {low}", f"exactly {low}")
-        bins = map(self._bin_in_words, range(self.n_bins))
-        return (*before, *bins, f"above {high}", MISSING)
-
-    @property
-    def bins(self) -> slice:
-        first = 1 if self.whole else 2
-        return slice(first, first + self.n_bins)
-
-    @property
-    def own(self) -> slice:
-        return self.bins
+        """Labels of the cells, in order."""
+        if self.edges:
+            low, high = self._in_words(self.edges[0]), self._in_words(self.edges[-1])
+            before = (f"below {low}",) if self.whole else (f"below {low}", f"exactly {low}")
+            bins = map(self._bin_in_words, range(self.n_bins))
+            return (*before, *bins, f"above {high}", MISSING)
+        own = tuple(MISSING if level == "" else str(level) for level in self.levels)
+        unlisted = () if self.other is not None else (NOT_LISTED,)
+        return (*own, *unlisted, *(() if "" in self.levels else (MISSING,)))
 
     def _bin_in_words(self, place: int) -> str:
         low, high = self.edges[place : place + 2]
@@ -245,22 +165,73 @@ class NumberCells(CountedColumn):
         return date_text(edge) if self.is_date else plain_number(edge, 6)
 
     @property
-    def center(self) -> float:
-        return 0.5 * self.edges[0] + 0.5 * self.edges[-1]
+    def is_number(self) -> bool:
+        """Whether rows are numbers x within [-1, 1]."""
+        return bool(self.edges) or (len(self.levels) == 2 and "" not in self.levels)
 
     @property
-    def half_range(self) -> float:
-        return 0.5 * self.edges[-1] - 0.5 * self.edges[0]
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.labels)
+
+    @property
+    def n_bins(self) -> int:
+        """Number of bins, which are divided cells; 0 for categories."""
+        return max(len(self.edges) - 1, 0)
+
+    @property
+    def bins(self) -> slice:
+        """Positions of the bins among the cells; earlier cells are at or below the low bound."""
+        first = 0 if not self.edges else 1 if self.whole else 2
+        return slice(first, first + self.n_bins)
+
+    @property
+    def own(self) -> slice:
+        """Positions of the bins or levels among the cells, without unlisted values."""
+        return self.bins if self.edges else slice(0, len(self.levels))
 
     @property
     def part_edges(self) -> _Floats:
-        edges = np.asarray(self.edges)
-        inner = edges[:-1, None] + np.diff(edges)[:, None] * (
-            np.arange(self.n_parts) / self.n_parts
-        )
-        return np.append(inner.ravel(), edges[-1])
+        """Edges of the parts of all bins, of shape (n_bins * n_parts + 1,)."""
+        edges, shares = np.asarray(self.edges), np.arange(self.n_parts) / self.n_parts
+        inner = edges[:-1, None] + np.diff(edges)[:, None] * shares
+        return np.append(inner.ravel(), edges[-1:])
+
+    @property
+    def divided(self) -> NDArray[np.bool_]:
+        """Whether each cell is divided into ``n_parts``."""
+        divided = np.zeros(self.n_cells, bool)
+        divided[self.bins] = True
+        return divided
+
+    @property
+    def missing(self) -> int | None:
+        """Position of the cell of missing values, unless it is one of the levels."""
+        return None if "" in self.levels else self.n_cells - 1
+
+    @property
+    def width(self) -> int:
+        """Number of encoded numbers per row."""
+        return 1 + (self.n_parts > 1) + 2 * self.is_number
+
+    @property
+    def center(self) -> float:
+        """The column's value at x = 0."""
+        return 0.5 * self.edges[0] + 0.5 * self.edges[-1] if self.edges else 0.0
+
+    @property
+    def half_range(self) -> float:
+        """The change of the column's value per unit of x."""
+        return 0.5 * self.edges[-1] - 0.5 * self.edges[0] if self.edges else 1.0
 
     def encode(self, values: ArrayLike, out: _Floats) -> None:
+        """Write the numbers of each row into ``out``, zeros of shape (n, width).
+
+        Privacy: each row is encoded by itself.
+        """
+        (self._encode_numbers if self.edges else self._encode_levels)(values, out)
+
+    def _encode_numbers(self, values: ArrayLike, out: _Floats) -> None:
         numbers = as_numbers(values, f"column {self.name!r}", math.nan)
         gaps = np.isnan(numbers)
         edges = self.part_edges
@@ -280,46 +251,7 @@ class NumberCells(CountedColumn):
         out[:, -2] = np.where(gaps, 0.0, x)
         out[:, -1] = np.where(gaps, 0.0, x * x - 0.5)
 
-
-@final
-@dataclass(frozen=True)
-class LevelCells(CountedColumn):
-    """Categories: a cell for each level, for unlisted values, and for missing ones.
-
-    Unlisted values count as the level ``other`` if the schema has one. Two levels count as the
-    numbers -1 and 1.
-    """
-
-    name: str
-    levels: tuple[Entry, ...]
-    other: Entry | None = None
-    is_target: bool = False
-
-    n_parts = 1
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        own = tuple(MISSING if level == "" else str(level) for level in self.levels)
-        return (
-            *own,
-            *(() if self.other is not None else (NOT_LISTED,)),
-            *(() if "" in self.levels else (MISSING,)),
-        )
-
-    @property
-    def own(self) -> slice:
-        return slice(0, len(self.levels))
-
-    @property
-    def missing(self) -> int | None:
-        return None if "" in self.levels else self.n_cells - 1
-
-    @property
-    def is_number(self) -> bool:  # type: ignore[override]
-        """Whether there are exactly two levels, the numbers -1 and 1."""
-        return len(self.levels) == 2 and "" not in self.levels
-
-    def encode(self, values: ArrayLike, out: _Floats) -> None:
+    def _encode_levels(self, values: ArrayLike, out: _Floats) -> None:
         what, n = f"column {self.name!r}", len(self.levels)
         cells = as_cells(values, what)
         found = Vocabulary(self.levels).positions(cells, what, "", n)
@@ -333,17 +265,6 @@ class LevelCells(CountedColumn):
             listed = found < n
             out[:, -2] = np.where(listed, 2.0 * found - 1.0, 0.0)
             out[:, -1] = np.where(listed, 0.5, 0.0)
-
-
-@final
-@dataclass(frozen=True)
-class CellPlaces:
-    """Positions of a column's numbers in an encoded row; None for absent ones."""
-
-    cell: int
-    part: int | None
-    number: int | None
-    square: int | None
 
 
 @final
@@ -382,16 +303,12 @@ class CellEncoder:
     def _of_times(self) -> Mapping[str, Column]:
         return {one.name: one for one in self.declared if one.plain is not one}
 
-    def places(self, name: str) -> CellPlaces:
-        """Return the positions of a column's numbers."""
+    def places(self, name: str) -> Mapping[str, int]:
+        """Return the positions of a column's cell, part, number and square, where it has them."""
         column, start = self[name], self._starts[name]
-        end = start + column.width
-        return CellPlaces(
-            start,
-            start + 1 if column.n_parts > 1 else None,
-            end - 2 if column.is_number else None,
-            end - 1 if column.is_number else None,
-        )
+        kinds = ["cell", *(["part"] if column.n_parts > 1 else [])]
+        kinds += ["number", "square"] if column.is_number else []
+        return {kind: start + place for place, kind in enumerate(kinds)}
 
     def __getitem__(self, name: str) -> CountedColumn:
         """Return a column by its name; a ValueError lists the columns."""
@@ -453,52 +370,36 @@ def counted_columns(
     return CellEncoder(counted, own)
 
 
-def _counted(column: Any, bins: Any, most_bins: int) -> CountedColumn:
+def _counted(column: Any, bins: Any, most: int) -> CountedColumn:
     if type(column) not in _COUNTED:
         raise ValueError(f"a column of type {type(column).__name__} cannot be described")
-    return _COUNTED[type(column)](column, bins, most_bins)
-
-
-def _numbers(
-    column: Any,
-    bins: Any,
-    most: int,
-    *,
-    low: float | None = None,
-    whole: bool = False,
-    log: bool = False,
-    is_target: bool = False,
-    is_date: bool = False,
-) -> NumberCells:
-    name, low, high = column.name, column.low if low is None else low, column.high
+    facts: dict[str, Any] = _COUNTED[type(column)](column)
+    made = functools.partial(CountedColumn, column.name, is_target=isinstance(column, TargetColumn))
+    if "levels" in facts:
+        if bins is not None:
+            what = f"bins[{column.name!r}]"
+            raise ValueError(f"{what} is for a numeric column, and this one has categories")
+        return made(**facts)
+    whole, log = facts.get("whole", False), facts.pop("log", False)
+    low, high = facts.pop("low"), column.high
     if bins is not None:
-        edges = given_edges(name, bins, low, high, whole=whole, log=log)
+        edges = given_edges(column.name, bins, low, high, whole=whole, log=log)
     else:
         edges = log_edges(low, high, most) if log else bin_edges(low, high, most, whole=whole)
-    return NumberCells(name, edges, parts_of(edges, whole=whole), whole, is_target, is_date)
+    return made(edges, n_parts=parts_of(edges, whole=whole), **facts)
 
 
-def _levels(
-    name: str, levels: Any, bins: Any, *, other: Any = None, is_target: bool = False
-) -> LevelCells:
-    if bins is not None:
-        raise ValueError(f"bins[{name!r}] is for a numeric column, and this one has categories")
-    return LevelCells(name, levels, other, is_target)
-
-
-_COUNTED: Mapping[type, Callable[[Any, Any, int], CountedColumn]] = MappingProxyType(
+_COUNTED: Mapping[type, Callable[[Any], dict[str, Any]]] = MappingProxyType(
     {
-        NumericColumn: lambda one, bins, most: _numbers(
-            one, bins, most, log=one.scale == "log", is_date=one.time == "date"
-        ),
-        NumericTarget: lambda one, bins, most: _numbers(one, bins, most, is_target=True),
-        CountTarget: lambda one, bins, most: _numbers(
-            one, bins, most, low=0.0, whole=True, is_target=True
-        ),
-        CategoricalColumn: lambda one, bins, _: _levels(
-            one.name, one.categories, bins, other=one.other
-        ),
-        ClassTarget: lambda one, bins, _: _levels(one.name, one.classes, bins, is_target=True),
+        NumericColumn: lambda one: {
+            "low": one.low,
+            "log": one.scale == "log",
+            "is_date": one.time == "date",
+        },
+        NumericTarget: lambda one: {"low": one.low},
+        CountTarget: lambda one: {"low": 0.0, "whole": True},
+        CategoricalColumn: lambda one: {"levels": one.categories, "other": one.other},
+        ClassTarget: lambda one: {"levels": one.classes},
     }
 )
-"""Makers of counted columns, by the type of a column of a schema."""
+"""Facts of counted columns, by the type of a column of a schema."""

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dpglm.tables.described import LevelCells, NumberCells, bin_edges, counted_columns, given_edges
+from dpglm.tables.described import CountedColumn, bin_edges, counted_columns, given_edges
 from dpglm.tables.schema import Schema
 
-AGE = NumberCells("age", (17.0, 20.0, 30.0, 40.0), 10)
+AGE = CountedColumn("age", (17.0, 20.0, 30.0, 40.0), n_parts=10)
 SCHEMA = Schema.from_dict(
     {
         "columns": {
@@ -55,7 +55,7 @@ def test_numbers_are_clipped_and_missing_ones_add_nothing():
 
 
 def test_levels_that_are_not_listed_and_missing_ones_have_cells():
-    sex = LevelCells("sex", ("f", "m"))
+    sex = CountedColumn("sex", levels=("f", "m"))
     assert sex.labels == ("f", "m", "not listed", "missing")
     assert encoded(sex, ["f", "m", "x", None, " m"]).tolist() == [
         [0.0, -1.0, 0.5],
