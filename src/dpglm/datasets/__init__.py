@@ -4,9 +4,14 @@ The small sets of scikit-learn (``sklearn.datasets.load_breast_cancer`` and the 
 already and are not wrapped.
 """
 
-from dpglm.datasets.dataset import Columns, Dataset, split_by_index
 from dpglm.datasets.images import load_fashion_mnist, load_mnist
-from dpglm.datasets.tables import load_adult, load_california_housing
+from dpglm.datasets.tables import (
+    Columns,
+    Dataset,
+    load_adult,
+    load_california_housing,
+    split_by_index,
+)
 
 __all__ = [
     "Columns",

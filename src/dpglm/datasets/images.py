@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpglm._calls import checked
-from dpglm.datasets.dataset import Dataset
+from dpglm.datasets.tables import Dataset
 
 _FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 _IMAGES_MAGIC = 0x00000803

@@ -32,54 +32,23 @@ _SHOWN = 5
 
 @final
 @dataclass(frozen=True, eq=False)
-class ClassTargets:
-    """Map labels to class indices, or to -1 and +1 for two classes."""
+class ByLabel:
+    """Map each of the sorted labels to a number."""
 
-    classes: NDArray[Any]
+    labels: NDArray[Any]
+    numbers: NDArray[Any]
 
     def __call__(self, y: NDArray[Any]) -> NDArray[Any]:
-        indices = _indices(self.classes, y)
-        return indices if len(self.classes) > 2 else 2 * indices - 1
+        return self.numbers[_indices(self.labels, y)]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ClassFactors:
-    """Map labels to the weights of their classes."""
-
-    classes: NDArray[Any]
-    factors: NDArray[np.float64]
-
-    def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        return self.factors[_indices(self.classes, y)]
+def target_numbers(y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return targets as finite numbers."""
+    return check_not_missing(as_floats("y", y))
 
 
-@final
-@dataclass(frozen=True)
-class OffsetRange:
-    """Public bounds on offsets, and the center that is subtracted and returns in the intercept."""
-
-    low: float
-    high: float
-    center: float
-
-    @property
-    def largest(self) -> float:
-        """Bound on the magnitude of centred offsets, with a margin for rounding."""
-        return max(self.high - self.center, self.center - self.low) * (1.0 + 1e-6)
-
-
-@final
-@dataclass(frozen=True)
-class TargetNumbers:
-    """Map targets to numbers; two labels, if given, to 0 and 1."""
-
-    labels: tuple[Any, Any] | None = None
-
-    def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
-        if self.labels is None:
-            return check_not_missing(as_floats("y", y))
-        return _indices(np.asarray(self.labels), y).astype(np.float64)
+Offsets: TypeAlias = tuple[float, float, float]
+"""Public bounds on offsets, and the center that is subtracted and returns in the intercept."""
 
 
 @final
@@ -98,13 +67,14 @@ class BoundedTargets:
     scaled_bounds: tuple[float, float]
     kind: Target = Target.REAL
     strict: bool = False
-    numbers: TargetNumbers = TargetNumbers()
-    offsets: OffsetRange = OffsetRange(-math.inf, math.inf, 0.0)
+    numbers: TargetMap = target_numbers
+    offsets: Offsets = (-math.inf, math.inf, 0.0)
 
     def __call__(self, y: NDArray[Any]) -> NDArray[np.float64]:
         if y.ndim == 2:
-            offset = np.clip(as_offset(y[:, 1], len(y)), self.offsets.low, self.offsets.high)
-            return np.column_stack([self(y[:, 0]), offset - self.offsets.center])
+            low, high, center = self.offsets
+            offset = np.clip(as_offset(y[:, 1], len(y)), low, high)
+            return np.column_stack([self(y[:, 0]), offset - center])
         numbers = self.numbers(y)
         if self.strict and len(numbers):
             low, high = self.bounds

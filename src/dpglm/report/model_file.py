@@ -20,19 +20,19 @@ from dpglm._validation import check_path
 from dpglm.certificate.certificate import Certificate, model_digest
 from dpglm.data.collection import ClassLabels, Output, RowPrediction, scores, with_offset
 from dpglm.data.prepare import column_scaling
-from dpglm.estimators._shapes import (
-    CURVES,
-    HasShapes,
-    errors_of,
-    errors_of_estimates,
-    released_model,
-)
 from dpglm.export import export
 from dpglm.inference.estimates import Estimates
 from dpglm.inference.inference import Inference, LinearScores, checked_features
 from dpglm.ledger.store import write_json
 from dpglm.problem import BinaryLink, ClassLink, Link
 from dpglm.shapes import Errors, ReleasedModel
+from dpglm.shapes.collection import (
+    CURVES,
+    HasShapes,
+    errors_of,
+    errors_of_estimates,
+    released_model,
+)
 from dpglm.tables.named import OffsetColumn, OffsetKind
 from dpglm.tables.schema import Schema
 

@@ -17,7 +17,6 @@ from dpglm.certificate.certificate import library_versions
 from dpglm.certificate.statement import PROVENANCE, named_facts, value_in_words
 from dpglm.certificate.verify import Verification, verdict
 from dpglm.data.prepare import column_scaling, column_units
-from dpglm.estimators._shapes import CURVES, errors_of, released_model
 from dpglm.estimators.additive.models import AdditiveModel
 from dpglm.estimators.composed._composed import parts_of
 from dpglm.estimators.composed._transformers import (
@@ -30,6 +29,7 @@ from dpglm.guidance.expectation import CoefficientTable
 from dpglm.inference.inference import Inference
 from dpglm.pictures import as_data_uri
 from dpglm.shapes import shapes_of
+from dpglm.shapes.collection import CURVES, errors_of, released_model
 from dpglm.shapes.picture import draw_shape, reaches_of, scale_in_words
 from dpglm.solvers.uncertainty import NoiseCovariance
 from dpglm.tables.encoding import LinearUnits

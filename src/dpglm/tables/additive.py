@@ -27,8 +27,8 @@ from dpglm.tables.additive_terms import (
 from dpglm.tables.columns import CategoricalColumn, Column, Number, NumericColumn
 from dpglm.tables.encoding import (
     CATEGORY_PRIOR,
-    Block,
     Encoding,
+    FeatureBlock,
     LinearUnits,
     NamedTerm,
     Reader,
@@ -149,7 +149,7 @@ class AdditiveEncoding(Encoding):
         return stop
 
     @functools.cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[FeatureBlock, ...]:
         found = []
         for term in self.terms:
             axis, is_alone = term.axes[0], len(term.axes) == 1
@@ -162,7 +162,7 @@ class AdditiveEncoding(Encoding):
             # The values of an effect have the covariance of the features, up to this scale.
             prior = CATEGORY_PRIOR / term.norm
             large = is_alone and term.root is None and many
-            found.append(Block(named, term.feature_names, term.norm, prior, pooled, large))
+            found.append(FeatureBlock(named, term.feature_names, term.norm, prior, pooled, large))
         return tuple(found)
 
     @property

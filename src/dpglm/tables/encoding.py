@@ -208,7 +208,7 @@ class NamedTerm:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Block:
+class FeatureBlock:
     """Neighbouring features of an encoding: a term, or a part of one.
 
     ``norm`` bounds the L2 norm of their values in a row, and ``prior_scale`` the prior standard
@@ -235,7 +235,7 @@ class Encoding(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[FeatureBlock, ...]:
         """All features, in order."""
 
     @functools.cached_property
@@ -290,7 +290,7 @@ class Encoding(abc.ABC):
         return {one.term.name: ends for one, ends in self._ends if one.large}
 
     @property
-    def _ends(self) -> Iterator[tuple[Block, tuple[int, int]]]:
+    def _ends(self) -> Iterator[tuple[FeatureBlock, tuple[int, int]]]:
         sizes = (len(one.features) for one in self.blocks)
         ends = itertools.pairwise(itertools.accumulate(sizes, initial=0))
         return zip(self.blocks, ends, strict=True)
@@ -330,8 +330,20 @@ class ColumnEncoding(Encoding):
     columns: tuple[Column, ...]
 
     @functools.cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        return tuple(map(_block, self.columns))
+    def blocks(self) -> tuple[FeatureBlock, ...]:
+        found = []
+        for one in self.columns:
+            names, levels = one.effects.names, list[tuple[Any, str | None]]()
+            pooled, large, is_category = False, False, isinstance(one, CategoricalColumn)
+            if isinstance(one, CategoricalColumn) and not one.cyclic:
+                others, reference, pooled = iter(names), one.reference, one.pooled
+                for level in one.categories:
+                    levels.append((level, None if level == reference else next(others)))
+                large = pooled or (reference is None and len(names) > MOST_LEVELS)
+            scale = CATEGORY_PRIOR if is_category else math.inf
+            term = NamedTerm(one.name, names, (one.name,), tuple(levels))
+            found.append(FeatureBlock(term, one.feature_names, one.norm, scale, pooled, large))
+        return tuple(found)
 
     @property
     def units(self) -> LinearUnits:
@@ -365,23 +377,3 @@ class ColumnEncoding(Encoding):
                 column.encode(cells(column.name), out)
                 parts.append(sparse.csr_array(out))
         return sparse.csr_array(sparse.hstack(parts, "csr"))
-
-
-def _block(column: Column) -> Block:
-    names = column.effects.names
-    term = NamedTerm(column.name, names, (column.name,))
-    if not isinstance(column, CategoricalColumn):
-        return Block(term, column.feature_names, column.norm)
-    if column.cyclic:
-        return Block(term, column.feature_names, column.norm, CATEGORY_PRIOR)
-    others, reference = iter(names), column.reference
-    levels = ((one, None if one == reference else next(others)) for one in column.categories)
-    large = column.pooled or (reference is None and len(names) > MOST_LEVELS)
-    return Block(
-        dataclasses.replace(term, levels=tuple(levels)),
-        column.feature_names,
-        column.norm,
-        CATEGORY_PRIOR,
-        column.pooled,
-        large,
-    )

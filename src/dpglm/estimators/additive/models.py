@@ -15,7 +15,6 @@ from dpglm._validation import check_bool, check_count
 from dpglm.certificate.statement import PublicFact
 from dpglm.estimators._parameters import ClassifierMixin, RegressorMixin
 from dpglm.estimators._predictor import Facts, Finish, FitData, Predictor
-from dpglm.estimators._shapes import CURVES, MONOTONE
 from dpglm.estimators.additive._curves import (
     Directions,
     projected,
@@ -39,6 +38,7 @@ from dpglm.estimators.linear.regressors import GeneralizedLinearRegressor, Ridge
 from dpglm.preprocessing.encoders import GivenSchema, SplineEncoder, as_schema
 from dpglm.privacy.budget import Adjacency, is_pure
 from dpglm.problem import LogLink, Loss
+from dpglm.shapes.collection import CURVES, MONOTONE
 from dpglm.solvers.base import Plan, Solver, StepInfo
 from dpglm.tables.additive import Additive, pairs_of_columns
 from dpglm.tables.schema import Schema

@@ -25,7 +25,6 @@ from dpglm.certificate.statement import PublicFact, schema_facts, with_implied
 from dpglm.data.collection import Collection, Output
 from dpglm.estimators._predictor import ClassPredictor, Facts, Finish, FitData
 from dpglm.estimators._private import OF_THE_FIT, PrivateFit
-from dpglm.estimators._shapes import EDITS, HasShapes, errors_of, released_model
 from dpglm.estimators.composed._transformers import (
     check_alone,
     known_row_norm,
@@ -41,6 +40,7 @@ from dpglm.preprocessing.base import Preprocessor
 from dpglm.preprocessing.encoders import TableEncoder
 from dpglm.problem import ClassLink
 from dpglm.shapes import ReleasedModel, Shape
+from dpglm.shapes.collection import EDITS, HasShapes, errors_of, released_model
 from dpglm.solvers.base import Plan
 from dpglm.solvers.checkpoint import CheckpointFile
 from dpglm.solvers.composite.preprocessed import Preprocessed

@@ -16,16 +16,16 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_bool, check_real
-from dpglm.data.collection import Collection, Output, RowPrediction
+from dpglm.data.collection import Collection, Output, RowPrediction, TargetMap
 from dpglm.data.rows import DataSpec, check_target_bounds
 from dpglm.estimators._parameters import RegressorMixin
 from dpglm.estimators._predictor import (
     BoundedTargets,
     FitTask,
-    OffsetRange,
+    Offsets,
     Predictor,
-    TargetNumbers,
     as_bounds,
+    target_numbers,
 )
 from dpglm.estimators._private import PublicFacts, warn_of_equal_targets
 from dpglm.estimators.linear._base import PrivateLinearModel
@@ -173,7 +173,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """
         task = self._task_of(self._planned_bounds())
         if offset:
-            shifted = functools.partial(_shifted, task.problem, self._offset_range().largest)
+            shifted = functools.partial(_shifted, task.problem, self._offset_range())
             task = dataclasses.replace(task, problem=shifted)
         return self._planned(n_rows, n_features, task, dtype, sparse)
 
@@ -188,9 +188,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         problem = functools.partial(self._problem_for, bounds)
         return FitTask(targets, problem, target_range=scaled)
 
-    def _numbers(self) -> TargetNumbers:
+    def _numbers(self) -> TargetMap:
         """Return the map from targets to numbers."""
-        return TargetNumbers()
+        return target_numbers
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
         numbers = None if y is None else self._numbers()(y)
@@ -214,16 +214,16 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise ValueError("exposure must be None for a link other than the logarithm")
         offsets = self._offset_range()
         if self.offset_bounds is not None:
-            facts.declared("offset_bounds", [offsets.low, offsets.high])
+            facts.declared("offset_bounds", list(offsets[:2]))
         targets = task.targets
         assert isinstance(targets, BoundedTargets)
         return dataclasses.replace(
             task,
             targets=dataclasses.replace(targets, offsets=offsets),
-            problem=functools.partial(_shifted, task.problem, offsets.largest),
+            problem=functools.partial(_shifted, task.problem, offsets),
         )
 
-    def _offset_range(self) -> OffsetRange:
+    def _offset_range(self) -> Offsets:
         """Check that rows may have offsets; return their range."""
         if isinstance(self._link(), IdentityLink):
             raise ValueError("offset must be None for an identity link: subtract it from y")
@@ -231,9 +231,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         if not isinstance(loss, ConvexScalarLoss):
             raise ValueError(f"offset must be None for a loss that is not convex, got {loss!r}")
         if self.offset_bounds is None:
-            return OffsetRange(-math.inf, math.inf, 0.0)
+            return -math.inf, math.inf, 0.0
         low, high = as_bounds("offset_bounds", self.offset_bounds)
-        return OffsetRange(low, high, low / 2.0 + high / 2.0 if self.fit_intercept else 0.0)
+        return low, high, low / 2.0 + high / 2.0 if self.fit_intercept else 0.0
 
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[Any], float]:
         return w[:-1, 0], float(w[-1, 0])
@@ -243,7 +243,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         assert isinstance(targets, BoundedTargets)
         factor, offset = self._link().original_scores(targets.center, targets.scale)
         scaled = sparse.csr_array(sparse.diags_array(np.full(n_features + 1, factor)))
-        return LinearUnits(scaled, offset - targets.offsets.center)
+        return LinearUnits(scaled, offset - targets.offsets[2])
 
     def _classifies(self) -> bool:
         return False
@@ -258,9 +258,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return r_squared(rows.parts(functools.partial(squared_errors, predict, self._numbers())))
 
 
-def _shifted(make: Callable[[DataSpec], Problem], bound: float, spec: DataSpec) -> Problem:
-    """Return a problem of rows with offsets up to a bound."""
-    problem = make(spec)
+def _shifted(make: Callable[[DataSpec], Problem], offsets: Offsets, spec: DataSpec) -> Problem:
+    """Return a problem of rows with offsets, by a bound on their magnitude once centred."""
+    (low, high, center), problem = offsets, make(spec)
+    # A margin covers rounding.
+    bound = max(high - center, center - low) * (1.0 + 1e-6)
     assert isinstance(problem.loss, ConvexScalarLoss)
     return dataclasses.replace(problem, loss=WithOffset(problem.loss, bound))
 

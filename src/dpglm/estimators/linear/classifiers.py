@@ -18,16 +18,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dpglm._validation import check_integer, check_one_of, check_real
-from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction
+from dpglm.data.collection import ClassLabels, Collection, Output, RowPrediction, TargetMap
 from dpglm.data.rows import DataSpec
 from dpglm.estimators._parameters import ClassifierMixin
 from dpglm.estimators._predictor import (
-    ClassFactors,
+    ByLabel,
     ClassPredictor,
-    ClassTargets,
     FitTask,
     Predictor,
-    TargetNumbers,
     check_labels,
     stated_loss,
 )
@@ -153,7 +151,7 @@ def accuracy(parts: Iterable[tuple[float, float]]) -> float:
 
 
 def squared_errors(
-    predict: RowPrediction, numbers: TargetNumbers, X: Any, y: NDArray[Any], weights: Any
+    predict: RowPrediction, numbers: TargetMap, X: Any, y: NDArray[Any], weights: Any
 ) -> tuple[float, ...]:
     """Return weight, mean, sum of squares about the mean, and squared error of a block."""
     y, offset = (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
@@ -288,10 +286,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel, ClassPredictor):
             facts.declared("classes", declared.tolist())
         weights = None
         if self.class_weight is not None:
-            weights = ClassFactors(self.classes_, class_factors(self.class_weight, self.classes_))
+            weights = ByLabel(self.classes_, class_factors(self.class_weight, self.classes_))
             facts.declared("class_weight", weights_by_text(self.class_weight, self.classes_))
-        task = self._task_of(len(self.classes_))
-        return dataclasses.replace(task, targets=ClassTargets(self.classes_), weights=weights)
+        n_classes = len(self.classes_)
+        codes = np.arange(n_classes) if n_classes > 2 else np.array([-1, 1])
+        targets = ByLabel(self.classes_, codes)
+        return dataclasses.replace(self._task_of(n_classes), targets=targets, weights=weights)
 
     def _model(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
         return np.ascontiguousarray(w[:-1].T), w[-1].copy()

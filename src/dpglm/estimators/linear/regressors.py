@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dpglm._validation import check_one_of, check_real
 from dpglm.certificate.statement import LABELS
-from dpglm.estimators._predictor import FitTask, TargetNumbers, stated_loss
+from dpglm.data.collection import TargetMap
+from dpglm.estimators._predictor import ByLabel, FitTask, stated_loss, target_numbers
 from dpglm.estimators._private import PublicFacts
 from dpglm.estimators.linear._regressor import PenalizedRegressor, PrivateRegressor
 from dpglm.problem import (
@@ -279,18 +280,18 @@ class BinomialRegressor(PenalizedRegressor):
     def _loss(self, scale: float) -> Loss:
         return _BINOMIAL[check_one_of("link", self.link, tuple(_BINOMIAL))]
 
-    def _numbers(self) -> TargetNumbers:
+    def _numbers(self) -> TargetMap:
         if self.classes is None:
-            return TargetNumbers()
-        labels = different_labels(np.asarray(self.classes)).tolist()
+            return target_numbers
+        labels = different_labels(np.asarray(self.classes))
         if len(labels) != 2:
             raise ValueError(f"classes must be two labels, got {self.classes!r}")
-        return TargetNumbers((labels[0], labels[1]))
+        return ByLabel(labels, np.array([0.0, 1.0]))
 
     def _task(self, y: NDArray[Any] | None, facts: PublicFacts) -> FitTask:
-        task, labels = super()._task(y, facts), self._numbers().labels
-        if labels is not None:
-            facts.declared(LABELS, list(labels))
+        task, numbers = super()._task(y, facts), self._numbers()
+        if isinstance(numbers, ByLabel):
+            facts.declared(LABELS, numbers.labels.tolist())
         return task
 
 

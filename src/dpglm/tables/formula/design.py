@@ -23,8 +23,8 @@ from dpglm._validation import in_one_line
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.encoding import (
     CATEGORY_PRIOR,
-    Block,
     Encoding,
+    FeatureBlock,
     LinearUnits,
     NamedTerm,
     Reader,
@@ -109,7 +109,7 @@ class FormulaEncoding(Encoding):
         return () in self.terms
 
     @functools.cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[FeatureBlock, ...]:
         found = []
         for term, scales in zip(self.slopes, self._scales, strict=True):
             names = tuple(":".join(fields) for fields in self.fields_of(term))
@@ -122,7 +122,7 @@ class FormulaEncoding(Encoding):
             )
             prior = CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             norm, pooled = math.prod(one.norm for one in scales), term[0].pooled
-            found.append(Block(named, names, norm, prior, pooled, large=pooled))
+            found.append(FeatureBlock(named, names, norm, prior, pooled, large=pooled))
         return tuple(found)
 
     @functools.cached_property
