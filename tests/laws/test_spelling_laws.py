@@ -208,14 +208,14 @@ def test_names_and_categories_are_found_however_spelled(tmp_path, container, for
     assert encoder.target(table).tolist() == encoder.target(expected).tolist()
 
 
-@pytest.mark.parametrize(("form", "blank"), SPELLINGS)
 @pytest.mark.parametrize("container", [*TABLES, *FILES, *DASK])
-def test_descriptions_and_fits_find_names_however_spelled(tmp_path, container, form, blank):
+def test_descriptions_and_fits_find_names_however_spelled(tmp_path, container):
     made = (TABLES | FILES | DASK)[container]
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     one = made(tmp_path / "first", spelled("NFC"))
-    other = made(tmp_path / "second", spelled(form, blank))
+    # Both differences at once; encoders above and files below are given each by itself.
+    other = made(tmp_path / "second", spelled("NFD", " "))
     options: dict[str, Any] = {"epsilon": 1.0, "random_state": 0}
     if container not in DASK:
         options |= {"groups": "who", "max_rows_per_group": 30}

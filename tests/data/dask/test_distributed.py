@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 from scipy import sparse
 
 from dpglm import LogisticRegression
@@ -458,6 +459,8 @@ PATIENCE = {
 @pytest.fixture(scope="module")
 def client():
     with dask.config.set(PATIENCE):
+        # Workers are forked with all that they need; Dask would import its optional packages.
+        get_mp_context().set_forkserver_preload(["dask.distributed", "dpglm.oracle.gradients"])
         cluster = LocalCluster(
             n_workers=3,
             threads_per_worker=1,
