@@ -71,15 +71,15 @@ class TestDependencies:
         assert {Requirement(text).name for text in PROJECT["dependencies"]} == CORE
 
     def test_import_loads_nothing_optional(self):
+        """Packages are there all the same, and that of networks loads torch when it is used."""
         done = _python(
             "import sys, dpglm\n"
-            f"print([name for name in {NOT_AT_IMPORT} if name in sys.modules], end='')"
+            f"print([name for name in {NOT_AT_IMPORT} if name in sys.modules])\n"
+            "import dpglm.torch\n"
+            "print('torch' in sys.modules)\n"
+            "print(dpglm.report.guidance.__name__)"
         )
-        assert (done.stdout, done.stderr) == ("[]", "")
-
-    def test_packages_are_there_without_an_import_of_their_own(self):
-        done = _python("import dpglm\nprint(dpglm.report.guidance.__name__, end='')")
-        assert (done.stdout, done.stderr) == ("guidance", "")
+        assert (done.stdout, done.stderr) == ("[]\nFalse\nguidance\n", "")
 
     def test_every_module_imports_with_the_core_install_only(self):
         done = _python(

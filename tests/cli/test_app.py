@@ -136,11 +136,17 @@ def test_a_fit_must_be_given_epsilon(run, files):
 
 
 def test_from_a_shell(files):
-    done = shell(MAIN, "plan", "--schema", "schema.json", "--n-rows", "400")
+    done = shell(MAIN, "schema", "people.csv", "--target", "ill")
     assert (done.returncode, done.stderr) == (0, "")
+    assert '"target"' in done.stdout
+
+
+def test_plan_from_a_file(run, files):
+    done = run("plan", "--schema", "schema.json", "--n-rows", "400")
+    assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith("Plan for LogisticRegression: 400 rows, 3 features\n")
-    done = shell(MAIN, "plan", "--schema", "people.csv", "--n-rows", "400")
-    assert (done.returncode, done.stdout) == (2, "")
+    done = run("plan", "--schema", "people.csv", "--n-rows", "400")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: people.csv is not a JSON file")
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -173,43 +174,34 @@ def test_before_a_command_begins(run, monkeypatch):
     assert said(run("plan", "--n-rows", "10")) == "Interrupted."
 
 
-def from_a_shell(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
-    )
+def test_a_true_signal(fit, files, ledger, monkeypatch):
+    save, saved = RunCheckpoint.save, []
 
+    def kill(self, progress):
+        save(self, progress)
+        saved.append(progress)
+        if len(saved) == 8:
+            os.kill(os.getpid(), signal.SIGINT)
 
-# Shells that start a process in the background have it ignore the signal.
-SIGNAL = """
-import os, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from dpglm.solvers.checkpoint import RunCheckpoint
-save, saved = RunCheckpoint.save, []
-def kill(self, progress):
-    save(self, progress)
-    saved.append(progress)
-    if len(saved) == 8:
-        os.kill(os.getpid(), signal.SIGINT)
-RunCheckpoint.save = kill
-from dpglm.cli import main; main()
-"""
-
-
-def test_a_true_signal(files, ledger):
-    arguments = ("fit", "people.csv", "--schema", "schema.json", "--epsilon", "5", *LEDGER)
-    done = from_a_shell(SIGNAL, *arguments, "--model", "model.json", "--checkpoint", "kept")
-    assert done.returncode == 130, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Spent: entry 1 of the ledger" in done.stderr
-    assert "continues from kept" in done.stderr
+    monkeypatch.setattr(RunCheckpoint, "save", kill)
+    # Shells that start a process in the background have it ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        text = said(fit(*LEDGER, "--checkpoint", "kept"))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "Spent: entry 1 of the ledger" in text
+    assert "continues from kept" in text
     assert not (files / "model.json").exists()
 
 
 def test_while_packages_are_loaded():
     code = "from dpglm import cli\ndef interrupt(name): raise KeyboardInterrupt\n"
-    done = from_a_shell(code + "cli._is_installed = interrupt\ncli.main()", "plan")
+    done = subprocess.run(
+        [sys.executable, "-c", code + "cli._is_installed = interrupt\ncli.main()", "plan"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

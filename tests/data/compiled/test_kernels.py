@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -23,7 +20,6 @@ from dpglm.problem import Huber, Logistic, Savage, Softmax, Squared, SquaredHing
 
 LOSSES = (Logistic(), Squared(), Huber(0.7), SquaredHinge())
 CLIPPINGS = (FlatClipping(0.3), AutomaticClipping(0.3))
-ROOT = Path(__file__).parents[3]
 
 # Where there is a compiler, there must be compiled sums.
 pytestmark = [
@@ -239,18 +235,10 @@ def test_bounded_sums_on_a_grid_are_those_of_numpy(clipping, dtype, layout, monk
     np.testing.assert_array_equal(fast, np.rint(fast * 2.0**20) / 2.0**20)
 
 
-def test_an_old_library_is_not_used():
-    program = (
-        "import dpglm.data.compiled.kernels as k\n"
-        "k._ABI = -1\nassert k._load() is None\nprint('ok')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
-    assert done.stdout == "ok\n", done.stderr
+def test_an_old_library_is_not_used(monkeypatch):
+    assert kernels._load() is not None
+    monkeypatch.setattr(kernels, "_ABI", -1)
+    assert kernels._load() is None
 
 
 def _classes(n, d, n_classes, dtype, seed=0):
