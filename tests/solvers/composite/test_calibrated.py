@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.metrics import log_loss
 
 from dpglm.data.prepare import prepare_rows
@@ -175,8 +176,8 @@ def test_mean_prediction_of_gradient_steps_is_the_mean_outcome(solver, monkeypat
     """A rare class with many rare columns: descent alone predicts too few of it."""
     rng = np.random.default_rng(0)
     n, size = 20_000, 400
-    X = np.zeros((n, size))
-    X[np.arange(n), np.minimum(rng.zipf(1.3, n) - 1, size - 1)] = 1.0
+    columns = np.minimum(rng.zipf(1.3, n) - 1, size - 1)
+    X = sparse.csr_array((np.ones(n), columns, np.arange(n + 1)), (n, size))
     z = X @ rng.normal(0.0, 0.6, size) - 3.5
     y = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-z)), 1.0, -1.0)
     data = DataSpec(n, size, intercept=1.0)

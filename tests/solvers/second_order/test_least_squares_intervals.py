@@ -28,7 +28,7 @@ END = math.sqrt(D)
 SPEC = DataSpec(N, D, row_norm=END, intercept=END, target_low=-1.0, target_high=1.0)
 SLOPES, MEAN, SIGMA = np.array([0.3, -0.2, 0.1, 0.2]), 0.3, 0.1
 BUDGET = GaussianDP(0.3)
-RUNS = 200
+RUNS = 120
 
 
 def make_data(rng, *, uneven=False):
@@ -86,7 +86,7 @@ def test_intervals_cover(kind, adjacency):
 
 
 def test_an_interval_that_forgets_privacy_noise_does_not_cover():
-    found = studied("model", budget=GaussianDP(0.25))
+    found = studied("model", budget=GaussianDP(0.25), runs=200)
     assert coverage(found, lambda one: one.sampling).mean() < 0.85
     assert coverage(found, lambda one: one.privacy).mean() < 0.9
 
