@@ -16,9 +16,9 @@ from dpglm.solvers.composite.moments import ColumnBlock
 from dpglm.tables.cells import as_cells
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.formula.design import (
-    ArtificialRows,
     FormulaEncoding,
     Term,
+    artificial_rows,
     read_formula,
     read_terms,
 )
@@ -166,13 +166,10 @@ def _combined(
         for k, one in enumerate(own.slopes)
         if one in among and {name for each in one for name in each.columns} <= used
     ]
-    rows = ArtificialRows(own.columns, (term, *(own.slopes[k] for k in near)))
-    rng = np.random.default_rng(_SEED)
-    # As many rows as unknowns for each combination of categories.
-    n_within = 2 * sum(sizes[k] for k in near) // rows.n_combined + 20
-    both = []
+    terms, n_unknowns = (term, *(own.slopes[k] for k in near)), sum(sizes[k] for k in near)
+    rng, both = np.random.default_rng(_SEED), []
     for _ in range(2):
-        cells, n_rows = rows.cells(n_within, rng)
+        cells, n_rows = artificial_rows(own.columns, terms, n_unknowns, rng)
         X = np.ones((n_rows, 1))
         if near:
             X = np.column_stack([*(own.term_values(k, cells, n_rows) for k in near), X])

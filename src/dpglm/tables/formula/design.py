@@ -30,7 +30,7 @@ from dpglm.tables.encoding import (
     Reader,
     indicators,
 )
-from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_cells, read_factor
+from dpglm.tables.formula.factors import Cells, Factor, Scaled, read_factor
 
 _MOST_COLUMNS = 10_000
 _ROWS_AT_ONCE = 1 << 16
@@ -157,7 +157,7 @@ class FormulaEncoding(Encoding):
 
     def _read(self, cells: Reader) -> dict[str, NDArray[Any]]:
         used = [column for column in self.columns if column.name in self.column_names]
-        return {column.name: read_cells(column, cells(column.name)) for column in used}
+        return {one.name: _cells(one, cells(one.name)) for one in used}
 
     def score(self, weights: NDArray[np.float64]) -> Score:
         found, start = [], 0
@@ -169,7 +169,7 @@ class FormulaEncoding(Encoding):
         return total(found)
 
     def term_values(self, place: int, cells: Cells, n_rows: int) -> NDArray[np.float64]:
-        """Return the columns of the term at ``place``, for cells from ``read_cells``."""
+        """Return the columns of the term at ``place``, for cells from ``_read``."""
         product = np.ones((n_rows, 1))
         for one, scale in zip(self.slopes[place], self._scales[place], strict=True):
             values = one.values(cells)
@@ -203,6 +203,13 @@ class FormulaEncoding(Encoding):
         """Scalings of each term's factors, with as many centred ones as possible."""
         known = {frozenset(term) for term in self.terms}
         return tuple(_scaled(term, _centered(term, known)) for term in self.slopes)
+
+
+def _cells(column: Column, values: Any) -> NDArray[Any]:
+    """Return cells as from ``Column.read``, with NaN for missing numbers."""
+    if isinstance(column, NumericColumn):
+        return column.read_with_gaps(values)
+    return column.places(values) if isinstance(column, CategoricalColumn) else column.read(values)
 
 
 def _scaled(term: Term, centered: frozenset[Factor]) -> tuple[Scaled, ...]:
@@ -254,47 +261,45 @@ _NEAREST = -12.0
 _MISSING = 0.1
 
 
-class ArtificialRows:
-    """Artificial rows with every combination of the categories of some terms.
+def artificial_rows(
+    columns: Sequence[Column], terms: Sequence[Term], n_unknowns: int, rng: np.random.Generator
+) -> tuple[Cells, int]:
+    """Return the cells of artificial rows, and their number.
 
-    Numbers are random within their bounds, and many are at or near the numbers of the formula and
-    the ends of the range, on a logarithmic scale.
+    There are twice as many rows as unknowns, and a few more, for every combination of the
+    categories of the terms. Numbers are random within their bounds, and many are at or near the
+    numbers of the formula and the ends of the range, on a logarithmic scale.
     """
+    factors = [one for term in terms for one in term]
+    names = frozenset(name for one in factors for name in one.columns)
+    used = [one for one in columns if one.name in names]
+    categories = [one for one in used if isinstance(one, CategoricalColumn)]
+    sizes = [len(one.categories) for one in categories]
+    n_combined = math.prod(sizes)
+    n_within = 2 * n_unknowns // n_combined + 20
+    n_rows, found = n_combined * n_within, {number for one in factors for number in one.numbers}
+    places = np.unravel_index(np.repeat(np.arange(n_combined), n_within), (*sizes, 1))
+    cells = {one.name: place for one, place in zip(categories, places[:-1], strict=True)}
+    for one in used:
+        if isinstance(one, NumericColumn):
+            cells[one.name] = _drawn(one, found, n_rows, rng)
+    return cells, n_rows
 
-    def __init__(self, columns: Sequence[Column], terms: Sequence[Term]) -> None:
-        factors = [one for term in terms for one in term]
-        names = frozenset(name for one in factors for name in one.columns)
-        used = [one for one in columns if one.name in names]
-        self._numbers = [one for one in used if isinstance(one, NumericColumn)]
-        self._categories = [one for one in used if isinstance(one, CategoricalColumn)]
-        self._places = {number for one in factors for number in one.numbers}
-        self.n_combined = math.prod(len(one.categories) for one in self._categories)
 
-    def cells(self, n_within: int, rng: np.random.Generator) -> tuple[Cells, int]:
-        """Return the cells of ``n_within`` rows per combination, and the number of all rows."""
-        n_rows = self.n_combined * n_within
-        sizes = [len(one.categories) for one in self._categories]
-        places = np.unravel_index(np.repeat(np.arange(self.n_combined), n_within), (*sizes, 1))
-        cells: Cells = {
-            one.name: place for one, place in zip(self._categories, places[:-1], strict=True)
-        } | {one.name: self._drawn(one, n_rows, rng) for one in self._numbers}
-        return cells, n_rows
-
-    def _drawn(
-        self, column: NumericColumn, n_rows: int, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Draw numbers within the bounds of a column."""
-        low, high = float(column.low), float(column.high)
-        inner = (one for one in self._places if low < one < high)
-        from_places = rng.choice([low, high, *inner], n_rows)
-        toward = rng.choice([low, high], n_rows)
-        share = np.where(rng.random(n_rows) < 0.8, 10.0 ** rng.uniform(_NEAREST, 0.0, n_rows), 0.0)
-        near = from_places + (toward - from_places) * share
-        anywhere = rng.uniform(low, high, n_rows)
-        drawn = np.clip(np.where(rng.random(n_rows) < 0.5, anywhere, near), low, high)
-        if column.missing is not None:
-            drawn[rng.random(n_rows) < _MISSING] = math.nan
-        return drawn
+def _drawn(
+    column: NumericColumn, places: Iterable[float], n_rows: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw numbers within the bounds of a column."""
+    low, high = float(column.low), float(column.high)
+    from_places = rng.choice([low, high, *(one for one in places if low < one < high)], n_rows)
+    toward = rng.choice([low, high], n_rows)
+    share = np.where(rng.random(n_rows) < 0.8, 10.0 ** rng.uniform(_NEAREST, 0.0, n_rows), 0.0)
+    near = from_places + (toward - from_places) * share
+    anywhere = rng.uniform(low, high, n_rows)
+    drawn = np.clip(np.where(rng.random(n_rows) < 0.5, anywhere, near), low, high)
+    if column.missing is not None:
+        drawn[rng.random(n_rows) < _MISSING] = math.nan
+    return drawn
 
 
 _MOST_LETTERS = 2000

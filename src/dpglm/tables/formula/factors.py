@@ -27,7 +27,7 @@ from dpglm.tables.formula.expressions import (
 )
 
 Cells: TypeAlias = Mapping[str, NDArray[Any]]
-"""Cells of a block of rows, by column."""
+"""Cells of a block of rows, by column: numbers with NaN for gaps, and places of categories."""
 
 _NUMBERS = "fixed numbers instead, as in I((x - 50) / 10)"
 _CURVE = "ns(x, df=4) or bs(x, df=5), with knots evenly spaced on the declared range, or s(x)"
@@ -69,7 +69,7 @@ class Factor:
     """A factor of a term: one or several columns of numbers.
 
     ``name`` is its text in the formula, which has one object per factor. ``values`` returns the
-    columns, of shape (n, n_fields), for cells from ``read_cells``; ``score`` returns the sum of
+    columns, of shape (n, n_fields), for the cells of a block; ``score`` returns the sum of
     columns times weights, as an expression of the cells. ``numbers`` are positions of possible
     bends and jumps. ``levels`` are categories with their fields; None for the reference.
 
@@ -126,9 +126,11 @@ def _times(expression: Expression, weights: Sequence[Score]) -> Score:
     return expression.score() * weights[0]
 
 
-def _indicators(name: str, column: CategoricalColumn, reference: Entry) -> Factor:
+def _indicators(name: str, column: CategoricalColumn, reference: Any = None) -> Factor:
     """Return indicators of a column's categories; the rest has all but the reference."""
     n = len(column.categories)
+    own = column.categories[0] if column.reference is None else column.reference
+    reference = own if reference is None else reference
     center, radius = indicator_ball(n - 1)
 
     def without(left_out: Entry | None, mark: str, centered: Scaled, rest: Factor | None) -> Factor:
@@ -167,37 +169,6 @@ def _looked_up(column: CategoricalColumn, kept: Sequence[int], weights: Sequence
     for place, weight in zip(kept, weights, strict=True):
         values[place] = weight
     return column.lookup(values)
-
-
-def _splines(
-    name: str, expression: Expression, knots: tuple[float, ...], degree: int, *, whole: bool
-) -> Factor:
-    """Return a B-spline basis on the range of an expression, without its first column by default.
-
-    Basis functions are nonnegative and sum to 1 (de Boor, *A Practical Guide to Splines*,
-    chapter IX), so each row is a convex combination of indicators and lies in their ball.
-    """
-    (low, high), n = expression.range, len(knots) + degree + 1
-    padded = np.array([low] * (degree + 1) + list(knots) + [high] * (degree + 1))
-    center, radius = indicator_ball(n - 1)
-
-    def after(first: int, centered: Scaled, rest: Factor | None) -> Factor:
-        return Factor(
-            name,
-            expression.columns,
-            tuple(f"{name}[{i}]" for i in range(first, n)),
-            functools.partial(_spline_values, expression, padded, degree, first),
-            functools.partial(_spline_score, expression, knots, padded, degree, first),
-            _PLAIN,
-            centered,
-            expression.numbers.union(knots),
-            rest=rest,
-            is_reduced=whole and first > 0,
-            is_spline=True,
-        )
-
-    rest = after(1, Scaled(center, 1.0, radius), None)
-    return after(0, _PLAIN, rest) if whole else rest
 
 
 def _spline_values(
@@ -340,24 +311,13 @@ def _curves(
     curves = []
     for code in codes:
         ends, starts, parts = pieces(code)
-        values = [_polynomial(x - at, part) for at, part in zip(starts, parts, strict=True)]
+        values = [
+            # Horner's rule.
+            functools.reduce(lambda y, one: y * at + one, part[1:], as_score(part[0]))
+            for at, part in zip([x - start for start in starts], parts, strict=True)
+        ]
         curves.append(piecewise(x, ends, values))
     return total([curve * one for curve, one in zip(curves, weights, strict=True)])
-
-
-def _polynomial(x: Score, coefficients: Sequence[float]) -> Score:
-    """Return a polynomial by Horner's rule, highest power first."""
-    value = as_score(coefficients[0])
-    for one in coefficients[1:]:
-        value = value * x + one
-    return value
-
-
-def read_cells(column: Column, cells: Any) -> NDArray[Any]:
-    """Return a column's cells as from ``Column.read``, with NaN for missing numbers."""
-    if isinstance(column, NumericColumn):
-        return column.read_with_gaps(cells)
-    return column.places(cells) if isinstance(column, CategoricalColumn) else column.read(cells)
 
 
 def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Factor:
@@ -374,14 +334,10 @@ def read_factor(name: str, node: ast.AST, columns: Mapping[str, Column]) -> Fact
     if isinstance(node, ast.Name):
         column = columns.get(node.id)
         if isinstance(column, CategoricalColumn) and column.pooled:
-            return _indicators(f"(1 | {column.name})", column, column.categories[0])
+            return _indicators(f"(1 | {column.name})", column)
         if isinstance(column, CategoricalColumn):
-            return _indicators(name, column, _reference(column))
+            return _indicators(name, column)
     return _number(name, read_expression(node, columns))
-
-
-def _reference(column: CategoricalColumn) -> Entry:
-    return column.categories[0] if column.reference is None else column.reference
 
 
 def _random(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
@@ -390,7 +346,7 @@ def _random(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
     if not isinstance(column, CategoricalColumn) or column.ordered:
         raise ValueError("a random intercept takes a categorical column, without an order: (1 | g)")
     pooled = dataclasses.replace(column, pooled=True, reference=None)
-    return _indicators(f"(1 | {column.name})", pooled, column.categories[0])
+    return _indicators(f"(1 | {column.name})", pooled)
 
 
 def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
@@ -405,7 +361,7 @@ def _category(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Facto
         raise ValueError("C takes a categorical column of the schema")
     column = dataclasses.replace(column, pooled=False)
     if len(node.args) == 1 and not node.keywords:
-        return _indicators(name, column, _reference(column))
+        return _indicators(name, column)
     if any(one.arg == "levels" for one in node.keywords):
         raise ValueError(
             "levels= and their order come from the schema's categories: write C(x), or "
@@ -436,15 +392,40 @@ def _stated_reference(node: ast.AST | None) -> Any:
 
 
 def _spline(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
-    first, settings = _settings(node, _OF_SPLINES)
-    expression = read_expression(first, columns)
-    degree, intercept = settings["degree"], settings["include_intercept"]
-    if type(degree) is not int or not 1 <= degree <= _MOST_DEGREE or type(intercept) is not bool:
+    """Read a B-spline basis on the range of an expression, by default without its first column.
+
+    Basis functions are nonnegative and sum to 1 (de Boor, *A Practical Guide to Splines*,
+    chapter IX), so each row is a convex combination of indicators and lies in their ball.
+    """
+    number, settings = _settings(node, _OF_SPLINES)
+    expression = read_expression(number, columns)
+    degree, whole = settings["degree"], settings["include_intercept"]
+    if type(degree) is not int or not 1 <= degree <= _MOST_DEGREE or type(whole) is not bool:
         raise ValueError(
             f"bs needs a degree from 1 to {_MOST_DEGREE} and include_intercept=True or False"
         )
-    knots = _knots("bs", settings["df"], settings["knots"], degree + intercept, _varied(expression))
-    return _splines(name, expression, knots, degree, whole=intercept)
+    low, high = _varied(expression)
+    knots = _knots("bs", settings["df"], settings["knots"], degree + whole, (low, high))
+    padded = np.array([low] * (degree + 1) + list(knots) + [high] * (degree + 1))
+    n = len(knots) + degree + 1
+    found: Factor | None = None
+    for first in (1, 0) if whole else (1,):
+        center, radius = indicator_ball(n - 1)
+        found = Factor(
+            name,
+            expression.columns,
+            tuple(f"{name}[{i}]" for i in range(first, n)),
+            functools.partial(_spline_values, expression, padded, degree, first),
+            functools.partial(_spline_score, expression, knots, padded, degree, first),
+            _PLAIN,
+            Scaled(center, 1.0, radius) if first else _PLAIN,
+            expression.numbers.union(knots),
+            rest=found,
+            is_reduced=whole and first > 0,
+            is_spline=True,
+        )
+    assert found is not None
+    return found
 
 
 def _natural(name: str, node: ast.Call, columns: Mapping[str, Column]) -> Factor:
