@@ -21,9 +21,9 @@ from dpglm.inference.inference import Inference
 from dpglm.inference.summary import is_shrunk
 from dpglm.ledger.store import write_text
 from dpglm.problem import IdentityLink, Link, LogitLink, LogLink
-from dpglm.shapes.shape import Errors, Shape, ValuedTerm, public_weights, terms_of
+from dpglm.shapes.shape import Errors, Shape, public_weights, terms_of
 from dpglm.solvers.uncertainty import NoiseCovariance
-from dpglm.tables.additive_terms import as_dense
+from dpglm.tables.additive_terms import Term, as_dense
 from dpglm.tables.schema import Schema
 
 _NO_BANDS = (
@@ -297,7 +297,7 @@ def _band_in_words(model: ReleasedModel, level: float, simultaneous: bool) -> st
     return words
 
 
-def _solved(term: ValuedTerm, wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def _solved(term: Term, wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Return coefficients and a constant that give a term these values."""
     count, n_features = term.matrix.shape
     if count == n_features and not isinstance(term.matrix, np.ndarray):

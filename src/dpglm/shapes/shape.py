@@ -17,35 +17,12 @@ from dpglm._calls import checked
 from dpglm._codec import Matrix, Vector
 from dpglm._validation import check_real, in_one_line
 from dpglm.inference.comparisons import largest_errors, quantile, root_of
-from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, as_dense
+from dpglm.tables.additive_terms import Axis, CategoricalAxis, NumericAxis, Term, as_dense
 from dpglm.tables.columns import CategoricalColumn, Column, NumericColumn
 from dpglm.tables.schema import Schema
 
 _PIECES, _PIECES_OF_PAIRS = 60, 16
 """Pieces in which effects of a formula's numeric columns are shown."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ValuedTerm:
-    """A term with values ``matrix @ coefficients[features]`` at knots and levels, linear between.
-
-    ``matrix``, dense or sparse, has the shape (n_values, n_features).
-    """
-
-    axes: tuple[Axis, ...]
-    features: slice | NDArray[np.intp]
-    matrix: Any
-
-    @property
-    def name(self) -> str:
-        """Name of the term."""
-        return " x ".join(axis.name for axis in self.axes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of values along each column."""
-        return tuple(len(axis.labels) for axis in self.axes)
 
 
 def cells_of(axis: Axis) -> list[Any]:
@@ -63,24 +40,17 @@ def public_weights(axes: tuple[Axis, ...]) -> NDArray[np.float64]:
     return weights
 
 
-def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
+def terms_of(schema: Schema) -> tuple[Term, ...]:
     """Return the terms of an additive or linear model, or of a formula.
 
     All terms of a formula that read the same column, or the same two, are one term. A ValueError
     refuses terms of three columns.
     """
     if schema.additive is not None:
-        return tuple(
-            ValuedTerm(
-                term.axes,
-                term.features,
-                sparse.eye_array(len(term.labels)) if term.root is None else term.root,
-            )
-            for term in schema.additive_encoding.terms
-        )
+        return schema.additive_encoding.terms
     if schema.formula is not None:
         return tuple(_terms_of_formula(schema))
-    terms: list[ValuedTerm] = []
+    terms: list[Term] = []
     start = 0
     for column in schema.plain_columns:
         stop = start + len(column.feature_names)
@@ -88,12 +58,12 @@ def terms_of(schema: Schema) -> tuple[ValuedTerm, ...]:
         matrix = np.zeros((len(axis.labels), stop - start))
         cells = cells_of(axis)
         column.encode(["" if cell is None else cell for cell in cells], matrix)
-        terms.append(ValuedTerm((axis,), slice(start, stop), matrix))
+        terms.append(Term((axis,), slice(start, stop), matrix))
         start = stop
     return tuple(terms)
 
 
-def _terms_of_formula(schema: Schema) -> Iterator[ValuedTerm]:
+def _terms_of_formula(schema: Schema) -> Iterator[Term]:
     places: dict[tuple[str, ...], list[int]] = {}
     for term in schema.encoding.named_terms:
         if len(term.columns) > 2:
@@ -113,7 +83,7 @@ def _terms_of_formula(schema: Schema) -> Iterator[ValuedTerm]:
         table = {one.name: [cells_of(_axis(one))[0]] * len(rows) for one in schema.columns}
         table |= {name: [row[place] for row in rows] for place, name in enumerate(names)}
         chosen = np.array(features, dtype=np.intp)
-        yield ValuedTerm(axes, chosen, schema.encode(table)[:, chosen])
+        yield Term(axes, chosen, schema.encode(table)[:, chosen])
 
 
 def _axis(column: Column, segments: int = 1) -> Axis:
@@ -357,7 +327,7 @@ class Errors:
 
     def band(
         self,
-        term: ValuedTerm,
+        term: Term,
         weights: NDArray[np.float64],
         level: float,
         simultaneous: bool,

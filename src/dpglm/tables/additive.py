@@ -169,8 +169,7 @@ class AdditiveEncoding(Encoding):
     def units(self) -> LinearUnits:
         sizes = [term.features.stop - term.features.start for term in self.terms]
         blocks = [
-            (sparse.eye_array(size) if term.root is None else term.root, np.zeros(size))
-            for term, size in zip(self.terms, sizes, strict=True)
+            (term.matrix, np.zeros(size)) for term, size in zip(self.terms, sizes, strict=True)
         ]
         return LinearUnits.of_blocks(
             blocks, names=[name for term in self.terms for name in term.labels]

@@ -346,10 +346,15 @@ class CategoricalAxis(Axis):
 @final
 @dataclass(frozen=True, eq=False)
 class Term:
-    """An effect of one or two columns, and the positions of its features in the model."""
+    """An effect of one or two columns, and the positions of its features in the model.
+
+    ``features`` is a slice, or an array of positions for a model whose ``stated`` matrix maps
+    coefficients to the effect's values.
+    """
 
     axes: tuple[Axis, ...]
-    features: slice
+    features: Any
+    stated: Any = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -395,10 +400,22 @@ class Term:
             roots[i] = sparse.eye_array(len(axis.labels)) if roots[i] is None else roots[i]
         return sparse.csr_array(functools.reduce(sparse.kron, roots))
 
+    @property
+    def matrix(self) -> Any:
+        """Map from coefficients to the values, dense or sparse."""
+        if self.stated is not None:
+            return self.stated
+        return sparse.eye_array(len(self.labels)) if self.root is None else self.root
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of values along each column."""
+        return tuple(len(axis.labels) for axis in self.axes)
+
     def score(self, weights: NDArray[np.float64]) -> Score:
         """Return the effect at coefficients, as an expression of the cells."""
         values = weights if self.root is None else np.asarray(self.root @ weights)
-        return _surface(self.axes, values.reshape([len(axis.labels) for axis in self.axes]))
+        return _surface(self.axes, values.reshape(self.shape))
 
     def basis(self, *points: ArrayLike) -> NDArray[np.float64]:
         """Return features at points, so that the effect is ``basis @ coefficients``.

@@ -248,6 +248,7 @@ def read_target(entry: object) -> TargetColumn:
 
 
 _TIMES = ("date", "duration")
+_DATES = frozenset({"low", "high", "missing", "knots"})
 _PARTS_KEY = "parts"
 _FORMS = ("categorical", "cyclic")
 _BY_FIELD: Mapping[str, str] = MappingProxyType({"categories": "categorical", "low": "numeric"})
@@ -276,7 +277,7 @@ def read_entry(name: str, entry: object) -> list[Column]:
         if entry.get(key) is not None and kind != "date":
             raise ValueError(f'"{key}" is for columns of type "date"')
     if kind == "date":
-        stated = _with_days(stated)
+        stated |= {key: _in_days(key, one) for key, one in stated.items() if key in _DATES}
     if kind == "duration" and stated.get("unit", "days") not in UNITS:
         check_one_of("unit", stated["unit"], tuple(UNITS))
     missing, indicator = stated.get("missing"), False
@@ -307,22 +308,14 @@ def _kind_of(entry: Mapping[str, Any]) -> str | None:
     return "date" if is_date else found.pop()
 
 
-def _with_days(entry: Mapping[str, Any]) -> dict[str, Any]:
-    stated = dict(entry)
-    for key in ("low", "high", "missing"):
-        if isinstance(stated.get(key), str):
-            stated[key] = _day(key, stated[key])
-    missing = stated.get("missing")
-    if isinstance(missing, Mapping) and isinstance(missing.get("value"), str):
-        stated["missing"] = {**missing, "value": _day("missing", missing["value"])}
-    if isinstance(stated.get("knots"), list):
-        stated["knots"] = [_day("knots", one) for one in stated["knots"]]
-    return stated
-
-
-def _day(key: str, value: Any) -> Any:
+def _in_days(key: str, value: Any) -> Any:
+    """Read the dates in a field as days."""
+    if isinstance(value, list):
+        return [_in_days(key, one) for one in value]
+    if isinstance(value, Mapping) and "value" in value:
+        return {**value, "value": _in_days(key, value["value"])}
     try:
-        return days_of(value)
+        return days_of(value) if isinstance(value, str) else value
     except ValueError as error:
         raise ValueError(f'"{key}" {error}') from None
 
@@ -357,10 +350,10 @@ def write_entries(columns: Iterable[Column]) -> dict[str, Any]:
             if column.format is not None:
                 entry["format"] = column.format
             if column.time == "date":
-                for key in entry.keys() & {"low", "high", "missing"}:
-                    entry[key] = date_text(entry[key])
-                if "knots" in entry:
-                    entry["knots"] = [date_text(one) for one in entry["knots"]]
+                for key in entry.keys() & _DATES:
+                    days = entry[key]
+                    is_list = isinstance(days, list)
+                    entry[key] = [*map(date_text, days)] if is_list else date_text(days)
         entries[name] = entry
     return entries
 
