@@ -360,7 +360,8 @@ class Errors:
                 for sign, side, order in ((1.0, 1, rising), (-1.0, 0, rising[::-1])):
                     end, of = sign * own_ends[order, side], sign * own_values[order]
                     own_ends[order, side] = sign * _projected(end, of)
-        return ends.reshape(len(ends), *term.shape, 2)
+        band: NDArray[np.float64] = ends.reshape(len(ends), *term.shape, 2)
+        return band
 
 
 def _projected(end: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:

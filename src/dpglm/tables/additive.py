@@ -29,7 +29,6 @@ from dpglm.tables.encoding import (
     CATEGORY_PRIOR,
     Encoding,
     FeatureBlock,
-    LinearUnits,
     NamedTerm,
     Reader,
 )
@@ -162,18 +161,9 @@ class AdditiveEncoding(Encoding):
             # The values of an effect have the covariance of the features, up to this scale.
             prior = CATEGORY_PRIOR / term.norm
             large = is_alone and term.root is None and many
-            found.append(FeatureBlock(named, term.feature_names, term.norm, prior, pooled, large))
+            features, effects = term.feature_names, (term.matrix, np.zeros(term.matrix.shape[1]))
+            found.append(FeatureBlock(named, features, term.norm, prior, effects, pooled, large))
         return tuple(found)
-
-    @property
-    def units(self) -> LinearUnits:
-        sizes = [term.features.stop - term.features.start for term in self.terms]
-        blocks = [
-            (term.matrix, np.zeros(size)) for term, size in zip(self.terms, sizes, strict=True)
-        ]
-        return LinearUnits.of_blocks(
-            blocks, names=[name for term in self.terms for name in term.labels]
-        )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         # Few rows at a time, so that their features stay in the processor's cache.

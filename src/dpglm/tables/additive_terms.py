@@ -247,7 +247,7 @@ class NumericAxis(Axis):
         return np.arange(len(self.knots))
 
     def places(self, cells: ArrayLike) -> Places:
-        numbers = self.column.read_with_gaps(cells)
+        numbers = self.column.read(cells, gaps=True)
         gaps = np.isnan(numbers)
         stretched = self.column.stretched(np.where(gaps, self.column.low, numbers))
         last = len(self.knots) - 1
@@ -332,7 +332,7 @@ class CategoricalAxis(Axis):
         return np.array([i for i, one in enumerate(self.column.categories) if one != ""])
 
     def places(self, cells: ArrayLike) -> Places:
-        return Places(self.column.places(cells))
+        return Places(self.column.read(cells, gaps=True))
 
     def score(self, values: Sequence[Score], gap: Score | None = None) -> Score:
         return self.column.lookup(values)

@@ -15,7 +15,7 @@ from dpglm._codec import APART_FIELD, SCALAR, Form, Text, named
 from dpglm._score import Score, as_score, cell, choice, is_missing, is_number, lookup, refused
 from dpglm._validation import check_one_of, check_real, in_one_line
 from dpglm.tables.cells import Entry, Vocabulary, as_numbers, normal
-from dpglm.tables.times import PARTS, as_units, days_of, parts_of, read_dates, read_spans
+from dpglm.tables.times import PARTS, as_units, days_of, parts_of, read_times
 
 Number: TypeAlias = Annotated[float, SCALAR]
 
@@ -49,6 +49,7 @@ Entries: TypeAlias = Annotated[
     tuple[Entry, ...], Form(list, lambda value: tuple(value) if isinstance(value, list) else value)
 ]
 _Floats: TypeAlias = NDArray[np.float64]
+Effects: TypeAlias = tuple[tuple[str, ...], _Floats, _Floats]
 
 # The best of 10, 100, 1000 and the range itself on Adult's training rows
 # (``python -m experiments.additive``).
@@ -93,7 +94,11 @@ class Column:
 
     @property
     def effects(self) -> Effects:
-        """The map from coefficients of the features to effects in the column's units."""
+        """Names of effects in the column's units, and the map from coefficients to them.
+
+        Effects are ``slopes @ w``, and the column adds ``shifts @ w`` to the intercept; ``slopes``
+        has shape (n_effects, n_features).
+        """
         return self.plain.effects
 
     @property
@@ -101,12 +106,13 @@ class Column:
         """Names of the features."""
         return self.plain.feature_names
 
-    def read(self, values: ArrayLike) -> NDArray[Any]:
+    def read(self, values: ArrayLike, *, gaps: bool = False) -> NDArray[Any]:
         """Return each row's number, clipped to the bounds, or position among the categories.
 
-        Errors name the column, the row and the remedy.
+        With ``gaps``, missing numbers with a public number for them are NaN, and unlisted values
+        of a pooled column follow its last category. Errors name the column, the row and the remedy.
         """
-        return self.plain.read(self.plain_cells(values))
+        return self.plain.read(self.plain_cells(values), gaps=gaps)
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
         """Write the features of each row into ``out``, zeros of shape (n, len(feature_names)).
@@ -149,19 +155,6 @@ class Column:
     def with_first_reference(self) -> Column:
         """Return the column with its first category as reference, unless it has one."""
         return self
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Effects:
-    """Named effects ``slopes @ w`` of a column, which adds ``shifts @ w`` to the intercept.
-
-    ``slopes`` has shape (n_effects, n_features), ``shifts`` shape (n_features,).
-    """
-
-    names: tuple[str, ...]
-    slopes: _Floats
-    shifts: _Floats
 
 
 def indicator_ball(n: int) -> tuple[float, float]:
@@ -228,17 +221,9 @@ class NumericColumn(Column):
         numbers /= self._scale
         np.clip(numbers, -1.0, 1.0, out=out[:, 0])
 
-    def read(self, values: ArrayLike) -> _Floats:
-        numbers = as_numbers(self.plain_cells(values), f"column {self.name!r}", self.missing)
-        return np.clip(numbers, self.low, self.high, out=numbers)
-
-    def read_with_gaps(self, values: ArrayLike) -> _Floats:
-        """Return each row's number, clipped to the bounds, and NaN for missing values.
-
-        Missing values are errors unless the column has a number for them.
-        """
-        gap = None if self.missing is None else math.nan
-        numbers = as_numbers(self.plain_cells(values), f"column {self.name!r}", gap)
+    def read(self, values: ArrayLike, *, gaps: bool = False) -> _Floats:
+        stand_in = math.nan if gaps and self.missing is not None else self.missing
+        numbers = as_numbers(self.plain_cells(values), f"column {self.name!r}", stand_in)
         return np.clip(numbers, self.low, self.high, out=numbers)
 
     def score(self, weights: Sequence[float]) -> Score:
@@ -269,12 +254,10 @@ class NumericColumn(Column):
         return self.time is None
 
     def plain_cells(self, values: ArrayLike) -> ArrayLike:
-        what = f"column {self.name!r}"
-        if self.time == "date":
-            return as_units(read_dates(values, what, self.format))
-        if self.time == "duration":
-            return as_units(read_spans(values, what), self.unit or "days")
-        return values
+        if self.time is None:
+            return values
+        micros = read_times(values, f"column {self.name!r}", self.time, self.format)
+        return as_units(micros, "days" if self.time == "date" else self.unit or "days")
 
     def stretched(self, numbers: _Floats) -> _Floats:
         """Map numbers between the bounds to [0, 1], on the column's scale."""
@@ -308,7 +291,7 @@ class NumericColumn(Column):
     @property
     def effects(self) -> Effects:
         slope = 1.0 / self._scale
-        return Effects((self.name,), np.array([[slope]]), np.array([-self._center * slope]))
+        return (self.name,), np.array([[slope]]), np.array([-self._center * slope])
 
     @property
     def _center(self) -> float:
@@ -383,7 +366,7 @@ class CategoricalColumn(Column):
         )
 
     def encode(self, values: ArrayLike, out: NDArray[np.floating[Any]]) -> None:
-        positions = self.places(values)
+        positions = self.read(values, gaps=True)
         if self.cyclic:
             out[:] = self._circle[positions]
             return
@@ -393,18 +376,11 @@ class CategoricalColumn(Column):
         if self.reference is not None:
             out -= self._center
 
-    def read(self, values: ArrayLike) -> NDArray[np.intp]:
-        return self._positions(values, None)
-
-    def places(self, values: ArrayLike) -> NDArray[np.intp]:
-        """Return positions as ``read``; unlisted values of a pooled column follow the last one."""
-        return self._positions(values, len(self.categories) if self.pooled else None)
-
-    def _positions(self, values: ArrayLike, other: int | None) -> NDArray[np.intp]:
+    def read(self, values: ArrayLike, *, gaps: bool = False) -> NDArray[np.intp]:
+        other = len(self.categories) if gaps and self.pooled else None
         other = other if self.other is None else self.categories.index(self.other)
-        what = f"column {self.name!r}"
         return Vocabulary(self.categories).positions(
-            self.plain_cells(values), what, _CATEGORY_CURE, other
+            self.plain_cells(values), f"column {self.name!r}", _CATEGORY_CURE, other
         )
 
     def score(self, weights: Sequence[float]) -> Score:
@@ -447,7 +423,8 @@ class CategoricalColumn(Column):
         if self.part == _GAP:
             gaps = np.isnan(as_numbers(self.of.plain_cells(values), what, math.nan))
             return np.array(self.categories, dtype=object)[gaps.astype(np.intp)]
-        return parts_of(read_dates(values, what, self.of.format), self.part, self.of.missing)
+        micros = read_times(values, what, "date", self.of.format)
+        return parts_of(micros, self.part, self.of.missing)
 
     @property
     def source(self) -> str:
@@ -468,18 +445,18 @@ class CategoricalColumn(Column):
                 base, middle = self.reference, places[self.categories.index(self.reference)]
             shown = [i for i, one in enumerate(self.categories) if one != self.reference]
             names = tuple(f"{self.name}={self.categories[i]} vs {base}" for i in shown)
-            return Effects(names, places[shown] - middle, middle)
+            return names, places[shown] - middle, middle
         features = self.feature_names
         n = len(features)
         if self.pooled:
-            return Effects(tuple(f"{one} vs mean" for one in features), np.eye(n), np.zeros(n))
+            return tuple(f"{one} vs mean" for one in features), np.eye(n), np.zeros(n)
         if self.reference is None:
             # Only differences are identified next to the intercept: differences from the mean.
             means = np.full(n, 1.0 / n)
             names = tuple(f"{feature} vs mean" for feature in features)
-            return Effects(names, np.eye(n) - means, means)
+            return names, np.eye(n) - means, means
         names = tuple(f"{feature} vs {self.reference}" for feature in features)
-        return Effects(names, np.eye(n), np.full(n, -self._center))
+        return names, np.eye(n), np.full(n, -self._center)
 
     def with_reference(self, reference: Entry) -> Column:
         try:

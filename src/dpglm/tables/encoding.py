@@ -212,14 +212,16 @@ class FeatureBlock:
     """Neighbouring features of an encoding: a term, or a part of one.
 
     ``norm`` bounds the L2 norm of their values in a row, and ``prior_scale`` the prior standard
-    deviation of a coefficient. ``pooled`` marks indicators of a factor with random effects;
-    ``large`` marks those and indicators of many levels.
+    deviation of a coefficient. ``effects`` are their slopes and shifts in ``units``. ``pooled``
+    marks indicators of a factor with random effects; ``large`` marks those and indicators of many
+    levels.
     """
 
     term: NamedTerm
     features: tuple[str, ...]
     norm: float
-    prior_scale: float = math.inf
+    prior_scale: float
+    effects: Any
     pooled: bool = False
     large: bool = False
 
@@ -269,10 +271,13 @@ class Encoding(abc.ABC):
             found[one.term.name] = dataclasses.replace(one.term, coefficients=every)
         return tuple(found.values())
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def units(self) -> LinearUnits:
         """The map from coefficients of features to effects in the table's units."""
+        return LinearUnits.of_blocks(
+            [one.effects for one in self.blocks],
+            names=[name for one in self.blocks for name in one.term.coefficients],
+        )
 
     @property
     def has_intercept(self) -> bool:
@@ -333,7 +338,7 @@ class ColumnEncoding(Encoding):
     def blocks(self) -> tuple[FeatureBlock, ...]:
         found = []
         for one in self.columns:
-            names, levels = one.effects.names, list[tuple[Any, str | None]]()
+            (names, *effects), levels = one.effects, list[tuple[Any, str | None]]()
             pooled, large, is_category = False, False, isinstance(one, CategoricalColumn)
             if isinstance(one, CategoricalColumn) and not one.cyclic:
                 others, reference, pooled = iter(names), one.reference, one.pooled
@@ -342,16 +347,9 @@ class ColumnEncoding(Encoding):
                 large = pooled or (reference is None and len(names) > MOST_LEVELS)
             scale = CATEGORY_PRIOR if is_category else math.inf
             term = NamedTerm(one.name, names, (one.name,), tuple(levels))
-            found.append(FeatureBlock(term, one.feature_names, one.norm, scale, pooled, large))
+            block = FeatureBlock(term, one.feature_names, one.norm, scale, effects, pooled, large)
+            found.append(block)
         return tuple(found)
-
-    @property
-    def units(self) -> LinearUnits:
-        effects = [column.effects for column in self.columns]
-        return LinearUnits.of_blocks(
-            [(one.slopes, one.shifts) for one in effects],
-            names=[name for one in effects for name in one.names],
-        )
 
     def encode(self, cells: Reader, out: NDArray[np.floating[Any]]) -> None:
         start = 0
@@ -369,8 +367,8 @@ class ColumnEncoding(Encoding):
     def encode_sparse(self, cells: Reader, n_rows: int, dtype: str = "float64") -> sparse.csr_array:
         parts = []
         for column in self.columns:
-            if column.name in self.large and isinstance(column, CategoricalColumn):
-                places = column.places(cells(column.name))
+            if column.name in self.large:
+                places = column.read(cells(column.name), gaps=True)
                 parts.append(indicators(places, len(column.feature_names), dtype))
             else:
                 out = np.zeros((n_rows, len(column.feature_names)), dtype=dtype)

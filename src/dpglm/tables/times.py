@@ -98,35 +98,25 @@ def span_of(cell: Any) -> int:
 
 
 _GAP = np.iinfo(np.int64).min
-_DATE_CURE = (
-    "a date that the schema describes: write dates as 2026-11-27 or 27.11.2026, state another form "
-    'in the schema ("format": "%m/%d/%Y"), or declare the column as numeric'
+_CURES: Mapping[str, str] = MappingProxyType(
+    {
+        "date": " that the schema describes: write dates as 2026-11-27 or 27.11.2026, state "
+        'another form in the schema ("format": "%m/%d/%Y"), or declare the column as numeric',
+        "duration": ': write durations as 36:15:00 or "1 day 12:15:00", or declare the column as '
+        "numeric",
+    }
 )
-_SPAN_CURE = (
-    'a duration: write durations as 36:15:00 or "1 day 12:15:00", or declare the column as numeric'
-)
 
 
-def read_dates(values: ArrayLike, what: str, format: str | None) -> Micros:
-    """Read dates or times as microseconds since 1970-01-01, see ``as_units`` for gaps.
+def read_times(values: ArrayLike, what: str, kind: str, format: str | None = None) -> Micros:
+    """Read a column of dates or durations as microseconds, see ``as_units`` for gaps.
 
-    Errors name the column, the row and the remedy.
+    ``kind`` is "date" (since 1970-01-01) or "duration". Errors name the column, the row and the
+    remedy.
     """
-    return _micros(values, what, "M", lambda cell: micros_of(cell, format), _DATE_CURE)
-
-
-def read_spans(values: ArrayLike, what: str) -> Micros:
-    """Read durations as microseconds, see ``read_dates``."""
-    return _micros(values, what, "m", span_of, _SPAN_CURE)
-
-
-def _micros(
-    values: ArrayLike, what: str, kind: str, read: Callable[[Any], int], cure: str
-) -> Micros:
-    """Read cells of a column; ``kind`` is NumPy's of arrays that need no reading."""
-    cells = as_cells(values, what)
-    if cells.dtype.kind == kind:
-        found: Micros = cells.astype(f"{kind}8[us]").astype(np.int64)
+    cells, code = as_cells(values, what), "M" if kind == "date" else "m"
+    if cells.dtype.kind == code:
+        found: Micros = cells.astype(f"{code}8[us]").astype(np.int64)
         return np.where(np.isnat(cells), _GAP, found)
     micros = np.full(len(cells), _GAP)
     known: dict[Hashable, int] = {}
@@ -135,10 +125,11 @@ def _micros(
             continue
         try:
             if cell not in known:
-                known[cell] = read(cell)
+                known[cell] = micros_of(cell, format) if kind == "date" else span_of(cell)
             micros[row] = known[cell]
         except (TypeError, ValueError, OverflowError):
-            raise ValueError(f"{what}, row {row + 1}: {in_one_line(cell)} is not {cure}") from None
+            where = f"{what}, row {row + 1}: {in_one_line(cell)}"
+            raise ValueError(f"{where} is not a {kind}{_CURES[kind]}") from None
     return micros
 
 

@@ -122,7 +122,7 @@ class FormulaEncoding(Encoding):
             )
             prior = CATEGORY_PRIOR if all(one.is_category for one in term) else math.inf
             norm, pooled = math.prod(one.norm for one in scales), term[0].pooled
-            found.append(FeatureBlock(named, names, norm, prior, pooled, large=pooled))
+            found.append(FeatureBlock(named, names, norm, prior, None, pooled, large=pooled))
         return tuple(found)
 
     @functools.cached_property
@@ -157,7 +157,7 @@ class FormulaEncoding(Encoding):
 
     def _read(self, cells: Reader) -> dict[str, NDArray[Any]]:
         used = [column for column in self.columns if column.name in self.column_names]
-        return {one.name: _cells(one, cells(one.name)) for one in used}
+        return {one.name: one.read(cells(one.name), gaps=True) for one in used}
 
     def score(self, weights: NDArray[np.float64]) -> Score:
         found, start = [], 0
@@ -203,13 +203,6 @@ class FormulaEncoding(Encoding):
         """Scalings of each term's factors, with as many centred ones as possible."""
         known = {frozenset(term) for term in self.terms}
         return tuple(_scaled(term, _centered(term, known)) for term in self.slopes)
-
-
-def _cells(column: Column, values: Any) -> NDArray[Any]:
-    """Return cells as from ``Column.read``, with NaN for missing numbers."""
-    if isinstance(column, NumericColumn):
-        return column.read_with_gaps(values)
-    return column.places(values) if isinstance(column, CategoricalColumn) else column.read(values)
 
 
 def _scaled(term: Term, centered: frozenset[Factor]) -> tuple[Scaled, ...]:
@@ -279,7 +272,9 @@ def artificial_rows(
     n_within = 2 * n_unknowns // n_combined + 20
     n_rows, found = n_combined * n_within, {number for one in factors for number in one.numbers}
     places = np.unravel_index(np.repeat(np.arange(n_combined), n_within), (*sizes, 1))
-    cells = {one.name: place for one, place in zip(categories, places[:-1], strict=True)}
+    cells: dict[str, NDArray[Any]] = dict(
+        zip((one.name for one in categories), places[:-1], strict=True)
+    )
     for one in used:
         if isinstance(one, NumericColumn):
             cells[one.name] = _drawn(one, found, n_rows, rng)
