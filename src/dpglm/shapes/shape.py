@@ -344,10 +344,7 @@ class Errors:
         monotone functions by rearrangement", Biometrika 96 (2009), section 2.
         """
 
-        def chosen(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-            return matrix[term.features][:, term.features]
-
-        freedom, own = self.degrees_of_freedom, chosen(self.covariance)
+        freedom, own = self.degrees_of_freedom, self.covariance[term.features][:, term.features]
         half = half_widths(term.matrix, weights, own, level, freedom, simultaneous)
         values = np.asarray(term.matrix @ self.center[:, term.features].T).T
         values = values - (values @ weights)[:, np.newaxis]
@@ -360,8 +357,7 @@ class Errors:
                 for sign, side, order in ((1.0, 1, rising), (-1.0, 0, rising[::-1])):
                     end, of = sign * own_ends[order, side], sign * own_values[order]
                     own_ends[order, side] = sign * _projected(end, of)
-        band: NDArray[np.float64] = ends.reshape(len(ends), *term.shape, 2)
-        return band
+        return ends.reshape(len(ends), *term.shape, 2)
 
 
 def _projected(end: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
