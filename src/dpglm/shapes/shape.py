@@ -343,7 +343,6 @@ class Errors:
         Chernozhukov, Fernández-Val and Galichon, "Improving point and interval estimators of
         monotone functions by rearrangement", Biometrika 96 (2009), section 2.
         """
-
         freedom, own = self.degrees_of_freedom, self.covariance[term.features][:, term.features]
         half = half_widths(term.matrix, weights, own, level, freedom, simultaneous)
         values = np.asarray(term.matrix @ self.center[:, term.features].T).T
