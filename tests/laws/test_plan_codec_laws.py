@@ -394,12 +394,17 @@ FORGED = {
         name: NAMED[name]()
         for name in (
             "accelerated_mirror_descent",
+            "d2p2",
             "frank_wolfe",
+            "johnson_lindenstrauss",
             "local_sgd",
             "newton",
+            "newton_raphson",
             "objective_perturbation",
             "output_perturbation",
+            "prototypes",
             "pure_gd",
+            "sufficient_statistics",
             "svrg",
         )
     },
@@ -407,6 +412,7 @@ FORGED = {
 
 
 @pytest.mark.filterwarnings("ignore:steps overflowed:RuntimeWarning")
+@pytest.mark.one_in(1)
 @pytest.mark.parametrize("name", FORGED)
 def test_numbers_of_forged_plans_are_found_out(name):
     plan = next(plans_of(FORGED[name]))

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpglm import LogisticRegression
-from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.projection import (
     GaussianEmbedding,
@@ -25,7 +23,7 @@ from dpglm.oracle.gradients import clipped_gradient_sum
 from dpglm.oracle.rounding import sum_rounding
 from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.events import Gaussian, LastIterate, Repeated
-from dpglm.privacy.noise import SeededNoise, additive
+from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import (
     L1,
     L2,
@@ -49,7 +47,6 @@ from dpglm.solvers import Constant, FrankWolfe, JohnsonLindenstrauss, NoisyGD, r
 from dpglm.solvers.composite import johnson_lindenstrauss as module
 from dpglm.solvers.composite.johnson_lindenstrauss import balanced_dimension
 from tests.audit.attack import released_sums
-from tests.forgeries import both, double, forged, half, put
 from tests.planted import not_shortened
 
 BUDGET = ApproximateDP(1.0, 1e-5)
@@ -191,16 +188,6 @@ def test_budgets_that_gaussian_noise_cannot_meet_are_refused():
         JohnsonLindenstrauss().plan(LOGISTIC, ApproximateDP(1.0, 0.0), make()[1])
 
 
-def test_settings_are_plain_and_describe_the_run():
-    plan = JohnsonLindenstrauss(9, gradient_descent=FEW).plan(LOGISTIC, BUDGET, make()[1])
-    assert plan.method.algorithm == "Johnson-Lindenstrauss method"
-    assert plan.document["method"]["embedding"] == {"type": "sparse_embedding", "nonzeros": 8}
-    assert plan.method.inner.data.n_features == 9
-    assert plan.method.n_steps == 4
-    assert plan.method.gradient_evaluations == 4 * 80
-    assert plan.method.releases_iterates
-
-
 def test_float32_becomes_float64_if_an_added_row_shifts_others():
     spec = dataclasses.replace(make(layout="csr")[1], dtype="float32")
     for adjacency, dtype in zip(Adjacency, ("float32", "float64", "float32"), strict=True):
@@ -222,31 +209,6 @@ def test_the_last_iterate_alone_is_cheaper_here_too():
     assert not plan.method.releases_iterates
     assert plan.method.releases[0].event == Gaussian(plan.event.noise_multiplier)
     assert run(plan, rows, SeededNoise(0)).history == ()
-
-
-def test_certificates_hold_and_wrong_ones_do_not():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(200, 60)), rng.integers(0, 2, 200)
-    solver = JohnsonLindenstrauss(12, gradient_descent=FEW)
-    model = LogisticRegression(classes=[0, 1], row_norm=3.0, solver=solver).fit(X, y)
-    certificate = model.privacy_
-    assert verify(certificate).ok
-    assert model.coef_.shape == (1, 60)
-    cheaper = dataclasses.replace(certificate, epsilon=0.9)
-    assert not verify(cheaper).ok
-    for forge in (
-        put("plan.method.inner.data.n_features", 13),
-        put("plan.method.inner.method.data.n_features", 13),
-        put("plan.method.inner.data.row_norm", half),
-        put("plan.method.inner.adjacency", "replace_one"),
-        put("plan.method.inner.method.noise.noise_multiplier", double),
-        put("plan.method.data.n_features", 59),
-        both(
-            put("plan.method.inner.data.n_features", 13),
-            put("plan.method.inner.method.data.n_features", 13),
-        ),
-    ):
-        assert not verify(forged(certificate, forge)).ok
 
 
 # 3. The rule for the dimension.
@@ -375,34 +337,6 @@ def test_forgetting_to_shorten_embedded_rows_would_be_seen():
 
     assert contribution(embedded_rows) <= 0.5 * (1.0 + 1e-9)
     assert contribution(not_shortened) > 0.7
-
-
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_really_drawn_is_the_noise_declared(adjacency):
-    rows, spec = make()
-    plan = JohnsonLindenstrauss(
-        dimension=400, gradient_descent=NoisyGD(n_steps=12, step_size=1e-9, clip=0.5)
-    ).plan(LOGISTIC, BUDGET, spec, adjacency)
-    (release,) = plan.method.releases
-    with released_sums() as exact:
-        run(plan, rows, SeededNoise(0))
-    drawn = []
-    original = additive.add_gaussian
-
-    def listening(value, std, k, source):
-        noisy = original(value, std, k, source)
-        drawn.append(noisy - value)
-        return noisy
-
-    with mock.patch.object(additive, "add_gaussian", listening):
-        run(plan, rows, SeededNoise(0))
-    assert all(std == release.noise_scale for _, std in exact)
-    ratio = np.std(drawn) / release.noise_scale
-    # 4812 draws: a standard error of 1 %.
-    assert len(np.ravel(drawn)) == 12 * 401
-    assert abs(ratio - 1.0) < 0.045
-    least = release.noise_multiplier * adjacency.sum_sensitivity(0.5)
-    assert least <= release.noise_scale <= least * 1.02
 
 
 def test_event_equals_that_of_the_inner_run():

@@ -7,11 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import sparse
 from scipy.optimize import minimize
 
-from dpglm import LogisticRegression
-from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
@@ -151,20 +148,6 @@ def test_it_is_t_gaussian_releases_accounted_exactly(adjacency, budget):
     assert sigma == pytest.approx(3.0 / mu, rel=1e-8)
     run(plan, rows, SeededNoise(0))
     assert plan.method.gradient_evaluations == 9 * spec.n_rows
-
-
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_noise_equals_plan(adjacency):
-    spec = DataSpec(n_rows=7, n_features=40_000, row_norm=2.0, weight_bound=3.0)
-    rows = prepare_rows(np.zeros((7, 40_000)), np.ones(7), spec)
-    solver = AcceleratedMirrorDescent(n_steps=1, clip=0.3, step_size=0.5)
-    plan = solver.plan(Problem(Logistic()), GaussianDP(1.0), spec, adjacency)
-    w = run(plan, rows, SeededNoise(0)).w
-    factor = 3.0 * (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0) / 7.0
-    claimed = 0.5 * plan.method.noise_multiplier * 0.3 * factor
-    assert not chi_square_rejects(w, claimed)
-    assert chi_square_rejects(w, 1.03 * claimed)
-    assert chi_square_rejects(w, 0.97 * claimed)
 
 
 def half_noise(add):
@@ -333,28 +316,3 @@ def test_steps_follow_the_width_of_the_set():
     assert steps(L2Ball(4.0)) == pytest.approx(2 * steps(L2Ball(1.0)), abs=2)
     assert steps(L2Ball(1.0), n=4 * 10**5) == pytest.approx(2 * steps(L2Ball(1.0)), abs=2)
     assert steps(L2Ball(1.0), epsilon=0.3) < steps(L2Ball(1.0)) < steps(L2Ball(1.0), epsilon=3.0)
-
-
-def test_plans_are_values_and_settings_plain():
-    _, _, spec, _ = make()
-    problem = Problem(Logistic(), constraint=Simplex(2.0))
-    first, second = (
-        AcceleratedMirrorDescent(n_steps=3).plan(problem, GaussianDP(1.0), spec) for _ in range(2)
-    )
-    assert first == second
-    assert hash(first) == hash(second)
-
-
-@pytest.mark.parametrize("adjacency", [one.value for one in Adjacency])
-def test_certificates_hold(adjacency):
-    X, y, _, _ = make(n=80)
-    model = LogisticRegression(
-        classes=[-1, 1],
-        row_norm=1.0,
-        solver="accelerated_mirror_descent",
-        adjacency=adjacency,
-        n_rows=80,
-        random_state=0,
-    ).fit(sparse.csr_array(X[:, :3]), y)
-    found = verify(model.privacy_)
-    assert found.ok, found.summary()

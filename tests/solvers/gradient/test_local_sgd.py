@@ -24,7 +24,6 @@ from dpglm.privacy.noise import SeededNoise, additive
 from dpglm.problem import L2, Logistic, Problem
 from dpglm.solvers import Constant, LocalSGD, NoisyGD, UniformAverage, run
 from dpglm.solvers.gradient import local_sgd
-from tests.forgeries import both, double, everywhere, forged, half, part_of, put
 
 BUDGET = ApproximateDP(4.0, 1e-5)
 DATA = DataSpec(n_rows=10_000, n_features=20, intercept=1.0)
@@ -215,25 +214,3 @@ class TestEstimator:
         # Two hundred equal parts are one sentence.
         assert "each of parts 1 to 200" in model.privacy_.statement()
         assert len(model.privacy_.statement()) < 5000
-
-    def test_forgeries_are_found(self):
-        model, _, _ = self.fit(solver=LocalSGD(n_blocks=20))
-        (release,) = part_of(model.privacy_.to_dict())["releases"]
-        multiplier = release["mechanism"]["noise_multiplier"]
-        gaussian = {"type": "gaussian", "noise_multiplier": multiplier}
-        composed = {"type": "repeated", "count": 20, "event": gaussian}
-        assert verify(forged(model.privacy_)).ok
-        for forge in (
-            put("epsilon", 4.0),
-            put("releases.0.contribution_bound", half),
-            put("releases.0.count", 1),
-            put("plan.method.clipping.bound", half),
-            put("plan.method.noise_multiplier", half),
-            put("plan.method.noise_multiplier", double),
-            put("plan.method.descent.step_sizes", lambda sizes: sizes[1:]),
-            put("plan.method.descent.data.n_rows", double),
-            # Sequential in place of parallel blocks: dearer than the claim.
-            both(put("event", composed), put("mechanisms", composed)),
-            everywhere("adjacency", "add_remove"),
-        ):
-            assert verify(forged(model.privacy_, forge)).findings

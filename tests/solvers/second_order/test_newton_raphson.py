@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-import dpglm
-from dpglm.certificate import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.privacy import Adjacency, ApproximateDP, GaussianDP
@@ -255,14 +253,6 @@ def test_the_default_takes_it_where_hessians_are_seen():
     assert "upper bound" in Auto().plan(problem, budget, loud).method.algorithm
     assert "pooled" in Auto().plan(problem, budget, seen).method.algorithm
     assert "pooled" in Auto(may_copy=False).plan(problem, budget, seen).method.algorithm
-
-
-def test_certificates_verify():
-    X, y = make_data(Logistic(), n=3000)
-    model = dpglm.LogisticRegression(
-        epsilon=2.0, row_norm=1.0, classes=[-1, 1], solver="newton_raphson", random_state=0
-    ).fit(X, y)
-    assert verify(model.privacy_).ok
 
 
 @pytest.mark.parametrize("level", [-6.0, 7.0])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dpglm import RidgeClassifier
-from dpglm.certificate.verify import verify
 from dpglm.data.prepare import prepare_rows
 from dpglm.data.rows import DataSpec
 from dpglm.oracle.counts import class_sums
@@ -16,7 +15,7 @@ from dpglm.privacy import ApproximateDP, GaussianDP
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.noise import SeededNoise
 from dpglm.problem import Problem, Softmax, Sparsemax
-from dpglm.solvers import Plan, Prototypes
+from dpglm.solvers import Prototypes
 from dpglm.solvers.run import run
 
 SPEC = DataSpec(400, 3, n_outputs=3, row_norm=2.0, intercept=2.0)
@@ -109,12 +108,3 @@ def test_edges_are_defined():
                 w = run(plan, prepare_rows(X, y, spec), SeededNoise(0)).w
                 assert w.shape == spec.coefficient_shape
                 assert np.isfinite(w).all()
-
-
-def test_the_plan_is_read_back_and_the_certificate_verified(tmp_path):
-    X = np.random.default_rng(0).uniform(-1, 1, size=(400, 3))
-    model = RidgeClassifier(epsilon=1.0, delta=0.0, row_norm=2.0, classes=range(3))
-    plan = model.fit(X, X.argmax(axis=1)).solution_.plan
-    assert Plan.from_document(plan.document) == plan
-    model.privacy_.to_json(tmp_path / "certificate.json")
-    assert verify(type(model.privacy_).from_json(tmp_path / "certificate.json")).ok
