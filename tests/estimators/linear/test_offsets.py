@@ -43,9 +43,7 @@ from dpglm.tables.named import OffsetColumn
 from tests.estimators.linear.test_families import close, maximum_likelihood
 
 N = 700
-LONG, SHORT = (
-    NoisyGD(n_steps=n, step_size=1.0, clip=50.0, schedule=Constant()) for n in (800, 60)
-)
+LONG, SHORT = (NoisyGD(n_steps=n, step_size=1.0, clip=50.0, schedule=Constant()) for n in (800, 60))
 QUIET = {"budget": GaussianDP(1e7), "row_norm": 2.0, "solver": SHORT, "random_state": 0}
 
 
