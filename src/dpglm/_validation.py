@@ -43,12 +43,17 @@ def check_bools(settings: Any) -> None:
             object.__setattr__(settings, field.name, value)
 
 
-def check_integer(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` as an int of at least ``least`` and below 2**256, or raise ValueError."""
+def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
+    """Return ``value`` as an int from ``least`` to ``most``, or raise ValueError.
+
+    Without ``most`` it is below 2**256.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if int(value).bit_length() > _MOST_BITS:
         raise ValueError(f"{name} must be an integer below 2**{_MOST_BITS}, got a larger one")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most}, got {value!r}")
     return int(value)
 
 
@@ -82,10 +87,7 @@ def is_path(value: Any) -> bool:
 
 def check_count(name: str, value: object) -> int:
     """Return ``value`` as an int from 1 to 2**53, or raise ValueError."""
-    count = check_integer(name, value, least=1)
-    if count > _LARGEST_COUNT:
-        raise ValueError(f"{name} must be at most {_LARGEST_COUNT}, got a larger integer")
-    return count
+    return check_integer(name, value, least=1, most=_LARGEST_COUNT)
 
 
 def check_real(

@@ -34,19 +34,16 @@ from dpglm.privacy.noise.additive import (
     L2LinearTerm,
     L2Noise,
     LocalGaussianNoise,
-    Messages,
     ProjectedGaussianNoise,
 )
 from dpglm.privacy.releases import Mechanism, Release
 from dpglm.privacy.selection import choices as selections
 from dpglm.privacy.selection.choices import (
     AboveThreshold,
-    BoundedScores,
     ExponentialMechanism,
     ExponentialMechanismOverRuns,
     GeneralizedExponentialMechanism,
     PermuteAndFlip,
-    Runs,
 )
 from dpglm.privacy.selection.repetitions import NegativeBinomialNumber, PoissonNumber
 
@@ -123,17 +120,18 @@ def of_sum(total: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
 
 
 def _of_messages(messages: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
-    return np.array(messages.total), (messages.senders,)
+    return np.array(messages[0]), (messages[1],)
 
 
 def _of_bounded_scores(scores: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
-    return np.array(scores.scores), (np.array(scores.contribution_bounds).tolist(),)
+    return np.array(scores[0]), (np.array(scores[1]).tolist(),)
 
 
 def _of_runs(runs: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
     # Ends of runs, so that functions of the candidate can be compared where either changes.
-    ends = np.cumsum(runs.lengths).astype(float)
-    return np.array([ends, runs.scores]), (float(ends[-1]),)
+    scores, lengths = runs
+    ends = np.cumsum(lengths).astype(float)
+    return np.array([ends, scores]), (float(ends[-1]),)
 
 
 def _of_counts(counts: Any) -> tuple[np.ndarray, tuple[Any, ...]]:
@@ -202,7 +200,7 @@ _ROWS = [
     ),
     Case(
         LocalGaussianNoise(2.0, 5),
-        Messages(SUM, 4),
+        (SUM, 4),
         Gaussian(2.0),
         2.0,
         Way(
@@ -232,7 +230,7 @@ _ROWS = [
     ),
     Case(
         GeneralizedExponentialMechanism(0.5, 0.1),
-        BoundedScores(SCORES, np.array([0.0, 1.0, 1.5])),
+        (SCORES, np.array([0.0, 1.0, 1.5])),
         BoundedRange(0.5),
         4.0,
         Way(
@@ -245,7 +243,7 @@ _ROWS = [
     ),
     Case(
         ExponentialMechanismOverRuns(0.5),
-        Runs(SCORES, np.array([1, 10**6, 3])),
+        (SCORES, np.array([1, 10**6, 3])),
         BoundedRange(0.5),
         4.0,
         Way(

@@ -235,8 +235,9 @@ def _around(value: Any, scale: float, *, is_gaussian: bool = True) -> NoiseLaw:
 def _generalized(declared: Any, value: BoundedScores) -> ChoiceLaw:
     mechanism = declared.mechanism
     relation, diameter = declared.adjacency, declared.diameter
-    bounds = [relation.sum_sensitivity(one, diameter) for one in value.contribution_bounds]
-    scores = generalized_scores(value.scores, bounds, mechanism.epsilon, mechanism.failure)
+    scores, bounds = value
+    sensitivities = [relation.sum_sensitivity(one, diameter) for one in bounds]
+    scores = generalized_scores(scores, sensitivities, mechanism.epsilon, mechanism.failure)
     return choice_law(scores, 1.0, mechanism.epsilon)
 
 
@@ -247,13 +248,13 @@ _LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[Any, Any], Law]] = MappingPr
             scores, declared.sensitivity, declared.mechanism.epsilon
         ),
         ExponentialMechanismOverRuns: lambda declared, runs: choice_law(
-            runs.scores, declared.sensitivity, declared.mechanism.epsilon, runs.lengths
+            runs[0], declared.sensitivity, declared.mechanism.epsilon, runs[1]
         ),
         GaussianNoise: lambda declared, value: _around(value, declared.noise_scale),
         GeneralizedExponentialMechanism: _generalized,
         L2Noise: lambda declared, value: _around(value, declared.noise_scale, is_gaussian=False),
         LocalGaussianNoise: lambda declared, messages: _around(
-            messages.total, declared.noise_scale * math.sqrt(messages.senders)
+            messages[0], declared.noise_scale * math.sqrt(messages[1])
         ),
         PermuteAndFlip: lambda declared, scores: flip_law(
             scores, declared.sensitivity, declared.mechanism.epsilon

@@ -273,7 +273,7 @@ class Protection:
     @property
     def delta(self) -> float:
         """The budget's delta, or the default one where the budget has none."""
-        found: float = self.budget.to_dict().get("delta", default_delta(self.n_units))
+        found: float = vars(self.budget).get("delta", default_delta(self.n_units))
         return found
 
     @property

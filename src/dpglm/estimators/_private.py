@@ -174,7 +174,7 @@ def _total(plans: list[Plan]) -> str:
     """Return the cost of plans together in words: exact if Gaussian, else an upper bound."""
     events = tuple(one.event for one in plans)
     # In the units of the budget with the largest delta.
-    budget = max((one.budget for one in plans), key=lambda one: one.to_dict().get("delta", 0.0))
+    budget = max((one.budget for one in plans), key=lambda one: vars(one).get("delta", 0.0))
     try:
         cost = spent(canonical(Composed(events)), plans[-1].adjacency, budget)
     except ValueError:

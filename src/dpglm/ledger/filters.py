@@ -14,7 +14,6 @@ from scipy.special import log_expit, ndtri_exp
 from dpglm._codec import Form, decode, encode
 from dpglm._validation import check_integer, check_one_of, check_real
 from dpglm.privacy import gdp
-from dpglm.privacy.accounting.accountant import check_parallel_parts
 from dpglm.privacy.accounting.accountants import GaussianAccountant, accountant_for
 from dpglm.privacy.accounting.renyi import renyi_divergence
 from dpglm.privacy.budget import Adjacency, ApproximateDP, PrivacyBudget, budget_from_dict
@@ -157,9 +156,8 @@ class GaussianFilter(PrivacyFilter):
         self.budget.gdp_mu()  # raises for a delta of 0
 
     def charge(self, event: Event, adjacency: Adjacency, delta: float | None) -> dict[str, float]:
-        check_parallel_parts(event, adjacency)
         found, accountant = [], GaussianAccountant()
-        for branch in branches(event):
+        for branch in branches(event, adjacency):
             squares: list[float] = []
             gaussian: list[Event] = []
             for basic, count in branch.terms():
@@ -189,7 +187,7 @@ class GaussianFilter(PrivacyFilter):
         return self.budget.statement_for_mu(_total_mu(charges))
 
     def spent_at_any_time(self, charges: Sequence[Charge]) -> dict[str, float]:
-        delta = self.budget.to_dict().get("delta", USUAL_DELTA)
+        delta = vars(self.budget).get("delta", USUAL_DELTA)
         total = _total_mu(charges)
         if total == 0.0:
             return {"epsilon": 0.0, "delta": delta}

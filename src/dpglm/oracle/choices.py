@@ -275,9 +275,7 @@ def choose_least_generalized(
         largest = bound * spec.weight_bound
         moves.append(largest + loss_rounding(spec, largest) + added)
     largest = max(bounds) * spec.weight_bound
-    return oracle.curator.release(
-        declared, Bounded(BoundedScores(scores, np.array(moves)), largest)
-    )
+    return oracle.curator.release(declared, Bounded((scores, np.array(moves)), largest))
 
 
 # Private quantiles of rows: medians along directions, and radii around a point.
@@ -338,7 +336,7 @@ def choose_quantile(
     scores[::2] = np.abs(below - rank)
     scores[1::2] = np.maximum(np.maximum(below[:-1] - rank, rank - below[1:]), 0)
     kept = lengths > 0
-    return curator.release(declared, Bounded(Runs(scores[kept], lengths[kept]), 1.0))
+    return curator.release(declared, Bounded((scores[kept], lengths[kept]), 1.0))
 
 
 def noisy_radius(

@@ -338,7 +338,7 @@ def locally_noised_gradient(
     """
     spec = oracle.rows.spec
     total = clipped_gradient_sum(oracle.rows, oracle.loss, clipping, w, oracle.map_blocks)
-    messages = Bounded(Messages(total, spec.n_rows), clipping.bound * spec.weight_bound)
+    messages = Bounded((total, spec.n_rows), clipping.bound * spec.weight_bound)
     return oracle.curator.release(declared, messages) / spec.n_rows
 
 

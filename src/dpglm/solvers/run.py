@@ -51,7 +51,7 @@ def record(
             "random_state must be None or a private NoiseSource for a fit that a ledger records: "
             f"releases with reproducible noise ({noise.name}) are not private at any budget"
         )
-    delta, unit = protection.budget.to_dict().get("delta"), protection.unit
+    delta, unit = vars(protection.budget).get("delta"), protection.unit
     entry = ledger.spend(event, protection.adjacency, what=what, delta=delta, key=key, unit=unit)
     return ledger.terms().reference(entry)
 

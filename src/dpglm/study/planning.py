@@ -226,7 +226,7 @@ def plan_study(
 
     def of_mu(mu: float) -> PrivacyBudget:
         """Return the budget of mu at the delta of the whole, for the part's certificate."""
-        delta = budget.to_dict().get("delta")
+        delta = vars(budget).get("delta")
         if delta is None or gdp.epsilon(delta, mu) == 0.0:  # Delta alone exceeds the budget.
             return GaussianDP(mu)
         return ApproximateDP(gdp.epsilon(delta, mu), delta)

@@ -37,7 +37,7 @@ def scores_of(cells, n_cells, rank):
     with watching(0) as told:
         choose_quantile(curator, declared, np.asarray(cells, np.int64), n_cells, rank)
     assert (told.declared.contribution_bound, told.declared.rounding) == (1.0, 0.0)
-    return np.repeat(told.value.scores, told.value.lengths)
+    return np.repeat(*told.value)
 
 
 def radius(oracle, largest, quantile, epsilon):

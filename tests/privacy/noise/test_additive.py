@@ -17,7 +17,6 @@ from dpglm.privacy.noise.additive import (
     GaussianNoise,
     L2Noise,
     LocalGaussianNoise,
-    Messages,
     ProjectedGaussianNoise,
 )
 from dpglm.privacy.noise.exact import noise_scale
@@ -99,7 +98,7 @@ def local_release(curator, value, multiplier, senders, **facts):
     noise = LocalGaussianNoise(multiplier, senders)
     declared = declared_for(noise, value.size, adjacency=curator.adjacency, **facts)
     bound = declared.contribution_bound
-    return curator.release(declared, Bounded(Messages(value, senders), bound))
+    return curator.release(declared, Bounded((value, senders), bound))
 
 
 def releases(value, adjacency=Adjacency.ZERO_OUT, epsilon=EPSILON, start=0):
@@ -205,7 +204,7 @@ class TestLocalMessages:
         curator = Curator(Adjacency.ZERO_OUT, SeededNoise(0))
         declared = declared_for(LocalGaussianNoise(1.0, 3), 2)
         with pytest.raises(ValueError, match="senders must be"):
-            curator.release(declared, Bounded(Messages(np.zeros(2), senders), 1.0))
+            curator.release(declared, Bounded((np.zeros(2), senders), 1.0))
 
     @pytest.mark.parametrize("multiplier", [1e-3, 1.0, 1e6])
     def test_the_most_senders_fit_on_the_grid(self, multiplier):

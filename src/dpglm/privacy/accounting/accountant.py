@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, final
 
 from scipy.optimize import brentq, minimize_scalar
 
+from dpglm._validation import check_real
 from dpglm.privacy import gdp
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events import (
@@ -75,7 +76,7 @@ class Accountant(abc.ABC):
         Delta is in [0, 1); ``inf`` means that no finite epsilon is known. An event that is not
         supported is a ValueError.
         """
-        _checked(delta)
+        check_real("delta", delta, least=0.0, below=1.0)
         pure = max(self._pure_epsilon(one, adjacency) for one in self._branches(event, adjacency))
         return min(pure, least_epsilon(self.curve(event, adjacency), delta) if delta else pure)
 
@@ -86,13 +87,13 @@ class Accountant(abc.ABC):
         return lambda epsilon: max(one(epsilon) for one in curves)
 
     def _branches(self, event: Event, adjacency: Adjacency) -> tuple[Event, ...]:
-        check_parallel_parts(event, adjacency)
+        found = branches(event, adjacency)
         if not self.supports(event, adjacency):
             raise ValueError(
                 f"event must be one that the {self.name} accountant supports under "
                 f"{adjacency.value}, got {canonical(event)!r}"
             )
-        return branches(event)
+        return found
 
     @abc.abstractmethod
     def _knows(self, basic: Event) -> bool:
@@ -123,21 +124,6 @@ class Accountant(abc.ABC):
         of_rest, best = self._plain_curve(rest, adjacency), accountant_for(pure, adjacency)
         of_pure, top = best.curve(pure, adjacency), best.epsilon(pure, adjacency, 0.0)
         return lambda epsilon: min(bound(epsilon), grouped_delta(of_rest, of_pure, top, epsilon))
-
-
-def _checked(delta: float) -> float:
-    if not 0.0 <= delta < 1.0:
-        raise ValueError(f"delta must be in [0, 1), got {delta!r}")
-    return delta
-
-
-def check_parallel_parts(event: Event, adjacency: Adjacency) -> None:
-    """Raise ValueError for parallel parts under a relation that does not know them."""
-    if adjacency is Adjacency.ADD_REMOVE and needs_public_n(event):
-        raise ValueError(
-            "adjacency must be zero_out or replace_one for events on disjoint parts of the rows of "
-            f"fixed sizes (the number of rows must be public), got {adjacency.value}"
-        )
 
 
 # Looking it up takes milliseconds.
@@ -178,7 +164,8 @@ class GaussianAccountant(Accountant):
         return max(reduce_event(one, adjacency).mu for one in self._branches(event, adjacency))
 
     def epsilon(self, event: Event, adjacency: Adjacency, delta: float) -> float:
-        return gdp.epsilon(_checked(delta), self.mu(event, adjacency))
+        least = self.mu(event, adjacency)
+        return gdp.epsilon(check_real("delta", delta, least=0.0, below=1.0), least)
 
     def _knows(self, basic: Event) -> bool:
         return isinstance(basic, GaussianMechanism)
@@ -324,23 +311,23 @@ def reduce_event(event: Event, adjacency: Adjacency) -> Reduced:
     )
     stretch = 2.0 if in_pairs else 1.0
     squares: list[float] = []
-    plain: list[float] = []
     others: list[tuple[MechanismEvent, int]] = []
     for basic, count in terms:
         if not isinstance(basic, MechanismEvent):
             raise ValueError(f"event must consist of mechanisms, got {basic!r}")
         mechanism = basic if stretch == 1.0 else basic.quieter(stretch)
-        plain.append(count * mechanism.plain_mu**2)
         if isinstance(mechanism, GaussianMechanism):
             squares.append(count * mechanism.mu**2)
         else:
             others.append((mechanism, count))
+    plain = [*squares, *(count * one.plain_mu**2 for one, count in others)]
+    mu, plain_mu = (math.sqrt(math.fsum(some)) * (1.0 + 1e-15) for some in (squares, plain))
     return Reduced(
-        _root_up(squares),
+        mu,
         tuple(others),
         Adjacency.ZERO_OUT if in_pairs else adjacency,
         rows=2 if in_pairs else 1,
-        plain_mu=stretch * _root_up(plain),
+        plain_mu=stretch * plain_mu,
     )
 
 
@@ -420,7 +407,3 @@ def least_epsilon(delta: Curve, target: float) -> float:
 _LARGEST_EPSILON = 1e6
 # Width of a cell of the grid, and span of the losses of one mechanism.
 _SHORTEST, _LONGEST = 1e-13, 1e5
-
-
-def _root_up(squares: list[float]) -> float:
-    return math.sqrt(math.fsum(squares)) * (1.0 + 1e-15)

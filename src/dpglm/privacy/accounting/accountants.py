@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import final
 
 from dpglm.privacy.accounting.accountant import Accountant as Accountant
-from dpglm.privacy.accounting.accountant import Curve, check_parallel_parts
+from dpglm.privacy.accounting.accountant import Curve
 from dpglm.privacy.accounting.accountant import GaussianAccountant as GaussianAccountant
 from dpglm.privacy.accounting.fourier import FourierAccountant as FourierAccountant
 from dpglm.privacy.accounting.mixture import MixtureAccountant as MixtureAccountant
@@ -21,7 +21,7 @@ from dpglm.privacy.events import (
     RandomlyRepeated,
     canonical,
 )
-from dpglm.privacy.events.compositions import branches, has_parts, leaves
+from dpglm.privacy.events.compositions import branches
 
 
 @final
@@ -143,14 +143,14 @@ def accountant_for(event: Event, adjacency: Adjacency) -> Accountant:
     event, adjacency
         See ``Accountant.supports``.
     """
-    check_parallel_parts(event, adjacency)
-    if has_parts(event):
-        parts = tuple(accountant_for(one, adjacency) for one in branches(event))
+    found = branches(event, adjacency)
+    if found != (canonical(event),):
+        parts = tuple(accountant_for(one, adjacency) for one in found)
         return parts[0] if len(set(parts)) == 1 else PartwiseAccountant(parts)
     fourier = FourierAccountant()
     choices: list[Accountant] = [GaussianAccountant(), MixtureAccountant(), RepetitionAccountant()]
     # Other events leave Renyi divergences nothing to win.
-    others = [one for one in leaves(event) if not isinstance(one, GaussianMechanism)]
+    others = [one for one, _ in found[0].terms() if not isinstance(one, GaussianMechanism)]
     if all(isinstance(one, MechanismEvent) and one.is_dominated_loosely for one in others):
         choices.append(TightestAccountant((fourier, RenyiAccountant())))
     choices += [fourier, RenyiAccountant()]
@@ -174,10 +174,9 @@ def within_budget(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> 
         The budget. Only Gaussian events can be compared with mu-GDP or zCDP; others, and disjoint
         parts of the rows under add/remove, are a ValueError.
     """
-    check_parallel_parts(event, adjacency)
     exact = GaussianAccountant()
     # Branch by branch in canonical form, exactly as calibration did.
-    for one in branches(event):
+    for one in branches(event, adjacency):
         if exact.supports(one, adjacency):
             fits = budget.allows_mu(exact.mu(one, adjacency))
         else:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from scipy.optimize import brentq
 from scipy.special import ndtri_exp
 
-from dpglm.privacy.accounting.accountant import check_parallel_parts, reduce_event
+from dpglm.privacy.accounting.accountant import reduce_event
 from dpglm.privacy.accounting.accountants import (
     Accountant,
     FourierAccountant,
@@ -75,12 +75,11 @@ def calibrate(
     37.306
     """
     example = make_event(1.0)
-    check_parallel_parts(example, adjacency)
     if GaussianAccountant().supports(example, adjacency):
         return _calibrate_exactly(make_event, budget, adjacency)
-    limit = budget.as_approximate_dp()
+    accountant, limit = accountant_for(example, adjacency), budget.as_approximate_dp()
     if limit.delta == 0.0:
-        if math.isinf(accountant_for(example, adjacency).epsilon(example, adjacency, 0.0)):
+        if math.isinf(accountant.epsilon(example, adjacency, 0.0)):
             budget.gdp_mu()  # raises: Gaussian noise and a delta of 0
         return _calibrate_exactly(make_event, limit, adjacency)
     start = _central_limit(make_event, limit, adjacency)
@@ -96,17 +95,17 @@ def excess(event: Event, adjacency: Adjacency, budget: PrivacyBudget) -> float:
     It falls about as fast as the logarithm of a noise multiplier grows. Raises as
     ``within_budget``.
     """
-    check_parallel_parts(event, adjacency)
     exact, found = GaussianAccountant(), []
-    for one in branches(event):
+    for one in branches(event, adjacency):
         if exact.supports(one, adjacency):
-            found.append(_log_ratio(exact.mu(one, adjacency), budget.gdp_mu()))
-            continue
-        limit, accountant = budget.as_approximate_dp(), accountant_for(one, adjacency)
-        if limit.delta == 0.0:
-            found.append(_log_ratio(accountant.epsilon(one, adjacency, 0.0), limit.epsilon))
+            spent, most = exact.mu(one, adjacency), budget.gdp_mu()
         else:
-            found.append(_excess_of_delta(one, adjacency, limit, accountant))
+            limit, accountant = budget.as_approximate_dp(), accountant_for(one, adjacency)
+            if limit.delta > 0.0:
+                found.append(_excess_of_delta(one, adjacency, limit, accountant))
+                continue
+            spent, most = accountant.epsilon(one, adjacency, 0.0), limit.epsilon
+        found.append(math.log(spent / most) if spent > 0.0 else -math.inf)
     return max(found)
 
 
@@ -176,12 +175,8 @@ def _excess_of_delta(
 ) -> float:
     delta = max(delta_of(accountant, one, adjacency, limit.epsilon) for one in branches(event))
     most = _MARGIN * limit.delta
-    found = _log_ratio(_rough_mu(delta, limit.epsilon), _rough_mu(most, limit.epsilon))
+    found = math.log(_rough_mu(delta, limit.epsilon) / _rough_mu(most, limit.epsilon))
     return min(found, 0.0) if delta <= most else max(found, math.ulp(1.0))
-
-
-def _log_ratio(spent: float, most: float) -> float:
-    return math.log(spent / most) if spent > 0.0 else -math.inf
 
 
 def _rough_mu(delta: float, epsilon: float) -> float:

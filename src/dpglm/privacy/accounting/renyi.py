@@ -15,7 +15,6 @@ from dpglm.privacy.accounting.accountant import (
     Accountant,
     Curve,
     Reduced,
-    check_parallel_parts,
     implied_curve,
     own_version,
     reduce_event,
@@ -114,9 +113,8 @@ def renyi_divergence(event: Event, adjacency: Adjacency, order: int) -> float:
     Privacy: divergences add up under adaptive composition.
     """
     check_integer("order", order, least=2)
-    check_parallel_parts(event, adjacency)
     bounds = []
-    for branch in branches(event):
+    for branch in branches(event, adjacency):
         total, others = 0.0, []
         for basic, count in branch.terms():
             if not isinstance(basic, MechanismEvent):

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from dpglm._codec import encode
 from dpglm._validation import Array as Array
-from dpglm._validation import check_integer, check_real
+from dpglm._validation import check_real
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.budget import Adjacency
 
@@ -287,11 +287,3 @@ def check_positive(event: Event, name: str) -> None:
     """Check a noise multiplier, an epsilon or a ratio of an event."""
     value = check_real(name, getattr(event, name), least=SMALLEST, most=LARGEST)
     object.__setattr__(event, name, value)
-
-
-def check_count(name: str, value: object, *, least: int) -> int:
-    """Return a number of steps, dimensions or repetitions, or raise ValueError."""
-    count = check_integer(name, value, least=least)
-    if count > MOST:
-        raise ValueError(f"{name} must be at most {MOST}, got {value!r}")
-    return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -10,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from dpglm._codec import decode
+from dpglm._validation import check_integer
 from dpglm._words import plain_number
-from dpglm.privacy.events.base import BasicEvent, Event, GaussianMechanism, check_count
+from dpglm.privacy.budget import Adjacency
+from dpglm.privacy.events.base import MOST, BasicEvent, Event, GaussianMechanism
 from dpglm.privacy.selection.repetitions import Repetitions
 
 
@@ -34,7 +35,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise ValueError(f"event must be an Event, got {self.event!r}")
-        object.__setattr__(self, "count", check_count("count", self.count, least=0))
+        object.__setattr__(self, "count", check_integer("count", self.count, least=0, most=MOST))
 
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         if self.count == 0:
@@ -57,18 +58,13 @@ class Composed(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "events", _checked(self.events))
+        object.__setattr__(self, "events", tuple(self.events))
+        for event in self.events:
+            if not isinstance(event, Event):
+                raise ValueError(f"events must all be Event, got {event!r}")
 
     def terms(self) -> tuple[tuple[BasicEvent, int], ...]:
         return tuple(term for event in self.events for term in event.terms())
-
-
-def _checked(events: Iterable[Event]) -> tuple[Event, ...]:
-    found = tuple(events)
-    for event in found:
-        if not isinstance(event, Event):
-            raise ValueError(f"events must all be Event, got {event!r}")
-    return found
 
 
 def canonical(event: Event) -> Event:
@@ -132,8 +128,7 @@ def describe_event(event: Event) -> tuple[str, ...]:
 
 def ordered(event: Event) -> Event:
     """Canonical form with its terms in an order that does not depend on how they were listed."""
-    terms = sorted(canonical(event).terms(), key=repr)
-    return canonical(Composed(tuple(Repeated(basic, count) for basic, count in terms)))
+    return joined(sorted(canonical(event).terms(), key=repr))
 
 
 # Events on disjoint parts of the rows.
@@ -149,7 +144,7 @@ class DisjointParts(BasicEvent):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        events = _checked(self.events)
+        events = Composed(self.events).events
         if not events:
             raise ValueError("events must be at least one event, got none")
         object.__setattr__(self, "events", tuple(sorted(map(ordered, events), key=repr)))
@@ -228,14 +223,14 @@ class SplitByCoins(DisjointParts):
 # Branches: a composition with parallel parts as a choice of plain compositions.
 
 _MOST_BRANCHES = 64
-_Counts = dict[BasicEvent, int]
 
 
-def branches(event: Event) -> tuple[Event, ...]:
+def branches(event: Event, adjacency: Adjacency | None = None) -> tuple[Event, ...]:
     """Return the compositions that a single row can be part of: one part of each parallel event.
 
     They are in canonical form and without parallel parts, at least one; those that cost no more
-    than another one are omitted. Raises ValueError for more than 64.
+    than another one are omitted. Raises ValueError for more than 64, and for parts that an added
+    row may change under an ``adjacency`` that adds rows.
 
     Privacy: the part of a row does not depend on data, so a single row is part of one branch, and
     delta of the event is the largest delta of a branch. The outputs of other parts depend on the
@@ -243,10 +238,34 @@ def branches(event: Event) -> tuple[Event, ...]:
     omitted if another has the same events with at least the same counts, and at least its Gaussian
     mu.
     """
-    return tuple(
-        canonical(Composed(tuple(Repeated(basic, count) for basic, count in one.items())))
-        for one in _expand(event)
-    )
+    if adjacency is Adjacency.ADD_REMOVE and needs_public_n(event):
+        raise ValueError(
+            "adjacency must be zero_out or replace_one for events on disjoint parts of the rows of "
+            f"fixed sizes (the number of rows must be public), got {adjacency.value}"
+        )
+    terms = canonical(event).terms()
+    found = (joined(term for term in terms if not isinstance(term[0], DisjointParts)),)
+    for split, count in terms:
+        if not isinstance(split, DisjointParts):
+            continue
+        parts = _undominated(one for part in split.events for one in branches(part))
+        # Each of the `count` times the rows may be split in another way.
+        n_choices = math.comb(count + len(parts) - 1, count)
+        if n_choices > _MOST_BRANCHES or len(found) * n_choices > _MOST_BRANCHES:
+            raise ValueError(
+                "event must leave at most 64 choices of one part from each parallel event, got "
+                f"{canonical(event)!r}"
+            )
+        choices = list(itertools.combinations_with_replacement(parts, count))
+        found = _undominated(
+            canonical(Composed((one, *choice))) for one in found for choice in choices
+        )
+    return found
+
+
+def joined(terms: Iterable[tuple[BasicEvent, int]]) -> Event:
+    """Return the composition of basic events with their counts, in canonical form."""
+    return canonical(Composed(tuple(Repeated(basic, count) for basic, count in terms)))
 
 
 def leaves(event: Event) -> frozenset[BasicEvent]:
@@ -274,57 +293,30 @@ def needs_public_n(event: Event) -> bool:
     )
 
 
-def _expand(event: Event) -> list[_Counts]:
-    plain: _Counts = {}
-    parallel: list[tuple[DisjointParts, int]] = []
-    for basic, count in canonical(event).terms():
-        if isinstance(basic, DisjointParts):
-            parallel.append((basic, count))
-        else:
-            plain[basic] = count
-    found = [plain]
-    for split, count in parallel:
-        parts = _undominated(one for part in split.events for one in _expand(part))
-        # Each of the `count` times the rows may be split in another way.
-        n_choices = math.comb(count + len(parts) - 1, count)
-        if n_choices > _MOST_BRANCHES or len(found) * n_choices > _MOST_BRANCHES:
-            raise ValueError(
-                "event must leave at most 64 choices of one part from each parallel event, got "
-                f"{canonical(event)!r}"
-            )
-        choices = list(itertools.combinations_with_replacement(parts, count))
-        found = _undominated(
-            sum(map(collections.Counter, choice), collections.Counter(one))
-            for one in found
-            for choice in choices
-        )
-    return found
-
-
-def _undominated(candidates: Iterable[_Counts]) -> list[_Counts]:
-    kept: list[_Counts] = []
+def _undominated(candidates: Iterable[Event]) -> tuple[Event, ...]:
+    kept: list[Event] = []
     for new in candidates:
         if not any(_dominates(old, new) for old in kept):
             kept = [old for old in kept if not _dominates(new, old)]
             kept.append(new)
-    return kept
+    return tuple(kept)
 
 
-def _dominates(more: _Counts, less: _Counts) -> bool:
-    mu_squared, others = _split(more)
-    smaller, fewer = _split(less)
+def _dominates(more: Event, less: Event) -> bool:
+    (mu_squared, others), (smaller, fewer) = map(_split, (more, less))
     # Equal sums may differ in the last digits; the margin keeps both.
-    enough = mu_squared >= smaller * (1.0 + 1e-12) or more == less
+    enough = mu_squared >= smaller * (1.0 + 1e-12) or set(more.terms()) == set(less.terms())
     return enough and all(others.get(basic, 0) >= count for basic, count in fewer.items())
 
 
-def _split(counts: _Counts) -> tuple[float, _Counts]:
-    squares = [
-        count * basic.mu**2
-        for basic, count in counts.items()
-        if isinstance(basic, GaussianMechanism)
-    ]
-    others = {one: count for one, count in counts.items() if not isinstance(one, GaussianMechanism)}
+def _split(branch: Event) -> tuple[float, dict[BasicEvent, int]]:
+    """Return the square of all Gaussian mu together, and the counts of other events."""
+    squares, others = [], {}
+    for basic, count in branch.terms():
+        if isinstance(basic, GaussianMechanism):
+            squares.append(count * basic.mu**2)
+        else:
+            others[basic] = count
     return math.fsum(squares), others
 
 

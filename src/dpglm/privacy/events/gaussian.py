@@ -9,10 +9,11 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from dpglm._validation import check_real
+from dpglm._validation import check_integer, check_real
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
+    MOST,
     SMALLEST,
     BasicEvent,
     Event,
@@ -20,7 +21,6 @@ from dpglm.privacy.events.base import (
     GaussianMechanism,
     LossLaw,
     MechanismEvent,
-    check_count,
 )
 from dpglm.privacy.events.projected import ProjectedGaussian
 from dpglm.privacy.events.pure import Pure
@@ -64,7 +64,7 @@ class LastIterate(GaussianMechanism):
         super().__post_init__()
         contraction = check_real("contraction", self.contraction, least=0.0, most=1.0)
         object.__setattr__(self, "contraction", contraction)
-        object.__setattr__(self, "steps", check_count("steps", self.steps, least=1))
+        object.__setattr__(self, "steps", check_integer("steps", self.steps, least=1, most=MOST))
 
     @property
     def mu(self) -> float:

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
+from dpglm._validation import check_integer
 from dpglm._words import each, plain_number, times
 from dpglm.privacy.budget import Adjacency
 from dpglm.privacy.events.base import (
+    MOST,
     REACH,
     Array,
     LossLaw,
     NoiseEvent,
     Tails,
-    check_count,
     sampled_loss,
     sampled_position,
 )
@@ -61,7 +62,8 @@ class ProjectedGaussian(NoiseEvent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "dimension", check_count("dimension", self.dimension, least=1))
+        dimension = check_integer("dimension", self.dimension, least=1, most=MOST)
+        object.__setattr__(self, "dimension", dimension)
 
     @property
     def _largest_mu(self) -> float:

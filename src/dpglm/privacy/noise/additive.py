@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, final
+from typing import Any, Self, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,11 +73,6 @@ V = TypeVar("V")
 R = TypeVar("R")
 MOST_SENDERS = 2**13
 """Maximum number of messages with noise on the grid of one of them."""
-
-
-def _check_senders(name: str, senders: int, most: int) -> None:
-    if check_integer(name, senders, least=1) > most:
-        raise ValueError(f"{name} must be at most {most}, got {senders}")
 
 
 def _grid_scale(multiplier: float, release: Release[Any, Any]) -> NoiseScale:
@@ -184,19 +179,8 @@ class L2Noise(Mechanism[Array, Array]):
         return add_l2_noise(value, release.scale.std, release.scale.exponent, source)
 
 
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class Messages:
-    """The sum of the messages of several senders, without their noise. Private.
-
-    The number of senders, from 1 to ``MOST_SENDERS``, is public.
-    """
-
-    total: Array
-    senders: int
-
-    def __post_init__(self) -> None:
-        _check_senders("senders", self.senders, MOST_SENDERS)
+Messages: TypeAlias = tuple[Array, int]
+"""The sum of messages without their noise, which is private, and the public number of senders."""
 
 
 @final
@@ -213,7 +197,7 @@ class LocalGaussianNoise(CalibratedNoise[Messages, Array]):
     most_senders: int
 
     def __post_init__(self) -> None:
-        _check_senders("most_senders", self.most_senders, MOST_SENDERS)
+        check_integer("most_senders", self.most_senders, least=1, most=MOST_SENDERS)
 
     @property
     def event(self) -> Event:
@@ -233,9 +217,10 @@ class LocalGaussianNoise(CalibratedNoise[Messages, Array]):
         self, release: Release[Messages, Array], value: Messages, source: NoiseSource
     ) -> Array:
         # The declared rounding is that of all messages.
-        _check_senders("senders", value.senders, self.most_senders)
-        summed = release.scale.times(math.sqrt(value.senders))
-        return add_gaussian(value.total, summed.std, summed.exponent, source)
+        total, senders = value
+        check_integer("senders", senders, least=1, most=self.most_senders)
+        summed = release.scale.times(math.sqrt(senders))
+        return add_gaussian(total, summed.std, summed.exponent, source)
 
 
 # Linear terms of perturbed objectives, with the privacy events of the minimiser.

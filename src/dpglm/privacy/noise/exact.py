@@ -15,7 +15,7 @@ from dpglm._validation import Array, check_integer, check_real
 from dpglm.privacy.budget import Adjacency
 
 # Every multiple m * 2^k with |m| <= 2^53 is a float64, and 2^(52 + k) does not overflow.
-_LEAST_EXPONENT, _GREATEST_EXPONENT = -1074, 970
+_EXPONENTS = {"least": -1074, "most": 970}
 _LEAST_CELLS_LOG2, _GREATEST_CELLS_LOG2 = 0, 32
 _CELLS_LOG2 = 24
 
@@ -57,7 +57,8 @@ def grid_sensitivity(size: int, granularity_exponent: int) -> float:
     most half a cell on either side (Lemma 2 of ``docs/proofs/exact-gaussian-noise.md``).
     """
     size = check_integer("size", size, least=0)
-    return math.nextafter(math.ldexp(math.sqrt(size), _exponent(granularity_exponent)), math.inf)
+    k = check_integer("granularity_exponent", granularity_exponent, **_EXPONENTS)
+    return math.nextafter(math.ldexp(math.sqrt(size), k), math.inf)
 
 
 def grid_limit(granularity_exponent: int) -> float:
@@ -73,12 +74,13 @@ def grid_limit(granularity_exponent: int) -> float:
     Privacy: an error that depends on private values is itself a release. Whoever knows a
     public bound on the values compares it with this limit before seeing any.
     """
-    return math.ldexp(1.0, 52 + _exponent(granularity_exponent))
+    k = check_integer("granularity_exponent", granularity_exponent, **_EXPONENTS)
+    return math.ldexp(1.0, 52 + k)
 
 
 def cells_per_scale(name: str, scale: float, granularity_exponent: int) -> float:
     """Return ``scale / 2**k``, exactly, after checking that both are in range."""
-    k = _exponent(granularity_exponent)
+    k = check_integer("granularity_exponent", granularity_exponent, **_EXPONENTS)
     scale = check_real(name, scale, above=0.0)
     if not _LEAST_CELLS_LOG2 < math.frexp(scale)[1] - k <= _GREATEST_CELLS_LOG2:
         raise ValueError(
@@ -118,16 +120,6 @@ def add_on_grid(
     return np.asarray(np.ldexp(noisy.astype(np.float64), granularity_exponent))
 
 
-def _exponent(granularity_exponent: int) -> int:
-    """Check the exponent of a grid."""
-    k = check_integer("granularity_exponent", granularity_exponent, least=_LEAST_EXPONENT)
-    if k > _GREATEST_EXPONENT:
-        raise ValueError(
-            f"granularity_exponent must be at most {_GREATEST_EXPONENT}, got {granularity_exponent}"
-        )
-    return k
-
-
 # The noise that a release needs, with its grid.
 
 _MOST_CELLS = 2.0**32
@@ -149,12 +141,9 @@ class NoiseScale:
 
     def times(self, factor: float) -> NoiseScale:
         """Return noise with a multiple of the scale on the same grid, if the grid can hold it."""
-        return _on_grid(factor * self.std, self.exponent)
-
-
-def _on_grid(std: float, exponent: int) -> NoiseScale:
-    fits = 1.0 <= std / math.ldexp(1.0, exponent) < _MOST_CELLS
-    return NoiseScale(std if fits else math.inf, exponent)
+        std = factor * self.std
+        fits = 1.0 <= std / math.ldexp(1.0, self.exponent) < _MOST_CELLS
+        return NoiseScale(std if fits else math.inf, self.exponent)
 
 
 def noise_scale(
@@ -176,7 +165,7 @@ def noise_scale(
     finest = granularity_exponent(wanted)
     exponent = max(finest, math.frexp(magnitude)[1] - 51)
     snapped = sensitivity + adjacency.sum_sensitivity(grid_sensitivity(size, exponent))
-    return _on_grid(noise_multiplier * snapped, exponent)
+    return NoiseScale(snapped, exponent).times(noise_multiplier)
 
 
 def pure_objective_epsilon(noise_multiplier: float, curvature_ratio: float) -> float:
@@ -385,15 +374,22 @@ def rounded_laplace(words: Words, size: int, scale: float) -> NDArray[np.int64]:
 _PAIRS_PER_BLOCK = 4096
 
 
-def rounded_gaussian(words: Words, size: int, scale: float) -> NDArray[np.int64]:
+def rounded_gaussian(
+    words: Words, size: int, scale: float, length: _Length | None = None
+) -> NDArray[np.int64]:
     """Return ``size`` independent exact roundings of ``scale`` times a standard normal.
 
-    ``scale`` is in [1, 2^32).
+    ``scale`` is in [1, 2^32). With a ``length`` the variates are multiplied by it, too.
 
     Box and Muller (1958), "A note on the generation of random normal deviates". The proof
     that the roundings are exact is Theorem 1 of ``docs/proofs/exact-gaussian-noise.md``.
     """
-    return _rounded(words, size, scale, None)
+    out = np.empty(size + size % 2, dtype=np.int64)
+    step = 2 * _PAIRS_PER_BLOCK
+    for start in range(0, out.size, step):
+        block = out[start : start + step]
+        block[:] = _pairs(words, block.size // 2, scale, length).reshape(-1)
+    return out[:size]
 
 
 def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
@@ -405,7 +401,7 @@ def rounded_l2(words: Words, size: int, scale: float) -> NDArray[np.int64]:
 
     Theorem 3 of ``docs/proofs/exact-choices-and-l2-noise.md``.
     """
-    return _rounded(words, size, scale, _Length(words, size))
+    return rounded_gaussian(words, size, scale, _Length(words, size))
 
 
 @final
@@ -476,16 +472,6 @@ class _Length:
             half_square -= ctx.log(ctx.ldexp(self._radial[0], -self._bits)) * cosine**2
         cells = sum(whole // a + 1 for a in self._radial)
         return ctx.sqrt(2 * half_square), ctx.ldexp(9 * cells, -self._bits) / half_square
-
-
-def _rounded(words: Words, size: int, scale: float, length: _Length | None) -> NDArray[np.int64]:
-    """Return exact roundings of ``scale`` times standard normal variates, and times a length."""
-    out = np.empty(size + size % 2, dtype=np.int64)
-    step = 2 * _PAIRS_PER_BLOCK
-    for start in range(0, out.size, step):
-        block = out[start : start + step]
-        block[:] = _pairs(words, block.size // 2, scale, length).reshape(-1)
-    return out[:size]
 
 
 def _pairs(words: Words, count: int, scale: float, length: _Length | None) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -323,17 +323,12 @@ class ExponentialMechanism(_Choice[Array]):
         return exponential_mechanism(value, release.sensitivity, self.epsilon, source)
 
 
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class BoundedScores:
-    """Private scores of shape (candidates,), lower is better, each with its own public bound.
+BoundedScores: TypeAlias = tuple[Array, Array]
+"""Private scores of shape (candidates,), lower is better, and the public bound of each.
 
-    A contribution bound limits the change of the score when one row is erased, rounding included;
-    it is 0 for at most one of them. All scores have the same diameter.
-    """
-
-    scores: Array
-    contribution_bounds: Array
+A bound limits the change of the score when one row is erased, rounding included; it is 0 for at
+most one of them. All scores have the same diameter.
+"""
 
 
 @final
@@ -357,25 +352,17 @@ class GeneralizedExponentialMechanism(_Choice[BoundedScores]):
     def draw(
         self, release: Release[BoundedScores, int], value: BoundedScores, source: NoiseSource
     ) -> int:
+        scores, bounds = value
         sensitivities = [
-            release.adjacency.sum_sensitivity(bound, release.diameter)
-            for bound in value.contribution_bounds
+            release.adjacency.sum_sensitivity(bound, release.diameter) for bound in bounds
         ]
         return generalized_exponential_mechanism(
-            value.scores, sensitivities, self.epsilon, self.failure, source
+            scores, sensitivities, self.epsilon, self.failure, source
         )
 
 
-@final
-@dataclass(frozen=True, eq=False, repr=False)
-class Runs:
-    """Very many candidates in runs of equal scores, both of shape (runs,). Private.
-
-    Only the sum of the integer lengths is public.
-    """
-
-    scores: Array
-    lengths: NDArray[np.int64]
+Runs: TypeAlias = tuple[Array, NDArray[np.int64]]
+"""Scores and lengths of runs of equal scores, each of shape (runs,); their total is public."""
 
 
 @final
@@ -387,9 +374,7 @@ class ExponentialMechanismOverRuns(_Choice[Runs]):
     has_bounded_range = True
 
     def draw(self, release: Release[Runs, int], value: Runs, source: NoiseSource) -> int:
-        return exponential_mechanism_in_runs(
-            value.scores, value.lengths, release.sensitivity, self.epsilon, source
-        )
+        return exponential_mechanism_in_runs(*value, release.sensitivity, self.epsilon, source)
 
 
 @final
