@@ -158,7 +158,7 @@ def test_the_likelihood_ratio_is_that_of_the_noise(first):
     g = seen.values[: DATA.n_columns]
     # The huge row's gradient: full length along the row and the intercept.
     moved = -0.25 * np.array([1.0, 0.0, 1.0]) / np.sqrt(2.0)
-    expected = moved @ (g - 0.5 * moved) / release.noise_scale**2
+    expected = moved @ (g - 0.5 * moved) / release.scale.std**2
     assert seen.log_ratio == pytest.approx(expected, rel=1e-6)
 
 

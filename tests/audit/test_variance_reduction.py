@@ -91,7 +91,7 @@ def log_ratios(plan, rows, seeds):
     def listening(oracle, declared, w, anchor, clipping, bound):
         noisy = original(oracle, declared, w, anchor, clipping, bound)
         shift = float((w - anchor)[0])
-        std = declared.noise_scale
+        std = declared.scale.std
         found.append(shift * (N * float(noisy[0]) - shift / 2.0) / std**2)
         return noisy
 

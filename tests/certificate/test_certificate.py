@@ -51,7 +51,7 @@ class TestContent:
         assert release.contribution_bound == certificate.plan["method"]["clipping"]["bound"] * 2.0
         exact = release.noise_multiplier * factor * release.contribution_bound
         # If n is private, the bound on the rounding of a sum is loose.
-        assert exact < release.noise_scale < (1.02 if adjacency == "add_remove" else 1.001) * exact
+        assert exact < release.scale.std < (1.02 if adjacency == "add_remove" else 1.001) * exact
 
     def test_public_facts_and_where_they_came_from(self):
         with pytest.warns(PublicInformationWarning):

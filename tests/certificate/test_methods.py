@@ -64,7 +64,7 @@ def test_record_is_json_and_lists_each_release(study):
     (only,) = found["parts"]["exploration"]["releases"]
     release = study.privacy_.parts["exploration"].releases[0]
     assert only["sensitivity"] == release.sensitivity
-    assert only["noise scale"] == pytest.approx(release.noise_scale)
+    assert only["noise scale"] == pytest.approx(release.scale.std)
     assert found["is private"] is False
 
 

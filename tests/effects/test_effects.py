@@ -183,7 +183,7 @@ def test_cost_is_that_of_an_independent_accountant(relation):
     for name, part in plan.parts:
         own = [
             dp_event.SelfComposedDpEvent(
-                dp_event.GaussianDpEvent(one.noise_scale / one.sensitivity), one.count
+                dp_event.GaussianDpEvent(one.scale.std / one.sensitivity), one.count
             )
             for one in part.plan.method.releases
         ]

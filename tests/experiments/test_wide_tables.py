@@ -47,7 +47,7 @@ def test_the_default_is_the_same_for_dense_and_sparse_rows():
     asked = [model.solution_.plan.method.releases for model in (dense, sparse)]
     for one, other in zip(*asked, strict=True):
         assert (one.quantity, one.count) == (other.quantity, other.count)
-        assert one.noise_scale == pytest.approx(other.noise_scale, rel=1e-6)
+        assert one.scale.std == pytest.approx(other.scale.std, rel=1e-6)
 
 
 def test_a_line_compares_the_default_with_the_best_name():

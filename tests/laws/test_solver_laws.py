@@ -377,7 +377,7 @@ def test_noise_falls_with_epsilon_and_grows_for_replace_one(name):
     def noise(epsilon, n, adjacency=Adjacency.ZERO_OUT):
         larger = dataclasses.replace(make_data(problem)[2], n_rows=n)
         plan = SOLVERS[name].solver.plan(problem, ApproximateDP(epsilon, 1e-5), larger, adjacency)
-        return [one.noise_scale / one.contribution_bound for one in plan.method.releases]
+        return [one.scale.std / one.contribution_bound for one in plan.method.releases]
 
     for epsilons in itertools.pairwise([0.05, 0.5, 1.0, 5.0]):
         less, more = (np.array(noise(epsilon, 1000)) for epsilon in epsilons)

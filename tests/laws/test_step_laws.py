@@ -104,7 +104,7 @@ def test_maps_are_sound_for_all_noise_scales_and_rows(name, mu):
 @pytest.mark.parametrize("name", STEPS)
 def test_noise_falls_with_the_budget_and_grows_for_replace_one(name):
     def noise(mu, adjacency=Adjacency.ZERO_OUT):
-        return [one.noise_scale for one in STEPS[name].plan(DATA, mu, adjacency).releases]
+        return [one.scale.std for one in STEPS[name].plan(DATA, mu, adjacency).releases]
 
     for less, more in ((0.01, 0.1), (0.1, 1.0)):
         assert all(a < b for a, b in zip(noise(more), noise(less), strict=True))

@@ -378,7 +378,7 @@ def test_other_relations_have_noise_for_the_bound(relation):
     for case in BY_ROW.values():
         declared = case.declare(spec_of(case, 30), relation)
         opposite = dataclasses.replace(declared, diameter=2.0)
-        assert declared.noise_scale == opposite.noise_scale
+        assert declared.scale.std == opposite.scale.std
         assert declared.sensitivity == declared.contribution_bound + declared.rounding
 
 

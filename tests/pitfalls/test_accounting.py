@@ -77,7 +77,7 @@ def a_sum_has_noise_for_a_whole_row(rate):
         fitted.fit(X, y)
     assert all(0.5 <= one.made_for < 0.501 for one in seen.asked)
     release = fitted.privacy_.releases[0]
-    assert release.noise_scale >= 0.5 * release.noise_multiplier
+    assert release.scale.std >= 0.5 * release.noise_multiplier
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.3])
@@ -120,7 +120,7 @@ def replace_one_has_twice_the_sensitivity():
     scales = {}
     for adjacency in ("zero_out", "replace_one"):
         fitted = model(adjacency=adjacency).fit(X, y)
-        scales[adjacency] = fitted.privacy_.releases[0].noise_scale
+        scales[adjacency] = fitted.privacy_.releases[0].scale.std
     assert scales["replace_one"] == pytest.approx(2.0 * scales["zero_out"], rel=1e-5)
 
 

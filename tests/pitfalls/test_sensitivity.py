@@ -402,7 +402,7 @@ def rounding_is_in_the_sensitivity():
     (first, *_) = asked(fitted, X.astype(np.float32), y)
     assert first.made_for > 0.5 + 1e-5
     release = fitted.privacy_.releases[0]
-    assert release.noise_scale > release.noise_multiplier * (0.5 + 1e-5)
+    assert release.scale.std > release.noise_multiplier * (0.5 + 1e-5)
 
 
 def released_sums_are_on_a_public_grid():

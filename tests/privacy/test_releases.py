@@ -106,8 +106,8 @@ def test_the_event_and_the_noise_are_those_of_the_formulas(case, adjacency):
     assert declared.noise_multiplier == case.multiplier
     least = case.multiplier * sensitivity
     # Values snapped to a grid need a little more.
-    assert least <= declared.noise_scale <= least * (1.0 + 1e-6)
-    assert declared.noise_std == pytest.approx(case.std * declared.noise_scale, rel=1e-12)
+    assert least <= declared.scale.std <= least * (1.0 + 1e-6)
+    assert declared.noise_std == pytest.approx(case.std * declared.scale.std, rel=1e-12)
 
 
 @every_case
@@ -155,7 +155,7 @@ def test_noise_that_floats_cannot_hold_is_refused(case, bound):
 
 def test_a_magnitude_too_large_for_a_grid_is_refused():
     declared = dataclasses.replace(declare(GaussianNoise(1e-3)), magnitude=2.0**90)
-    assert declared.noise_scale == math.inf
+    assert declared.scale.std == math.inf
     with pytest.raises(ValueError, match="no grid exists"):
         check_can_be_asked([declared])
 

@@ -62,7 +62,7 @@ def test_iterate_choice_depends_on_epsilon_and_keeps_it(epsilon):
     )
     choice = plan.method.releases[-1]
     assert choice.event.epsilon == epsilon
-    assert choice.noise_scale == pytest.approx(2.0 * 1.0 / epsilon, rel=1e-9)
+    assert choice.scale.std == pytest.approx(2.0 * 1.0 / epsilon, rel=1e-9)
 
 
 def law_of(scores, sensitivities, epsilon):

@@ -141,7 +141,7 @@ def test_steps_and_choice_are_calibrated_together(adjacency, share, excess):
 def test_noise_falls_as_epsilon_grows_and_grows_for_replace_one(name):
     def noise(epsilon, adjacency=Adjacency.ZERO_OUT):
         plan = SOLVERS[name].plan(LOGISTIC, ApproximateDP(epsilon, 1e-5), DATA, adjacency)
-        return np.array([one.noise_scale for one in plan.method.releases])
+        return np.array([one.scale.std for one in plan.method.releases])
 
     assert (noise(1.0) < noise(0.5)).all()
     replaced = SOLVERS[name].plan(LOGISTIC, BUDGET, DATA, Adjacency.REPLACE_ONE).method.releases

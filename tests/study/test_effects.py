@@ -215,7 +215,7 @@ def test_cost_of_study_with_effects_is_the_budget(relation):
     size = {"n_rows": 20_000} if relation is Adjacency.ADD_REMOVE else {}
     plan = study(epsilon=1.0, delta=1e-5, adjacency=relation.value, **size).plan(20_000)
     events = [
-        GaussianDpEvent(release.noise_scale / release.sensitivity)
+        GaussianDpEvent(release.scale.std / release.sensitivity)
         for _, part in plan.parts
         for release in part.plan.method.releases
         for _ in range(release.count)

@@ -195,8 +195,8 @@ def test_noise_has_the_planned_size():
     _, recording, _ = recorded(plan, rows_of(plan, *tensors()))
     found = np.array(noises(recording))
     (release,) = plan.method.releases
-    assert release.noise_scale >= plan.method.noise_multiplier * 2.0 * 0.5
-    assert found.std() == pytest.approx(release.noise_scale, rel=0.02)
+    assert release.scale.std >= plan.method.noise_multiplier * 2.0 * 0.5
+    assert found.std() == pytest.approx(release.scale.std, rel=0.02)
     assert plan.adjacency is Adjacency.REPLACE_ONE
 
 

@@ -250,16 +250,16 @@ _LAWS: Mapping[type[Mechanism[Any, Any]], Callable[[Any, Any], Law]] = MappingPr
         ExponentialMechanismOverRuns: lambda declared, runs: choice_law(
             runs[0], declared.sensitivity, declared.mechanism.epsilon, runs[1]
         ),
-        GaussianNoise: lambda declared, value: _around(value, declared.noise_scale),
+        GaussianNoise: lambda declared, value: _around(value, declared.scale.std),
         GeneralizedExponentialMechanism: _generalized,
-        L2Noise: lambda declared, value: _around(value, declared.noise_scale, is_gaussian=False),
+        L2Noise: lambda declared, value: _around(value, declared.scale.std, is_gaussian=False),
         LocalGaussianNoise: lambda declared, messages: _around(
-            messages[0], declared.noise_scale * math.sqrt(messages[1])
+            messages[0], declared.scale.std * math.sqrt(messages[1])
         ),
         PermuteAndFlip: lambda declared, scores: flip_law(
             scores, declared.sensitivity, declared.mechanism.epsilon
         ),
-        ProjectedGaussianNoise: lambda declared, value: _around(value, declared.noise_scale),
+        ProjectedGaussianNoise: lambda declared, value: _around(value, declared.scale.std),
     }
 )
 

@@ -448,7 +448,7 @@ def certify(
         event=plan.method.event,
         mechanisms=plan.method.mechanisms,
         releases=plan.method.releases,
-        noise_scales=tuple(one.noise_scale for one in plan.method.releases),
+        noise_scales=tuple(one.scale.std for one in plan.method.releases),
         public_facts=facts,
         model_digest=model_digest(coef, intercept),
     )

@@ -320,7 +320,7 @@ def _check_noise(certificate: Certificate, part: CertifiedPart, plan: Plan) -> s
         relation = certificate.adjacency
         sensitivity = relation.sum_sensitivity(planned.contribution_bound, planned.diameter)
         sensitivity += relation.sum_sensitivity(planned.rounding)
-        least = max(planned.noise_scale, planned.noise_multiplier * sensitivity)
+        least = max(planned.scale.std, planned.noise_multiplier * sensitivity)
         found = f"noise of {drawn!r} in a {planned.quantity}"
         if not drawn >= least * (1.0 - _LAST_DIGITS):
             return f"{found} is below the {least!r} that this relation and bound require"

@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 from joblib import cpu_count
@@ -123,6 +123,29 @@ class DataSpec:
         Bounds on the prepared targets, where the loss has real-valued targets; up to 1e100, and
         equal or at least 1e-100 apart.
 
+    Attributes
+    ----------
+    unit : Unit
+        The unit of protection: a row, or all rows of a group.
+    n_units : int
+        Number of units of protection: rows, or groups.
+    unit_weight : float
+        Bound on a unit's contribution, in units of the bound on that of a row of weight 1.
+    typical_weight : float
+        Mean weight of the rows to plan for, as the true one is private: the geometric mean of the
+        bound and 1, the weight of rows without weights. A bound below 1 is the weight of all rows
+        without weights.
+    centers_columns : bool
+        Whether prepared columns may be centred: dense ones, with an intercept.
+    n_columns : int
+        Number of columns with the intercept's.
+    augmented_row_norm : float
+        Bound on the L2 norm of a row with its intercept column.
+    coefficient_shape : tuple of int
+        Shape of the parameter: ``(columns,)``, or ``(columns, outputs)`` for K > 1.
+    n_coefficients : int
+        Number of entries of the parameter.
+
     Examples
     --------
     >>> DataSpec(n_rows=1000, n_features=3, row_norm=2.0, intercept=1.5).augmented_row_norm
@@ -141,6 +164,17 @@ class DataSpec:
     target_high: float = math.inf
     entry_bound: float = math.inf
     groups: GroupBound | None = None
+
+    if TYPE_CHECKING:  # Derived, so no fields.
+        unit: Unit = field(init=False)
+        n_units: int = field(init=False)
+        unit_weight: float = field(init=False)
+        typical_weight: float = field(init=False)
+        centers_columns: bool = field(init=False)
+        n_columns: int = field(init=False)
+        augmented_row_norm: float = field(init=False)
+        coefficient_shape: tuple[int, ...] = field(init=False)
+        n_coefficients: int = field(init=False)
 
     def __post_init__(self) -> None:
         check_bools(self)
@@ -163,30 +197,18 @@ class DataSpec:
                 f"{self.target_high!r}"
             )
         check_target_bounds(self.target_low, self.target_high)
-
-    @property
-    def unit(self) -> Unit:
-        """The unit of protection: a row, or all rows of a group."""
-        return Unit.ROW if self.groups is None else Unit.GROUP
-
-    @property
-    def n_units(self) -> int:
-        """Number of units of protection: rows, or groups."""
-        return self.n_rows if self.groups is None else self.groups.n_groups
-
-    @property
-    def unit_weight(self) -> float:
-        """Bound on a unit's contribution, in units of the bound on that of a row of weight 1."""
-        return self.weight_bound * self.reach()
-
-    @property
-    def typical_weight(self) -> float:
-        """Mean weight of the rows to plan for, as the true one is private.
-
-        The geometric mean of the bound and 1, the weight of rows without weights; a bound below 1
-        is the weight of all rows without weights.
-        """
-        return min(self.weight_bound, math.sqrt(self.weight_bound))
+        columns = self.n_features + (self.intercept > 0.0)
+        vars(self).update(
+            unit=Unit.ROW if self.groups is None else Unit.GROUP,
+            n_units=self.n_rows if self.groups is None else self.groups.n_groups,
+            unit_weight=self.weight_bound * self.reach(),
+            typical_weight=min(self.weight_bound, math.sqrt(self.weight_bound)),
+            centers_columns=self.intercept > 0.0 and not self.sparse,
+            n_columns=columns,
+            augmented_row_norm=math.hypot(self.row_norm, self.intercept),
+            coefficient_shape=(columns,) if self.n_outputs == 1 else (columns, self.n_outputs),
+            n_coefficients=columns * self.n_outputs,
+        )
 
     def reach(self, directions: float = math.inf) -> float:
         """Bound on a unit's contribution over that of a row, see ``GroupBound.reach``."""
@@ -203,34 +225,9 @@ class DataSpec:
             groups=dataclasses.replace(self.groups, n_groups=count),
         )
 
-    @property
-    def centers_columns(self) -> bool:
-        """Whether prepared columns may be centred: dense ones, with an intercept."""
-        return self.intercept > 0.0 and not self.sparse
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns with the intercept's."""
-        return self.n_features + (self.intercept > 0.0)
-
-    @property
-    def augmented_row_norm(self) -> float:
-        """Bound on the L2 norm of a row with its intercept column."""
-        return math.hypot(self.row_norm, self.intercept)
-
     def target_range(self, admitted: tuple[float, float]) -> tuple[float, float]:
         """Bounds on the targets within the range that a loss admits."""
         return max(self.target_low, admitted[0]), min(self.target_high, admitted[1])
-
-    @property
-    def coefficient_shape(self) -> tuple[int, ...]:
-        """Shape of the parameter: ``(columns,)``, or ``(columns, outputs)`` for K > 1."""
-        return (self.n_columns,) if self.n_outputs == 1 else (self.n_columns, self.n_outputs)
-
-    @property
-    def n_coefficients(self) -> int:
-        """Number of entries of the parameter."""
-        return self.n_columns * self.n_outputs
 
 
 @final

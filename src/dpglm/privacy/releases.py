@@ -176,18 +176,13 @@ class Release(Generic[V, R]):
 
     @functools.cached_property
     def scale(self) -> NoiseScale:
-        """Noise scale and grid."""
+        """Noise scale, ``inf`` if floating point cannot represent it, and its grid."""
         return self.mechanism.scale(self)
-
-    @property
-    def noise_scale(self) -> float:
-        """Noise scale; ``inf`` if floating point cannot represent it."""
-        return self.scale.std
 
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise in each coordinate."""
-        return self.mechanism.coordinate_std(self.noise_scale, self.coordinates)
+        return self.mechanism.coordinate_std(self.scale.std, self.coordinates)
 
     def check(self, value: Bounded[V], adjacency: Adjacency, unit: Unit = Unit.ROW) -> None:
         """Raise PlanMismatchError unless the release was declared for this value and relation."""
@@ -230,11 +225,11 @@ def check_can_be_asked(releases: Iterable[AnyRelease]) -> None:
     choices are possible too, which need sensitivities from 2^-500 to 2^500.
     """
     for release in releases:
-        if not 2.0**-460 <= release.noise_scale < 2.0**460:
+        if not 2.0**-460 <= release.scale.std < 2.0**460:
             raise ValueError(
                 f"the noise scale of the release {release.quantity!r} must be from 3.4e-139 to "
                 "3e+138, and at most 2^32 cells of a grid that holds the value, got "
-                f"{release.noise_scale!r} (inf: no grid exists). Use a larger budget, fewer "
+                f"{release.scale.std!r} (inf: no grid exists). Use a larger budget, fewer "
                 "columns or steps, or bounds in other units"
             )
 

@@ -191,7 +191,7 @@ def _settings(certificate: Certificate, plan: Plan) -> dict[str, list[tuple[str,
             ("times", release.count),
             ("bound on the contribution of a row", release.contribution_bound),
             ("noise", release.mechanism.in_words),
-            ("noise scale", release.noise_scale),
+            ("noise scale", release.scale.std),
             ("values", release.coordinates),
         ]
     groups["Versions"] = list(certificate.versions.items())

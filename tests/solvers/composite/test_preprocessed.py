@@ -69,7 +69,7 @@ def test_step_rules_may_be_mixed_with_given_shares():
         Preprocessed([Center(), Whiten()], GD, shares=shares).plan(PROBLEM, BUDGET, DATA)
         for shares in (None, [None, None], [Center().share(DATA, mu), Whiten().share(DATA, mu)])
     ]
-    noises = [[one.noise_scale for one in plan.method.releases] for plan in plans]
+    noises = [[one.scale.std for one in plan.method.releases] for plan in plans]
     assert noises[0] == noises[1] == pytest.approx(noises[2])
 
 

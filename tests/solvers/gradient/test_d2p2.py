@@ -212,7 +212,7 @@ def test_noise_follows_schedule_and_plan():
     with released_sums() as seen:
         solution = run(plan, rows, SeededNoise(0))
     stds = [std for _, std in seen]
-    assert stds == [release.noise_scale for release in plan.method.releases]
+    assert stds == [release.scale.std for release in plan.method.releases]
     np.testing.assert_allclose(np.array(stds) / stds[0], InverseSqrt().factors(5), rtol=1e-5)
     shown = [info.noise_norm for info in solution.history]
     np.testing.assert_allclose(shown, np.array(stds) * math.sqrt(5) / 50, rtol=1e-9)

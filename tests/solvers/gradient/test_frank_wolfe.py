@@ -153,7 +153,7 @@ def test_accounting_agrees_with_concentrated_and_pure_dp(delta, adjacency):
 def test_noise_is_doubled_for_replace_one_at_equal_epsilon():
     def sensitivity(adjacency):
         method = plan_of(adjacency=adjacency, n_steps=10).method
-        return method.releases[0].noise_scale * method.choice_epsilon
+        return method.releases[0].scale.std * method.choice_epsilon
 
     assert sensitivity(Adjacency.REPLACE_ONE) == 2.0 * sensitivity(Adjacency.ZERO_OUT)
     exact = 2.0 * 0.6 * 0.5
@@ -261,7 +261,7 @@ def test_declarations_follow_plan():
         ) as drawn:
             run(plan, rows, SeededNoise(0))
         scales = [2.0 / call.args[2] * call.args[1] for call in drawn.call_args_list]
-        assert scales == [release.noise_scale] * 5
+        assert scales == [release.scale.std] * 5
 
 
 def test_one_row_of_a_million_changes_its_clipped_part():

@@ -87,7 +87,7 @@ def test_message_noise_is_independent_of_number_of_rows():
     def noise(n_rows, adjacency=Adjacency.ZERO_OUT):
         data = dataclasses.replace(DATA, n_rows=n_rows)
         (release,) = plan_of(data=data, adjacency=adjacency, clip=0.5).method.releases
-        return release.noise_scale / release.noise_multiplier
+        return release.scale.std / release.noise_multiplier
 
     assert noise(1000) == pytest.approx(0.5, rel=1e-6)
     assert noise(10**6) == pytest.approx(0.5, rel=1e-6)
@@ -163,7 +163,7 @@ def test_noise_in_released_gradients_is_that_of_the_messages(adjacency):
         for seed in range(150):
             run(plan, rows, SeededNoise(seed))
     (release,) = plan.method.releases
-    expected = release.noise_scale / math.sqrt(10)
+    expected = release.scale.std / math.sqrt(10)
     sigma = plan.method.noise_multiplier * adjacency.sum_sensitivity(0.5)
     assert expected == pytest.approx(sigma / math.sqrt(10), rel=1e-6)
     # 4050 draws tell five per cent apart.
@@ -193,7 +193,7 @@ def test_diagnostics_contain_the_noise_scale():
     rows, _, _, data = make_data(605)
     plan = plan_of(data=data, n_blocks=10)
     history = run(plan, rows, SeededNoise(0)).history
-    std = plan.method.releases[0].noise_scale
+    std = plan.method.releases[0].scale.std
     assert history[0].noise_norm == pytest.approx(2.0 * std / math.sqrt(61))
     assert history[-1].noise_norm == pytest.approx(2.0 * std / math.sqrt(60))
 

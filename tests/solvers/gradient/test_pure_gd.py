@@ -80,7 +80,7 @@ def noise_over_epsilon(adjacency=Adjacency.ZERO_OUT, **facts):
         data=dataclasses.replace(DATA, **facts), adjacency=adjacency, n_steps=4, clip=0.5
     )
     (release,) = plan.method.releases
-    return release.noise_scale * plan.method.noise.epsilon
+    return release.scale.std * plan.method.noise.epsilon
 
 
 def test_the_scale_is_the_sensitivity_over_epsilon():
@@ -197,7 +197,7 @@ def test_the_release_planned_is_the_release_made():
         (release,) = plan.method.releases
         with mock.patch.object(additive, "add_l2_noise", side_effect=lambda v, *_: v) as added:
             run(plan, rows, SeededNoise(0))
-        assert [call.args[1] for call in added.call_args_list] == [release.noise_scale] * 3
+        assert [call.args[1] for call in added.call_args_list] == [release.scale.std] * 3
         assert release.coordinates == 4
 
 

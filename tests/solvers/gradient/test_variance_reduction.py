@@ -301,7 +301,7 @@ def test_half_the_noise_is_noticed():
     plan = SVRG(**{**SMALL, "n_epochs": 1, "inner_steps": 1}).plan(
         Problem(Logistic()), GaussianDP(1.0), spec
     )
-    claimed = 0.3 * plan.method.releases[0].noise_scale / 7.0
+    claimed = 0.3 * plan.method.releases[0].scale.std / 7.0
 
     def half(add):
         return lambda value, std, k, source: add(value, std / 2.0, k, source)
@@ -328,9 +328,9 @@ def test_noise_shrinks_with_anchor_distance_at_equal_multiplier(rate):
         run(plan, rows, SeededNoise(0))
     anchors, differences = plan.method.releases
     stds = [std for _, std in sums]
-    assert stds.count(anchors.noise_scale) == 6
-    assert sum(std < 1e-2 * differences.noise_scale for std in stds) > 60
-    assert max(stds[1:30]) <= differences.noise_scale
+    assert stds.count(anchors.scale.std) == 6
+    assert sum(std < 1e-2 * differences.scale.std for std in stds) > 60
+    assert max(stds[1:30]) <= differences.scale.std
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -367,7 +367,7 @@ def test_along_a_run_no_sum_moves_by_more_than_its_noise_allows(kind, layout, ad
     anchors, differences = plan.method.releases
     nearest = {anchors: 0.0, differences: 0.0}
     for (one, std), (two, _) in zip(*seen, strict=True):
-        release = anchors if std == anchors.noise_scale else differences
+        release = anchors if std == anchors.scale.std else differences
         share = np.linalg.norm(one - two) * release.noise_multiplier / std
         assert share <= 1.0
         nearest[release] = max(nearest[release], share)

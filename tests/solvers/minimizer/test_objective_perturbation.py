@@ -263,7 +263,7 @@ def test_exact_densities_of_releases_stay_under_the_claim(norm):
     # A tolerance larger than the effect of a row, so that it matters.
     method = dataclasses.replace(plan.method, tolerance=3.0 * plan.method.objective.movement)
     plan = dataclasses.replace(plan, method=method)
-    noise = method.releases[1].noise_scale
+    noise = method.releases[1].scale.std
     row = [(np.full(1, norm), 1.0)]
     for pair in ((row, []), ([], row)):
         assert released_delta(plan, *pair, SHARP.epsilon, noise) <= SHARP.delta
@@ -326,11 +326,11 @@ def test_noise_covers_the_error_of_two_neighbours():
         error = plan.method.releases[-1]
         assert error.contribution_bound == 2.0 * plan.method.error
         # Whatever the relation: the errors of both minimisers, in opposite directions.
-        assert error.noise_scale >= error.noise_multiplier * 2.0 * plan.method.error
+        assert error.scale.std >= error.noise_multiplier * 2.0 * plan.method.error
         # And it is negligible compared with the least noise of the minimiser.
         objective = plan.method.objective
         damped = plan.method.std / (objective.strength + 8 * objective.curvature)
-        assert error.noise_scale < 0.01 * damped
+        assert error.scale.std < 0.01 * damped
 
 
 def test_an_error_that_is_charged_once_is_refuted():
@@ -338,11 +338,11 @@ def test_an_error_that_is_charged_once_is_refuted():
     # errors in opposite directions are twice the bound apart.
     plan = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, DataSpec(8, 2))
     error = plan.method.releases[1]
-    mu = 2.0 * plan.method.error / error.noise_scale
+    mu = 2.0 * plan.method.error / error.scale.std
     assert mu <= 1.0 / error.noise_multiplier
     with mock.patch.object(ObjectivePerturbationMethod, "error", 0.5 * plan.method.error):
         halved = dataclasses.replace(plan.method).releases[1]
-        assert 2.0 * 2.0 * plan.method.error / halved.noise_scale > 1.0 / error.noise_multiplier
+        assert 2.0 * 2.0 * plan.method.error / halved.scale.std > 1.0 / error.noise_multiplier
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))

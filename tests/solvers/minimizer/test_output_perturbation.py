@@ -173,11 +173,11 @@ def test_the_bound_is_reached_and_smaller_ones_are_refuted(adjacency):
     # Planted bugs: no allowance for the tolerance; no factor 2.
     with mock.patch.object(OutputPerturbationMethod, "_contribution", exact):
         planted = dataclasses.replace(method)
-        assert distance > 2.0 * planted.releases[-1].noise_scale * (1.0 + 1e-6)
+        assert distance > 2.0 * planted.releases[-1].scale.std * (1.0 + 1e-6)
     if adjacency is Adjacency.REPLACE_ONE:
         with mock.patch.object(Adjacency, "sum_sensitivity", lambda self, bound, *_: bound):
             planted = dataclasses.replace(method)
-            assert distance > 2.0 * planted.releases[-1].noise_scale
+            assert distance > 2.0 * planted.releases[-1].scale.std
 
 
 def exact_delta(one, other, std, epsilon):
@@ -316,7 +316,7 @@ def test_noise_is_as_large_as_declared(scale):
     plan = solver.plan(Problem(Logistic()), GaussianDP(0.5), spec)
     rows = prepare_rows(np.zeros((2, 400)), np.ones(2), spec, weights=np.zeros(2))
     draws = np.array([run(plan, rows, SeededNoise(seed)).w for seed in range(30)])
-    std = plan.method.releases[-1].noise_scale
+    std = plan.method.releases[-1].scale.std
     assert std == plan.coefficient_noise
     # 12000 draws: a standard error of 0.65 %.
     assert np.std(draws[:, :-1]) == pytest.approx(std, rel=0.02)
@@ -332,7 +332,7 @@ def test_accounting_is_that_of_one_gaussian():
     assert gdp.epsilon(1e-6, 1.0 / plan.event.noise_multiplier) == pytest.approx(0.7, rel=1e-6)
     (release,) = plan.method.releases
     least = release.noise_multiplier * release.contribution_bound
-    assert least <= release.noise_scale <= least * (1.0 + 1e-6)
+    assert least <= release.scale.std <= least * (1.0 + 1e-6)
 
 
 def test_tolerance_is_small_relative_to_a_row():

@@ -57,7 +57,7 @@ def pure_plan(loss, spec, adjacency=Adjacency.ZERO_OUT, ratio=1.0, **settings):
 def worst_loss(plan, norm):
     """Largest log-ratio of exact densities anywhere, over the worst pairs of data sets."""
     method, d = plan.method, plan.data.n_features
-    reach = 6.0 * method.objective.clip + 3.0 * method.linear_term.noise_scale
+    reach = 6.0 * method.objective.clip + 3.0 * method.linear_term.scale.std
     if d == 1:
         points = np.linspace(-reach, reach, 6001)[:, None]
     else:
@@ -72,7 +72,7 @@ def worst_loss(plan, norm):
             gradient, hessian = gradient_and_hessian(plan, rows, points)
             length = np.linalg.norm(gradient, axis=-1)
             # The map from minimisers to b is one to one: both have the same constant in front.
-            logs.append(np.linalg.slogdet(hessian)[1] - length / method.linear_term.noise_scale)
+            logs.append(np.linalg.slogdet(hessian)[1] - length / method.linear_term.scale.std)
         worst = max(worst, float(np.abs(logs[0] - logs[1]).max()))
     return worst
 
@@ -98,7 +98,7 @@ def test_exact_densities_in_the_plane_stay_under_the_claim(norm, adjacency):
 
 def critical(plan):
     """Log-ratio where slope and curvature of one row are at their worst at once."""
-    m, clip, scale = plan.method.objective.strength, 0.5, plan.method.linear_term.noise_scale
+    m, clip, scale = plan.method.objective.strength, 0.5, plan.method.linear_term.scale.std
     w = np.array([[clip / m * (1.0 + 1e-9)]])
     logs = []
     for rows in ([(np.ones(1), clip + clip / m)], []):
@@ -164,10 +164,10 @@ def test_epsilons_add_up_to_the_budget(adjacency, classes, epsilon):
     sensitivity = Fraction(method.linear_term.contribution_bound) * (
         1 + (adjacency is Adjacency.REPLACE_ONE)
     )
-    of_b = sensitivity / Fraction(method.linear_term.noise_scale)
+    of_b = sensitivity / Fraction(method.linear_term.scale.std)
     logarithm = Fraction(math.log1p(method.objective.curvature_ratio))
     error = 2 * Fraction(method.error) * (1 + (adjacency is Adjacency.REPLACE_ONE))
-    total = classes * (of_b + logarithm) + error / Fraction(method.releases[1].noise_scale)
+    total = classes * (of_b + logarithm) + error / Fraction(method.releases[1].scale.std)
     assert 0.97 * epsilon <= total <= Fraction(epsilon)
     accountant = accountant_for(plan.event, adjacency)
     claim = accountant.epsilon(plan.event, adjacency, 0.0)
@@ -217,7 +217,7 @@ def test_the_tolerance_holds_for_every_linear_term(factor, norm):
     method = plan.method
     rows = prepare_rows(*sample(8, 2, norm), spec)
     for seed in range(2):
-        b = np.random.default_rng(seed).normal(size=2) * method.linear_term.noise_scale * factor
+        b = np.random.default_rng(seed).normal(size=2) * method.linear_term.scale.std * factor
         objective = build(plan, rows, b)
         smoothness = objective.accuracy.smoothness
         start = certified_minimizer(objective, 1e-2 * method.radius, 1.0, method.radius)
@@ -234,7 +234,7 @@ def test_plain_steps_keep_the_promise_by_themselves(factor):
     spec = DataSpec(n_rows=50, n_features=3)
     plan = ObjectivePerturbation(strength=0.02).plan(Problem(Logistic()), BUDGET, spec)
     rows = prepare_rows(*sample(50, 3, 1.0), spec)
-    b = np.array([1.0, -0.5, 0.2]) * plan.method.linear_term.noise_scale * factor
+    b = np.array([1.0, -0.5, 0.2]) * plan.method.linear_term.scale.std * factor
     expected = projected(plan, rows, b)
     with mock.patch("dpglm.oracle.objective._quick_steps", return_value=iter(())):
         slow = projected(plan, rows, b)
@@ -259,7 +259,7 @@ def test_neighbours_of_equal_minimiser_have_close_releases(adjacency, value, fac
     else:
         X, y, weights = X[1:], y[1:], weights[1:]
     other = prepare_rows(X, y, spec, weights=weights)
-    b = np.array([1.0, 0.3, -0.4]) * method.linear_term.noise_scale * factor
+    b = np.array([1.0, 0.3, -0.4]) * method.linear_term.scale.std * factor
     objective = build(plan, one, b)
     w = certified_minimizer(objective, method.tolerance, 2 * method.radius, 2 * method.radius)
     # The linear terms that have this point for their exact minimiser, up to rounding.
@@ -273,7 +273,7 @@ def test_neighbours_of_equal_minimiser_have_close_releases(adjacency, value, fac
     apart = float(np.linalg.norm(first - second))
     assert apart <= 2.0 * method.error + 2.0 * room / method.objective.strength
     noise = method.releases[1]
-    assert noise.noise_scale >= adjacency.sum_sensitivity(2.0 * method.error) / noise.event.epsilon
+    assert noise.scale.std >= adjacency.sum_sensitivity(2.0 * method.error) / noise.event.epsilon
     # The ball is smaller than where such linear terms lead, and still nothing is given away.
     assert (float(np.linalg.norm(first)) > 0.999 * method.radius) == (factor > 1e2)
 
@@ -283,7 +283,7 @@ def test_a_promise_for_usual_linear_terms_only_would_be_refuted():
     spec = DataSpec(n_rows=8, n_features=2)
     plan = ObjectivePerturbation().plan(Problem(Logistic()), BUDGET, spec)
     rows = prepare_rows(*sample(8, 2, 1.0), spec)
-    b = np.array([3.0, 4.0]) * plan.method.linear_term.noise_scale * 1e3
+    b = np.array([3.0, 4.0]) * plan.method.linear_term.scale.std * 1e3
     with mock.patch("dpglm.oracle.objective.certify") as certify:
         certify.side_effect = lambda objective, w, g: mock.Mock(w=w, distance=0.0)
         early = projected(plan, rows, b)
@@ -317,7 +317,7 @@ def test_the_linear_term_is_as_large_as_declared(adjacency):
     plan = solver.plan(Problem(Logistic()), BUDGET, spec, adjacency)
     method = plan.method
     declared = method.noise_multiplier * adjacency.sum_sensitivity(0.7 * 3.0)
-    assert method.linear_term.noise_scale == pytest.approx(declared)
+    assert method.linear_term.scale.std == pytest.approx(declared)
     shape = Bounded((400,), method.linear_term.contribution_bound)
     draws = []
     for seed in range(40):
@@ -357,7 +357,7 @@ FEW = 450
 def window_attack(plan, ratio):
     """Guess "present" if the minimiser is just beyond where the row's slope leaves the clip."""
     m = 1.0 / ratio
-    low, high = 0.5 / m, 0.5 / m + plan.method.linear_term.noise_scale / (1.0 + m)
+    low, high = 0.5 / m, 0.5 / m + plan.method.linear_term.scale.std / (1.0 + m)
     spec, guesses = plan.data, []
     for k, weight in enumerate((1.0, 0.0)):
         rows = prepare_rows(np.ones((1, 1)), [0.5 + 0.5 / m], spec, weights=[weight])

@@ -58,7 +58,7 @@ def test_budget_is_spent_for_any_number_of_classes(adjacency):
             (only,) = plan.method.releases
             assert only.sensitivity >= factor * only.contribution_bound
             # The grid of the noise takes the rest.
-            assert 0.7 * (1.0 - 1e-4) < only.sensitivity / only.noise_scale <= 0.7
+            assert 0.7 * (1.0 - 1e-4) < only.sensitivity / only.scale.std <= 0.7
 
 
 def test_only_codes_have_prototypes():

@@ -320,7 +320,7 @@ def _plan_pure(
             strong.problem, strong, None, data, n_objectives, 0.0, 0.0, noise, pure=True
         )
         # The largest norm for a typical b; the rare minimiser beyond it is projected.
-        longest = dataclasses.replace(strong, linear_norm=method.linear_term.noise_scale * size)
+        longest = dataclasses.replace(strong, linear_norm=method.linear_term.scale.std * size)
         radius = max(longest.norm, strong.movement)
         return dataclasses.replace(method, radius=radius), strong.reach_within(2.0 * radius)
 
