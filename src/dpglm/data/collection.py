@@ -21,8 +21,8 @@ from dpglm.data.memory import DenseRows, SparseRows
 from dpglm.data.prepare import (
     ColumnScaling,
     Matrix,
+    backend,
     largest_norm,
-    maker_of_collections,
     prepare_rows,
 )
 from dpglm.data.rows import SERIAL, BlockMap, DataSpec, FloatType, Rows, threads_over
@@ -275,7 +275,11 @@ def as_collection(X: Any, y: Any = None, weights: Any = None) -> Collection | No
                 f"y and sample_weight must be None for {type(X).__name__}, which has its own"
             )
         return X
-    make = maker_of_collections(type(X))
+    package, kind = type(X).__module__.partition(".")[0], type(X).__name__
+    make = backend(package).get("collection_of")
+    if (package, kind) == ("numpy", "memmap"):
+        # Of NumPy's arrays these alone are not in memory.
+        make = backend("stream.stored")["mapped_rows"]
     return None if make is None else make(X, y, weights)
 
 

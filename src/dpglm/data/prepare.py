@@ -40,17 +40,9 @@ from dpglm.tables.encoding import LinearUnits
 # ``rows_of`` is the class of rows that keeps dense matrices where they are.
 
 
-def maker_of_collections(kind: type) -> Callable[..., Any] | None:
-    """Return the maker of collections of objects of a type; None for matrices in memory."""
-    package = kind.__module__.partition(".")[0]
-    if (package, kind.__name__) == ("numpy", "memmap"):
-        # Of NumPy's arrays these alone are not in memory.
-        return _backend("stream.stored").get("mapped_rows")
-    return _backend(package).get("collection_of")
-
-
 @functools.cache
-def _backend(package: str) -> Mapping[str, Any]:
+def backend(package: str) -> Mapping[str, Any]:
+    """Return the names of the folder or module of a package; none without one."""
     name = f"{__package__}.{package}"
     if importlib.util.find_spec(name) is None:
         return {}
@@ -309,7 +301,7 @@ def _stored(X: Matrix, y: Any, norms: Any, spec: DataSpec, weights: Any) -> Rows
     if sparse.issparse(X):
         return SparseRows(X, y, lengths, spec, weights)
     # Other packages' matrices stay where they are.
-    rows_of = _backend(type(X).__module__.partition(".")[0]).get("rows_of", DenseRows)
+    rows_of = backend(type(X).__module__.partition(".")[0]).get("rows_of", DenseRows)
     rows: Rows = rows_of(X, y, lengths, spec, weights)
     return rows
 

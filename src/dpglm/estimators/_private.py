@@ -64,6 +64,7 @@ _MOST_MARKS = 256
 
 
 @final
+@dataclass(eq=False)
 class Family:
     """Fits without a ledger by an estimator and its copies, and marks of the rows that they read.
 
@@ -76,10 +77,9 @@ class Family:
     the caller.
     """
 
-    def __init__(self) -> None:
-        self._plans: list[Plan] = []
-        self._marks: set[bytes] = set()
-        self._said: set[str] = set()
+    _plans: list[Plan] = field(default_factory=list, init=False)
+    _marks: set[bytes] = field(default_factory=set, init=False)
+    _said: set[str] = field(default_factory=set, init=False)
 
     def __copy__(self) -> Self:
         return self

@@ -95,25 +95,27 @@ def sum_rounding(
     the other rows are: a product by a BLAS would round it by its place, which rows added or removed
     change. Where these places are public, products by a BLAS are allowed.
     """
-    contribution = bound * (1.0 + contribution_rounding(spec))
+    relative = contribution_rounding(spec)
     n_rows = spec.n_rows if adjacency.n_is_public else MOST_ROWS
     _check(spec, adjacency, bound)
-    if sampling_rate < 1.0:
-        excess = bound * contribution_rounding(spec) + _underflow(spec, 1)
-        return excess + _on_grid(n_rows, bound, spec.n_coefficients)
-    if spec.sparse:
-        affected = min(SPARSE_BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        block_error = _gamma(SPARSE_BLOCK_ROWS + 1, UNIT) * affected
-    else:
-        affected = min(BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        run = min(RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
-        unit = float(np.finfo(spec.dtype).eps) / 2
-        within = _gamma(BLOCK_ROWS, UNIT) * affected
-        block_error = _gamma(RUN_ROWS + 1, unit) * run + within
-    blocks = n_rows // min(RUN_ROWS, SPARSE_BLOCK_ROWS) + _TREE
-    across = (UNIT + _gamma(blocks, UNIT) ** 2) * n_rows
-    excess = bound * contribution_rounding(spec) + _underflow(spec, affected)
-    return excess + 2.0 * (block_error + across) * contribution
+    affected, summed = 1, _on_grid(n_rows, bound, spec.n_coefficients)
+    if sampling_rate == 1.0:
+        if spec.sparse:
+            affected = min(SPARSE_BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
+            block_error = _gamma(SPARSE_BLOCK_ROWS + 1, UNIT) * affected
+        else:
+            affected = min(BLOCK_ROWS, n_rows) if adjacency.n_is_public else n_rows
+            run = min(RUN_ROWS, n_rows) if adjacency.n_is_public else n_rows
+            unit = float(np.finfo(spec.dtype).eps) / 2
+            within = _gamma(BLOCK_ROWS, UNIT) * affected
+            block_error = _gamma(RUN_ROWS + 1, unit) * run + within
+        blocks = n_rows // min(RUN_ROWS, SPARSE_BLOCK_ROWS) + _TREE
+        across = (UNIT + _gamma(blocks, UNIT) ** 2) * n_rows
+        summed = 2.0 * (block_error + across) * (bound * (1.0 + relative))
+    # Errors below the normal range, for two sums.
+    slopes = 8.0 * math.sqrt(spec.n_outputs) * spec.augmented_row_norm
+    tiny = slopes + 4.0 * (affected + 1) * math.sqrt(spec.n_coefficients)
+    return bound * relative + float(np.finfo(spec.dtype).tiny) * tiny + summed
 
 
 @final
@@ -329,13 +331,6 @@ def _check(spec: DataSpec, adjacency: Adjacency, bound: float) -> None:
             f"most {float(limits.max) / (4.0 * terms):.2g} for sums in {limits.dtype}: give a "
             "smaller clip, or rows, targets or weights in other units"
         )
-
-
-def _underflow(spec: DataSpec, affected: int) -> float:
-    """Bound the error of operations below the normal range, for two sums."""
-    tiny = float(np.finfo(spec.dtype).tiny)
-    slopes = 8.0 * math.sqrt(spec.n_outputs) * spec.augmented_row_norm
-    return tiny * (slopes + 4.0 * (affected + 1) * math.sqrt(spec.n_coefficients))
 
 
 def _gamma(terms: int, unit: float) -> float:

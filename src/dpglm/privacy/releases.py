@@ -336,10 +336,7 @@ class Curator:
         """
         declared.check(value, self.adjacency, self.unit)
         self._records.append(declared.event)
-        if self.noise.observer is None:
-            answer = declared.mechanism.draw(declared, value.value, self.noise)
-        else:
-            answer = self.noise.observer.answer(declared, value.value)
+        answer = self._drawn(declared, value.value)
         if isinstance(answer, int | np.integer):
             return answer
         name = declared.quantity
@@ -353,3 +350,9 @@ class Curator:
         total, squares, count = self._sums.get(name, (0.0, 0.0, 0))
         self._sums[name] = total + scaled, squares + float(np.sum(scaled**2)), count + 1
         return answer
+
+    def _drawn(self, declared: Release[V, R], value: V) -> R:
+        observer = self.noise.observer
+        if observer is not None:
+            return observer.answer(declared, value)
+        return declared.mechanism.draw(declared, value, self.noise)

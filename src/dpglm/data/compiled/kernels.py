@@ -363,17 +363,17 @@ def _call(function: Any, *arguments: Any) -> None:
     """Call a C function with arrays (made contiguous), whole numbers, floats and structures."""
     # The list keeps the arrays alive, which pointers do not.
     held = [np.ascontiguousarray(one) if isinstance(one, np.ndarray) else one for one in arguments]
-    function(*map(_as_c, held))
-
-
-def _as_c(value: Any) -> Any:
-    if value is None or isinstance(value, np.ndarray):
-        return pointer(value)
-    if isinstance(value, int | np.integer):
-        return ctypes.c_ssize_t(int(value))
-    if isinstance(value, float):
-        return ctypes.c_double(value)
-    return ctypes.byref(value) if isinstance(value, ctypes.Structure) else value
+    given: list[Any] = []
+    for one in held:
+        if one is None or isinstance(one, np.ndarray):
+            given.append(pointer(one))
+        elif isinstance(one, int | np.integer):
+            given.append(ctypes.c_ssize_t(int(one)))
+        elif isinstance(one, float):
+            given.append(ctypes.c_double(one))
+        else:
+            given.append(ctypes.byref(one) if isinstance(one, ctypes.Structure) else one)
+    function(*given)
 
 
 def pointer(values: NDArray[Any] | None) -> ctypes.c_void_p:

@@ -193,13 +193,25 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
             data = data if data.where is None else data.chosen()
             X, y = self._validated(data.X, data.y, ensure_min_samples=int(is_known))
             task = self._task(y, facts)
-            weights, weight_bound = self._weights(data.sample_weight, X.shape[0], facts)
+            given = data.sample_weight
+            weights = None if given is None else as_weights(given, X.shape[0])
             rows = MatrixRows(X, y, weights)
         else:
             if data.where is not None:
                 raise ValueError(NO_WHERE)
-            task = self._task(None, facts)
-            weight_bound = self._accept(rows, facts)
+            task, weights = self._task(None, facts), None
+            self._accept(rows, facts)
+        weight_bound = self._weight_bound()
+        if self.weight_bound is not None:
+            facts.declared("weight_bound", weight_bound)
+        elif weights is not None:
+            weight_bound = float(weights.max()) or 1.0
+            remedy = "Give weight_bound= from public knowledge."
+            facts.from_data("weight_bound", weight_bound, remedy)
+        elif rows.is_weighted:
+            raise ValueError(
+                "weight_bound must be declared for weights that are not in memory, got None"
+            )
         rows, column = self._offset_in(rows, data.offset, data.exposure)
         if column is not None:
             task = self._with_offset(task, facts, column)
@@ -395,34 +407,14 @@ class PrivateLinearModel(PrivateEstimator, Predictor, own_first=False):
         read = functools.partial(validate_data, self, X, y, **options)
         return finite_matrix(X, read)
 
-    def _weights(
-        self, sample_weight: Any, n_rows: int, facts: PublicFacts
-    ) -> tuple[NDArray[np.float64] | None, float]:
-        """Check ``sample_weight``; return it with its public bound."""
-        weights = None if sample_weight is None else as_weights(sample_weight, n_rows)
-        if self.weight_bound is not None:
-            facts.declared("weight_bound", self._weight_bound())
-        if weights is None or self.weight_bound is not None:
-            return weights, self._weight_bound()
-        bound = float(weights.max()) or 1.0
-        facts.from_data("weight_bound", bound, "Give weight_bound= from public knowledge.")
-        return weights, bound
-
-    def _accept(self, rows: Collection, facts: PublicFacts) -> float:
-        """Record the public facts of a collection; return the declared bound on its weights."""
+    def _accept(self, rows: Collection, facts: PublicFacts) -> None:
+        """Record the public facts of a collection."""
         self._check_features(rows, is_fit=True)
         self.n_features_in_ = rows.shape[1]
         if rows.feature_names is not None:
             self.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         if rows.schema is not None:
             facts.facts += schema_facts(rows.schema)
-        if self.weight_bound is not None:
-            facts.declared("weight_bound", self._weight_bound())
-        elif rows.is_weighted:
-            raise ValueError(
-                "weight_bound must be declared for weights that are not in memory, got None"
-            )
-        return self._weight_bound()
 
     def _run(
         self,

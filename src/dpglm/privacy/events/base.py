@@ -93,6 +93,7 @@ SMALLEST, LARGEST, MOST = 1e-50, 1e50, 2**53
 
 Their fourth powers, and products of these with counts, neither overflow nor underflow.
 """
+_POSITIVE = frozenset({"noise_multiplier", "epsilon", "curvature_ratio"})
 
 
 class Event(abc.ABC):
@@ -139,6 +140,11 @@ class MechanismEvent(BasicEvent):
 
     is_dominated_loosely: ClassVar[bool] = False
     """Whether Renyi divergences may be tighter than dominating laws for many runs."""
+
+    def __post_init__(self) -> None:
+        for name in vars(self).keys() & _POSITIVE:
+            value = check_real(name, getattr(self, name), least=SMALLEST, most=LARGEST)
+            object.__setattr__(self, name, value)
 
     def quieter(self, factor: float) -> MechanismEvent:
         """Return the mechanism for a sensitivity divided by ``factor``, if it has a multiplier."""
@@ -194,9 +200,6 @@ class NoiseEvent(MechanismEvent):
     """A mechanism with noise that has a scale, over the sensitivity, from 1e-50 to 1e50."""
 
     noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        check_positive(self, "noise_multiplier")
 
     def quieter(self, factor: float) -> Self:
         noise = min(factor * self.noise_multiplier, LARGEST)
@@ -281,9 +284,3 @@ class Gaussian(GaussianMechanism):
             f"{times(count, 'sum')} over all rows, {each(count)} Gaussian noise of {noise} times "
             "the sensitivity"
         )
-
-
-def check_positive(event: Event, name: str) -> None:
-    """Check a noise multiplier, an epsilon or a ratio of an event."""
-    value = check_real(name, getattr(event, name), least=SMALLEST, most=LARGEST)
-    object.__setattr__(event, name, value)

@@ -17,7 +17,6 @@ from dpglm.privacy.events.base import (
     LossLaw,
     NoiseEvent,
     Tails,
-    check_positive,
 )
 
 # The tail of the variable of two rows: see ``_plane_law``.
@@ -73,10 +72,6 @@ class PerturbedObjective(NoiseEvent):
     curvature_ratio: float
 
     type_name = "objective_perturbation"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "curvature_ratio")
 
     @property
     def _shift(self) -> float:

@@ -19,7 +19,6 @@ from dpglm.privacy.events.base import (
     NoiseEvent,
     Tails,
     bounded_law,
-    check_positive,
 )
 
 
@@ -47,9 +46,6 @@ class Pure(MechanismEvent):
     """
 
     epsilon: float
-
-    def __post_init__(self) -> None:
-        check_positive(self, "epsilon")
 
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         # P and Q are the two answers of randomised response: the loss is plus or minus epsilon.
@@ -169,9 +165,6 @@ class BoundedRange(MechanismEvent):
     epsilon: float
 
     is_dominated_loosely: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_positive(self, "epsilon")
 
     def losses(self, adjacency: Adjacency) -> tuple[LossLaw, LossLaw]:
         """Return the loss of the pair that dominates every choice of bounded range.

@@ -75,12 +75,6 @@ MOST_SENDERS = 2**13
 """Maximum number of messages with noise on the grid of one of them."""
 
 
-def _grid_scale(multiplier: float, release: Release[Any, Any]) -> NoiseScale:
-    return noise_scale(
-        release.adjacency, release.sensitivity, multiplier, release.coordinates, release.magnitude
-    )
-
-
 @dataclass(frozen=True)
 class CalibratedNoise(Mechanism[V, R]):
     """Noise with a cost that depends on ``noise_multiplier``, its scale over the L2 sensitivity."""
@@ -99,7 +93,9 @@ class CalibratedNoise(Mechanism[V, R]):
         return dataclasses.replace(self, noise_multiplier=multiplier)
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
-        return _grid_scale(self.noise_multiplier, release)
+        size, most = release.coordinates, release.magnitude
+        relation, sensitivity = release.adjacency, release.sensitivity
+        return noise_scale(relation, sensitivity, self.noise_multiplier, size, most)
 
 
 @final
@@ -170,7 +166,7 @@ class L2Noise(Mechanism[Array, Array]):
         return type(self)(1.0 / multiplier)
 
     def scale(self, release: Release[Any, Any]) -> NoiseScale:
-        return _grid_scale(self.multiplier, release).times(1.0 + 2.0**-50)
+        return CalibratedNoise.scale(GaussianNoise(self.multiplier), release).times(1.0 + 2.0**-50)
 
     def coordinate_std(self, scale: float, size: int) -> float:
         return scale * math.sqrt(size + 1.0)
