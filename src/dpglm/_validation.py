@@ -52,7 +52,7 @@ def check_integer(name: str, value: object, *, least: int, most: int | None = No
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     if int(value).bit_length() > _MOST_BITS:
         raise ValueError(f"{name} must be an integer below 2**{_MOST_BITS}, got a larger one")
-    if most is not None and value > most:
+    if most is not None and int(value) > most:
         raise ValueError(f"{name} must be at most {most}, got {value!r}")
     return int(value)
 

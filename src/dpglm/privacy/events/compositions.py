@@ -244,7 +244,8 @@ def branches(event: Event, adjacency: Adjacency | None = None) -> tuple[Event, .
             f"fixed sizes (the number of rows must be public), got {adjacency.value}"
         )
     terms = canonical(event).terms()
-    found = (joined(term for term in terms if not isinstance(term[0], DisjointParts)),)
+    plain = [term for term in terms if not isinstance(term[0], DisjointParts)]
+    found: tuple[Event, ...] = (joined(plain),)
     for split, count in terms:
         if not isinstance(split, DisjointParts):
             continue
