@@ -6,18 +6,16 @@ import dataclasses
 from unittest import mock
 
 import numpy as np
-import pytest
 
 from dpglm.data.rows import DataSpec
 from dpglm.privacy.accounting.accountants import accountant_for
 from dpglm.privacy.budget import Adjacency, ApproximateDP, GaussianDP
 from dpglm.privacy.noise import SeededNoise
-from dpglm.privacy.noise.additive import GaussianLinearTerm, SecretNoise
+from dpglm.privacy.noise.additive import GaussianLinearTerm
 from dpglm.problem import Logistic, OneVsRest, Problem, Squared
 from dpglm.solvers import ObjectivePerturbation, OutputPerturbation, run
 from tests.audit.attack import delta_at_least, mu_at_least, one_row
-from tests.planted import planted, unclipped
-from tests.slowly import first_quickly
+from tests.planted import unclipped
 
 MU, RUNS, FEW = 2.0, 400, 200
 HUGE = np.array([1e6, 0.0])
@@ -60,22 +58,6 @@ def output_attack(plan, runs):
     return mu_at_least(*guesses(plan, runs, middle))
 
 
-@pytest.mark.parametrize("adjacency", first_quickly(*Adjacency))
-def test_output_perturbation_attains_claim(adjacency):
-    assert 0.7 * MU <= output_attack(output_plan(adjacency), RUNS) <= MU
-
-
-def test_half_the_noise_is_refuted():
-    with planted("half_noise"):
-        assert output_attack(output_plan(), FEW) > MU
-
-
-def test_a_factor_two_forgotten_for_replace_one_is_refuted():
-    plan = output_plan(Adjacency.REPLACE_ONE)
-    with planted("wrong_relation"):
-        assert output_attack(plan, FEW) > MU
-
-
 def test_no_clipping_is_refuted():
     plan = output_plan()
     with unclipped():
@@ -107,33 +89,6 @@ def objective_plan(adjacency=Adjacency.ZERO_OUT, loss=None, data=DATA, **setting
 def claim(plan):
     accountant = accountant_for(plan.event, plan.adjacency)
     return accountant.delta(plan.event, plan.adjacency, EPSILON)
-
-
-def objective_attack(plan, runs):
-    is_pair = plan.adjacency is Adjacency.REPLACE_ONE
-    middle = 0.0 if is_pair else 0.5 * plan.method.objective.movement
-    return delta_at_least(*guesses(plan, runs, middle), EPSILON)
-
-
-@pytest.mark.parametrize("adjacency", first_quickly(*Adjacency))
-def test_objective_perturbation_stays_under_its_claim(adjacency):
-    plan = objective_plan(adjacency)
-    assert 0.2 * claim(plan) <= objective_attack(plan, RUNS) <= claim(plan)
-
-
-def tenth_of_the_linear_term(draw):
-    def drawing(self, *arguments):
-        secret = draw(self, *arguments)
-        return SecretNoise(0.1 * secret.value, secret.rounding)
-
-    return drawing
-
-
-def test_a_small_linear_term_is_refuted():
-    plan = objective_plan()
-    small = tenth_of_the_linear_term(GaussianLinearTerm.draw)
-    with mock.patch.object(GaussianLinearTerm, "draw", small):
-        assert objective_attack(plan, FEW) > claim(plan)
 
 
 def difference_attack(plan, runs):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from unittest import mock
 
 import numpy as np
@@ -24,7 +23,6 @@ from dpglm.selection import method as shares_module
 from dpglm.solvers import Constant, NoisyGD, run
 from dpglm.solvers import base as base_module
 from tests.audit.attack import epsilon_at_least, mu_at_least, one_row
-from tests.planted import planted
 from tests.slowly import first_quickly
 
 EPSILON = 2.0
@@ -212,14 +210,3 @@ def test_iterate_choice_with_half_sensitivity_is_refuted():
 
     with mock.patch.object(selections, "permute_and_flip", halved):
         assert iterate_attack(400) > EPSILON
-
-
-@pytest.mark.slow
-def test_best_iterate_steps_cost_the_rest_of_the_budget():
-    solver = BestIterate(n_steps=3, step_size=1e-3, clip=0.25)
-    plan = solver.plan(Problem(Logistic()), GAUSSIAN_BUDGET, DataSpec(3, 1))
-    own = math.sqrt(3) / plan.method.descent.noise.multiplier
-    assert own < MU
-    assert 0.7 * own <= training_attack(plan, RUNS, 3) <= own
-    with planted("half_noise"):
-        assert training_attack(plan, RUNS, 3) > MU

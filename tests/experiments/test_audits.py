@@ -17,6 +17,7 @@ from experiments.audits import local, table
 from experiments.audits.campaign import CAMPAIGN
 from experiments.audits.case import Line
 from tests.planted import PLANTED, planted
+from tests.slowly import slowly
 
 # Types that others are made of, and mappings of rows without a choice of their own.
 ABSTRACT = {"LinearUnits", "PlannedStep", "Preprocessor", "generalized_scores"}
@@ -92,10 +93,37 @@ def test_sound_code_stays_under_its_claim():
     assert not line.refuted
 
 
-def test_half_the_noise_is_caught():
-    line = measured(only(subject="Center", planted_bug="half_noise"), 120)
+# One bug of each mechanism, and those that a general attack is too blunt for.
+SMOKE = [
+    ("noisy_gd", "no clipping", 100),
+    ("noisy_gd", "one noise for all steps", 100),
+    *slowly([("noisy_gd", "all iterates for the price of the last", 100)]),
+    ("noisy_gd", "every row in every sample", 100),
+    *slowly([("noisy_gd", "the least of a row's slopes as their length", 200)]),
+    ("pure_gd", "half the noise", 100),
+    ("frank_wolfe", "half the noise", 200),
+    ("frank_wolfe", "noise of an erased row for a replaced one", 200),
+    ("output_perturbation", "half the noise", 100),
+    ("objective_perturbation", "a tenth of the linear term", 100),
+    ("d2p2", "half the noise", 100),
+    ("Center", "half the noise", 120),
+    ("ClipToQuantile", "half the noise", 100),
+    ("RandomlyRepeated", "the cost of repetition forgotten", 100),
+]
+
+
+@pytest.mark.parametrize(("subject", "bug", "runs"), SMOKE)
+def test_bug_of_a_mechanism_is_caught(subject, bug, runs):
+    line = measured(only(subject=subject, bug=bug), runs)
     assert line.share > 1.0
     assert line.refuted
+
+
+@pytest.mark.parametrize("subject", ["pure_gd", "frank_wolfe", "objective_perturbation", "d2p2"])
+def test_sound_mechanism_stays_under_its_claim(subject):
+    line = measured(only(subject=subject, bug=""), 100)
+    assert 0.0 < line.share < 1.0
+    assert not line.refuted
 
 
 @pytest.mark.slow
