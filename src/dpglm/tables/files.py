@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,18 +109,14 @@ def opened(path: Source, encoding: str) -> Iterator[Any]:
         if isinstance(path, io.BytesIO):
             raw = io.BytesIO(path.getvalue())
         elif path.name.lower().endswith(".zip"):
-            raw = closing.enter_context(_only_member(path, closing))
+            archive = closing.enter_context(zipfile.ZipFile(path))
+            names = [one for one in archive.namelist() if not one.endswith("/")]
+            if len(names) != 1:
+                raise ValueError(f"the archive must contain one file, got {len(names)}")
+            raw = closing.enter_context(archive.open(names[0]))
         else:
             raw = closing.enter_context(pa.input_stream(path))
         yield _Decoded(raw, encoding)
-
-
-def _only_member(path: Path, closing: contextlib.ExitStack) -> IO[bytes]:
-    archive = closing.enter_context(zipfile.ZipFile(path))
-    names = [one for one in archive.namelist() if not one.endswith("/")]
-    if len(names) != 1:
-        raise ValueError(f"the archive must contain one file, got {len(names)}")
-    return archive.open(names[0])
 
 
 @final
@@ -459,6 +455,16 @@ def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+_TESTS: tuple[tuple[str, StorageType], ...] = (
+    ("boolean", StorageType.BOOLEAN),
+    *((one, StorageType.NUMBER) for one in ("integer", "floating", "decimal")),
+    *((one, StorageType.DURATION) for one in ("duration", "interval", "time")),
+    ("temporal", StorageType.DATE),
+    *((one, StorageType.TEXT) for one in ("string", "large_string")),
+)
+"""Tests of pyarrow.types by name, of which the first that holds decides."""
+
+
 def _arrow_type(kind: Any) -> StorageType:
     import pyarrow as pa
 
@@ -466,13 +472,5 @@ def _arrow_type(kind: Any) -> StorageType:
         return StorageType.UNKNOWN
     if pa.types.is_dictionary(kind):
         return _arrow_type(kind.value_type)
-    if pa.types.is_boolean(kind):
-        return StorageType.BOOLEAN
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return StorageType.NUMBER
-    if pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_time(kind):
-        return StorageType.DURATION
-    if pa.types.is_temporal(kind):
-        return StorageType.DATE
-    is_text = (pa.types.is_string(kind), pa.types.is_large_string(kind))
-    return StorageType.TEXT if any(is_text) else StorageType.UNKNOWN
+    found = (one for test, one in _TESTS if getattr(pa.types, f"is_{test}")(kind))
+    return next(found, StorageType.UNKNOWN)

@@ -201,18 +201,16 @@ class FormulaEncoding(Encoding):
     @functools.cached_property
     def _scales(self) -> tuple[tuple[Scaled, ...], ...]:
         """Scalings of each term's factors, with as many centred ones as possible."""
-        known = {frozenset(term) for term in self.terms}
-        return tuple(_scaled(term, _centered(term, known)) for term in self.slopes)
-
-
-def _scaled(term: Term, centered: frozenset[Factor]) -> tuple[Scaled, ...]:
-    return tuple(one.centered if one in centered else one.plain for one in term)
+        known, found = {frozenset(term) for term in self.terms}, []
+        for term in self.slopes:
+            centered = _centered(term, known)
+            found.append(tuple(one.centered if one in centered else one.plain for one in term))
+        return tuple(found)
 
 
 def _centered(term: Term, known: set[frozenset[Factor]]) -> frozenset[Factor]:
     """Return the largest set of a term's factors that may be centred."""
-    scales = _scaled(term, frozenset(term))
-    movable = [one for one, scale in zip(term, scales, strict=True) if scale.center != 0.0]
+    movable = [one for one in term if one.centered.center != 0.0]
     for count in range(len(movable), 0, -1):
         for chosen in itertools.combinations(movable, count):
             counts = range(1, count + 1)
